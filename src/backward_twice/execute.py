@@ -1,0 +1,59 @@
+"""Execute the notebooks and store their outputs: ``python -m backward_twice.execute [FILE ...]``.
+
+nbclient runs them.  What only means something while a kernel lives (widget views, timings) is left
+out of the stored file, so that executing twice changes nothing.  Verdicts then go to the ledger.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+from backward_twice.verdicts import write_ledger
+
+NOTEBOOKS = Path("notebooks")
+
+_WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+def execute(path: Path) -> None:
+    """Run all cells of the notebook at ``path`` and store their outputs in it.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: a cell raised that is not tagged
+            ``raises-exception``; the file is left as it was.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(
+        notebook,
+        resources={"metadata": {"path": str(path.parent)}},
+        record_timing=False,
+        store_widget_state=False,
+    ).execute()
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop(_WIDGET_VIEW, None)
+    nbformat.write(notebook, path)
+
+
+def main(arguments: list[str]) -> None:
+    paths = [Path(argument) for argument in arguments] or sorted(NOTEBOOKS.glob("*.ipynb"))
+    for number, path in enumerate(paths, 1):
+        print(f"[{number}/{len(paths)}] {path}", end=" ", flush=True)
+        began = time.perf_counter()
+        execute(path)
+        print(f"{time.perf_counter() - began:.0f} s")
+    write_ledger(sorted(NOTEBOOKS.glob("*.ipynb")))
+    print("book/claims.yml is up to date")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,180 @@
+"""The verdict on each claim of the articles, computed from what a cell observed.
+
+The claims stand in the ledger ``book/claims.yml``: ``id``, ``place`` and ``claim`` are written by
+hand.  A notebook cell hands :func:`verdict` its observations, one truth value for each
+circumstance it tried, and the verdict follows.  Displayed, it leaves its data in the notebook
+(as ``application/vnd.backward-twice.verdict+json``), and :func:`write_ledger` copies verdict and
+evidence from the executed notebooks into the ledger.  Nobody types a verdict.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MIME = "application/vnd.backward-twice.verdict+json"
+
+HOLDS = "holds"
+FAILS = "fails"
+DEPENDS = "depends"
+NOT_TESTABLE = "not testable"
+
+
+def ledger_path() -> Path:
+    """``book/claims.yml`` in a checkout, or the copy in an installed package."""
+    checkout = Path(__file__).parents[2] / "book" / "claims.yml"
+    return checkout if checkout.exists() else Path(__file__).with_name("claims.yml")
+
+
+def read_ledger(path: Path | None = None) -> list[dict[str, Any]]:
+    """The ledger's rows, in order."""
+    return yaml.safe_load((path or ledger_path()).read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, what was tried, and what follows.  Display it as the value of a cell.
+
+    ``cases`` maps each circumstance to whether it came out as the claim says.
+    """
+
+    id: str
+    claim: str
+    cases: dict[str, bool]
+    untestable: str | None = None
+
+    @property
+    def verdict(self) -> str:
+        """``"holds"`` when every case came out as claimed, ``"fails"`` when none did, else
+        ``"depends"``; ``"not testable"`` when the cell says that no run can decide it."""
+        if self.untestable is not None:
+            return NOT_TESTABLE
+        if all(self.cases.values()):
+            return HOLDS
+        return DEPENDS if any(self.cases.values()) else FAILS
+
+    @property
+    def on(self) -> str | None:
+        """What the verdict depends on, or why the claim is not testable."""
+        if self.verdict == NOT_TESTABLE:
+            return self.untestable
+        if self.verdict != DEPENDS:
+            return None
+        parts = []
+        for value, word in ((True, "holds"), (False, "fails")):
+            names = [name for name, came_out in self.cases.items() if came_out is value]
+            parts.append(f"{word}: {'; '.join(names)}")
+        return " | ".join(parts)
+
+    def __repr__(self) -> str:
+        lines = [f"Claim {self.id} {self.verdict}: {self.claim}"]
+        lines += [f"  {self._mark(value)} {name}" for name, value in self.cases.items()]
+        if self.untestable is not None:
+            lines.append(f"  {self.untestable}")
+        return "\n".join(lines)
+
+    @staticmethod
+    def _mark(value: bool) -> str:
+        return "✓ as claimed:" if value else "✗ not as claimed:"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        rows = "".join(
+            f"<li>{self._mark(value)} {html.escape(name)}</li>"
+            for name, value in self.cases.items()
+        )
+        if self.untestable is not None:
+            rows += f"<li>{html.escape(self.untestable)}</li>"
+        return {
+            "text/plain": repr(self),
+            "text/html": (
+                f'<div class="verdict" id="claim-{self.id}">'
+                f"<p><strong>Claim {self.id} {self.verdict}.</strong> {html.escape(self.claim)}</p>"
+                f"<ul>{rows}</ul></div>"
+            ),
+            MIME: {
+                "id": self.id,
+                "verdict": self.verdict,
+                "on": self.on,
+                "cases": self.cases,
+            },
+        }
+
+
+def verdict(id: str, cases: Mapping[str, bool], *, untestable: str | None = None) -> Verdict:
+    """Judge the claim ``id`` by what was observed.
+
+    Args:
+        id: as in the ledger, ``"1.1"``.
+        cases: for each circumstance that was tried, whether it came out as the claim says.
+            Hand over what the cell observed, as a bool, never a typed truth value.
+        untestable: for a claim of taste or frequency, the reason why no run can decide it.  The
+            cases then hold its testable part.
+
+    Raises:
+        KeyError: the ledger has no such claim.
+        TypeError: an observation is not a bool.
+        ValueError: there is no observation.
+
+    >>> verdict("1.1", {"one plus one": 1 + 1 == 3}).verdict
+    'fails'
+    """
+    claims = {row["id"]: row["claim"] for row in read_ledger()}
+    if id not in claims:
+        raise KeyError(f"claim {id!r} is not in {ledger_path().name}: add it there first")
+    if not cases:
+        raise ValueError(f"claim {id}: no observation was handed over, so no verdict can follow")
+    for name, value in cases.items():
+        if not isinstance(value, bool):
+            raise TypeError(
+                f"claim {id}: the observation {name!r} is {value!r}, but must be True or False"
+            )
+    return Verdict(id, claims[id], dict(cases), untestable)
+
+
+def stored_verdicts(notebooks: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Verdict and evidence of each claim, as the executed notebooks store them.
+
+    Raises:
+        ValueError: two cells judge the same claim.
+    """
+    import nbformat
+
+    found: dict[str, dict[str, Any]] = {}
+    for path in notebooks:
+        for cell in nbformat.read(path, as_version=4).cells:
+            for output in cell.get("outputs", ()):
+                stored = output.get("data", {}).get(MIME)
+                if stored is None:
+                    continue
+                if stored["id"] in found:
+                    raise ValueError(f"claim {stored['id']} is judged twice, again in {path.name}")
+                found[stored["id"]] = {
+                    "verdict": stored["verdict"],
+                    "on": stored["on"],
+                    "evidence": f"{path.stem}#claim-{stored['id']}",
+                }
+    return found
+
+
+def updated_ledger(
+    rows: Iterable[dict[str, Any]], notebooks: Iterable[Path]
+) -> list[dict[str, Any]]:
+    """The ledger with verdict and evidence taken from the notebooks, and from nowhere else."""
+    found = stored_verdicts(notebooks)
+    unknown = {"verdict": None, "on": None, "evidence": None}
+    return [
+        {key: row[key] for key in ("id", "place", "claim")} | found.get(row["id"], unknown)
+        for row in rows
+    ]
+
+
+def write_ledger(notebooks: Iterable[Path]) -> None:
+    """Write verdicts and evidence of the executed notebooks into the ledger."""
+    rows = updated_ledger(read_ledger(), notebooks)
+    text = yaml.safe_dump(rows, sort_keys=False, allow_unicode=True, width=96)
+    ledger_path().write_text(text, encoding="utf-8")

@@ -1,0 +1,295 @@
+"""Run a function for every setting of its controls, and play the traces.
+
+:func:`explore` reads its arguments as ``ipywidgets.interact`` does, with ipywidgets' own code, so
+there is nothing new to learn.  Every setting is traced beforehand: a live notebook then shows
+ordinary ipywidgets beside a :class:`~gradtrace.player.Player`, and a page without a kernel shows
+the same controls as native HTML.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import math
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ipywidgets
+import torch
+from IPython.display import display
+
+from gradtrace.player import Player, outcome, static_html
+from gradtrace.trace import Trace, trace
+
+MAX_SETTINGS = 64
+
+_WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+class DeviceDropdown(ipywidgets.Dropdown):
+    """The devices of this machine.  A page without a kernel offers ``stored_options`` only."""
+
+    stored_options = ("cpu",)
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(options=available_devices(), **kwargs)
+
+
+def available_devices() -> tuple[str, ...]:
+    """``"cpu"``, then the type of this machine's accelerator if it has one.
+
+    >>> available_devices()[0]
+    'cpu'
+    """
+    if hasattr(torch, "accelerator"):  # torch 2.6 and newer
+        if not torch.accelerator.is_available():
+            return ("cpu",)
+        return ("cpu", torch.accelerator.current_accelerator().type)
+    return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+
+
+@dataclass(frozen=True)
+class Control:
+    """One control: its widget, and the finite list of its options as ``(label, value)`` pairs.
+
+    ``kind`` is ``"checkbox"``, ``"select"`` or ``"range"``.  ``options`` are those that a page
+    without a kernel offers; a live widget may have more.
+    """
+
+    name: str
+    widget: ipywidgets.Widget
+    kind: str
+    options: tuple[tuple[str, Any], ...]
+
+    @property
+    def value(self) -> Any:
+        return self.widget.value
+
+    @property
+    def label(self) -> str:
+        """The label of the current value."""
+        return next((label for label, v in self.options if v == self.value), str(self.value))
+
+    @property
+    def index(self) -> int:
+        """The place of the current value among ``options``; 0 where it is none of them."""
+        return next((i for i, (_, v) in enumerate(self.options) if v == self.value), 0)
+
+
+class Exploration:
+    """What :func:`explore` returns: call it, ask it for traces, display it, link its player.
+
+    ``controls`` maps each name to its :class:`Control`; ``player`` is the live
+    :class:`~gradtrace.player.Player`, ``widget`` the controls and the player together.
+    """
+
+    def __init__(self, function: Callable, controls: dict[str, Control], constants: dict[str, Any]):
+        functools.update_wrapper(self, function)
+        self.controls = controls
+        self._constants = constants
+        self._traces: dict[tuple[str, ...], Trace] = {}
+        self._stored = [
+            self._trace({name: option for name, option in zip(controls, setting, strict=True)})
+            for setting in itertools.product(*(control.options for control in controls.values()))
+        ]
+        self.player = Player(self.trace())
+        widgets = [control.widget for control in controls.values()]
+        self.widget = ipywidgets.VBox([ipywidgets.HBox(widgets), self.player])
+        for widget in widgets:
+            widget.observe(lambda change: self.player.show(self.trace()), names="value")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function itself, untraced."""
+        return self.__wrapped__(*args, **kwargs)
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """The current value of each control."""
+        return {name: control.value for name, control in self.controls.items()}
+
+    def trace(self, **setting: Any) -> Trace:
+        """The trace for this setting; controls that are not named are taken as they stand.
+
+        Raises:
+            TypeError: a name is not one of the controls.
+        """
+        for name in setting:
+            if name not in self.controls:
+                raise TypeError(
+                    f"{self.__name__} has no control {name!r}; its controls are "
+                    f"{', '.join(self.controls)}"
+                )
+        pairs = {}
+        for name, control in self.controls.items():
+            value = setting.get(name, control.value)
+            label = next((label for label, v in control.options if v == value), str(value))
+            pairs[name] = (label, value)
+        return self._trace(pairs)
+
+    def _trace(self, pairs: dict[str, tuple[str, Any]]) -> Trace:
+        key = tuple(label for label, _ in pairs.values())
+        if key not in self._traces:
+            values = {name: value for name, (_, value) in pairs.items()}
+            self._traces[key] = trace(self.__wrapped__, **values, **self._constants)
+        return self._traces[key]
+
+    def __repr__(self) -> str:
+        lines = [f"{self.__name__}: {len(self._stored)} settings"]
+        for setting, seen in zip(self._settings(), self._stored, strict=True):
+            end = textwrap.shorten(outcome(seen)[0], 90, placeholder=" ...")
+            lines.append(f"  {setting}: {end}")
+        return "\n".join(lines)
+
+    def _settings(self) -> list[str]:
+        named = [
+            [f"{control.name}={label}" for label, _ in control.options]
+            for control in self.controls.values()
+        ]
+        return [", ".join(setting) for setting in itertools.product(*named)]
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """Live front ends take the widget view, all others the self-contained HTML."""
+        controls = [
+            {
+                "name": control.name,
+                "kind": control.kind,
+                "options": [label for label, _ in control.options],
+            }
+            for control in self.controls.values()
+        ]
+        initial = [control.index for control in self.controls.values()]
+        return {
+            "text/plain": repr(self),
+            "text/html": static_html(self._stored, controls, initial),
+            _WIDGET_VIEW: {
+                "version_major": 2,
+                "version_minor": 0,
+                "model_id": self.widget.model_id,
+            },
+        }
+
+
+def explore(function: Callable | None = None, /, **controls: Any):
+    """Trace a function for every setting of its controls and display the player.
+
+    Use it as ``ipywidgets.interact``: as a decorator, ``@explore(retain_graph=[False, True])``, or
+    as a call, ``explore(function, retain_graph=[False, True])``.
+
+    Args:
+        controls: for each argument of the function that the reader may change, what ``interact``
+            takes: a bool, a list or dict of options, a ``(min, max[, step])`` tuple, a number, an
+            ipywidget with finitely many values, or ``ipywidgets.fixed(value)``.
+            :class:`DeviceDropdown` is the control to choose a device with.
+
+    Returns:
+        An :class:`Exploration`, which stands in for the function.
+
+    Raises:
+        TypeError: there is no control, the function has no such argument, or an argument is left
+            without a value.
+        ValueError: a control has no finite list of values, or there are more than
+            ``MAX_SETTINGS`` (64) settings.
+
+    >>> import torch
+    >>> @explore(retain_graph=[False, True])
+    ... def twice(retain_graph):
+    ...     y = torch.ones(3, requires_grad=True).exp().sum()
+    ...     y.backward(retain_graph=retain_graph)
+    ...     y.backward()
+    twice: 2 settings
+      retain_graph=False: Line 4 raises RuntimeError: Trying to backward ...
+      retain_graph=True: Ends without an error.
+    >>> twice.trace(retain_graph=True).error is None
+    True
+    """
+    if function is None:
+        return functools.partial(explore, **controls)
+    if not controls:
+        raise TypeError(
+            f"explore({_name(function)}) has no control: name at least one argument and its "
+            "options, as in explore(f, retain_graph=[False, True]); without any, use trace(f)"
+        )
+    made, constants = _controls(function, controls)
+    settings = math.prod(len(control.options) for control in made.values())
+    if settings > MAX_SETTINGS:
+        sizes = " × ".join(f"{name}: {len(c.options)}" for name, c in made.items())
+        raise ValueError(
+            f"explore({_name(function)}) would run {settings} settings ({sizes}), and "
+            f"{MAX_SETTINGS} is the limit: give fewer options"
+        )
+    exploration = Exploration(function, made, constants)
+    display(exploration)
+    return exploration
+
+
+def _name(function: Callable) -> str:
+    return getattr(function, "__name__", repr(function))
+
+
+def _controls(
+    function: Callable, abbreviations: dict[str, Any]
+) -> tuple[dict[str, Control], dict[str, Any]]:
+    parameters = inspect.signature(function).parameters
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for name in abbreviations:
+        if name not in parameters and not open_ended:
+            raise TypeError(
+                f"{_name(function)}() has no argument {name!r}; its arguments are "
+                f"{', '.join(parameters) or 'none'}"
+            )
+    for name, parameter in parameters.items():
+        variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if name not in abbreviations and parameter.default is parameter.empty and not variadic:
+            raise TypeError(
+                f"argument {name!r} of {_name(function)}() has neither a control nor a default: "
+                f"give it options, or ipywidgets.fixed(value)"
+            )
+    made, constants = {}, {}
+    for name, abbreviation in abbreviations.items():
+        default = parameters[name].default if name in parameters else inspect.Parameter.empty
+        widget = ipywidgets.interactive.widget_from_abbrev(abbreviation, default)
+        if isinstance(widget, ipywidgets.fixed):
+            constants[name] = widget.value
+        else:
+            made[name] = _control(name, widget, abbreviation)
+    return made, constants
+
+
+def _control(name: str, widget: ipywidgets.Widget | None, abbreviation: Any) -> Control:
+    """List the values that a widget can take."""
+    if isinstance(widget, ipywidgets.Widget) and not widget.description:
+        widget.description = name
+    if isinstance(widget, DeviceDropdown):
+        return Control(name, widget, "select", tuple((o, o) for o in widget.stored_options))
+    if isinstance(getattr(widget, "value", None), bool):
+        return Control(name, widget, "checkbox", (("False", False), ("True", True)))
+    if hasattr(widget, "options") and not isinstance(widget.value, tuple):
+        return Control(name, widget, "select", tuple(_options(widget.options)))
+    if isinstance(getattr(widget, "value", None), (int, float)) and hasattr(widget, "step"):
+        return Control(name, widget, "range", tuple(_range(widget)))
+    raise ValueError(
+        f"control {name!r} has no finite list of values ({abbreviation!r}): give a bool, a list "
+        "of options or a (min, max, step) tuple"
+    )
+
+
+def _options(options: Any) -> list[tuple[str, Any]]:
+    """``(label, value)`` pairs, as ipywidgets reads them."""
+    if isinstance(options, Mapping):
+        return [(str(label), value) for label, value in options.items()]
+    if all(isinstance(option, (tuple, list)) and len(option) == 2 for option in options):
+        return [(str(label), value) for label, value in options]
+    return [(str(option), option) for option in options]
+
+
+def _range(widget: ipywidgets.Widget) -> list[tuple[str, Any]]:
+    count = math.floor((widget.max - widget.min) / widget.step + 1e-9) + 1
+    if count > MAX_SETTINGS:
+        return [("", None)] * count  # refused by explore(), which says why
+    values = [widget.min + i * widget.step for i in range(count)]
+    if isinstance(widget.value, float):
+        values = [round(value, 10) for value in values]
+    return [(str(value), value) for value in values]

@@ -1,0 +1,421 @@
+"""A snapshot of the live autograd graph behind some tensors.
+
+Autograd links the result of every recorded operation to a *node* (``tensor.grad_fn``), and every
+node to the nodes that made its inputs (``node.next_functions``).  :func:`snapshot` walks these
+links breadth first, without recursion, and copies what it finds into plain data: names, edges,
+and for each saved tensor its state, shape, bytes and version.  The copy holds no tensor and no
+node, so taking it keeps nothing alive.
+
+Saved tensors are read through the node attributes ``_raw_saved_*``.  Their ``data`` is the tensor,
+or None once backward has freed it; reading it runs no saved-tensor hook, recomputes nothing and
+skips the version check, so freed and modified graphs can be read too.  These attributes are
+private to PyTorch: every one is looked up on the node's own type, none is assumed to be there.
+A handle must not outlive its node (it would dangle), so the walk holds every node until it ends.
+
+Reading is the hot loop: it stores bare tuples.  ``Graph.nodes`` gives the values their names when
+somebody looks.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from operator import attrgetter
+from typing import NamedTuple
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+
+ALIVE = "alive"
+MODIFIED = "modified"
+PACKED = "packed"
+FREED = "freed"
+NOT_NEEDED = "not needed"
+NOTHING_SAVED = "saves nothing"
+HIDDEN = "hidden"
+
+# Set on ``node.metadata`` by ``gradtrace.trace`` when it saw backward free a node whose saved
+# tensors Python cannot read (CopySlices).
+FREED_TAG = "gradtrace.freed"
+
+
+class SavedTensor(NamedTuple):
+    """One tensor that a node saved for its backward.
+
+    ``state`` is ``"alive"``, ``"modified"`` (its version is no longer the one that was saved:
+    backward will refuse it), ``"packed"`` (a saved-tensor hook or a checkpoint holds something in
+    its place), ``"freed"`` or ``"not needed"`` (the node has room for it but never saved it).
+    ``role`` says who else holds its memory: ``"leaf"`` (a parameter or another leaf of this
+    graph), ``"input"`` (named by the caller) or ``"activation"`` (the graph itself).  What is not
+    known, as after freeing, is None.  ``storage`` identifies the storage it lies in within one
+    snapshot, and ``storage_nbytes`` is the size of that storage in bytes.
+    """
+
+    name: str
+    state: str
+    shape: tuple[int, ...] | None = None
+    dtype: torch.dtype | None = None
+    device: torch.device | None = None
+    version: int | None = None
+    storage: int | None = None
+    storage_nbytes: int | None = None
+    role: str | None = None
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of its elements; fewer than ``storage_nbytes`` for a view of something larger."""
+        return None if self.shape is None else self.shape.numel() * self.dtype.itemsize
+
+
+class Leaf(NamedTuple):
+    """The tensor into whose ``.grad`` a leaf node accumulates.  ``storage`` as in SavedTensor."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    version: int
+    storage: int
+    storage_nbytes: int
+    has_grad: bool
+
+
+class Node(NamedTuple):
+    """One node of the graph.
+
+    ``next`` holds, for each input that needs a gradient, the index of the node that made it in
+    ``Graph.nodes``.  ``sequence_nr`` is PyTorch's counter of recorded operations (one for each
+    thread), None for leaves.  ``leaf`` describes the leaf tensor of an AccumulateGrad node and is
+    None for every other node.  ``state`` is ``"freed"`` when any of its saved tensors is, else the
+    first of ``"modified"``, ``"packed"``, ``"alive"`` that applies, else ``"saves nothing"``;
+    ``"hidden"`` when PyTorch shows Python nothing of what the node saves.
+    """
+
+    name: str
+    state: str
+    next: tuple[int, ...]
+    saved: tuple[SavedTensor, ...]
+    sequence_nr: int | None
+    leaf: Leaf | None
+
+
+class HeldBytes(NamedTuple):
+    """Bytes of the storages that saved tensors keep alive, each storage counted once.
+
+    ``activations`` are held by the graph; ``leaves`` (parameters and other leaves) and ``inputs``
+    are tensors that the program holds anyway.
+    """
+
+    activations: int
+    leaves: int
+    inputs: int
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+
+class Graph:
+    """Plain data about one autograd graph, made by :func:`snapshot`."""
+
+    def __init__(self, records: list[tuple], roles: dict[int, str]):
+        self._records = records
+        self._roles = roles
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """The nodes, breadth first from the roots."""
+        return [_node(*record, self._roles) for record in self._records]
+
+    @cached_property
+    def edges(self) -> list[tuple[int, int]]:
+        """Pairs ``(from, to)`` of node indices, in the direction that backward runs."""
+        return [(i, j) for i, node in enumerate(self.nodes) for j in node.next]
+
+    @cached_property
+    def leaves(self) -> list[Node]:
+        """The AccumulateGrad nodes: where backward ends in some tensor's ``.grad``."""
+        return [node for node in self.nodes if node.leaf is not None]
+
+    @cached_property
+    def freed(self) -> list[Node]:
+        """The nodes whose saved tensors have been freed: backward cannot run through them."""
+        return [node for node in self.nodes if node.state == FREED]
+
+    @cached_property
+    def held(self) -> HeldBytes:
+        """What the saved tensors hold now, in bytes."""
+        storages = {
+            tensor.storage: (tensor.role, tensor.storage_nbytes)
+            for node in self.nodes
+            for tensor in node.saved
+            if tensor.storage is not None
+        }
+        totals = {"activation": 0, "leaf": 0, "input": 0}
+        for role, nbytes in storages.values():
+            totals[role] += nbytes
+        return HeldBytes(totals["activation"], totals["leaf"], totals["input"])
+
+    def __repr__(self) -> str:
+        return (
+            f"Graph({len(self.nodes)} nodes, {len(self.leaves)} leaves, "
+            f"{len(self.freed)} freed, {self.held.activations} bytes of activations)"
+        )
+
+
+def snapshot(*tensors: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> Graph:
+    """Describe the autograd graph that ``tensors`` reach, as it is now.
+
+    Args:
+        tensors: losses, outputs or leaves that require grad, of any shape, dtype and device.
+        inputs: tensors that the program holds anyway (the data).  Their bytes, where the graph
+            saved them, are counted apart from the activations.
+
+    Returns:
+        A :class:`Graph` of plain data.  Nothing of the graph is changed or kept alive.
+
+    Raises:
+        TypeError: called with nothing, or with something that is not a tensor.
+        ValueError: a tensor has no graph behind it; the message says why.
+
+    >>> import torch
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> y = x.exp()
+    >>> loss = y.sum()
+    >>> graph = snapshot(loss)
+    >>> [node.name for node in graph.nodes]
+    ['SumBackward0', 'ExpBackward0', 'AccumulateGrad']
+    >>> graph.nodes[1].saved[0].name, graph.nodes[1].saved[0].state, graph.held.activations
+    ('result', 'alive', 12)
+    >>> loss.backward()
+    >>> snapshot(loss).freed[0].name
+    'ExpBackward0'
+    """
+    if not tensors:
+        raise TypeError(
+            "snapshot() needs at least one tensor: pass the loss, or the output of the model"
+        )
+    roots = [_root(tensor, position) for position, tensor in enumerate(tensors)]
+    with no_garbage_collection():
+        return describe(*walk(roots), inputs)
+
+
+def _root(tensor: object, position: int) -> torch.autograd.graph.Node:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(
+            f"snapshot() takes tensors, but argument {position} is of type "
+            f"{type(tensor).__name__!r}: pass the loss, or the output of the model"
+        )
+    if not tensor.requires_grad:
+        if tensor.is_inference():
+            reason = "it was made in torch.inference_mode(), which records no graph"
+        else:
+            reason = (
+                "it does not require grad: it is plain data, or was made under torch.no_grad(), "
+                "by detach(), or by an operation that has no derivative"
+            )
+        raise ValueError(f"no graph is behind argument {position} of snapshot(): {reason}")
+    return root_node(tensor)
+
+
+def root_node(tensor: torch.Tensor) -> torch.autograd.graph.Node:
+    """The node at which backward from ``tensor`` starts; AccumulateGrad for a leaf."""
+    return tensor.grad_fn if tensor.grad_fn is not None else get_gradient_edge(tensor).node
+
+
+def walk(
+    roots: Iterable[torch.autograd.graph.Node],
+) -> tuple[list[torch.autograd.graph.Node], list[list[int]]]:
+    """All nodes that ``roots`` reach, breadth first, and for each the indices of its successors."""
+    live: list[torch.autograd.graph.Node] = list(dict.fromkeys(roots))
+    index = {node: i for i, node in enumerate(live)}
+    links = []
+    for node in live:  # grows while it is read
+        successors = []
+        for successor, _ in node.next_functions:
+            if successor is not None:
+                i = index.get(successor)
+                if i is None:
+                    i = index[successor] = len(live)
+                    live.append(successor)
+                successors.append(i)
+        links.append(successors)
+    return live, links
+
+
+def describe(
+    live: Sequence[torch.autograd.graph.Node],
+    links: Sequence[Sequence[int]],
+    inputs: Iterable[torch.Tensor] = (),
+) -> Graph:
+    """Copy what the live nodes of :func:`walk` say into a :class:`Graph`."""
+    roles = {_storage(tensor)[0]: "input" for tensor in inputs}
+    records = []
+    for node, successors in zip(live, links, strict=True):
+        layout = _LAYOUTS.get(type(node)) or _layout(node)
+        held = layout.read(node, layout) if layout.read else ()
+        records.append((layout, node._sequence_nr(), successors, held))
+        if layout.leaf:
+            roles[held.storage] = "leaf"
+    return Graph(records, roles)
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """The collector would look through the growing lists of a walk again and again, for nothing."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class _Layout(NamedTuple):
+    """What is the same for all nodes of one type, looked up once."""
+
+    name: str
+    read: Callable | None  # copies what such a node holds; None where there is nothing to copy
+    # For each slot its name, the getter of its handle, and the getter that checks its version.
+    slots: tuple[tuple[str, Callable, Callable], ...] = ()
+    leaf: bool = False
+    hidden: bool = False
+
+
+_LAYOUTS: dict[type, _Layout] = {}
+
+
+def _layout(node: torch.autograd.graph.Node) -> _Layout:
+    kind = type(node)
+    python = isinstance(node, torch.autograd.function.BackwardCFunction)
+    slots = tuple(
+        (
+            attribute.removeprefix("_raw_saved_"),
+            attrgetter(attribute),
+            attrgetter("saved_tensors" if python else attribute.removeprefix("_raw")),
+        )
+        for attribute in dir(kind)
+        if attribute.startswith("_raw_saved_")
+    )
+    name = node.name().removeprefix("torch::autograd::")
+    if hasattr(node, "variable"):
+        layout = _Layout(name, _read_leaf, leaf=True)
+    elif kind.__name__ in ("CopySlices", "CppFunction"):
+        # An in-place write to a view wraps the node of that write, and C++ extensions save
+        # tensors, that Python never sees.
+        layout = _Layout(name, _read_hidden, hidden=True)
+    elif python:
+        layout = _Layout(name, _read_python, slots)
+    else:
+        layout = _Layout(name, _read if slots else None, slots)
+    if kind.__name__ != "CppFunction":  # C++ extensions share one type: each node has its own name
+        _LAYOUTS[kind] = layout
+    return layout
+
+
+def _read(node, layout: _Layout) -> list[tuple]:
+    """For each slot of ``node``, the fields of a SavedTensor but its role."""
+    fields = []
+    for name, handle_of, checked in layout.slots:
+        try:
+            handle = handle_of(node)
+        except RuntimeError:  # lists and Python functions: the attribute itself is freed
+            fields.append((name, FREED))
+            continue
+        if type(handle) is tuple:
+            fields += [_read_slot(f"{name}[{i}]", h, node, checked) for i, h in enumerate(handle)]
+            continue
+        data = handle.data
+        if data is None or handle.unpack_hook is not None or data.layout is not _STRIDED:
+            fields.append(_read_slot(name, handle, node, checked))
+        else:  # most slots: what _read_slot would do, written out for speed
+            version = data._version
+            state = _checked_state(node, checked) if version else ALIVE
+            storage = data.untyped_storage()
+            fields.append(
+                (name, state, data.shape, data.dtype, data.device, version,
+                 storage._cdata, storage.nbytes())
+            )  # fmt: skip
+    return fields
+
+
+def _read_slot(name: str, handle, node, checked: Callable) -> tuple:
+    data = handle.data
+    if handle.unpack_hook is not None:
+        return _packed(name, data)
+    if data is None:
+        try:
+            handle.unpack()  # nothing is there, so nothing runs: raises if it was freed
+        except RuntimeError:
+            return (name, FREED)
+        return (name, NOT_NEEDED)
+    # Versions start at 0 and only grow: at 0 nothing can have changed.
+    state = _checked_state(node, checked) if data._version else ALIVE
+    return (name, state, *_tensor(data))
+
+
+def _checked_state(node, checked: Callable) -> str:
+    try:
+        checked(node)
+    except RuntimeError:
+        return MODIFIED
+    return ALIVE
+
+
+_STRIDED = torch.strided
+
+
+def _read_python(node, layout: _Layout) -> list[tuple]:
+    """A torch.autograd.Function: its saved tensors, and tensors put on ``ctx`` past autograd."""
+    kept = [(f"ctx.{n}", ALIVE, *_tensor(t)) for n, t in vars(node).items() if _is_tensor(t)]
+    return _read(node, layout) + kept
+
+
+def _read_leaf(node, layout: _Layout) -> Leaf:
+    variable = node.variable
+    return Leaf(*_tensor(variable), variable.grad is not None)
+
+
+def _read_hidden(node, layout: _Layout) -> str:
+    return FREED if FREED_TAG in node.metadata else HIDDEN
+
+
+def _packed(name: str, data: object) -> tuple:
+    """What a hook put in a tensor's place; its bytes are known when that contains a tensor."""
+    for part in data if isinstance(data, (tuple, list)) else (data,):
+        if _is_tensor(part):
+            return (name, PACKED, *_tensor(part))
+    return (name, PACKED)
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _tensor(tensor: torch.Tensor) -> tuple:
+    version = None if tensor.is_inference() else tensor._version
+    return tensor.shape, tensor.dtype, tensor.device, version, *_storage(tensor)
+
+
+def _storage(tensor: torch.Tensor) -> tuple[int, int]:
+    """Identity and bytes of the memory behind ``tensor``."""
+    try:
+        storage = tensor.untyped_storage()
+        return storage._cdata, storage.nbytes()
+    except (NotImplementedError, RuntimeError):  # sparse and wrapped tensors have no single storage
+        return id(tensor), tensor.numel() * tensor.dtype.itemsize
+
+
+def _node(layout: _Layout, sequence_nr: int, successors: list[int], held, roles: dict) -> Node:
+    """Give the values of one record their names."""
+    if layout.leaf:
+        return Node(layout.name, NOTHING_SAVED, tuple(successors), (), None, held)
+    if layout.hidden:
+        return Node(layout.name, held, tuple(successors), (), sequence_nr, None)
+    saved = tuple(SavedTensor(*fields, roles.get(fields[-2], "activation")) if len(fields) > 2
+                  else SavedTensor(*fields) for fields in held)  # fmt: skip
+    states = {tensor.state for tensor in saved}
+    state = next((s for s in (FREED, MODIFIED, PACKED, ALIVE) if s in states), NOTHING_SAVED)
+    return Node(layout.name, state, tuple(successors), saved, sequence_nr, None)

@@ -1,0 +1,143 @@
+"""Play a trace: an anywidget for live notebooks, and the same front end as self-contained HTML.
+
+``player.js`` draws everything.  Live, it is the module of :class:`Player`, an ordinary ipywidget
+whose ``trace`` and ``step`` can be observed and linked.  On a page without a kernel it is written
+into the page by :func:`static_html`, together with the traces of every setting of the controls,
+and asks for nothing else.  Both show the payload that :func:`payload` makes of a trace.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from gradtrace.layout import layout, title
+from gradtrace.trace import Trace
+
+_MODULE = Path(__file__).with_name("player.js")
+
+
+def outcome(trace: Trace) -> list[str]:
+    """How the program ended, in sentences.
+
+    >>> from gradtrace import trace
+    >>> def fine():
+    ...     return 1
+    >>> outcome(trace(fine))
+    ['Ends without an error.']
+    """
+    sentences = []
+    if trace.error is None:
+        sentences.append("Ends without an error.")
+    else:
+        sentences.append(
+            f"Line {trace.error.line} raises {trace.error.type}: {trace.error.message}"
+        )
+        stopped = trace.error.node
+        for lines, what in ((trace.freed, "freed"), (trace.modified, "changed in place")):
+            if stopped in lines and lines[stopped] not in (None, trace.error.line):
+                saved = "saved tensors were" if what == "freed" else "saved tensor was"
+                sentences.append(
+                    f"Backward stopped in {trace.nodes[stopped].name}, whose {saved} {what} "
+                    f"by line {lines[stopped]}."
+                )
+    if trace.unrecorded:
+        sentences.append(
+            f"{trace.unrecorded} further line events ran unrecorded before the last step."
+        )
+    return sentences
+
+
+def payload(trace: Trace) -> dict[str, Any]:
+    """What the front end needs to play ``trace``: JSON-ready data."""
+    placed = layout(trace)
+    drawn = asdict(placed)
+    for box in drawn["boxes"]:
+        box["title"] = title(trace, box["nodes"])
+    return trace.to_dict() | {"layout": drawn, "outcome": outcome(trace)}
+
+
+class Player(anywidget.AnyWidget):
+    """An ipywidget that plays one trace at a time.
+
+    ``trace`` is a :func:`payload`; ``step`` is the step shown, from 0; both can be set, observed
+    and linked.  The step survives a change of trace as far as it goes.
+
+    >>> from gradtrace import trace
+    >>> def fine():
+    ...     return 1
+    >>> player = Player(trace(fine))
+    >>> player.step
+    1
+    """
+
+    _esm = _MODULE
+    trace = traitlets.Dict().tag(sync=True)
+    step = traitlets.Int().tag(sync=True)
+
+    def __init__(self, trace: Trace, **kwargs: Any):
+        super().__init__(trace=payload(trace), step=len(trace.steps) - 1, **kwargs)
+
+    def show(self, trace: Trace) -> None:
+        """Play another trace, at its last step."""
+        with self.hold_sync():
+            self.trace = payload(trace)
+            self.step = len(trace.steps) - 1
+
+    @traitlets.validate("step")
+    def _within_the_trace(self, proposal: dict) -> int:
+        return max(0, min(proposal["value"], len(self.trace["steps"]) - 1))
+
+
+def static_html(
+    traces: Sequence[Trace],
+    controls: Sequence[dict[str, Any]] = (),
+    initial: Sequence[int] = (),
+) -> str:
+    """A self-contained piece of HTML that plays the traces without a kernel and without a network.
+
+    Args:
+        traces: one for each setting of the controls, the last control changing fastest.
+        controls: for each, ``{"name", "kind", "options"}`` as ``gradtrace.explore`` makes them.
+        initial: for each control, the index of the option to begin with.
+
+    Where scripts do not run, the outcome of each setting is there to read as text.
+    """
+    data = {
+        "controls": list(controls),
+        "initial": list(initial),
+        "traces": [payload(trace) for trace in traces],
+    }
+    # In a script element only "<" can do harm: "</script>" would end it.
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    module = _MODULE.read_text(encoding="utf-8")
+    return (
+        '<div class="gradtrace">'
+        f"<div>{_as_text(traces, controls)}</div>"
+        f'<script type="application/json">{text}</script>'
+        f'<script type="module">{module}\nmountAll();</script>'
+        "</div>"
+    )
+
+
+def _as_text(traces: Sequence[Trace], controls: Sequence[dict[str, Any]]) -> str:
+    """Each setting and its outcome, as a table."""
+    rows = []
+    for number, trace in enumerate(traces):
+        setting = []
+        for control in reversed(controls):
+            number, choice = divmod(number, len(control["options"]))
+            setting.append(f"{control['name']} = {control['options'][choice]}")
+        when = html.escape(", ".join(reversed(setting))) or html.escape(trace.function)
+        rows.append(f"<tr><td>{when}</td><td>{html.escape(' '.join(outcome(trace)))}</td></tr>")
+    return (
+        "<table><thead><tr><th>setting</th><th>outcome</th></tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table>"
+    )

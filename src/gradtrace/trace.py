@@ -1,0 +1,667 @@
+"""Run one function line by line and record the autograd graph between the lines.
+
+:func:`trace` calls the function for real, under ``sys.settrace``.  Python reports each line just
+before it runs; at each report, and once more when the function ends, the tensors that the live
+variables reach are collected and :mod:`gradtrace.graph` reads the graph behind them.  The result
+is a :class:`Trace`: plain data that serialises to JSON and knows neither tensors nor widgets.
+
+A node is recognised from one line to the next by a number in ``node.metadata``, a dict that lives
+as long as the node itself.  A hook before each node remembers which one ran last, so that an error
+in backward can be laid at its door.  Neither keeps the graph alive nor changes what it computes.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import json
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from gradtrace.graph import (
+    FREED,
+    FREED_TAG,
+    MODIFIED,
+    NOT_NEEDED,
+    NOTHING_SAVED,
+    describe,
+    no_garbage_collection,
+    root_node,
+    walk,
+)
+
+SCHEMA = 1
+
+# Private to PyTorch.  Without it, nodes that hide what they save stay "hidden" when freed.
+_keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+
+_NUMBER_TAG = "gradtrace.number"
+_numbers = itertools.count()
+_MODULE_INTERNALS = frozenset(vars(torch.nn.Module()))
+_MAX_ITEMS = 1_000  # of one container
+_MAX_DEPTH = 4  # of containers inside containers
+_MAX_HOOKED = 2_000  # nodes: a hook costs a Python call in each backward
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A tensor that a live variable reaches: ``h``, ``losses[0]``, ``model.weight``.
+
+    ``version`` is None for inference tensors.  ``grad`` is a short text, its numbers rounded to
+    three digits; None where there is no gradient.  ``node`` is the index in ``Trace.nodes`` of
+    the node that backward would start from; None where no graph is behind the tensor.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    requires_grad: bool
+    leaf: bool
+    version: int | None
+    grad: str | None
+    node: int | None
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What a node saved, as first seen; ``nbytes`` is the size of its storage in bytes.
+
+    ``role`` is that of :class:`gradtrace.graph.SavedTensor`.  ``empty`` is True for a slot in which
+    this node saved nothing.  The rest is None there, and for a tensor that was freed before the
+    trace first saw it.
+    """
+
+    name: str
+    empty: bool
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    nbytes: int | None
+    version: int | None
+    role: str | None
+
+
+@dataclass(frozen=True)
+class TraceNode:
+    """A node that existed between two of the lines.
+
+    ``line`` is the line that had just run when the node was first seen (None: it was there before
+    the first line).  ``leaf`` tells AccumulateGrad nodes apart; ``label`` is the name of the leaf
+    variable, if it has one, else the node's own.
+    """
+
+    name: str
+    label: str
+    leaf: bool
+    line: int | None
+    next: tuple[int, ...]
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """One node at one step: its state, and state and version of each of its slots.
+
+    The states are those of :class:`gradtrace.graph.Node` and ``SavedTensor``.
+    """
+
+    node: int
+    state: str
+    slots: tuple[tuple[str, int | None], ...]
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception, and the line of the function that raised it.
+
+    ``node`` is the index in ``Trace.nodes`` of the node in which backward stopped, if it did.
+    """
+
+    type: str
+    message: str
+    line: int
+    node: int | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """The program between two lines: ``ran`` has just run, ``line`` is about to.
+
+    ``ran`` is None at the first step, ``line`` at the last.  ``held`` counts the bytes that saved
+    tensors hold, each storage once: activations, leaves, inputs (the last two are held by the
+    program anyway).  ``values`` are the live numbers, strings and truth values.  ``raised`` is set
+    when ``ran`` raised an exception, caught by the function or not.
+    """
+
+    line: int | None
+    ran: int | None
+    nodes: tuple[NodeState, ...]
+    held: tuple[int, int, int]
+    variables: tuple[Variable, ...]
+    values: tuple[tuple[str, str], ...]
+    raised: Raised | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What :func:`trace` saw.  Plain data: compare it, store it, send it.
+
+    ``source`` maps line numbers, as in the file or the notebook cell, to their text.
+    ``statements`` maps the first line of each statement that spans several to its last.
+    ``error`` is the exception that ended the function, None if it ended well.  ``unrecorded``
+    counts the line events after ``max_steps``; the last step is there in any case.
+    """
+
+    function: str
+    source: dict[int, str]
+    statements: dict[int, int]
+    nodes: tuple[TraceNode, ...]
+    steps: tuple[Step, ...]
+    error: Raised | None
+    unrecorded: int = 0
+
+    @property
+    def freed(self) -> dict[int, int | None]:
+        """For each node that was freed, the line that freed it (None: before the first line)."""
+        return self._first(lambda state: state.state == FREED)
+
+    @property
+    def modified(self) -> dict[int, int | None]:
+        """For each node with a saved tensor changed in place, the line that changed it."""
+        return self._first(lambda state: any(slot == MODIFIED for slot, _ in state.slots))
+
+    def _first(self, condition: Callable[[NodeState], bool]) -> dict[int, int | None]:
+        lines: dict[int, int | None] = {}
+        for step in self.steps:
+            for state in step.nodes:
+                if condition(state):
+                    lines.setdefault(state.node, step.ran)
+        return lines
+
+    @property
+    def retained_bytes(self) -> list[int]:
+        """At each step, the bytes of activations that saved tensors hold."""
+        return [step.held[0] for step in self.steps]
+
+    def plot(self, ax=None):
+        """Draw the retained bytes over the lines with matplotlib; returns the Axes.
+
+        Each bar stands at the line that has just run.
+        """
+        import matplotlib.pyplot as plt
+
+        if ax is None:
+            _, ax = plt.subplots(figsize=(6, 2.4), layout="constrained")
+        ax.bar(range(len(self.steps)), self.retained_bytes, color="#4477aa")
+        labels = ["start" if step.ran is None else str(step.ran) for step in self.steps]
+        every = max(1, len(labels) // 20)
+        ax.set_xticks(range(0, len(labels), every), labels[::every])
+        ax.set(xlabel="line that has just run", ylabel="bytes", title="Held by saved tensors")
+        if self.error is not None:
+            ax.annotate(
+                self.error.type,
+                (len(self.steps) - 1, self.retained_bytes[-1]),
+                xytext=(0, 6),
+                textcoords="offset points",
+                ha="right",
+            )
+        return ax
+
+    def to_json(self) -> str:
+        """The trace as JSON text.  The same trace always gives the same text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trace as JSON-ready data.
+
+        ``rows`` holds each variable and node state once; the steps refer to them by index.  For
+        nodes a step lists only the states that differ from the step before, and what is gone.
+        """
+        rows: dict[Any, int] = {}
+
+        def shared(row: Any) -> int:
+            return rows.setdefault(row, len(rows))
+
+        steps = []
+        before: dict[int, NodeState] = {}
+        for step in self.steps:
+            now = {state.node: state for state in step.nodes}
+            steps.append(
+                {
+                    "line": step.line,
+                    "ran": step.ran,
+                    "changed": [
+                        shared(dataclasses.astuple(state))
+                        for node, state in now.items()
+                        if before.get(node) != state
+                    ],
+                    "gone": [node for node in before if node not in now],
+                    "held": step.held,
+                    "variables": [shared(dataclasses.astuple(v)) for v in step.variables],
+                    "values": step.values,
+                    "raised": step.raised and dataclasses.asdict(step.raised),
+                }
+            )
+            before = now
+        return {
+            "schema": SCHEMA,
+            "function": self.function,
+            "source": self.source,
+            "statements": self.statements,
+            "nodes": [dataclasses.asdict(node) for node in self.nodes],
+            "rows": list(rows),
+            "steps": steps,
+            "error": self.error and dataclasses.asdict(self.error),
+            "unrecorded": self.unrecorded,
+        }
+
+    @classmethod
+    def from_json(cls, text: str) -> Trace:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: the text is not a trace, or one of a newer schema.
+        """
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"this is not the JSON text of a trace: {error}") from None
+        schema = data.get("schema") if isinstance(data, dict) else None
+        if not isinstance(schema, int):
+            raise ValueError("this JSON is not a trace: it has no schema number")
+        if schema > SCHEMA:
+            raise ValueError(
+                f"this trace has schema {schema}, but this gradtrace reads up to {SCHEMA}: "
+                "upgrade gradtrace (pip install --upgrade gradtrace)"
+            )
+        rows = data["rows"]
+
+        def variable(i: int) -> Variable:
+            name, shape, *rest = rows[i]
+            return Variable(name, tuple(shape), *rest)
+
+        steps = []
+        states: dict[int, NodeState] = {}
+        for item in data["steps"]:
+            for node, name, slots in (rows[i] for i in item["changed"]):
+                states[node] = NodeState(node, name, tuple(tuple(slot) for slot in slots))
+            for node in item["gone"]:
+                del states[node]
+            steps.append(
+                Step(
+                    line=item["line"],
+                    ran=item["ran"],
+                    nodes=tuple(states[node] for node in sorted(states)),
+                    held=tuple(item["held"]),
+                    variables=tuple(variable(i) for i in item["variables"]),
+                    values=tuple(tuple(pair) for pair in item["values"]),
+                    raised=item["raised"] and Raised(**item["raised"]),
+                )
+            )
+        return cls(
+            function=data["function"],
+            source={int(line): text for line, text in data["source"].items()},
+            statements={int(first): last for first, last in data["statements"].items()},
+            nodes=tuple(_node_from_json(item) for item in data["nodes"]),
+            steps=tuple(steps),
+            error=data["error"] and Raised(**data["error"]),
+            unrecorded=data["unrecorded"],
+        )
+
+    def __repr__(self) -> str:
+        end = f"{self.error.type} on line {self.error.line}" if self.error else "no error"
+        return f"Trace({self.function}, {len(self.steps)} steps, {end})"
+
+
+def _node_from_json(item: dict) -> TraceNode:
+    slots = tuple(
+        Slot(**slot | {"shape": None if slot["shape"] is None else tuple(slot["shape"])})
+        for slot in item["slots"]
+    )
+    return TraceNode(**item | {"next": tuple(item["next"]), "slots": slots})
+
+
+def trace(fn: Callable, /, *args: Any, max_steps: int = 250, **kwargs: Any) -> Trace:
+    """Run ``fn(*args, **kwargs)`` and record the autograd graph before and after each of its lines.
+
+    Only the lines of ``fn`` itself are steps; what it calls runs as one.  An exception that ends
+    ``fn`` becomes part of the trace and is not raised.
+
+    Args:
+        fn: a Python function, method, or module (its ``forward`` is traced) with source code.
+        max_steps: how many line events to record.  Later ones run at full speed, unrecorded.
+
+    Raises:
+        TypeError: ``fn`` is not a Python function, or is a generator or coroutine function.
+        ValueError: the source of ``fn`` cannot be found, or none of its lines ran.
+        KeyboardInterrupt, SystemExit: passed on; nothing is recorded.
+
+    >>> import torch
+    >>> def twice():
+    ...     x = torch.ones(3, requires_grad=True)
+    ...     y = x.exp().sum()
+    ...     y.backward()
+    ...     y.backward()
+    >>> seen = trace(twice)
+    >>> seen.error.type, seen.source[seen.error.line].strip()
+    ('RuntimeError', 'y.backward()')
+    >>> [seen.nodes[node].name for node in seen.freed]
+    ['ExpBackward0']
+    """
+    code = _code(fn)
+    source, statements = _source(fn, code)
+    recorder = _Recorder(code, statements, max_steps)
+    previous = sys.gettrace()
+    error = None
+    sys.settrace(recorder.on_call)
+    try:
+        fn(*args, **kwargs)
+    except Exception as exception:
+        if not recorder.steps:  # wrong arguments: the function never began
+            raise
+        error = recorder.steps[-1].raised or _raised(exception, recorder.line)
+    except BaseException as exception:
+        exception.add_note("gradtrace.trace() was stopped by this; it recorded nothing.")
+        raise
+    finally:
+        sys.settrace(previous)
+    if not recorder.steps:
+        raise ValueError(
+            f"none of the lines of {_name(fn)} ran in this thread (was it compiled, or is it run "
+            "elsewhere?): trace the plain Python function"
+        )
+    return Trace(
+        function=code.co_name,
+        source=source,
+        statements=statements,
+        nodes=tuple(recorder.nodes),
+        steps=tuple(recorder.steps),
+        error=error,
+        unrecorded=recorder.unrecorded,
+    )
+
+
+def _name(fn: object) -> str:
+    return getattr(fn, "__qualname__", None) or type(fn).__name__
+
+
+def _code(fn: Callable) -> CodeType:
+    """The code object whose lines are traced when ``fn`` is called."""
+    inner = fn
+    if isinstance(inner, torch.nn.Module):
+        inner = inner.forward
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    inner = inspect.unwrap(inner)
+    inner = getattr(inner, "__func__", inner)
+    if not isinstance(inner, FunctionType):
+        raise TypeError(
+            f"trace() runs a Python function line by line, but {_name(fn)} "
+            f"({type(fn).__name__}) has no Python lines: put the call into a function with def"
+        )
+    for test, kind in (
+        (inspect.isgeneratorfunction, "generator"),
+        (inspect.iscoroutinefunction, "coroutine"),
+        (inspect.isasyncgenfunction, "asynchronous generator"),
+    ):
+        if test(inner):
+            raise TypeError(
+                f"calling the {kind} function {_name(fn)} runs none of its lines: trace a "
+                "function that consumes it"
+            )
+    return inner.__code__
+
+
+def _source(fn: Callable, code: CodeType) -> tuple[dict[int, str], dict[int, int]]:
+    """The lines of the function, without its decorators, and its statements of several lines."""
+    try:
+        lines, first = inspect.getsourcelines(code)
+    except (OSError, TypeError):
+        raise ValueError(
+            f"the source of {_name(fn)} cannot be found (it was typed at a prompt or made by "
+            "exec): put it into a file or a notebook cell"
+        ) from None
+    text = textwrap.dedent("".join(lines))
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # a lambda in the middle of an expression
+        tree = ast.Module([], [])
+    begin = tree.body[0].lineno if tree.body else 1  # the line of def: decorators come before
+    statements = {
+        first + node.lineno - 1: first + node.end_lineno - 1
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt)
+        and not hasattr(node, "body")
+        and node.end_lineno > node.lineno
+    }
+    numbered = enumerate(text.splitlines(), first)
+    return {number: line for number, line in numbered if number - first + 1 >= begin}, statements
+
+
+def _raised(exception: BaseException, line: int, node: int | None = None) -> Raised:
+    return Raised(type(exception).__name__, str(exception), line, node)
+
+
+class _Recorder:
+    """Receives the line events of one call and turns each into a :class:`Step`."""
+
+    def __init__(self, code: CodeType, statements: dict[int, int], max_steps: int):
+        self.code = code
+        self.statement = {
+            line: first for first, last in statements.items() for line in range(first, last + 1)
+        }
+        self.max_steps = max_steps
+        self.steps: list[Step] = []
+        self.nodes: list[TraceNode] = []
+        self.unrecorded = 0
+        self.begun = False
+        self.line: int | None = None  # about to run, or running
+        self.raised: Raised | None = None  # by that line
+        self.last_run: int | None = None  # number of the node that backward ran last
+        self.indices: dict[int, int] = {}  # node number → index in self.nodes
+        self.leaf_numbers = WeakIdKeyDictionary()
+
+    def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable | None:
+        if frame.f_code is not self.code or self.begun:
+            return None
+        self.begun = True
+        return self.on_event
+
+    def on_event(self, frame: FrameType, event: str, arg: Any) -> Callable:
+        if event == "line":
+            if len(self.steps) >= self.max_steps:
+                self.unrecorded += 1
+                return self.on_event
+            line = self.first_line(frame)
+            # A statement of several lines reports several of them: it is one step.
+            if not (line == self.line and line in self.statement):
+                self.record(frame, line)
+                self.line = line
+        elif event == "exception":
+            if not isinstance(arg[1], StopIteration):  # the ordinary end of a for loop
+                node = self.indices.get(self.last_run)
+                self.raised = _raised(arg[1], self.first_line(frame), node)
+        elif event == "return":
+            self.record(frame, None)
+        return self.on_event
+
+    def record(self, frame: FrameType, line: int | None) -> None:
+        tensors: dict[str, torch.Tensor] = {}
+        values: list[tuple[str, str]] = []
+        _reach(_namespace(frame), tensors, values)
+        variables, states, held = self.read(tensors)
+        self.steps.append(
+            Step(line, self.line, states, held, variables, tuple(values), self.raised)
+        )
+        self.raised = self.last_run = None
+
+    def first_line(self, frame: FrameType) -> int:
+        """The first line of the statement that the frame is at."""
+        return self.statement.get(frame.f_lineno, frame.f_lineno)
+
+    def read(self, tensors: dict[str, torch.Tensor]):
+        with no_garbage_collection():
+            live, links = walk(root_node(t) for t in tensors.values() if t.requires_grad)
+            inputs = [t for t in tensors.values() if t.is_leaf and not t.requires_grad]
+            graph = describe(live, links, inputs)
+        names = {id(tensor): name for name, tensor in reversed(tensors.items())}
+        first_new = len(self.nodes)
+        indices = [self.index(node, names, len(live)) for node in live]
+        for index, node, described in zip(indices, live, graph.nodes, strict=True):
+            if index >= first_new:
+                self.nodes[index] = self.new_node(node, described, indices, names)
+        states = tuple(
+            _state(index, self.nodes[index], node)
+            for index, node in sorted(zip(indices, graph.nodes, strict=True))
+        )
+        where = dict(zip(live, indices, strict=True))
+        variables = tuple(
+            _variable(name, tensor, where.get(root_node(tensor)) if tensor.requires_grad else None)
+            for name, tensor in tensors.items()
+        )
+        return variables, states, tuple(graph.held)
+
+    def index(self, node, names: dict[int, str], total: int) -> int:
+        """The node's place in ``self.nodes``; a new node gets one, to be filled in."""
+        variable = getattr(node, "variable", None)
+        if variable is not None:  # PyTorch makes a new AccumulateGrad when the old one has died
+            number = self.leaf_numbers.get(variable)
+            if number is None:
+                number = self.leaf_numbers[variable] = next(_numbers)
+        else:
+            number = node.metadata.get(_NUMBER_TAG)
+            if number is None:
+                number = node.metadata[_NUMBER_TAG] = next(_numbers)
+        if number not in self.indices:
+            self.indices[number] = len(self.nodes)
+            self.nodes.append(None)
+            if variable is None and total <= _MAX_HOOKED:
+                node.register_prehook(self.on_backward)
+        return self.indices[number]
+
+    def on_backward(self, grad_outputs: Any) -> None:
+        node = torch._C._current_autograd_node()
+        self.last_run = node.metadata.get(_NUMBER_TAG)
+        if not _keeps_graph():
+            node.metadata[FREED_TAG] = True
+
+    def new_node(self, node, described, indices: list[int], names: dict[int, str]) -> TraceNode:
+        label = described.name
+        if described.leaf is not None:
+            label = names.get(id(node.variable), "a leaf no variable holds")
+        return TraceNode(
+            name=described.name,
+            label=label,
+            leaf=described.leaf is not None,
+            line=self.line,
+            next=tuple(indices[i] for i in described.next),
+            slots=tuple(
+                Slot(
+                    saved.name,
+                    saved.state == NOT_NEEDED,
+                    None if saved.shape is None else tuple(saved.shape),
+                    saved.dtype and str(saved.dtype).removeprefix("torch."),
+                    saved.storage_nbytes,
+                    saved.version,
+                    saved.role,
+                )
+                for saved in described.saved
+            ),
+        )
+
+
+def _state(index: int, known: TraceNode, node) -> NodeState:
+    """The slots in the order they were first seen: a freed list no longer tells its items."""
+    now = {saved.name: saved for saved in node.saved}
+    slots = []
+    for slot in known.slots:
+        saved = now.get(slot.name) or now.get(slot.name.partition("[")[0])
+        slots.append((saved.state, saved.version) if saved is not None else (FREED, None))
+    state = node.state
+    if state == FREED and known.slots == () and node.saved:
+        state = NOTHING_SAVED  # a torch.autograd.Function that saved nothing has nothing to lose
+    return NodeState(index, state, tuple(slots))
+
+
+def _variable(name: str, tensor: torch.Tensor, node: int | None) -> Variable:
+    grad = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+    return Variable(
+        name,
+        tuple(tensor.shape),
+        tensor.requires_grad,
+        tensor.is_leaf,
+        None if tensor.is_inference() else tensor._version,
+        None if grad is None else _short(grad),
+        node,
+    )
+
+
+def _short(grad: torch.Tensor) -> str:
+    """Few numbers as they are, many by their norm, rounded so that every machine agrees."""
+    values = grad.detach().to_dense() if grad.layout is not torch.strided else grad.detach()
+    if values.numel() <= 4:
+        text = ", ".join(f"{value:.3g}" for value in values.flatten().tolist())
+        return f"[{text}]" if values.dim() else text
+    return f"norm {values.double().norm().item():.3g}"
+
+
+def _namespace(frame: FrameType) -> dict[str, Any]:
+    """The frame's variables, and the globals its code names where these hold tensors."""
+    code = frame.f_code
+    used = {
+        name: frame.f_globals[name]
+        for name in code.co_names
+        if name in frame.f_globals
+        and isinstance(frame.f_globals[name], (torch.Tensor, torch.nn.Module, list, dict))
+    }
+    return frame.f_locals | {n: v for n, v in used.items() if n not in frame.f_locals}
+
+
+def _reach(
+    namespace: Mapping[str, Any],
+    tensors: dict[str, torch.Tensor],
+    values: list[tuple[str, str]],
+) -> None:
+    """Collect the tensors that the variables reach, and the plain values."""
+    seen: set[int] = set()
+    pending = [(name, value, 0) for name, value in reversed(namespace.items())]
+    while pending:
+        name, value, depth = pending.pop()
+        if isinstance(value, torch.Tensor):
+            if id(value) not in seen or depth == 0:
+                seen.add(id(value))
+                tensors[name] = value
+        elif depth == 0 and (value is None or isinstance(value, (bool, int, float, str))):
+            values.append((name, repr(value) if len(str(value)) < 40 else f"{str(value)[:36]!r}…"))
+        elif depth < _MAX_DEPTH and id(value) not in seen:
+            seen.add(id(value))
+            items = list(itertools.islice(_items(name, value), _MAX_ITEMS))
+            pending.extend((item, inner, depth + 1) for item, inner in reversed(items))
+
+
+def _items(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What is inside a container, a module, or another object of the program's own."""
+    if isinstance(value, torch.nn.Module):
+        for part in (value._parameters, value._buffers, value._modules):
+            yield from ((f"{name}.{key}", inner) for key, inner in part.items())
+        yield from (
+            (f"{name}.{key}", inner)
+            for key, inner in vars(value).items()
+            if key not in _MODULE_INTERNALS
+        )
+    elif isinstance(value, Mapping):
+        yield from ((f"{name}[{key!r}]", inner) for key, inner in value.items())
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from ((f"{name}[{i}]", inner) for i, inner in enumerate(value))
+    elif hasattr(value, "__dict__") and not isinstance(
+        value, (type, ModuleType, FunctionType, torch.optim.Optimizer, torch.autograd.graph.Node)
+    ):
+        yield from ((f"{name}.{key}", inner) for key, inner in vars(value).items())
