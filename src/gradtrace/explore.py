@@ -137,7 +137,7 @@ class Exploration:
         return self._traces[key]
 
     def __repr__(self) -> str:
-        lines = [f"{self.__name__}: {len(self._stored)} settings"]
+        lines = [f"{self.__name__}: {len(self._stored)} setting(s)"]
         for setting, seen in zip(self._settings(), self._stored, strict=True):
             end = textwrap.shorten(outcome(seen)[0], 90, placeholder=" ...")
             lines.append(f"  {setting}: {end}")
@@ -199,7 +199,7 @@ def explore(function: Callable | None = None, /, **controls: Any):
     ...     y = torch.ones(3, requires_grad=True).exp().sum()
     ...     y.backward(retain_graph=retain_graph)
     ...     y.backward()
-    twice: 2 settings
+    twice: 2 setting(s)
       retain_graph=False: Line 4 raises RuntimeError: Trying to backward ...
       retain_graph=True: Ends without an error.
     >>> twice.trace(retain_graph=True).error is None
