@@ -1,0 +1,59 @@
+# The only thing needed beforehand is Python 3.11 or newer (and git and make to get here).
+# `make book` needs no torch: nothing is executed.  `make test` installs the full environment.
+
+PYTHON ?= python3
+# `make test BROWSER=required`: without Chromium the browser's tests fail instead of skipping.
+BROWSER ?=
+export BROWSER
+
+BIN := .venv/bin
+# Two stamps, one environment: what building the book takes, and everything.
+LIGHT := .venv/.light
+FULL := .venv/.full
+SITE := _build/html
+
+.DEFAULT_GOAL := help
+.PHONY: help book serve lab notebooks bench test clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.venv/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed, not " + sys.version.split()[0] + ": make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv .venv
+
+$(LIGHT): .venv/pyvenv.cfg requirements.txt
+	$(BIN)/python -m pip install --quiet -c requirements.txt jupyter-book
+	@touch $@
+
+$(FULL): .venv/pyvenv.cfg requirements.txt pyproject.toml
+	$(BIN)/python -m pip install --quiet -r requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps -e .
+	@touch $(LIGHT) $@
+
+book: $(LIGHT) ## build the site
+	$(BIN)/jupyter-book build . --toc book/_toc.yml -n -W --keep-going -q
+	@echo "The site: $(CURDIR)/$(SITE)/index.html"
+
+serve: book ## look at the site in a browser
+	$(BIN)/python -m http.server --directory $(SITE) --bind 127.0.0.1 8000
+
+lab: $(FULL) ## work in JupyterLab
+	$(BIN)/jupyter lab notebooks
+
+notebooks: $(FULL) ## execute the notebooks and store their outputs
+	$(BIN)/python -m backward_twice.execute
+
+bench: $(FULL) ## measure snapshot and player
+	$(BIN)/python benchmarks/snapshot.py
+	$(BIN)/python benchmarks/player.py
+
+test: $(FULL) ## prove everything: style, site, tests, every stored output
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(MAKE) book
+	$(BIN)/pytest --doctest-modules tests src
+	$(BIN)/pytest --nbval --nbval-cell-timeout=120 notebooks
+
+clean: ## remove what was built, but not the environment
+	rm -rf _build .pytest_cache .ruff_cache

@@ -1,0 +1,136 @@
+"""Two directives that print the ledger of claims on the book's pages.
+
+``{claims-summary}`` is a table with a row for each chapter that has arrived, ``{claims-table}`` one
+with a row for each claim.  Both read ``book/claims.yml`` (what the executed notebooks say) and
+``book/articles.yml`` (what is examined) when the page is read, so no count and no verdict on a page
+is typed.  The second table gets ``_static/verdicts.js``, which sorts and filters it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+from sphinx.util.typing import ExtensionMetadata
+
+CLAIMS = "book/claims.yml"
+ARTICLES = "book/articles.yml"
+VERDICTS = ("holds", "fails", "depends", "not testable")
+
+
+class LedgerDirective(SphinxDirective):
+    """What both tables share: the data, and cells with inline Markdown."""
+
+    def read(self, name: str) -> list[dict[str, Any]]:
+        path = Path(self.env.srcdir, name)
+        self.env.note_dependency(str(path))
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+    def text(self, markdown: str) -> nodes.paragraph:
+        children, _ = self.state.inline_text(markdown, self.lineno)
+        return nodes.paragraph("", "", *children)
+
+    def table(
+        self, kind: str, widths: Sequence[int], head: Sequence[str], rows: Sequence[nodes.row]
+    ) -> nodes.table:
+        """A table of class ``kind``, its columns as wide as ``widths`` say."""
+        group = nodes.tgroup("", cols=len(widths))
+        group += [nodes.colspec(colwidth=width) for width in widths]
+        group += nodes.thead("", self.row([nodes.paragraph("", title) for title in head]))
+        group += nodes.tbody("", *rows)
+        return nodes.table("", group, classes=[kind, "colwidths-given"])
+
+    def row(self, cells: Sequence[nodes.Node], **attributes: Any) -> nodes.row:
+        return nodes.row("", *(nodes.entry("", cell) for cell in cells), **attributes)
+
+
+class ClaimsSummary(LedgerDirective):
+    """A row for each chapter that is in the table of contents and has judged all its claims."""
+
+    def run(self) -> list[nodes.Node]:
+        claims = self.read(CLAIMS)
+        rows = []
+        for number, article in enumerate(self.read(ARTICLES), 1):
+            page = f"notebooks/{article['notebook']}"
+            verdicts = [
+                claim["verdict"] for claim in claims if claim["id"].startswith(f"{number}.")
+            ]
+            if page in self.env.found_docs and all(verdicts):
+                rows.append(self.chapter(page, article, Counter(verdicts)))
+        if not rows:
+            return [nodes.paragraph("", "No chapter has arrived yet.")]
+        head = ["Chapter", "Article", "Claims", *(verdict.capitalize() for verdict in VERDICTS)]
+        return [self.table("claims-summary", [24, 40, 8, 8, 8, 8, 8], head, rows)]
+
+    def chapter(self, page: str, article: dict[str, Any], count: Counter[str]) -> nodes.row:
+        link = addnodes.pending_xref(
+            "",
+            nodes.inline(),
+            refdomain="std",
+            reftype="doc",
+            reftarget=f"/{page}",
+            refdoc=self.env.docname,
+            refexplicit=False,
+            refwarn=True,
+        )
+        numbers = [count.total(), *(count[verdict] for verdict in VERDICTS)]
+        return self.row(
+            [
+                nodes.paragraph("", "", link),
+                self.text(f"{article['title']} ({article['date']})"),
+                *(nodes.paragraph("", str(number)) for number in numbers),
+            ]
+        )
+
+
+class ClaimsTable(LedgerDirective):
+    """A row for each claim; those of chapters that have not arrived say so."""
+
+    def run(self) -> list[nodes.Node]:
+        rows = [self.claim(claim) for claim in self.read(CLAIMS)]
+        head = ["No.", "What the article claims", "Where", "Verdict", "Depends on", "Evidence"]
+        return [self.table("claims-table", [6, 36, 14, 12, 22, 10], head, rows)]
+
+    def claim(self, claim: dict[str, Any]) -> nodes.row:
+        evidence = nodes.paragraph()
+        if claim["evidence"]:
+            stem, anchor = claim["evidence"].split("#")
+            page = self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{stem}")
+            evidence += nodes.reference(
+                "", f"run of {claim['id']}", refuri=f"{page}#{anchor}", internal=True
+            )
+        verdict = claim["verdict"] or "not yet judged"
+        mark = nodes.inline("", verdict, classes=["mark", verdict.replace(" ", "-")])
+        return self.row(
+            [
+                nodes.paragraph("", claim["id"]),
+                self.text(claim["claim"]),
+                self.text(claim["place"]),
+                nodes.paragraph("", "", mark),
+                self.text(claim["on"] or ""),
+                evidence,
+            ],
+            ids=[f"claim-{claim['id']}"],
+        )
+
+
+def add_script(
+    app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
+) -> None:
+    """Load the script on the pages that have a table of claims."""
+    if doctree and any("claims-table" in node["classes"] for node in doctree.findall(nodes.table)):
+        app.add_js_file("verdicts.js", loading_method="defer")
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.add_directive("claims-summary", ClaimsSummary)
+    app.add_directive("claims-table", ClaimsTable)
+    app.connect("html-page-context", add_script)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
