@@ -11,6 +11,8 @@ or None once backward has freed it; reading it runs no saved-tensor hook, recomp
 skips the version check, so freed and modified graphs can be read too.  These attributes are
 private to PyTorch: every one is looked up on the node's own type, none is assumed to be there.
 A handle must not outlive its node (it would dangle), so the walk holds every node until it ends.
+Older PyTorch has no ``data`` (2.10 does not, 2.13 does).  There the tensor itself is asked for, as
+backward would: saved-tensor hooks then run, and a checkpoint recomputes.
 
 Reading is the hot loop: it stores bare tuples.  ``Graph.nodes`` gives the values their names when
 somebody looks.
@@ -27,6 +29,7 @@ from typing import NamedTuple
 
 import torch
 from torch.autograd.graph import get_gradient_edge
+from torch.utils._python_dispatch import _disable_current_modes
 
 ALIVE = "alive"
 MODIFIED = "modified"
@@ -39,6 +42,8 @@ HIDDEN = "hidden"
 # Set on ``node.metadata`` by ``gradtrace.trace`` when it saw backward free a node whose saved
 # tensors Python cannot read (CopySlices).
 FREED_TAG = "gradtrace.freed"
+
+_HANDLES = hasattr(torch._C._autograd.SavedTensor, "data")
 
 
 class SavedTensor(NamedTuple):
@@ -196,8 +201,14 @@ def snapshot(*tensors: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> Gra
         raise TypeError(
             "snapshot() needs at least one tensor: pass the loss, or the output of the model"
         )
-    roots = [_root(tensor, position) for position, tensor in enumerate(tensors)]
-    with no_garbage_collection():
+    inputs = list(inputs)
+    for given in inputs:
+        if not isinstance(given, torch.Tensor):
+            raise TypeError(
+                f"snapshot() takes tensors as inputs, but one is of type {type(given).__name__!r}"
+            )
+    with undisturbed():
+        roots = [_root(tensor, position) for position, tensor in enumerate(tensors)]
         return describe(*walk(roots), inputs)
 
 
@@ -262,12 +273,17 @@ def describe(
 
 
 @contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """The collector would look through the growing lists of a walk again and again, for nothing."""
+def undisturbed() -> Iterator[None]:
+    """Read tensors without running the program's code: none of its modes and tensor subclasses.
+
+    The garbage collector waits too: it would look through the growing lists of a walk again and
+    again, for nothing.
+    """
     collecting = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.inference_mode(False):
+            yield
     finally:
         if collecting:
             gc.enable()
@@ -290,17 +306,16 @@ _LAYOUTS: dict[type, _Layout] = {}
 def _layout(node: torch.autograd.graph.Node) -> _Layout:
     kind = type(node)
     python = isinstance(node, torch.autograd.function.BackwardCFunction)
-    slots = tuple(
-        (
-            attribute.removeprefix("_raw_saved_"),
-            attrgetter(attribute),
-            attrgetter("saved_tensors" if python else attribute.removeprefix("_raw")),
-        )
-        for attribute in dir(kind)
-        if attribute.startswith("_raw_saved_")
-    )
-    name = node.name().removeprefix("torch::autograd::")
-    if hasattr(node, "variable"):
+    slots = []
+    for attribute in dir(kind):
+        if attribute.startswith("_raw_saved_"):
+            checked = attrgetter("saved_tensors" if python else attribute.removeprefix("_raw"))
+            handle_of = attrgetter(attribute) if _HANDLES else _unpacking(checked)
+            slots.append((attribute.removeprefix("_raw_saved_"), handle_of, checked))
+    slots = tuple(slots)
+    # Not node.name(): a torch.autograd.Function may have set ctx.name to something else.
+    name = kind.name(node).removeprefix("torch::autograd::")
+    if kind.__name__ == "AccumulateGrad":
         layout = _Layout(name, _read_leaf, leaf=True)
     elif kind.__name__ in ("CopySlices", "CppFunction"):
         # An in-place write to a view wraps the node of that write, and C++ extensions save
@@ -315,29 +330,53 @@ def _layout(node: torch.autograd.graph.Node) -> _Layout:
     return layout
 
 
+class _Unpacked(NamedTuple):
+    """Stands in for a handle where PyTorch's own does not show its tensor."""
+
+    data: torch.Tensor | None
+    unpack_hook: None = None
+
+
+def _unpacking(checked: Callable) -> Callable:
+    def handle_of(node):
+        held = checked(node)
+        return tuple(map(_Unpacked, held)) if type(held) is tuple else _Unpacked(held)
+
+    return handle_of
+
+
 def _read(node, layout: _Layout) -> list[tuple]:
     """For each slot of ``node``, the fields of a SavedTensor but its role."""
     fields = []
     for name, handle_of, checked in layout.slots:
         try:
             handle = handle_of(node)
-        except RuntimeError:  # lists and Python functions: the attribute itself is freed
-            fields.append((name, FREED))
+        except RuntimeError as error:  # lists and Python functions: the attribute itself is freed
+            fields.append((name, MODIFIED if "inplace operation" in str(error) else FREED))
             continue
         if type(handle) is tuple:
-            fields += [_read_slot(f"{name}[{i}]", h, node, checked) for i, h in enumerate(handle)]
+            for i, item in enumerate(handle):
+                empty = item.data is None and item.unpack_hook is None
+                slot = f"{name}[{i}]"
+                fields.append(
+                    (slot, NOT_NEEDED) if empty else _read_slot(slot, item, node, checked)
+                )
             continue
         data = handle.data
-        if data is None or handle.unpack_hook is not None or data.layout is not _STRIDED:
+        if data is None or handle.unpack_hook is not None:
             fields.append(_read_slot(name, handle, node, checked))
-        else:  # most slots: what _read_slot would do, written out for speed
+            continue
+        try:  # most slots: what _read_slot would do, written out for speed
             version = data._version
-            state = _checked_state(node, checked) if version else ALIVE
             storage = data.untyped_storage()
-            fields.append(
-                (name, state, data.shape, data.dtype, data.device, version,
-                 storage._cdata, storage.nbytes())
-            )  # fmt: skip
+            held = (name, ALIVE, data.shape, data.dtype, data.device, version,
+                    storage._cdata, storage.nbytes())  # fmt: skip
+        except (NotImplementedError, RuntimeError):  # sparse, nested, inside torch.func
+            held = _read_slot(name, handle, node, checked)
+        else:
+            if version:  # versions start at 0 and only grow: at 0 nothing was written
+                held = (name, _checked_state(node, handle, checked), *held[2:])
+        fields.append(held)
     return fields
 
 
@@ -347,30 +386,47 @@ def _read_slot(name: str, handle, node, checked: Callable) -> tuple:
         return _packed(name, data)
     if data is None:
         try:
-            handle.unpack()  # nothing is there, so nothing runs: raises if it was freed
+            checked(node)  # nothing is there, so nothing runs: raises if it was freed
         except RuntimeError:
             return (name, FREED)
         return (name, NOT_NEEDED)
-    # Versions start at 0 and only grow: at 0 nothing can have changed.
-    state = _checked_state(node, checked) if data._version else ALIVE
-    return (name, state, *_tensor(data))
+    return (name, _checked_state(node, handle, checked), *_tensor(data))
 
 
-def _checked_state(node, checked: Callable) -> str:
+def _checked_state(node, handle, checked: Callable) -> str:
+    """Whether PyTorch would hand out this saved tensor, which is there."""
     try:
         checked(node)
+        return ALIVE
     except RuntimeError:
+        pass
+    try:
+        handle.unpack()  # of a list, another item may be the modified one
+    except (RuntimeError, AttributeError):  # torch before 2.12 has no unpack()
         return MODIFIED
     return ALIVE
 
 
-_STRIDED = torch.strided
-
-
 def _read_python(node, layout: _Layout) -> list[tuple]:
     """A torch.autograd.Function: its saved tensors, and tensors put on ``ctx`` past autograd."""
-    kept = [(f"ctx.{n}", ALIVE, *_tensor(t)) for n, t in vars(node).items() if _is_tensor(t)]
-    return _read(node, layout) + kept
+    fields = _read(node, layout)
+    for name, value in vars(node).items():
+        for key, part in _parts(value):
+            fields.append((f"ctx.{name}{key}", ALIVE, *_tensor(part)))
+    return fields
+
+
+def _parts(value: object) -> list[tuple[str, torch.Tensor]]:
+    """The tensors in ``value``: itself, or those of a plain container."""
+    if isinstance(value, torch.Tensor):
+        return [("", value)]
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, (tuple, list)):
+        items = enumerate(value)
+    else:
+        return []
+    return [(f"[{key!r}]", part) for key, part in items if isinstance(part, torch.Tensor)]
 
 
 def _read_leaf(node, layout: _Layout) -> Leaf:
@@ -384,27 +440,37 @@ def _read_hidden(node, layout: _Layout) -> str:
 
 def _packed(name: str, data: object) -> tuple:
     """What a hook put in a tensor's place; its bytes are known when that contains a tensor."""
-    for part in data if isinstance(data, (tuple, list)) else (data,):
-        if _is_tensor(part):
-            return (name, PACKED, *_tensor(part))
-    return (name, PACKED)
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, torch.Tensor)
+    parts = _parts(data)
+    return (name, PACKED, *_tensor(parts[0][1])) if parts else (name, PACKED)
 
 
 def _tensor(tensor: torch.Tensor) -> tuple:
     version = None if tensor.is_inference() else tensor._version
-    return tensor.shape, tensor.dtype, tensor.device, version, *_storage(tensor)
+    return shape_of(tensor), tensor.dtype, tensor.device, version, *_storage(tensor)
+
+
+def shape_of(tensor: torch.Tensor) -> torch.Size:
+    """The shape; for a nested tensor, which has none, the number of its elements."""
+    if not tensor.is_nested:
+        return tensor.shape
+    elements = tensor if tensor.layout is torch.strided else tensor.values()
+    return torch.Size((elements.numel(),))
 
 
 def _storage(tensor: torch.Tensor) -> tuple[int, int]:
     """Identity and bytes of the memory behind ``tensor``."""
+    if tensor.layout is torch.sparse_coo:
+        parts = (tensor._values(), tensor._indices())
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        parts = (tensor.values(), tensor.crow_indices(), tensor.col_indices())
+    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        parts = (tensor.values(), tensor.ccol_indices(), tensor.row_indices())
+    else:
+        parts = (tensor,)
     try:
-        storage = tensor.untyped_storage()
-        return storage._cdata, storage.nbytes()
-    except (NotImplementedError, RuntimeError):  # sparse and wrapped tensors have no single storage
+        storages = [part.untyped_storage() for part in parts]
+        return storages[0]._cdata, sum(storage.nbytes() for storage in storages)
+    except (NotImplementedError, RuntimeError):  # tensors inside torch.func have no storage
         return id(tensor), tensor.numel() * tensor.dtype.itemsize
 
 

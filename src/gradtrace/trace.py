@@ -35,8 +35,9 @@ from gradtrace.graph import (
     NOT_NEEDED,
     NOTHING_SAVED,
     describe,
-    no_garbage_collection,
     root_node,
+    shape_of,
+    undisturbed,
     walk,
 )
 
@@ -342,6 +343,7 @@ def trace(fn: Callable, /, *args: Any, max_steps: int = 250, **kwargs: Any) -> T
     Raises:
         TypeError: ``fn`` is not a Python function, or is a generator or coroutine function.
         ValueError: the source of ``fn`` cannot be found, or none of its lines ran.
+        RuntimeError: gradtrace itself failed while it read the program's state.
         KeyboardInterrupt, SystemExit: passed on; nothing is recorded.
 
     >>> import torch
@@ -373,6 +375,11 @@ def trace(fn: Callable, /, *args: Any, max_steps: int = 250, **kwargs: Any) -> T
         raise
     finally:
         sys.settrace(previous)
+    if recorder.failure is not None:
+        raise RuntimeError(
+            f"gradtrace could not read the state of {_name(fn)} before line {recorder.line}; the "
+            "program itself ran on. This is a bug of gradtrace: please report it with the program"
+        ) from recorder.failure
     if not recorder.steps:
         raise ValueError(
             f"none of the lines of {_name(fn)} ran in this thread (was it compiled, or is it run "
@@ -462,6 +469,7 @@ class _Recorder:
         self.steps: list[Step] = []
         self.nodes: list[TraceNode] = []
         self.unrecorded = 0
+        self.failure: Exception | None = None  # of the recorder itself
         self.begun = False
         self.line: int | None = None  # about to run, or running
         self.raised: Raised | None = None  # by that line
@@ -475,11 +483,20 @@ class _Recorder:
         self.begun = True
         return self.on_event
 
-    def on_event(self, frame: FrameType, event: str, arg: Any) -> Callable:
+    def on_event(self, frame: FrameType, event: str, arg: Any) -> Callable | None:
+        # An exception that leaves this method would look like one of the program's own.
+        try:
+            self.take(frame, event, arg)
+        except Exception as failure:
+            self.failure = failure
+            return None
+        return self.on_event
+
+    def take(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "line":
             if len(self.steps) >= self.max_steps:
                 self.unrecorded += 1
-                return self.on_event
+                return
             line = self.first_line(frame)
             # A statement of several lines reports several of them: it is one step.
             if not (line == self.line and line in self.statement):
@@ -491,13 +508,13 @@ class _Recorder:
                 self.raised = _raised(arg[1], self.first_line(frame), node)
         elif event == "return":
             self.record(frame, None)
-        return self.on_event
 
     def record(self, frame: FrameType, line: int | None) -> None:
         tensors: dict[str, torch.Tensor] = {}
         values: list[tuple[str, str]] = []
-        _reach(_namespace(frame), tensors, values)
-        variables, states, held = self.read(tensors)
+        with undisturbed():
+            _reach(_namespace(frame), tensors, values)
+            variables, states, held = self.read(tensors)
         self.steps.append(
             Step(line, self.line, states, held, variables, tuple(values), self.raised)
         )
@@ -508,10 +525,10 @@ class _Recorder:
         return self.statement.get(frame.f_lineno, frame.f_lineno)
 
     def read(self, tensors: dict[str, torch.Tensor]):
-        with no_garbage_collection():
-            live, links = walk(root_node(t) for t in tensors.values() if t.requires_grad)
-            inputs = [t for t in tensors.values() if t.is_leaf and not t.requires_grad]
-            graph = describe(live, links, inputs)
+        roots = {name: root_node(t) for name, t in tensors.items() if t.requires_grad}
+        live, links = walk(roots.values())
+        inputs = [t for t in tensors.values() if t.is_leaf and not t.requires_grad]
+        graph = describe(live, links, inputs)
         names = {id(tensor): name for name, tensor in reversed(tensors.items())}
         first_new = len(self.nodes)
         indices = [self.index(node, names, len(live)) for node in live]
@@ -524,7 +541,7 @@ class _Recorder:
         )
         where = dict(zip(live, indices, strict=True))
         variables = tuple(
-            _variable(name, tensor, where.get(root_node(tensor)) if tensor.requires_grad else None)
+            _variable(name, tensor, where.get(roots.get(name)))
             for name, tensor in tensors.items()
         )
         return variables, states, tuple(graph.held)
@@ -595,7 +612,7 @@ def _variable(name: str, tensor: torch.Tensor, node: int | None) -> Variable:
     grad = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
     return Variable(
         name,
-        tuple(tensor.shape),
+        tuple(shape_of(tensor)),
         tensor.requires_grad,
         tensor.is_leaf,
         None if tensor.is_inference() else tensor._version,
@@ -606,11 +623,16 @@ def _variable(name: str, tensor: torch.Tensor, node: int | None) -> Variable:
 
 def _short(grad: torch.Tensor) -> str:
     """Few numbers as they are, many by their norm, rounded so that every machine agrees."""
-    values = grad.detach().to_dense() if grad.layout is not torch.strided else grad.detach()
-    if values.numel() <= 4:
-        text = ", ".join(f"{value:.3g}" for value in values.flatten().tolist())
-        return f"[{text}]" if values.dim() else text
-    return f"norm {values.double().norm().item():.3g}"
+    try:
+        grad = grad.detach()
+        values = grad.to_dense() if grad.layout is not torch.strided else grad
+        if values.numel() <= 4:
+            text = ", ".join(f"{value:.3g}" for value in values.flatten().tolist())
+            return f"[{text}]" if values.dim() else text
+        precise = torch.complex128 if values.is_complex() else torch.float64
+        return f"norm {torch.linalg.vector_norm(values.to(precise)).item():.3g}"
+    except (RuntimeError, NotImplementedError, TypeError):
+        return "without values"  # on the meta device, or of a kind that does not show them
 
 
 def _namespace(frame: FrameType) -> dict[str, Any]:
