@@ -15,7 +15,6 @@ from typing import Any
 
 import yaml
 from docutils import nodes
-from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
@@ -36,6 +35,10 @@ class LedgerDirective(SphinxDirective):
     def text(self, markdown: str) -> nodes.paragraph:
         children, _ = self.state.inline_text(markdown, self.lineno)
         return nodes.paragraph("", "", *children)
+
+    def page(self, notebook: str) -> str:
+        """Where a notebook's page is, seen from this one."""
+        return self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{notebook}")
 
     def table(
         self, kind: str, widths: Sequence[int], head: Sequence[str], rows: Sequence[nodes.row]
@@ -58,34 +61,26 @@ class ClaimsSummary(LedgerDirective):
         claims = self.read(CLAIMS)
         rows = []
         for number, article in enumerate(self.read(ARTICLES), 1):
-            page = f"notebooks/{article['notebook']}"
             verdicts = [
                 claim["verdict"] for claim in claims if claim["id"].startswith(f"{number}.")
             ]
-            if page in self.env.found_docs and all(verdicts):
-                rows.append(self.chapter(page, article, Counter(verdicts)))
+            if f"notebooks/{article['notebook']}" in self.env.found_docs and all(verdicts):
+                rows.append(self.chapter(number, article, Counter(verdicts)))
         if not rows:
             return [nodes.paragraph("", "No chapter has arrived yet.")]
         head = ["Chapter", "Article", "Claims", *(verdict.capitalize() for verdict in VERDICTS)]
-        return [self.table("claims-summary", [24, 40, 8, 8, 8, 8, 8], head, rows)]
+        return [self.table("claims-summary", [12, 48, 8, 8, 8, 8, 8], head, rows)]
 
-    def chapter(self, page: str, article: dict[str, Any], count: Counter[str]) -> nodes.row:
-        link = addnodes.pending_xref(
-            "",
-            nodes.inline(),
-            refdomain="std",
-            reftype="doc",
-            reftarget=f"/{page}",
-            refdoc=self.env.docname,
-            refexplicit=False,
-            refwarn=True,
+    def chapter(self, number: int, article: dict[str, Any], count: Counter[str]) -> nodes.row:
+        link = nodes.reference(
+            "", f"Chapter {number}", refuri=self.page(article["notebook"]), internal=True
         )
-        numbers = [count.total(), *(count[verdict] for verdict in VERDICTS)]
+        counts = [count.total(), *(count[verdict] for verdict in VERDICTS)]
         return self.row(
             [
                 nodes.paragraph("", "", link),
                 self.text(f"{article['title']} ({article['date']})"),
-                *(nodes.paragraph("", str(number)) for number in numbers),
+                *(nodes.paragraph("", str(number)) for number in counts),
             ]
         )
 
@@ -95,30 +90,36 @@ class ClaimsTable(LedgerDirective):
 
     def run(self) -> list[nodes.Node]:
         rows = [self.claim(claim) for claim in self.read(CLAIMS)]
-        head = ["No.", "What the article claims", "Where", "Verdict", "Depends on", "Evidence"]
-        return [self.table("claims-table", [6, 36, 14, 12, 22, 10], head, rows)]
+        head = ["No.", "What the article claims, and where", "Verdict"]
+        return [self.table("claims-table", [8, 50, 42], head, rows)]
 
     def claim(self, claim: dict[str, Any]) -> nodes.row:
-        evidence = nodes.paragraph()
-        if claim["evidence"]:
-            stem, anchor = claim["evidence"].split("#")
-            page = self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{stem}")
-            evidence += nodes.reference(
-                "", f"run of {claim['id']}", refuri=f"{page}#{anchor}", internal=True
-            )
-        verdict = claim["verdict"] or "not yet judged"
-        mark = nodes.inline("", verdict, classes=["mark", verdict.replace(" ", "-")])
+        place = self.text(claim["place"])
+        place["classes"].append("place")
         return self.row(
             [
                 nodes.paragraph("", claim["id"]),
-                self.text(claim["claim"]),
-                self.text(claim["place"]),
-                nodes.paragraph("", "", mark),
-                self.text(claim["on"] or ""),
-                evidence,
+                nodes.container("", self.text(claim["claim"]), place),
+                nodes.container("", *self.judgement(claim)),
             ],
             ids=[f"claim-{claim['id']}"],
         )
+
+    def judgement(self, claim: dict[str, Any]) -> list[nodes.paragraph]:
+        """The verdict with its evidence, and below it what it depends on."""
+        verdict = claim["verdict"] or "not yet judged"
+        mark = nodes.inline("", verdict, classes=["judged", verdict.replace(" ", "-")])
+        if not claim["verdict"]:
+            return [nodes.paragraph("", "", mark)]
+        stem, anchor = claim["evidence"].split("#")
+        evidence = nodes.reference(
+            "", f"evidence for {claim['id']}", refuri=f"{self.page(stem)}#{anchor}", internal=True
+        )
+        conditions = claim["on"].split(" | ") if claim["on"] else []
+        return [
+            nodes.paragraph("", "", mark, nodes.Text(" "), evidence),
+            *(self.text(condition) for condition in conditions),
+        ]
 
 
 def add_script(

@@ -1,4 +1,4 @@
-"""Give each page the meta description that the theme leaves out: the beginning of its text."""
+"""What the theme gets wrong in a page's head: a description, and the landing page's own things."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
 
-def add_description(
+def complete_head(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
-    """Describe the page by its first paragraph, or leave it to its own ``html_meta``."""
-    if doctree is None or 'name="description"' in context.get("metatags", ""):
+    if pagename == app.config.root_doc:
+        context["docstitle"] = ""  # else "Backward Twice — Backward Twice"
+        context["page_source_suffix"] = ""  # no download: index.md only includes book/intro.md
+    if doctree is None or 'name="description"' in context["metatags"]:
         return
+    # The beginning of the page's first paragraph, unless the page has its own ``html_meta``.
     for paragraph in doctree.findall(nodes.paragraph):
         text = textwrap.shorten(paragraph.astext(), 160, placeholder=" …")
         context["metatags"] += f'<meta name="description" content="{html.escape(text)}" />\n'
@@ -23,5 +26,5 @@ def add_description(
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    app.connect("html-page-context", add_description)
+    app.connect("html-page-context", complete_head)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
