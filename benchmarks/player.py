@@ -1,6 +1,6 @@
 """What the player costs in a real browser: milliseconds for a step, bytes for a page.
 
-A step is a click on "Step back" with the layout it causes, on a trace whose last graph draws 60
+A step is a click on "Step back" with the layout it causes, on a trace whose last graph has some 60
 nodes; the median over all steps, three times over.  Bytes are those of all files that a chapter's
 page loads, each compressed with gzip as a web server does it.
 """
@@ -28,7 +28,7 @@ STEP_TIMES = """
   const times = [];
   for (let run = 0; run < 3; run++) {
     press("Last step");
-    while (!root.querySelector('[aria-label="Step back"]').disabled) {
+    while (root.querySelector('[aria-label="Step back"]').ariaDisabled !== "true") {
       const began = performance.now();
       press("Step back");
       root.querySelector(".player").getBoundingClientRect();
@@ -41,8 +41,11 @@ STEP_TIMES = """
 
 
 def two_networks() -> None:
-    layers = [layer for _ in range(5) for layer in (torch.nn.Linear(4, 4), torch.nn.Tanh())]
-    net1, net2 = torch.nn.Sequential(*layers), torch.nn.Sequential(*layers)
+    def network():
+        layers = [layer for _ in range(5) for layer in (torch.nn.Linear(4, 4), torch.nn.Tanh())]
+        return torch.nn.Sequential(*layers)
+
+    net1, net2 = network(), network()
     x = torch.ones(2, 4, requires_grad=True)
     hidden1 = net1(x)
     loss1 = hidden1.exp().mean()

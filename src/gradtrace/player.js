@@ -50,7 +50,7 @@ const STYLE = `
 .bar .buttons { display: flex; gap: .3rem; }
 button { font: inherit; color: inherit; background: var(--faint); border: 1px solid var(--line);
   border-radius: 4px; min-width: 2.4rem; min-height: 2rem; cursor: pointer; }
-button:disabled { opacity: .45; cursor: default; }
+button[aria-disabled=true] { opacity: .45; cursor: default; }
 input, select { font: inherit; color: inherit; accent-color: var(--blue); }
 input[type=checkbox] { width: 1.1rem; height: 1.1rem; }
 select { background: transparent; border: 1px solid var(--line); border-radius: 4px; min-height: 1.8rem; }
@@ -225,8 +225,10 @@ class View {
     const before = this.step ? this.states[this.step - 1] : new Map();
     const atEnd = now.line === null;
     this.scrubber.value = this.step;
-    for (const button of [this.first, this.back]) button.disabled = this.step === 0;
-    for (const button of [this.next, this.last]) button.disabled = this.step === trace.steps.length - 1;
+    // Not `disabled`: that would take the focus, and with it the keyboard, away.
+    const ends = this.step === trace.steps.length - 1;
+    for (const button of [this.first, this.back]) button.setAttribute("aria-disabled", this.step === 0);
+    for (const button of [this.next, this.last]) button.setAttribute("aria-disabled", ends);
 
     const failed = now.raised?.line ?? null;
     for (const [number, { item, mark }] of this.lines) {

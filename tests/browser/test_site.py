@@ -1,0 +1,119 @@
+"""The built book in a real browser, without a kernel and without a network."""
+
+import gzip
+from urllib.parse import urlsplit
+
+import pytest
+
+CHAPTER = "notebooks/01_two_networks.html"
+PAGES = ["index.html", "book/verdicts.html", CHAPTER]
+
+
+def player(page, function):
+    """The player whose source defines ``function``."""
+    return page.locator(".gradtrace", has=page.locator(f"text=def {function}("))
+
+
+def step_text(player):
+    return player.locator(".bar span").first.inner_text()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_asks_for_nothing_outside_and_complains_of_nothing(visit, base, name):
+    page = visit(base + name, base)
+    page.wait_for_load_state("networkidle")
+    assert page.locator("h1").first.inner_text()
+    assert page.complaints == []
+
+
+def test_the_root_is_the_landing_page_itself(visit, server):
+    page = visit(server, server)
+    assert page.url == server
+    assert page.locator("meta[http-equiv=refresh]").count() == 0
+    assert "Trying to backward through the graph a second time" in page.inner_text("body")
+
+
+def test_a_control_changes_graph_and_outcome(visit, base):
+    page = visit(base + CHAPTER, base)
+    shared = player(page, "shared_encoder")
+    outcome = shared.locator(".outcome")
+    assert "RuntimeError: Trying to backward through the graph a second time" in (
+        outcome.inner_text()
+    )
+    assert shared.locator("g.stopped").count() == 1
+    shared.locator("select").select_option("add the losses")
+    assert outcome.inner_text() == "✓ Ends without an error."
+    assert shared.locator("g.stopped").count() == 0
+    assert page.complaints == []
+
+
+def test_the_keyboard_alone_drives_it(visit, server):
+    page = visit(server + CHAPTER, server)
+    shared = player(page, "retain_the_first")
+    checkbox = shared.locator("input[type=checkbox]")
+    for _ in range(400):  # from the top of the page, as a reader without a mouse would
+        page.keyboard.press("Tab")
+        if checkbox.evaluate("box => box.getRootNode().activeElement === box"):
+            break
+    assert checkbox.evaluate("box => box.matches(':focus-visible')")
+    assert checkbox.is_checked()
+    page.keyboard.press("Space")
+    assert not checkbox.is_checked()
+    focus = "element => element.getRootNode().activeElement?.getAttribute('aria-label')"
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if shared.locator(".bar").evaluate(focus) == "Step back":
+            break
+    total = int(step_text(shared).split(" of ")[1].split(":")[0])
+    page.keyboard.press("Enter")
+    assert step_text(shared).startswith(f"step {total - 1} of")
+    page.keyboard.press("ArrowLeft")
+    assert step_text(shared).startswith(f"step {total - 2} of")
+    page.keyboard.press("Home")
+    assert step_text(shared).startswith("step 1 of")
+    assert "No graph" in shared.locator(".graph").inner_text()
+    page.keyboard.press("End")
+    assert step_text(shared).startswith(f"step {total} of")
+
+
+def test_stepping_shows_a_node_freed_and_says_so(visit, server):
+    page = visit(server + CHAPTER, server)
+    shared = player(page, "shared_encoder")
+    shared.get_by_label("First step").click()
+    said = []
+    while shared.get_by_label("Step forward").is_enabled():
+        shared.get_by_label("Step forward").click()
+        said.append(shared.locator("[role=status]").inner_text())
+    assert any("Freed: " in text and "TanhBackward0" in text for text in said)
+    assert "raised RuntimeError" in said[-1]
+    words = shared.locator("details li").all_inner_texts()
+    shared.locator("summary").click()
+    words = shared.locator("details li").all_inner_texts()
+    assert any("TanhBackward0" in text and "freed" in text for text in words)
+    assert any("backward stopped here" in text for text in words)
+
+
+def test_without_scripts_each_outcome_is_there_to_read(browser, server):
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(server + CHAPTER)
+        text = page.inner_text("body")
+        assert "fix = add the losses" in text
+        assert "Line 12 raises RuntimeError" in text
+
+
+def test_a_narrow_screen_does_not_scroll_sideways(visit, server):
+    page = visit(server + CHAPTER, server)
+    page.set_viewport_size({"width": 320, "height": 700})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_light(page, visit, server, site, name):
+    """Bytes as a server that compresses would send them."""
+    loaded = set()
+    page.on("response", lambda response: loaded.add(urlsplit(response.url).path.lstrip("/")))
+    visit(server + name, server).wait_for_load_state("networkidle")
+    sizes = {file: len(gzip.compress((site / file).read_bytes(), 6)) for file in loaded}
+    assert name in sizes
+    assert sum(sizes.values()) < 500_000, sorted(sizes.items(), key=lambda item: -item[1])[:5]
