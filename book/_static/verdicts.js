@@ -28,9 +28,9 @@ function sort(column) {
 headings.forEach((heading, column) => {
   const button = document.createElement("button");
   button.type = "button";
-  button.append(...heading.childNodes);
+  button.textContent = heading.textContent.trim();
   button.addEventListener("click", () => sort(column));
-  heading.append(button);
+  heading.replaceChildren(button);
 });
 
 function labelled(text, control) {
