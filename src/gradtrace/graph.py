@@ -218,7 +218,7 @@ def _root(tensor: object, position: int) -> torch.autograd.graph.Node:
             f"snapshot() takes tensors, but argument {position} is of type "
             f"{type(tensor).__name__!r}: pass the loss, or the output of the model"
         )
-    if not tensor.requires_grad:
+    if not has_graph(tensor):
         if tensor.is_inference():
             reason = "it was made in torch.inference_mode(), which records no graph"
         else:
@@ -230,9 +230,19 @@ def _root(tensor: object, position: int) -> torch.autograd.graph.Node:
     return root_node(tensor)
 
 
+def has_graph(tensor: torch.Tensor) -> bool:
+    """Whether backward can start from it.  An inference tensor may require grad, but to no end."""
+    return tensor.requires_grad and not tensor.is_inference()
+
+
 def root_node(tensor: torch.Tensor) -> torch.autograd.graph.Node:
     """The node at which backward from ``tensor`` starts; AccumulateGrad for a leaf."""
-    return tensor.grad_fn if tensor.grad_fn is not None else get_gradient_edge(tensor).node
+    if tensor.grad_fn is not None:
+        return tensor.grad_fn
+    if tensor.is_nested:  # get_gradient_edge takes a view, which some of these refuse
+        with torch.enable_grad():
+            return tensor.clone().grad_fn.next_functions[0][0]
+    return get_gradient_edge(tensor).node
 
 
 def walk(
@@ -330,6 +340,9 @@ def _layout(node: torch.autograd.graph.Node) -> _Layout:
     return layout
 
 
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+
+
 class _Unpacked(NamedTuple):
     """Stands in for a handle where PyTorch's own does not show its tensor."""
 
@@ -363,7 +376,7 @@ def _read(node, layout: _Layout) -> list[tuple]:
                 )
             continue
         data = handle.data
-        if data is None or handle.unpack_hook is not None:
+        if type(data) not in _PLAIN or handle.unpack_hook is not None:
             fields.append(_read_slot(name, handle, node, checked))
             continue
         try:  # most slots: what _read_slot would do, written out for speed
@@ -371,7 +384,7 @@ def _read(node, layout: _Layout) -> list[tuple]:
             storage = data.untyped_storage()
             held = (name, ALIVE, data.shape, data.dtype, data.device, version,
                     storage._cdata, storage.nbytes())  # fmt: skip
-        except (NotImplementedError, RuntimeError):  # sparse, nested, inside torch.func
+        except RuntimeError:  # sparse, nested, or inside a transform of torch.func
             held = _read_slot(name, handle, node, checked)
         else:
             if version:  # versions start at 0 and only grow: at 0 nothing was written

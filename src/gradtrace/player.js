@@ -33,7 +33,7 @@ const STYLE = `
 .source li.next { background: var(--faint); border-inline-start-color: var(--blue); }
 .source li.error { background: var(--faint); border-inline-start-color: var(--red); font-weight: 600; }
 .graph { padding: .5rem .8rem; }
-.graph svg { display: block; margin: 0 auto; max-width: none; }
+.graph svg { display: block; margin: 0 auto; height: auto; }
 .graph svg text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: currentColor; }
 .graph rect { fill: var(--faint); stroke: currentColor; stroke-width: 1.2; }
 .graph .freed rect { fill: none; stroke-dasharray: 5 4; }
@@ -194,7 +194,9 @@ class View {
     const { boxes, edges, width, height } = this.trace.layout;
     this.drawn = [];
     this.edges = [];
-    const svg = shape("svg", { width: width + 4, height: height + 4, viewBox: `-2 -2 ${width + 4} ${height + 4}`, "aria-hidden": "true" });
+    // A drawing that is somewhat too wide shrinks, as long as its text stays readable; then it scrolls.
+    const fit = `width: clamp(${0.8 * (width + 4)}px, 100%, ${width + 4}px)`;
+    const svg = shape("svg", { style: fit, viewBox: `-2 -2 ${width + 4} ${height + 4}`, "aria-hidden": "true" });
     svg.append(shape("defs", {}, shape("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto" },
       shape("path", { d: "M0 0L8 4L0 8z", fill: "currentColor" }))));
     for (const { start, end, bends } of edges) {

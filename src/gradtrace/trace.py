@@ -35,6 +35,7 @@ from gradtrace.graph import (
     NOT_NEEDED,
     NOTHING_SAVED,
     describe,
+    has_graph,
     root_node,
     shape_of,
     undisturbed,
@@ -525,7 +526,7 @@ class _Recorder:
         return self.statement.get(frame.f_lineno, frame.f_lineno)
 
     def read(self, tensors: dict[str, torch.Tensor]):
-        roots = {name: root_node(t) for name, t in tensors.items() if t.requires_grad}
+        roots = {name: root_node(t) for name, t in tensors.items() if has_graph(t)}
         live, links = walk(roots.values())
         inputs = [t for t in tensors.values() if t.is_leaf and not t.requires_grad]
         graph = describe(live, links, inputs)
@@ -631,8 +632,8 @@ def _short(grad: torch.Tensor) -> str:
             return f"[{text}]" if values.dim() else text
         precise = torch.complex128 if values.is_complex() else torch.float64
         return f"norm {torch.linalg.vector_norm(values.to(precise)).item():.3g}"
-    except (RuntimeError, NotImplementedError, TypeError):
-        return "without values"  # on the meta device, or of a kind that does not show them
+    except Exception:  # the meta device, fake tensors, whatever subclasses say instead
+        return "without values"
 
 
 def _namespace(frame: FrameType) -> dict[str, Any]:
