@@ -542,8 +542,7 @@ class _Recorder:
         )
         where = dict(zip(live, indices, strict=True))
         variables = tuple(
-            _variable(name, tensor, where.get(roots.get(name)))
-            for name, tensor in tensors.items()
+            _variable(name, tensor, where.get(roots.get(name))) for name, tensor in tensors.items()
         )
         return variables, states, tuple(graph.held)
 
