@@ -107,11 +107,12 @@ class ClaimsTable(LedgerDirective):
 
     def judgement(self, claim: dict[str, Any]) -> list[nodes.paragraph]:
         """The verdict with its evidence, and below it what it depends on."""
-        verdict = claim["verdict"] or "not yet judged"
+        stem, _, anchor = (claim["evidence"] or "").partition("#")
+        arrived = f"notebooks/{stem}" in self.env.found_docs
+        verdict = claim["verdict"] if arrived else "not yet judged"
         mark = nodes.inline("", verdict, classes=["judged", verdict.replace(" ", "-")])
-        if not claim["verdict"]:
+        if not arrived:
             return [nodes.paragraph("", "", mark)]
-        stem, anchor = claim["evidence"].split("#")
         evidence = nodes.reference(
             "", f"evidence for {claim['id']}", refuri=f"{self.page(stem)}#{anchor}", internal=True
         )

@@ -1,4 +1,4 @@
-"""What the theme gets wrong in a page's head: a description, and the landing page's own things."""
+"""What the theme gets wrong in a page's head: colour mode, description, the landing page's things."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ import textwrap
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
+
+# The theme settles the mode only when its deferred script runs, and calls an unset one an error.
+# Settled here, nothing flashes; without scripts no mode is set at all, and the page is light.
+MODE = """
+const settings = document.documentElement.dataset;
+settings.mode ||= "auto";
+settings.theme ||= matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+"""
+
+# Search results are summarised by fetching the pages found, which a browser refuses to a file.
+SUMMARY = 'DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = location.protocol !== "file:";'
 
 
 def complete_head(
@@ -26,5 +37,7 @@ def complete_head(
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
+    app.add_js_file(None, body=f"{{{MODE}}}")
+    app.add_js_file(None, body=SUMMARY)
     app.connect("html-page-context", complete_head)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
