@@ -1,4 +1,4 @@
-"""What the theme gets wrong in a page's head: colour mode, description, the landing page's things."""
+"""What the theme gets wrong in a page's head: colour mode, description, landing page."""
 
 from __future__ import annotations
 
