@@ -200,7 +200,7 @@ def explore(function: Callable | None = None, /, **controls: Any):
     ...     y.backward(retain_graph=retain_graph)
     ...     y.backward()
     twice: 2 setting(s)
-      retain_graph=False: Line 4 raises RuntimeError: Trying to backward ...
+      retain_graph=False: Line 5 raises RuntimeError: Trying to backward ...
       retain_graph=True: Ends without an error.
     >>> twice.trace(retain_graph=True).error is None
     True

@@ -283,20 +283,27 @@ def describe(
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Read tensors without running the program's code: none of its modes and tensor subclasses.
-
-    The garbage collector waits too: it would look through the growing lists of a walk again and
-    again, for nothing.
-    """
+def no_garbage_collection() -> Iterator[None]:
+    """The collector would look through the growing lists of a walk again and again, for nothing."""
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.inference_mode(False):
-            yield
+        yield
     finally:
         if collecting:
             gc.enable()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Read tensors without running the program's code: none of its modes and tensor subclasses."""
+    with (
+        no_garbage_collection(),
+        torch._C.DisableTorchFunction(),
+        _disable_current_modes(),
+        torch.inference_mode(False),
+    ):
+        yield
 
 
 class _Layout(NamedTuple):
@@ -495,6 +502,11 @@ def _node(layout: _Layout, sequence_nr: int, successors: list[int], held, roles:
         return Node(layout.name, held, tuple(successors), (), sequence_nr, None)
     saved = tuple(SavedTensor(*fields, roles.get(fields[-2], "activation")) if len(fields) > 2
                   else SavedTensor(*fields) for fields in held)  # fmt: skip
-    states = {tensor.state for tensor in saved}
-    state = next((s for s in (FREED, MODIFIED, PACKED, ALIVE) if s in states), NOTHING_SAVED)
+    state = state_of(tensor.state for tensor in saved)
     return Node(layout.name, state, tuple(successors), saved, sequence_nr, None)
+
+
+def state_of(slots: Iterable[str]) -> str:
+    """The state of a node whose slots are in these states."""
+    states = set(slots)
+    return next((s for s in (FREED, MODIFIED, PACKED, ALIVE) if s in states), NOTHING_SAVED)

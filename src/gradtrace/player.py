@@ -18,6 +18,7 @@ from typing import Any
 import anywidget
 import traitlets
 
+from gradtrace.graph import FREED, MODIFIED
 from gradtrace.layout import layout, title
 from gradtrace.trace import Trace
 
@@ -37,22 +38,31 @@ def outcome(trace: Trace) -> list[str]:
     if trace.error is None:
         sentences.append("Ends without an error.")
     else:
-        sentences.append(
-            f"Line {trace.error.line} raises {trace.error.type}: {trace.error.message}"
-        )
-        stopped = trace.error.node
-        for lines, what in ((trace.freed, "freed"), (trace.modified, "changed in place")):
-            if stopped in lines and lines[stopped] not in (None, trace.error.line):
-                saved = "saved tensors were" if what == "freed" else "saved tensor was"
-                sentences.append(
-                    f"Backward stopped in {trace.nodes[stopped].name}, whose {saved} {what} "
-                    f"by line {lines[stopped]}."
-                )
+        what = f"{trace.error.type}: {trace.error.message}".removesuffix(": ")
+        sentences.append(f"Line {trace.error.line} raises {what}")
+        sentences += _cause(trace, trace.error.node)
     if trace.unrecorded:
         sentences.append(
             f"{trace.unrecorded} further line events ran unrecorded before the last step."
         )
     return sentences
+
+
+def _cause(trace: Trace, node: int | None) -> list[str]:
+    """What an earlier step did to the node in which backward stopped."""
+    for step in trace.steps:
+        if step.raised == trace.error:
+            break
+        state = next((state.state for state in step.nodes if state.node == node), None)
+        if state in (FREED, MODIFIED) and step.ran is not None:
+            saved = "saved tensors were freed" if state == FREED else "saved tensor was changed"
+            again = ", when it ran before" if step.ran == trace.error.line else ""
+            in_place = " in place" if state == MODIFIED else ""
+            return [
+                f"Backward stopped in {trace.nodes[node].name}, whose {saved}{in_place} by "
+                f"line {step.ran}{again}."
+            ]
+    return []
 
 
 def payload(trace: Trace) -> dict[str, Any]:

@@ -7,12 +7,14 @@ is a :class:`Trace`: plain data that serialises to JSON and knows neither tensor
 
 A node is recognised from one line to the next by a number in ``node.metadata``, a dict that lives
 as long as the node itself.  A hook before each node remembers which one ran last, so that an error
-in backward can be laid at its door.  Neither keeps the graph alive nor changes what it computes.
+in backward can be laid at its door; it goes when the function ends.  Neither keeps the graph alive
+nor changes what it computes.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -20,24 +22,35 @@ import itertools
 import json
 import sys
 import textwrap
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FrameType, FunctionType, ModuleType
+from traceback import walk_tb
+from types import (
+    CodeType,
+    FrameType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gradtrace.graph import (
     FREED,
     FREED_TAG,
+    HIDDEN,
     MODIFIED,
     NOT_NEEDED,
-    NOTHING_SAVED,
     describe,
     has_graph,
     root_node,
     shape_of,
+    state_of,
     undisturbed,
     walk,
 )
@@ -51,7 +64,8 @@ _NUMBER_TAG = "gradtrace.number"
 _numbers = itertools.count()
 _MODULE_INTERNALS = frozenset(vars(torch.nn.Module()))
 _MAX_ITEMS = 1_000  # of one container
-_MAX_DEPTH = 4  # of containers inside containers
+_MAX_DEPTH = 8  # of containers inside containers
+_MAX_OBJECTS = 20_000  # looked into at one step
 _MAX_HOOKED = 2_000  # nodes: a hook costs a Python call in each backward
 
 
@@ -172,20 +186,24 @@ class Trace:
 
     @property
     def freed(self) -> dict[int, int | None]:
-        """For each node that was freed, the line that freed it (None: before the first line)."""
+        """For each node that was freed, the line that freed it.
+
+        None where it happened before the first line, or on a line that was not recorded.
+        """
         return self._first(lambda state: state.state == FREED)
 
     @property
     def modified(self) -> dict[int, int | None]:
-        """For each node with a saved tensor changed in place, the line that changed it."""
+        """For each node with a saved tensor changed in place, the line that did it; as above."""
         return self._first(lambda state: any(slot == MODIFIED for slot, _ in state.slots))
 
     def _first(self, condition: Callable[[NodeState], bool]) -> dict[int, int | None]:
         lines: dict[int, int | None] = {}
         for step in self.steps:
+            recorded = step.line is not None or not self.unrecorded
             for state in step.nodes:
                 if condition(state):
-                    lines.setdefault(state.node, step.ran)
+                    lines.setdefault(state.node, step.ran if recorded else None)
         return lines
 
     @property
@@ -338,12 +356,14 @@ def trace(fn: Callable, /, *args: Any, max_steps: int = 250, **kwargs: Any) -> T
     ``fn`` becomes part of the trace and is not raised.
 
     Args:
-        fn: a Python function, method, or module (its ``forward`` is traced) with source code.
+        fn: a Python function, method, module (its ``forward`` is traced) or other object that can
+            be called, with source code.
         max_steps: how many line events to record.  Later ones run at full speed, unrecorded.
 
     Raises:
         TypeError: ``fn`` is not a Python function, or is a generator or coroutine function.
-        ValueError: the source of ``fn`` cannot be found, or none of its lines ran.
+        ValueError: the source of ``fn`` cannot be found, none of its lines ran, or it switched
+            tracing off.
         RuntimeError: gradtrace itself failed while it read the program's state.
         KeyboardInterrupt, SystemExit: passed on; nothing is recorded.
 
@@ -370,12 +390,14 @@ def trace(fn: Callable, /, *args: Any, max_steps: int = 250, **kwargs: Any) -> T
     except Exception as exception:
         if not recorder.steps:  # wrong arguments: the function never began
             raise
-        error = recorder.steps[-1].raised or _raised(exception, recorder.line)
+        error = recorder.ended_by(exception)
     except BaseException as exception:
         exception.add_note("gradtrace.trace() was stopped by this; it recorded nothing.")
         raise
     finally:
         sys.settrace(previous)
+        for hook in recorder.hooks:
+            hook.remove()
     if recorder.failure is not None:
         raise RuntimeError(
             f"gradtrace could not read the state of {_name(fn)} before line {recorder.line}; the "
@@ -385,6 +407,11 @@ def trace(fn: Callable, /, *args: Any, max_steps: int = 250, **kwargs: Any) -> T
         raise ValueError(
             f"none of the lines of {_name(fn)} ran in this thread (was it compiled, or is it run "
             "elsewhere?): trace the plain Python function"
+        )
+    if recorder.steps[-1].line is not None:
+        raise ValueError(
+            f"{_name(fn)} switched the tracing of its lines off after line {recorder.line} "
+            "(sys.settrace, or a tool that uses it): trace it without that"
         )
     return Trace(
         function=code.co_name,
@@ -409,6 +436,8 @@ def _code(fn: Callable) -> CodeType:
     while isinstance(inner, functools.partial):
         inner = inner.func
     inner = inspect.unwrap(inner)
+    if not isinstance(inner, (FunctionType, MethodType, type)):  # an object that can be called
+        inner = inspect.getattr_static(type(inner), "__call__", inner)
     inner = getattr(inner, "__func__", inner)
     if not isinstance(inner, FunctionType):
         raise TypeError(
@@ -443,19 +472,23 @@ def _source(fn: Callable, code: CodeType) -> tuple[dict[int, str], dict[int, int
     except SyntaxError:  # a lambda in the middle of an expression
         tree = ast.Module([], [])
     begin = tree.body[0].lineno if tree.body else 1  # the line of def: decorators come before
-    statements = {
-        first + node.lineno - 1: first + node.end_lineno - 1
-        for node in ast.walk(tree)
-        if isinstance(node, ast.stmt)
-        and not hasattr(node, "body")
-        and node.end_lineno > node.lineno
-    }
+    statements = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            body = getattr(node, "body", None)
+            last = body[0].lineno - 1 if body else node.end_lineno  # of its head, if it has a body
+            if last > node.lineno:
+                statements[first + node.lineno - 1] = first + last - 1
     numbered = enumerate(text.splitlines(), first)
     return {number: line for number, line in numbered if number - first + 1 >= begin}, statements
 
 
 def _raised(exception: BaseException, line: int, node: int | None = None) -> Raised:
-    return Raised(type(exception).__name__, str(exception), line, node)
+    try:
+        message = str(exception)
+    except Exception:
+        message = "(its message cannot be printed)"
+    return Raised(type(exception).__name__, message, line, node)
 
 
 class _Recorder:
@@ -471,6 +504,7 @@ class _Recorder:
         self.nodes: list[TraceNode] = []
         self.unrecorded = 0
         self.failure: Exception | None = None  # of the recorder itself
+        self.hooks: list[RemovableHandle] = []
         self.begun = False
         self.line: int | None = None  # about to run, or running
         self.raised: Raised | None = None  # by that line
@@ -495,10 +529,11 @@ class _Recorder:
 
     def take(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "line":
+            line = self.first_line(frame)
             if len(self.steps) >= self.max_steps:
                 self.unrecorded += 1
+                self.line, self.raised = line, None
                 return
-            line = self.first_line(frame)
             # A statement of several lines reports several of them: it is one step.
             if not (line == self.line and line in self.statement):
                 self.record(frame, line)
@@ -521,6 +556,15 @@ class _Recorder:
         )
         self.raised = self.last_run = None
 
+    def ended_by(self, exception: Exception) -> Raised:
+        """The exception that left the function; finally and with may have run after its line."""
+        lines = (n for frame, n in walk_tb(exception.__traceback__) if frame.f_code is self.code)
+        line = next(lines, self.line)
+        line = self.statement.get(line, line)
+        seen = (step.raised for step in reversed(self.steps) if step.raised is not None)
+        raised = _raised(exception, line)
+        return next((r for r in seen if dataclasses.replace(r, node=None) == raised), raised)
+
     def first_line(self, frame: FrameType) -> int:
         """The first line of the statement that the frame is at."""
         return self.statement.get(frame.f_lineno, frame.f_lineno)
@@ -532,7 +576,11 @@ class _Recorder:
         graph = describe(live, links, inputs)
         names = {id(tensor): name for name, tensor in reversed(tensors.items())}
         first_new = len(self.nodes)
-        indices = [self.index(node, names, len(live)) for node in live]
+        hooked = len(live) <= _MAX_HOOKED
+        indices = [
+            self.index(node, described, hooked)
+            for node, described in zip(live, graph.nodes, strict=True)
+        ]
         for index, node, described in zip(indices, live, graph.nodes, strict=True):
             if index >= first_new:
                 self.nodes[index] = self.new_node(node, described, indices, names)
@@ -546,13 +594,12 @@ class _Recorder:
         )
         return variables, states, tuple(graph.held)
 
-    def index(self, node, names: dict[int, str], total: int) -> int:
+    def index(self, node, described, hooked: bool) -> int:
         """The node's place in ``self.nodes``; a new node gets one, to be filled in."""
-        variable = getattr(node, "variable", None)
-        if variable is not None:  # PyTorch makes a new AccumulateGrad when the old one has died
-            number = self.leaf_numbers.get(variable)
+        if described.leaf is not None:  # PyTorch makes a new AccumulateGrad when the old one died
+            number = self.leaf_numbers.get(node.variable)
             if number is None:
-                number = self.leaf_numbers[variable] = next(_numbers)
+                number = self.leaf_numbers[node.variable] = next(_numbers)
         else:
             number = node.metadata.get(_NUMBER_TAG)
             if number is None:
@@ -560,15 +607,14 @@ class _Recorder:
         if number not in self.indices:
             self.indices[number] = len(self.nodes)
             self.nodes.append(None)
-            if variable is None and total <= _MAX_HOOKED:
-                node.register_prehook(self.on_backward)
+            if described.leaf is None and hooked:
+                self.hooks.append(node.register_prehook(self.before_node))
+                if described.state == HIDDEN:
+                    self.hooks.append(node.register_hook(_after_hidden_node))
         return self.indices[number]
 
-    def on_backward(self, grad_outputs: Any) -> None:
-        node = torch._C._current_autograd_node()
-        self.last_run = node.metadata.get(_NUMBER_TAG)
-        if not _keeps_graph():
-            node.metadata[FREED_TAG] = True
+    def before_node(self, grad_outputs: Any) -> None:
+        self.last_run = torch._C._current_autograd_node().metadata.get(_NUMBER_TAG)
 
     def new_node(self, node, described, indices: list[int], names: dict[int, str]) -> TraceNode:
         label = described.name
@@ -595,6 +641,11 @@ class _Recorder:
         )
 
 
+def _after_hidden_node(grad_inputs: Any, grad_outputs: Any) -> None:
+    if not _keeps_graph():
+        torch._C._current_autograd_node().metadata[FREED_TAG] = True
+
+
 def _state(index: int, known: TraceNode, node) -> NodeState:
     """The slots in the order they were first seen: a freed list no longer tells its items."""
     now = {saved.name: saved for saved in node.saved}
@@ -602,9 +653,8 @@ def _state(index: int, known: TraceNode, node) -> NodeState:
     for slot in known.slots:
         saved = now.get(slot.name) or now.get(slot.name.partition("[")[0])
         slots.append((saved.state, saved.version) if saved is not None else (FREED, None))
-    state = node.state
-    if state == FREED and known.slots == () and node.saved:
-        state = NOTHING_SAVED  # a torch.autograd.Function that saved nothing has nothing to lose
+    # A torch.autograd.Function calls itself freed even when it had saved nothing.
+    state = state_of(state for state, _ in slots) if node.saved else node.state
     return NodeState(index, state, tuple(slots))
 
 
@@ -636,15 +686,17 @@ def _short(grad: torch.Tensor) -> str:
 
 
 def _namespace(frame: FrameType) -> dict[str, Any]:
-    """The frame's variables, and the globals its code names where these hold tensors."""
-    code = frame.f_code
-    used = {
-        name: frame.f_globals[name]
-        for name in code.co_names
-        if name in frame.f_globals
-        and isinstance(frame.f_globals[name], (torch.Tensor, torch.nn.Module, list, dict))
+    """The frame's variables, and the globals its code names where these may hold tensors."""
+    names = frame.f_globals.keys() & set(frame.f_code.co_names)
+    used = {name: frame.f_globals[name] for name in sorted(names)}
+    return frame.f_locals | {
+        name: value
+        for name, value in used.items()
+        if name not in frame.f_locals and not isinstance(value, _PLAIN)
     }
-    return frame.f_locals | {n: v for n, v in used.items() if n not in frame.f_locals}
+
+
+_PLAIN = (type(None), bool, int, float, str)
 
 
 def _reach(
@@ -655,35 +707,78 @@ def _reach(
     """Collect the tensors that the variables reach, and the plain values."""
     seen: set[int] = set()
     pending = [(name, value, 0) for name, value in reversed(namespace.items())]
-    while pending:
+    while pending and len(seen) < _MAX_OBJECTS:
         name, value, depth = pending.pop()
         if isinstance(value, torch.Tensor):
             if id(value) not in seen or depth == 0:
                 seen.add(id(value))
                 tensors[name] = value
-        elif depth == 0 and (value is None or isinstance(value, (bool, int, float, str))):
-            values.append((name, repr(value) if len(str(value)) < 40 else f"{str(value)[:36]!r}…"))
+                if value.is_leaf and value.grad is not None and value.grad.requires_grad:
+                    pending.append((f"{name}.grad", value.grad, depth + 1))
+        elif type(value) in _PLAIN:
+            if depth == 0:
+                values.append((name, _plain(value)))
         elif depth < _MAX_DEPTH and id(value) not in seen:
             seen.add(id(value))
-            items = list(itertools.islice(_items(name, value), _MAX_ITEMS))
-            pending.extend((item, inner, depth + 1) for item, inner in reversed(items))
+            items = list(itertools.islice(_items(value), _MAX_ITEMS))
+            pending.extend((name + key, inner, depth + 1) for key, inner in reversed(items))
 
 
-def _items(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What is inside a container, a module, or another object of the program's own."""
+def _plain(value: bool | int | float | str | None) -> str:
+    """A short text.  Numbers are rounded so that every machine agrees."""
+    if isinstance(value, float):
+        return repr(float(f"{value:.6g}"))
+    if isinstance(value, int) and abs(value) >= 2**64:
+        return "a large integer"
+    return f"{value[:36]!r}…" if isinstance(value, str) and len(value) > 40 else repr(value)
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    """What is inside a container, a module, or another object of the program's own.
+
+    Read past the methods of its class: none of the program's code runs.
+    """
+    if isinstance(value, dict):
+        yield from ((f"[{_key(key, i)}]", x) for i, (key, x) in enumerate(dict.items(value)))
+    for kind in (list, tuple, set, frozenset, deque):
+        if isinstance(value, kind):
+            yield from ((f"[{i}]", inner) for i, inner in enumerate(kind.__iter__(value)))
+    if isinstance(value, _NOT_STATE):
+        return
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        attributes = {}
     if isinstance(value, torch.nn.Module):
-        for part in (value._parameters, value._buffers, value._modules):
-            yield from ((f"{name}.{key}", inner) for key, inner in part.items())
-        yield from (
-            (f"{name}.{key}", inner)
-            for key, inner in vars(value).items()
-            if key not in _MODULE_INTERNALS
-        )
-    elif isinstance(value, Mapping):
-        yield from ((f"{name}[{key!r}]", inner) for key, inner in value.items())
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from ((f"{name}[{i}]", inner) for i, inner in enumerate(value))
-    elif hasattr(value, "__dict__") and not isinstance(
-        value, (type, ModuleType, FunctionType, torch.optim.Optimizer, torch.autograd.graph.Node)
-    ):
-        yield from ((f"{name}.{key}", inner) for key, inner in vars(value).items())
+        for part in ("_parameters", "_buffers", "_modules"):
+            yield from ((f".{key}", inner) for key, inner in attributes.get(part, {}).items())
+        attributes = {k: v for k, v in attributes.items() if k not in _MODULE_INTERNALS}
+    yield from ((f".{key}", inner) for key, inner in attributes.items())
+    for slot, member in _slots(type(value)):
+        with contextlib.suppress(AttributeError):
+            yield f".{slot}", member.__get__(value)
+
+
+_NOT_STATE = (
+    type,
+    ModuleType,
+    FunctionType,
+    torch.optim.Optimizer,
+    torch.autograd.graph.Node,
+)
+
+
+def _key(key: Any, place: int) -> str:
+    return repr(key) if type(key) in _PLAIN else f"{type(key).__name__} {place}"
+
+
+@functools.cache
+def _slots(kind: type) -> list[tuple[str, MemberDescriptorType]]:
+    """The ``__slots__`` of a Python class."""
+    return [
+        (name, member)
+        for base in kind.__mro__
+        if "__slots__" in vars(base)
+        for name, member in vars(base).items()
+        if isinstance(member, MemberDescriptorType)
+    ]
