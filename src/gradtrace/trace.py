@@ -295,13 +295,20 @@ class Trace:
         except json.JSONDecodeError as error:
             raise ValueError(f"this is not the JSON text of a trace: {error}") from None
         schema = data.get("schema") if isinstance(data, dict) else None
-        if not isinstance(schema, int):
+        if type(schema) is not int:
             raise ValueError("this JSON is not a trace: it has no schema number")
         if schema > SCHEMA:
             raise ValueError(
                 f"this trace has schema {schema}, but this gradtrace reads up to {SCHEMA}: "
                 "upgrade gradtrace (pip install --upgrade gradtrace)"
             )
+        try:
+            return cls._from_dict(data)
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ValueError(f"this JSON is not a whole trace: {error!r}") from error
+
+    @classmethod
+    def _from_dict(cls, data: dict[str, Any]) -> Trace:
         rows = data["rows"]
 
         def variable(i: int) -> Variable:
