@@ -105,7 +105,7 @@ def test_every_verdict_is_computed(path):
 
 
 def test_every_claim_of_the_chapter_is_judged(path):
-    chapter = str(int(path.stem[:2]))
+    chapter = path.stem[:2].lstrip("0")  # a notebook without a number judges no claim
     claims = {row["id"] for row in read_ledger() if row["id"].split(".")[0] == chapter}
     assert set(stored_verdicts([path])) == claims
 

@@ -1,0 +1,48 @@
+"""The API reference, from the docstrings, in an environment without torch.
+
+autodoc imports the packages from ``src`` with everything mocked that building the book does not
+install.  Names of other libraries stay plain text: linking them would take their inventories from
+the network.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util.typing import ExtensionMetadata
+
+SOURCE = Path(__file__).parents[2] / "src"
+PACKAGES = ("gradtrace", "backward_twice")
+
+
+def skip_tuple_fields(
+    app: Sphinx, what: str, name: str, obj: object, skip: bool, options: dict
+) -> bool | None:
+    """The fields of a NamedTuple are told by its docstring, not by "Alias for field number 0"."""
+    return True if type(obj).__name__ == "_tuplegetter" else None
+
+
+def leave_other_names(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, contnode: nodes.Node
+) -> nodes.Node | None:
+    """Public names must resolve, or ``-n`` complains; ``torch.Tensor`` and the like need not."""
+    if node.get("refdomain") != "py":
+        return None
+    package, _, name = node["reftarget"].partition(".")
+    public = getattr(sys.modules.get(package), "__all__", ()) if package in PACKAGES else ()
+    return None if name.rpartition(".")[2] in public else contnode
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    sys.path.insert(0, str(SOURCE))
+    app.setup_extension("sphinx.ext.autodoc")
+    app.setup_extension("sphinx.ext.napoleon")
+    app.config.autodoc_mock_imports = ["anywidget", "ipywidgets", "matplotlib", "networkx", "torch"]
+    app.connect("autodoc-skip-member", skip_tuple_fields)
+    app.connect("missing-reference", leave_other_names)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
