@@ -68,21 +68,17 @@ class ClaimsSummary(LedgerDirective):
                 rows.append(self.chapter(number, article, Counter(verdicts)))
         if not rows:
             return [nodes.paragraph("", "No chapter has arrived yet.")]
-        head = ["Chapter", "Article", "Claims", *(verdict.capitalize() for verdict in VERDICTS)]
-        return [self.table("claims-summary", [12, 48, 8, 8, 8, 8, 8], head, rows)]
+        head = ["Article", "Claims", *(verdict.capitalize() for verdict in VERDICTS)]
+        return [self.table("claims-summary", [60, 8, 8, 8, 8, 8], head, rows)]
 
     def chapter(self, number: int, article: dict[str, Any], count: Counter[str]) -> nodes.row:
         link = nodes.reference(
             "", f"Chapter {number}", refuri=self.page(article["notebook"]), internal=True
         )
+        title = self.text(f"{article['title']} ({article['date']})")
         counts = [count.total(), *(count[verdict] for verdict in VERDICTS)]
-        return self.row(
-            [
-                nodes.paragraph("", "", link),
-                self.text(f"{article['title']} ({article['date']})"),
-                *(nodes.paragraph("", str(number)) for number in counts),
-            ]
-        )
+        cells = [nodes.paragraph("", str(value)) for value in counts]
+        return self.row([nodes.container("", nodes.paragraph("", "", link), title), *cells])
 
 
 class ClaimsTable(LedgerDirective):
