@@ -4,6 +4,7 @@ from gradtrace.explore import DeviceDropdown, Exploration, available_devices, ex
 from gradtrace.graph import Graph, HeldBytes, Leaf, Node, SavedTensor, snapshot
 from gradtrace.player import Player
 from gradtrace.trace import Trace, trace
+from gradtrace.watch import SilentFailure, watch
 
 __all__ = [
     "DeviceDropdown",
@@ -14,9 +15,11 @@ __all__ = [
     "Node",
     "Player",
     "SavedTensor",
+    "SilentFailure",
     "Trace",
     "available_devices",
     "explore",
     "snapshot",
     "trace",
+    "watch",
 ]

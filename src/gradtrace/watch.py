@@ -1,0 +1,472 @@
+"""Watch a training program, and explain the error when backward fails.
+
+PyTorch has one point through which every backward goes: ``torch.autograd._engine_run_backward``.
+A watch wraps it.  After a backward that frees, each node it reached gets the number of that call
+in ``node.metadata``, a dict that lives and dies with the node; a global hook notes where optimizers
+step.  That is all, so a watch can stay on.  When a backward fails, :mod:`gradtrace.diagnose` reads
+these marks, and its explanation is added to the exception as a note: the exception itself, its
+type, its text and its traceback stay PyTorch's.
+
+A strict watch also sees every operation, through a ``TorchFunctionMode``: which line made a node,
+which line changed a tensor in place, which call cut a gradient off.  With that it finds failures
+that raise nothing, and warns about each once.
+
+Whatever goes wrong in here, the program goes on as if it were not watched.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import functools
+import itertools
+import sys
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakIdKeyDictionary
+
+from gradtrace import diagnose
+from gradtrace.diagnose import CALL_TAG, CHAIN_TAG, ROOT_TAG
+from gradtrace.frames import Location, namespace, user_frame, user_location
+from gradtrace.graph import _storage as storage_of
+from gradtrace.graph import describe, roots_of, undisturbed, walk
+
+_MAX_CALLS = 10_000
+_MAX_LINES = 200_000
+_MAX_EDITS = 100
+_MAX_OPERATIONS = 100
+_MAX_EXPORT, _MAX_EXPORTS = 1_000_000, 64  # bytes of one, number
+_GROWING = 5  # retained backwards from one line, each over a larger graph
+_LEAKING = 3  # additions of a loss that has been through backward to one sum
+
+
+class SilentFailure(UserWarning):
+    """A failure that raises nothing: a wrong gradient, or a graph that grows."""
+
+
+@dataclass
+class BackwardCall:
+    """One call of ``backward`` or ``autograd.grad``; ``sequence_nr`` is PyTorch's counter then."""
+
+    number: int
+    location: Location | None
+    sequence_nr: int
+    keeps_graph: bool
+    operations: tuple[str, ...] = ()  # of the graph it freed, those nearest to the loss
+
+
+@dataclass
+class Edit:
+    """An in-place change of a tensor's memory, made when the counter stood at ``sequence_nr``."""
+
+    location: Location | None
+    sequence_nr: int
+    by_optimizer: bool = False
+
+
+@dataclass
+class Reason:
+    """Why a tensor has no gradient: ``kind`` is a cause of the family ``no_graph``."""
+
+    kind: str
+    location: Location | None
+
+
+# The number that the next recorded operation of this thread will get.  Private to PyTorch: without
+# it lines and edits cannot be put in order, and explanations say less.
+_sequence_nr = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
+
+
+class Recorder:
+    """What is known of the program while any watch is on.  There is one: ``recorder``."""
+
+    def __init__(self) -> None:
+        self.watches: list[Watch] = []
+        self.forget()
+
+    def forget(self) -> None:
+        """Start from nothing, as when the first watch begins."""
+        self.calls: deque[BackwardCall] = deque(maxlen=_MAX_CALLS)
+        self.numbers = itertools.count(1)
+        self.steps: deque[tuple[weakref.ref, Location | None, int]] = deque(maxlen=_MAX_CALLS)
+        self.made_at: deque[tuple[int, Location | None]] = deque(maxlen=_MAX_LINES)
+        self.edits: dict[int, deque[Edit]] = {}  # by storage
+        self.reasons = WeakIdKeyDictionary()  # tensor → Reason
+        self.exports: dict[int, tuple[Edit, str, torch.Tensor]] = {}  # storage → checksum then
+        self.sizes: dict[Location | None, deque[int]] = {}  # of retained graphs, by line
+        self.findings: list[diagnose.Diagnosis] = []
+        self.warned: set[tuple[str, Location | None]] = set()
+        self.broken: str | None = None
+
+    @property
+    def strict(self) -> bool:
+        return any(one.strict for one in self.watches)
+
+    def call_of(self, node) -> BackwardCall | None:
+        """The backward call that freed ``node``, if it is known."""
+        number = node.metadata.get(CALL_TAG)
+        if number is None or not self.calls:
+            return None
+        place = number - self.calls[0].number
+        return self.calls[place] if 0 <= place < len(self.calls) else None
+
+    def line_of(self, sequence: int) -> Location | None:
+        """The line that made the node with this sequence number; only a strict watch knows."""
+        place = bisect.bisect_right(self.made_at, sequence, key=lambda entry: entry[0]) - 1
+        return self.made_at[place][1] if place >= 0 else None
+
+    # What the wrapped engine reports.
+
+    def began(self, outputs: Any, keeps_graph: bool, creates_graph: bool) -> BackwardCall:
+        call = BackwardCall(
+            next(self.numbers),
+            user_location(),
+            _sequence_nr(),
+            bool(keeps_graph or creates_graph),
+        )
+        self.calls.append(call)
+        if self.strict:
+            self.look_for_silent_failures(outputs, call)
+        return call
+
+    def ended(self, call: BackwardCall, outputs: tuple, whole: bool) -> None:
+        """Mark what was freed.  ``whole``: the call ran to the leaves, not to some inputs only."""
+        if call.keeps_graph:
+            return
+        with undisturbed():
+            roots = set(roots_of(outputs))
+            live, _ = walk(roots)
+            call.operations = tuple(node.name() for node in live[:_MAX_OPERATIONS])
+            for node in live:
+                marks = node.metadata
+                if not whole or CALL_TAG not in marks:
+                    marks[CALL_TAG] = call.number
+            for root in live[: len(roots)]:
+                root.metadata.setdefault(ROOT_TAG, call.number)
+
+    # What optimizers report.
+
+    def stepped(self, optimizer: torch.optim.Optimizer, *unused: Any) -> None:
+        location, now = user_location(), _sequence_nr()
+        self.steps.append((weakref.ref(optimizer), location, now))
+        if self.strict:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        self.edited(parameter, Edit(location, now, by_optimizer=True))
+
+    def edited(self, tensor: torch.Tensor, edit: Edit) -> None:
+        edits = self.edits.setdefault(storage_of(tensor)[0], deque(maxlen=_MAX_EDITS))
+        edits.append(edit)
+
+    def exported(self, tensor: torch.Tensor, edit: Edit) -> None:
+        """Memory that numpy shares can change without PyTorch: remember what is in it."""
+        storage, _ = storage_of(tensor)
+        self.exports[storage] = (edit, diagnose.checksum(tensor), tensor.detach())
+        while len(self.exports) > _MAX_EXPORTS:
+            del self.exports[next(iter(self.exports))]
+
+    # What a strict watch looks for.
+
+    def look_for_silent_failures(self, outputs: tuple, call: BackwardCall) -> None:
+        with undisturbed():
+            live, links = walk(roots_of(outputs))
+            graph = describe(live, links)
+        for finding in diagnose.silent_failures(self, live, graph, call.location):
+            self.report(finding)
+        if call.keeps_graph:
+            sizes = self.sizes.setdefault(call.location, deque(maxlen=_GROWING))
+            sizes.append(len(live))
+            if len(sizes) == _GROWING and all(a < b for a, b in itertools.pairwise(sizes)):
+                self.report(diagnose.silent("graph_grows", call.location, call.location))
+
+    def look_for_leaks(self, variables: Mapping[str, Any]) -> None:
+        """What the program's variables still hold when a watch ends."""
+        for finding in diagnose.leaks(self, variables):
+            self.report(finding)
+
+    def report(self, finding: diagnose.Diagnosis) -> None:
+        """Warn once for each cause and line."""
+        where = finding.began_at or finding.raised_at or Location("<unknown>", 1)
+        if (finding.cause, where) in self.warned:
+            return
+        self.warned.add((finding.cause, where))
+        self.findings.append(finding)
+        # A filter that turns warnings into errors must not stop the program.
+        with contextlib.suppress(SilentFailure):
+            warnings.warn_explicit(finding.text(), SilentFailure, where.file, where.line)
+
+
+recorder = Recorder()
+
+
+def guarded(function: Callable) -> Callable:
+    """The program always wins: a failure of gradtrace is remembered and never raised."""
+
+    @functools.wraps(function)
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            recorder.broken = f"{type(error).__name__}: {error}"
+            return None
+
+    return inner
+
+
+class _Operations(TorchFunctionMode):
+    """Sees each operation of a strict watch: the lines that make nodes, edit tensors, cut grads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sequence_nr = -1
+        self.on = True
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        getter = func.__self__.__name__ if name == "__get__" else None
+        if not self.on or (getter and getter not in ("data", "grad")):
+            return func(*args, **kwargs)
+        tensors = [*_tensors(args), *_tensors(kwargs.values())]
+        before = [None if t.is_inference() else t._version for t in tensors]
+        started = _sequence_nr()
+        result = func(*args, **kwargs)
+        self.note(getter or name, tensors, before, started, result)
+        return result
+
+    @guarded
+    def note(self, name, tensors, before, started, result) -> None:
+        location = None
+        if _sequence_nr() != self.sequence_nr:
+            self.sequence_nr = _sequence_nr()
+            location = user_location()
+            if not recorder.made_at or recorder.made_at[-1][1] != location:
+                recorder.made_at.append((started, location))
+        for tensor, version in zip(tensors, before, strict=True):
+            if version is not None and tensor._version != version:
+                location = location or user_location()
+                recorder.edited(tensor, Edit(location, started))
+        if name in ("numpy", "__array__", "__dlpack__") and tensors[0].nbytes <= _MAX_EXPORT:
+            recorder.exported(tensors[0], Edit(location or user_location(), started))
+        for output in result if isinstance(result, (tuple, list)) else (result,):
+            if not isinstance(output, torch.Tensor):
+                continue
+            if not output.requires_grad:
+                self.note_reason(name, tensors, output)
+            elif name in ("add", "add_", "__add__", "__iadd__", "__radd__"):
+                self.note_sum(tensors, output, location or user_location())
+
+    def note_reason(self, name, tensors, output) -> None:
+        """Why a result has no gradient: remember where the gradient was cut off."""
+        if output in recorder.reasons:
+            return
+        if name == "grad":  # torch.autograd.grad, and the attribute
+            kind = "create_graph_missing"
+        elif not any(tensor.requires_grad for tensor in tensors):
+            inherited = (recorder.reasons[t] for t in tensors if t in recorder.reasons)
+            if (reason := next(inherited, None)) is not None:
+                recorder.reasons[output] = reason
+            return
+        elif name in ("data", "detach", "detach_", "tensor", "numpy"):
+            kind = "detach_wrong_place"
+        elif not torch.is_grad_enabled():
+            kind = "no_grad_region"
+        else:
+            kind = "not_differentiable_op"
+        recorder.reasons[output] = Reason(kind, user_location())
+
+    def note_sum(self, tensors, output, location) -> None:
+        """Count how often one line has added to the same sum, and look at what it adds."""
+        node = output.grad_fn
+        if node is None:
+            return
+        count, used_up = 1, False
+        for successor, _ in node.next_functions:
+            if successor is None:
+                continue
+            marks = successor.metadata
+            if CHAIN_TAG in marks and marks[CHAIN_TAG][1] == location:
+                count += marks[CHAIN_TAG][0]
+            used_up = used_up or CALL_TAG in marks
+        node.metadata[CHAIN_TAG] = (count, location)
+        if used_up and count >= _LEAKING:
+            recorder.report(diagnose.silent("graph_grows", location, location))
+        for tensor in tensors:
+            reason = recorder.reasons.get(tensor)
+            scalar = tensor.dim() == 0 == output.dim()
+            if scalar and reason is not None and reason.kind == "create_graph_missing":
+                recorder.report(diagnose.silent("create_graph_missing", location, reason.location))
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from (item for item in value if isinstance(item, torch.Tensor))
+
+
+def watch(function: Callable | None = None, /, *, strict: bool = False) -> Any:
+    """Explain the error when a backward fails, at next to no cost when none does.
+
+    Use it as a context manager (``with watch():``), as a decorator (``@watch`` or ``@watch()``),
+    or as a plain call, which watches until ``.stop()`` or the end of the program.
+
+    Args:
+        strict: see every operation.  Costs up to three times as much, names the lines that made
+            and changed tensors, and warns (:class:`SilentFailure`) about failures that raise
+            nothing.
+
+    The original exception is raised, with one more note in ``exception.__notes__``.
+
+    >>> import torch
+    >>> with watch():
+    ...     loss = torch.ones(3, requires_grad=True).exp().sum()
+    ...     loss.backward()
+    ...     try:
+    ...         loss.backward()
+    ...     except RuntimeError as error:
+    ...         print(error.__notes__[-1].splitlines()[0])
+    gradtrace: the forward pass was not run again: this loss has already been through backward.
+    """
+    return Watch(strict) if function is None else Watch(strict)(function)
+
+
+class Watch(contextlib.AbstractContextManager):
+    """One watch, made by :func:`watch`.  ``findings`` are the silent failures warned about."""
+
+    def __init__(self, strict: bool):
+        self.strict = strict
+        self._mode: _Operations | None = None
+        self._begin()
+
+    @property
+    def findings(self) -> list[diagnose.Diagnosis]:
+        return recorder.findings
+
+    def _begin(self) -> None:
+        _install(self)
+        if self.strict:
+            self._mode = _Operations()
+            self._mode.__enter__()
+
+    def stop(self) -> None:
+        """Stop watching; without another watch PyTorch is as it was.  Stopping twice is fine."""
+        if self not in recorder.watches:
+            return
+        if self._mode is not None:
+            self._mode.on = False
+            if _top_mode() is self._mode:  # else another mode was entered later and is still on
+                self._mode.__exit__(None, None, None)
+            self._mode = None
+        _uninstall(self)
+
+    def __call__(self, function: Callable) -> Callable:
+        self.stop()  # as a decorator it watches while the function runs, not before
+
+        @functools.wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with Watch(self.strict):
+                return function(*args, **kwargs)
+
+        return watched
+
+    def __exit__(self, kind, error, traceback) -> None:
+        frame = user_frame(sys._getframe(1))
+        if self.strict and frame is not None:
+            guarded(recorder.look_for_leaks)(namespace(frame))
+        if isinstance(error, Exception):
+            explain_on(error)
+        self.stop()
+
+
+def explain_on(error: Exception) -> diagnose.Diagnosis | None:
+    """Add the explanation to an exception that came from elsewhere than a backward."""
+    if id(error) in _explained:
+        return _explained[id(error)]
+    return _annotate(error, guarded(diagnose.failure)(recorder, error, None, None))
+
+
+_explained: dict[int, diagnose.Diagnosis] = {}
+_lock = threading.RLock()
+_engine: Callable | None = None  # PyTorch's own, while it is wrapped
+_handles: list[Any] = []
+
+
+def _watched_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stands in for ``_engine_run_backward(outputs, grad_outputs, retain, create, inputs, …)``."""
+    call = guarded(recorder.began)(outputs, args[1], args[2])
+    try:
+        result = _engine(outputs, *args, **kwargs)
+    except Exception as error:
+        if id(error) not in _explained:
+            _annotate(error, guarded(diagnose.failure)(recorder, error, outputs, call))
+        raise
+    if call is not None:
+        guarded(recorder.ended)(call, outputs, not args[3])
+    return result
+
+
+def _annotate(error: Exception, diagnosis: diagnose.Diagnosis | None) -> diagnose.Diagnosis | None:
+    if diagnosis is not None:
+        note = diagnosis.text()
+        _explained.clear()  # one is enough: an exception is explained where it is raised
+        _explained[id(error)] = diagnosis
+    elif recorder.broken is not None:
+        note = f"gradtrace could not explain this error ({recorder.broken})."
+        recorder.broken = None
+    else:
+        return None
+    # An exception class may forbid notes.
+    with contextlib.suppress(Exception):
+        error.add_note(note)
+    if not _notes_are_shown():
+        print(note, file=sys.stderr)
+    return diagnosis
+
+
+def _notes_are_shown() -> bool:
+    """Python shows ``__notes__``; in a notebook it is up to IPython (7.34 on Colab does not)."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None or ipython.get_ipython() is None:
+        return True
+    from IPython.core import ultratb
+
+    return "__notes__" in Path(ultratb.__file__).read_text(encoding="utf-8")
+
+
+def _top_mode() -> Any:
+    depth = torch._C._len_torch_function_stack()
+    return torch._C._get_function_stack_at(depth - 1) if depth else None
+
+
+def _install(one: Watch) -> None:
+    global _engine
+    with _lock:
+        if not recorder.watches:
+            recorder.forget()
+            _engine = torch.autograd._engine_run_backward
+            torch.autograd._engine_run_backward = _watched_engine
+            _handles.append(register_optimizer_step_post_hook(guarded(recorder.stepped)))
+        recorder.watches.append(one)
+
+
+def _uninstall(one: Watch) -> None:
+    with _lock:
+        recorder.watches.remove(one)
+        if not recorder.watches:
+            if torch.autograd._engine_run_backward is _watched_engine:
+                torch.autograd._engine_run_backward = _engine
+            while _handles:
+                _handles.pop().remove()
