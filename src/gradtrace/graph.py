@@ -245,6 +245,16 @@ def root_node(tensor: torch.Tensor) -> torch.autograd.graph.Node:
     return get_gradient_edge(tensor).node
 
 
+def roots_of(outputs: Iterable) -> list:
+    """The nodes at which a backward over ``outputs`` (tensors or gradient edges) begins."""
+    outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+    return [
+        root_node(output) if isinstance(output, torch.Tensor) else output.node
+        for output in outputs
+        if getattr(output, "requires_grad", True)
+    ]
+
+
 def walk(
     roots: Iterable[torch.autograd.graph.Node],
 ) -> tuple[list[torch.autograd.graph.Node], list[list[int]]]:
