@@ -77,8 +77,8 @@ def layout(trace: Trace) -> Layout:
     graph = nx.DiGraph()
     graph.add_nodes_from(range(len(trace.nodes)))
     graph.add_edges_from((i, j) for i, node in enumerate(trace.nodes) for j in node.next)
-    rank = _ranks(graph, trace)
     leaves = [i for i, node in enumerate(trace.nodes) if node.leaf]
+    rank = _ranks(graph, leaves)
     operations = graph.subgraph(set(graph) - set(leaves))
     members = sorted(nx.weakly_connected_components(operations), key=min)
 
@@ -93,13 +93,16 @@ def layout(trace: Trace) -> Layout:
     texts = _texts(trace)
     boxes = [_box(trace, nodes, texts) for nodes in groups]
     box_of = {node: i for i, nodes in enumerate(groups) for node in nodes}
-    ranks = [max(rank[node] for node in nodes) for nodes in groups]
     links = sorted({(box_of[i], box_of[j]) for i, j in graph.edges if box_of[i] != box_of[j]})
+    folded_graph = nx.DiGraph(links)
+    folded_graph.add_nodes_from(range(len(groups)))
+    leaf_boxes = [i for i, box in enumerate(boxes) if box.leaf]
+    ranks = [rank for _, rank in sorted(_ranks(folded_graph, leaf_boxes).items())]
 
     # A leaf that one part uses is placed with it; those that several use stand in the top row.
     part_of = {box: i for i, part in enumerate(parts) for box in part}
     shared = []
-    for leaf in range(len(groups) - sum(len(part) for part in parts)):
+    for leaf in leaf_boxes:
         users = {part_of[i] for i, j in links if j == leaf}
         if len(users) == 1:
             parts[users.pop()].append(leaf)
@@ -150,13 +153,12 @@ def layout(trace: Trace) -> Layout:
     )
 
 
-def _ranks(graph: nx.DiGraph, trace: Trace) -> dict[int, int]:
+def _ranks(graph: nx.DiGraph, leaves: list[int]) -> dict[int, int]:
     """Every operation lies below all that backward reaches from it, a leaf right above its user."""
     generations = nx.topological_generations(graph.reverse(copy=False))
     ranks = {node: rank for rank, nodes in enumerate(generations) for node in nodes}
-    for node in graph:
-        if trace.nodes[node].leaf:
-            ranks[node] = min((ranks[user] for user in graph.predecessors(node)), default=1) - 1
+    for leaf in leaves:
+        ranks[leaf] = min((ranks[user] for user in graph.predecessors(leaf)), default=1) - 1
     return ranks
 
 
