@@ -14,10 +14,41 @@ from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.ext.autodoc import FunctionDocumenter
+from sphinx.ext.napoleon import GoogleDocstring
+from sphinx.util.inspect import signature as signature_of
+from sphinx.util.inspect import stringify_signature
 from sphinx.util.typing import ExtensionMetadata
 
 SOURCE = Path(__file__).parents[2] / "src"
 PACKAGES = ("gradtrace", "backward_twice")
+
+
+def google_style(
+    app: Sphinx, what: str, name: str, obj: object, options: dict, lines: list[str]
+) -> None:
+    """Read "Args:", "Returns:" and "Raises:".
+
+    Not as the extension napoleon does, which takes a property's "The nodes: as found" for a type
+    and its text.
+    """
+    lines[:] = GoogleDocstring(lines.copy()).lines()
+
+
+def own_signature(
+    app: Sphinx,
+    what: str,
+    name: str,
+    obj: object,
+    options: dict,
+    signature: str | None,
+    returns: str | None,
+) -> tuple[str, None] | None:
+    """A mocked base class has a ``__new__`` that takes anything: the own ``__init__`` counts."""
+    if what != "class" or "__init__" not in vars(obj):
+        return None
+    own = signature_of(obj.__init__, bound_method=True)
+    return stringify_signature(own, show_return_annotation=False, unqualified_typehints=True), None
 
 
 def skip_tuple_fields(
@@ -41,8 +72,11 @@ def leave_other_names(
 def setup(app: Sphinx) -> ExtensionMetadata:
     sys.path.insert(0, str(SOURCE))
     app.setup_extension("sphinx.ext.autodoc")
-    app.setup_extension("sphinx.ext.napoleon")
     app.config.autodoc_mock_imports = ["anywidget", "ipywidgets", "matplotlib", "networkx", "torch"]
+    app.config.autodoc_member_order = "groupwise"
+    FunctionDocumenter.member_order = 0  # functions before classes
+    app.connect("autodoc-process-docstring", google_style)
+    app.connect("autodoc-process-signature", own_signature)
     app.connect("autodoc-skip-member", skip_tuple_fields)
     app.connect("missing-reference", leave_other_names)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
