@@ -68,15 +68,12 @@ class Control:
     def value(self) -> Any:
         return self.widget.value
 
-    @property
-    def label(self) -> str:
-        """The label of the current value."""
-        return next((label for label, v in self.options if v == self.value), str(self.value))
-
-    @property
-    def index(self) -> int:
-        """The place of the current value among ``options``; 0 where it is none of them."""
-        return next((i for i, (_, v) in enumerate(self.options) if v == self.value), 0)
+    def index(self, value: Any) -> int | None:
+        """The place of ``value`` among ``options``, if it is there; ``1`` is not ``True``."""
+        for i, (_, option) in enumerate(self.options):
+            if option is value or (type(option) is type(value) and option == value):
+                return i
+        return None
 
 
 class Exploration:
@@ -88,12 +85,14 @@ class Exploration:
 
     def __init__(self, function: Callable, controls: dict[str, Control], constants: dict[str, Any]):
         functools.update_wrapper(self, function)
+        self.__name__ = _name(function)
         self.controls = controls
         self._constants = constants
-        self._traces: dict[tuple[str, ...], Trace] = {}
+        self._traces: dict[tuple[int | str, ...], Trace] = {}
+        values = [[value for _, value in control.options] for control in controls.values()]
         self._stored = [
-            self._trace({name: option for name, option in zip(controls, setting, strict=True)})
-            for setting in itertools.product(*(control.options for control in controls.values()))
+            self.trace(**dict(zip(controls, setting, strict=True)))
+            for setting in itertools.product(*values)
         ]
         self.player = Player(self.trace())
         widgets = [control.widget for control in controls.values()]
@@ -122,18 +121,14 @@ class Exploration:
                     f"{self.__name__} has no control {name!r}; its controls are "
                     f"{', '.join(self.controls)}"
                 )
-        pairs = {}
-        for name, control in self.controls.items():
-            value = setting.get(name, control.value)
-            label = next((label for label, v in control.options if v == value), str(value))
-            pairs[name] = (label, value)
-        return self._trace(pairs)
-
-    def _trace(self, pairs: dict[str, tuple[str, Any]]) -> Trace:
-        key = tuple(label for label, _ in pairs.values())
+        values = {name: setting.get(name, c.value) for name, c in self.controls.items()}
+        key = tuple(
+            repr(values[name]) if (index := control.index(values[name])) is None else index
+            for name, control in self.controls.items()
+        )
         if key not in self._traces:
-            values = {name: value for name, (_, value) in pairs.items()}
-            self._traces[key] = trace(self.__wrapped__, **values, **self._constants)
+            call = functools.partial(self.__wrapped__, **values, **self._constants)
+            self._traces[key] = trace(call)
         return self._traces[key]
 
     def __repr__(self) -> str:
@@ -160,7 +155,7 @@ class Exploration:
             }
             for control in self.controls.values()
         ]
-        initial = [control.index for control in self.controls.values()]
+        initial = [control.index(control.value) or 0 for control in self.controls.values()]
         return {
             "text/plain": repr(self),
             "text/html": static_html(self._stored, controls, initial),
@@ -226,13 +221,20 @@ def explore(function: Callable | None = None, /, **controls: Any):
 
 
 def _name(function: Callable) -> str:
-    return getattr(function, "__name__", repr(function))
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _controls(
     function: Callable, abbreviations: dict[str, Any]
 ) -> tuple[dict[str, Control], dict[str, Any]]:
-    parameters = inspect.signature(function).parameters
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:
+        raise TypeError(
+            f"the arguments of {_name(function)} are unknown: put the call into a function with def"
+        ) from None
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name in abbreviations:
         if name not in parameters and not open_ended:
@@ -264,16 +266,23 @@ def _control(name: str, widget: ipywidgets.Widget | None, abbreviation: Any) -> 
         widget.description = name
     if isinstance(widget, DeviceDropdown):
         return Control(name, widget, "select", tuple((o, o) for o in widget.stored_options))
-    if isinstance(getattr(widget, "value", None), bool):
-        return Control(name, widget, "checkbox", (("False", False), ("True", True)))
-    if hasattr(widget, "options") and not isinstance(widget.value, tuple):
-        return Control(name, widget, "select", tuple(_options(widget.options)))
-    if isinstance(getattr(widget, "value", None), (int, float)) and hasattr(widget, "step"):
-        return Control(name, widget, "range", tuple(_range(widget)))
-    raise ValueError(
-        f"control {name!r} has no finite list of values ({abbreviation!r}): give a bool, a list "
-        "of options or a (min, max, step) tuple"
-    )
+    value = getattr(widget, "value", None)
+    kind, options = "", []
+    if hasattr(widget, "options") and not isinstance(widget, _MULTIPLE):
+        kind, options = "select", _options(widget.options)
+    elif isinstance(value, bool):
+        kind, options = "checkbox", [("False", False), ("True", True)]
+    elif isinstance(value, (int, float)) and all(hasattr(widget, n) for n in ("min", "step")):
+        kind, options = "range", _range(name, widget)
+    if not options:
+        raise ValueError(
+            f"control {name!r} has no finite list of values ({abbreviation!r}): give a bool, a "
+            "list of options or a (min, max, step) tuple"
+        )
+    return Control(name, widget, kind, tuple(options))
+
+
+_MULTIPLE = (ipywidgets.SelectMultiple, ipywidgets.SelectionRangeSlider)
 
 
 def _options(options: Any) -> list[tuple[str, Any]]:
@@ -285,11 +294,16 @@ def _options(options: Any) -> list[tuple[str, Any]]:
     return [(str(option), option) for option in options]
 
 
-def _range(widget: ipywidgets.Widget) -> list[tuple[str, Any]]:
+def _range(name: str, widget: ipywidgets.Widget) -> list[tuple[str, Any]]:
     count = math.floor((widget.max - widget.min) / widget.step + 1e-9) + 1
     if count > MAX_SETTINGS:
-        return [("", None)] * count  # refused by explore(), which says why
+        raise ValueError(
+            f"control {name!r} has {count} values, and {MAX_SETTINGS} is the limit: give a larger "
+            "step or fewer options"
+        )
     values = [widget.min + i * widget.step for i in range(count)]
+    if isinstance(widget, ipywidgets.FloatLogSlider):
+        values = [widget.base**value for value in values]
     if isinstance(widget.value, float):
-        values = [round(value, 10) for value in values]
+        values = [float(f"{value:.10g}") for value in values]
     return [(str(value), value) for value in values]

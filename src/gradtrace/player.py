@@ -101,6 +101,10 @@ class Player(anywidget.AnyWidget):
             self.trace = payload(trace)
             self.step = len(trace.steps) - 1
 
+    @traitlets.observe("trace")
+    def _another_trace(self, change: dict) -> None:
+        self.step = min(self.step, len(self.trace["steps"]) - 1)
+
     @traitlets.validate("step")
     def _within_the_trace(self, proposal: dict) -> int:
         return max(0, min(proposal["value"], len(self.trace["steps"]) - 1))

@@ -1,0 +1,190 @@
+"""The player: what it is given, how it follows, and that no page is broken by a program's text."""
+
+import contextlib
+import html.parser
+import json
+
+import pytest
+import torch
+
+from gradtrace import Player, Trace, trace
+from gradtrace.player import outcome, payload, static_html
+
+EVIL = "</script><script>alert(1)</script><!--"
+
+
+def fine():
+    x = torch.ones(2, requires_grad=True)
+    return x.exp()
+
+
+def twice():
+    loss = torch.ones(2, requires_grad=True).exp().sum()
+    loss.backward()
+    loss.backward()
+
+
+def in_a_loop():
+    loss = torch.ones(2, requires_grad=True).exp().sum()
+    for _ in range(2):
+        loss.backward()
+
+
+def modified():
+    y = torch.ones(2, requires_grad=True).exp()
+    y.add_(1)
+    y.sum().backward()
+
+
+def unrelated():
+    loss = torch.ones(2, requires_grad=True).exp().sum()
+    loss.backward()
+    raise ValueError("of its own")
+
+
+def silent():
+    raise AssertionError
+
+
+def caught_before():
+    loss = torch.ones(2, requires_grad=True).exp().sum()
+    loss.backward()
+    with contextlib.suppress(RuntimeError):
+        loss.backward()
+    return loss
+
+
+def line_of(seen, source):
+    return max(n for n, text in seen.source.items() if text.strip() == source)
+
+
+def test_outcome_names_the_error_its_line_and_what_made_it():
+    seen = trace(twice)
+    first, second = outcome(seen)
+    last = line_of(seen, "loss.backward()")
+    assert first.startswith(f"Line {last} raises RuntimeError: Trying to backward")
+    assert second == (
+        f"Backward stopped in ExpBackward0, whose saved tensors were freed by line {last - 1}."
+    )
+
+
+def test_outcome_of_the_same_line_in_a_loop():
+    seen = trace(in_a_loop)
+    line = line_of(seen, "loss.backward()")
+    assert outcome(seen)[1].endswith(f"were freed by line {line}, when it ran before.")
+
+
+def test_outcome_of_a_modification():
+    seen = trace(modified)
+    line = line_of(seen, "y.add_(1)")
+    assert outcome(seen)[1] == (
+        f"Backward stopped in ExpBackward0, whose saved tensor was changed in place by line {line}."
+    )
+
+
+def test_outcome_blames_backward_only_for_backward():
+    assert [s.split(" raises ")[1] for s in outcome(trace(unrelated))] == ["ValueError: of its own"]
+    assert outcome(trace(silent))[0].endswith("raises AssertionError")
+    assert outcome(trace(caught_before)) == ["Ends without an error."]
+
+
+def test_outcome_tells_what_was_not_recorded():
+    seen = trace(twice, max_steps=1)
+    assert outcome(seen)[-1] == "2 further line events ran unrecorded before the last step."
+    assert len(outcome(seen)) == 2
+
+
+def test_payload_is_json_and_holds_the_whole_trace():
+    seen = trace(twice)
+    data = json.loads(json.dumps(payload(seen)))
+    extra = {"layout", "outcome"}
+    text = json.dumps({key: value for key, value in data.items() if key not in extra})
+    assert Trace.from_json(text) == seen
+    assert len(data["layout"]["boxes"]) == len(seen.nodes)
+
+
+def test_player_shows_the_last_step_and_keeps_within_the_trace():
+    player = Player(trace(twice))
+    assert player.step == 4 - 1
+    player.step = 99
+    assert player.step == 3
+    player.step = -1
+    assert player.step == 0
+
+
+def test_player_can_be_observed_and_given_another_trace():
+    player = Player(trace(twice))
+    seen = []
+    player.observe(lambda change: seen.append((change["name"], player.step)))
+    player.show(trace(fine))
+    assert player.trace["function"] == "fine"
+    assert player.step == 2
+    assert {name for name, _ in seen} == {"trace", "step"}
+    player.step = 1
+    player.trace = payload(trace(twice))
+    assert player.step == 1
+    player.step = 3
+    player.trace = payload(trace(fine))
+    assert player.step == 2
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser makes of a piece of HTML: its elements, and the text of each script."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.scripts, self.words = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data):
+        if self.tags[-1] == "script" and self.cdata_elem == "script":
+            self.scripts[-1] += data
+        else:
+            self.words.append(data)
+
+
+def evil():
+    x = {EVIL: torch.ones(1, requires_grad=True), "label": EVIL}
+    label = EVIL
+    raise ValueError(label, x)
+
+
+@pytest.mark.parametrize("control", [[], [{"name": EVIL, "kind": "select", "options": [EVIL]}]])
+def test_text_of_the_program_stays_text_on_the_page(control):
+    seen = trace(evil)
+    text = static_html([seen], control, [0] * len(control))
+    assert text.count("<script") == text.count("</script>") == 2
+    assert "<!--" not in text
+    page = Page(text)
+    assert set(page.tags) == {
+        "div", "table", "thead", "tbody", "tr", "th", "td", "script",
+    }  # fmt: skip
+    data = json.loads(page.scripts[0])
+    assert data["controls"] == control
+    names = [row[0] for row in data["traces"][0]["rows"]]
+    assert f"x[{EVIL!r}]" in names
+    assert EVIL in " ".join(page.words)
+
+
+def test_static_html_stands_alone():
+    text = static_html([trace(twice)])
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert "mountAll();" in Page(text).scripts[1]
+
+
+def test_without_scripts_each_setting_has_its_outcome():
+    controls = [
+        {"name": "a", "kind": "checkbox", "options": ["False", "True"]},
+        {"name": "b", "kind": "select", "options": ["x", "y", "z"]},
+    ]
+    traces = [trace(fine)] * 5 + [trace(twice)]
+    words = Page(static_html(traces, controls, [0, 0])).words
+    assert words[words.index("a = True, b = z") + 1].startswith("Line ")
+    assert words[words.index("a = True, b = y") + 1] == "Ends without an error."
+    assert words[words.index("a = False, b = x") + 1] == "Ends without an error."
