@@ -761,7 +761,8 @@ def test_nothing_is_kept_alive_and_no_hook_stays():
         y = x.exp()
         y.grad_fn.metadata["token"] = token
         holder.append(y)
-        return y * y
+        z = y * y
+        return z
 
     seen = trace(program, token)
     del token
