@@ -30,7 +30,11 @@ _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 class DeviceDropdown(ipywidgets.Dropdown):
-    """The devices of this machine.  A page without a kernel offers ``stored_options`` only."""
+    """The devices of this machine.  A page without a kernel offers ``stored_options`` only.
+
+    >>> DeviceDropdown().value
+    'cpu'
+    """
 
     stored_options = ("cpu",)
 

@@ -73,7 +73,18 @@ def title(trace: Trace, nodes: list[int]) -> str:
 
 
 def layout(trace: Trace) -> Layout:
-    """Place every node of ``trace``."""
+    """Place every node of ``trace``.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def program():
+    ...     x = torch.ones(1, requires_grad=True)
+    ...     y = x.exp()
+    >>> placed = layout(trace(program))
+    >>> leaf, operation = placed.boxes
+    >>> leaf.y < operation.y, placed.edges
+    (True, [Edge(start=1, end=0, bends=[])])
+    """
     graph = nx.DiGraph()
     graph.add_nodes_from(range(len(trace.nodes)))
     graph.add_edges_from((i, j) for i, node in enumerate(trace.nodes) for j in node.next)

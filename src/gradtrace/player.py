@@ -123,6 +123,10 @@ def static_html(
         initial: for each control, the index of the option to begin with.
 
     Where scripts do not run, the outcome of each setting is there to read as text.
+
+    >>> from gradtrace import trace
+    >>> "Ends without an error." in static_html([trace(lambda: 1)])
+    True
     """
     data = {
         "controls": list(controls),

@@ -289,6 +289,10 @@ class Trace:
 
         Raises:
             ValueError: the text is not a trace, or one of a newer schema.
+
+        >>> seen = trace(lambda: 1)
+        >>> Trace.from_json(seen.to_json()) == seen
+        True
         """
         try:
             data = json.loads(text)
