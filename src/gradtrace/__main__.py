@@ -7,17 +7,23 @@ are its own.  What gradtrace has to say goes to standard error, or into the file
 from __future__ import annotations
 
 import argparse
+import builtins
+import contextlib
+import html
 import json
 import sys
 import traceback
-import types
+import webbrowser
 from pathlib import Path
+from types import CodeType, ModuleType
 
 import torch
 
 from gradtrace.diagnose import SCHEMA, Diagnosis
 from gradtrace.frames import is_users
-from gradtrace.watch import Watch, explain_on, guarded, recorder, watch
+from gradtrace.player import static_html
+from gradtrace.trace import CallRecorder, Trace
+from gradtrace.watch import explain_on, guarded, recorder, watch
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
@@ -29,6 +35,9 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
         "--strict",
         action="store_true",
         help="see every operation: more detail, and warnings about failures that raise nothing",
+    )
+    parser.add_argument(
+        "--trace", metavar="FUNCTION", help="play the first call of FUNCTION, line by line, as HTML"
     )
     parser.add_argument("--json", metavar="FILE", help="write the explanation as JSON to FILE")
     parser.add_argument("script")
@@ -53,40 +62,70 @@ def _print_error(error: BaseException) -> None:
     traceback.print_exception(type(error), error, shown)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = _arguments(sys.argv[1:] if arguments is None else arguments)
-    path = Path(options.script)
+def _run(code: CodeType, module: ModuleType) -> tuple[int, BaseException | None]:
+    """Exit code and exception of a script, as Python itself would end it."""
     try:
-        source = path.read_bytes()
+        exec(code, module.__dict__)
+    except SystemExit as request:
+        if request.code is None or isinstance(request.code, int):
+            return request.code or 0, None
+        print(request.code, file=sys.stderr)
+        return 1, None
+    except BaseException as error:
+        return 130 if isinstance(error, KeyboardInterrupt) else 1, error
+    return 0, None
+
+
+def _play(seen: Trace | None, script: Path, function: str) -> None:
+    if seen is None:
+        print(f"gradtrace: {function} was never called", file=sys.stderr)
+        return
+    page = Path(f"{script.stem}.{function}.html").absolute()
+    head = f"<!doctype html><meta charset=utf-8><title>{html.escape(page.stem)}</title>"
+    page.write_text(head + static_html([seen]), encoding="utf-8")
+    print(f"gradtrace: {function} line by line: {page.as_uri()}", file=sys.stderr)
+    if sys.stderr.isatty():  # somebody is there to look
+        webbrowser.open(page.as_uri())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the script that ``arguments`` name; returns its exit code, 2 if it cannot be run."""
+    options = _arguments(sys.argv[1:] if arguments is None else arguments)
+    script = Path(options.script)
+    try:
+        source = script.read_bytes()
     except OSError as error:
         print(f"gradtrace: can't open {options.script!r}: {error.strerror}", file=sys.stderr)
         return 2
-    module = types.ModuleType("__main__")
-    module.__file__ = str(path)
-    module.__builtins__ = __builtins__
+    try:
+        code = compile(source, str(script), "exec")
+        recording = CallRecorder(code, options.trace) if options.trace else None
+    except SyntaxError as error:
+        _print_error(error)
+        return 1
+    except ValueError as error:  # null bytes, or no such function
+        print(f"gradtrace: {error}", file=sys.stderr)
+        return 2
+    module = ModuleType("__main__")
+    module.__file__ = str(script)
+    module.__builtins__ = builtins
     sys.modules["__main__"] = module
     sys.argv = [options.script, *options.arguments]
-    sys.path[0] = str(path.resolve().parent)
-    error, status = None, 0
-    one: Watch = watch(strict=options.strict)
-    try:
-        code = compile(source, str(path), "exec")
-        exec(code, module.__dict__)
-    except SystemExit as request:
-        code = request.code
-        if code is not None and not isinstance(code, int):
-            print(code, file=sys.stderr)
-        status = 0 if code is None else code if isinstance(code, int) else 1
-    except BaseException as raised:
-        error, status = raised, 130 if isinstance(raised, KeyboardInterrupt) else 1
+    sys.path[0] = str(script.resolve().parent)
+
+    one = watch(strict=options.strict)
+    with recording or contextlib.nullcontext():
+        status, error = _run(code, module)
     if options.strict:
-        guarded(recorder.look_for_leaks)(module.__dict__)
-    one.stop()
+        guarded(recorder.look_for_leaks)(vars(module))
     found = explain_on(error) if isinstance(error, Exception) else None
+    one.stop()
     if error is not None:
         _print_error(error)
     if options.json:
         _report(options.json, error, found)
+    if recording is not None:
+        _play(recording.trace(), script, options.trace)
     return status
 
 

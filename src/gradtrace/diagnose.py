@@ -9,13 +9,15 @@ variables still hold them.  Where the evidence does not decide, the cause is ``"
 from __future__ import annotations
 
 import ast
+import gc
 import hashlib
 import linecache
 import re
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +30,7 @@ if TYPE_CHECKING:
     from gradtrace.watch import BackwardCall, Recorder
 
 SCHEMA = 1
-CALL_TAG = "gradtrace.call"  # on node.metadata: the number of the backward call that freed it
-ROOT_TAG = "gradtrace.root"  # likewise, on the nodes at which that call began
+ROOT_TAG = "gradtrace.root"  # on node.metadata: the number of the backward call that began there
 CHAIN_TAG = "gradtrace.chain"  # on node.metadata: how often which line has added to this sum
 
 CERTAIN, LIKELY, UNKNOWN = "certain", "likely", "unknown"
@@ -203,10 +204,12 @@ class Diagnosis:
     made_at: Location | None = None
     carried_by: str | None = None
     error: str | None = None
+    detail: str | None = None
 
     @property
     def explanation(self) -> str:
-        return _TEXTS[self.cause][0]
+        text = _TEXTS[self.cause][0]
+        return text if self.detail is None else f"{text}; {self.detail}"
 
     @property
     def fix(self) -> str:
@@ -228,6 +231,7 @@ class Diagnosis:
     def to_dict(self) -> dict[str, Any]:
         """The JSON contract of ``python -m gradtrace --json``."""
         data = asdict(self)
+        del data["detail"]  # it is part of the explanation
         for key in ("raised_at", "began_at", "made_at"):
             place = data[key]
             data[key] = None if place is None else {"file": place[0], "line": place[1]}
@@ -312,87 +316,107 @@ class _Case:
     # The graph was freed.
 
     def freed(self, outputs: tuple, call: BackwardCall | None) -> Diagnosis:
-        roots = roots_of(outputs)
-        live, links = walk(roots)
-        nodes = describe(live, links).nodes
-        earlier = {
-            i
-            for i, node in enumerate(live)
-            if self.recorder.call_of(node) is not None
-            and (nodes[i].state == FREED or not nodes[i].saved)
-        }
-        users: dict[int, list[int]] = {}
-        for i, successors in enumerate(links):
-            for j in successors:
-                users.setdefault(j, []).append(i)
-        first = next(
-            (
-                i
-                for i in sorted(earlier)
-                if (i < len(roots) or any(j not in earlier for j in users.get(i, ())))
-                and _leads_to_freed(i, links, nodes, earlier)
-            ),
-            None,
-        )
-        if first is None:
+        graph = _Freed(self.recorder, outputs)
+        if graph.first is None:
             return self.diagnosis("unknown", UNKNOWN)
-        freeing = self.recorder.call_of(live[first])
-        found = self.holder(live, first)
-        made_at = self.recorder.line_of(nodes[first].sequence_nr)
-        users_line = next(
-            (self.recorder.line_of(nodes[j].sequence_nr) for j in users.get(first, ())), None
-        )
-        new = [i for i in range(len(live)) if i not in earlier and nodes[i].leaf is None]
-        cause, confidence = self.why_freed(live, nodes, links, first, new, freeing, found, made_at)
-        carried = found.name if found is not None else _assigned_and_used(made_at, users_line)
+        holders = self.holders(graph)
+        cause, confidence, found = self.why_freed(graph, call, holders)
+        carried = found.name if found is not None else graph.assigned_and_used()
         return self.diagnosis(
             cause,
             confidence,
-            began_at=freeing.location,
-            made_at=made_at,
+            began_at=graph.freeing.location,
+            made_at=graph.made_at,
             carried_by=carried,
         )
 
-    def why_freed(self, live, nodes, links, first, new, freeing, found, made_at):
-        in_a_loop = freeing.location == self.raised_at
-        if not new:  # the loss itself has been through backward
-            return ("computed_once_outside_loop" if in_a_loop else "forward_not_rerun"), CERTAIN
-        if found is not None:
-            owner = found.owners[-1] if found.owners else None
-            if any(isinstance(o, torch.utils.data.Dataset) for o in found.owners):
-                return "dataset_tensor_has_graph", CERTAIN
-            if isinstance(owner, torch.nn.Module) and any(
-                found.value is buffer for buffer in owner._buffers.values()
-            ):
-                return "buffer_has_graph", CERTAIN
-            if isinstance(owner, (list, deque, dict)) and in_a_loop:
-                return "replay_keeps_graph", LIKELY
-        if live[first].metadata.get(ROOT_TAG) == freeing.number and in_a_loop:
-            return "loss_accumulated", CERTAIN
-        if in_a_loop:
-            after = [i for i in new if nodes[i].sequence_nr >= freeing.sequence_nr]
-            if made_at is not None:
-                lines = {self.recorder.line_of(nodes[i].sequence_nr) for i in after}
-                again = made_at in lines
-            else:
-                again = nodes[first].name in {nodes[i].name for i in after}
-            confidence = CERTAIN if made_at is not None else LIKELY
-            return ("hidden_state_carried" if again else "computed_once_outside_loop"), confidence
-        if all(nodes[i].sequence_nr >= freeing.sequence_nr for i in new):
+    def why_freed(self, graph: _Freed, call, holders: list[Found]):
+        """The cause, how sure it is, and the variable that carried it."""
+        found = holders[0] if holders else None
+        exact = CERTAIN if graph.made_at is not None else LIKELY
+        in_a_loop = any(
+            earlier.location == self.raised_at and earlier.sequence_nr > graph.sequence_nr
+            for earlier in self.recorder.calls
+            if earlier is not call
+        )
+        if not graph.new:  # the loss itself has been through backward
+            once = in_a_loop and self.made_before_the_loop(graph)
+            return ("computed_once_outside_loop" if once else "forward_not_rerun"), exact, found
+        if not graph.built_after:
+            return "shared_subgraph", CERTAIN, found
+        if not in_a_loop:
             # Built after the graph had been freed: the same loss on an old output, or another one?
-            trains = any(nodes[j].leaf is not None for i in new for j in links[i])
-            same = {nodes[i].name for i in new} <= set(freeing.operations)
-            if not trains and same:
-                return "forward_not_rerun", LIKELY
-            return "shared_subgraph", LIKELY
-        return "shared_subgraph", CERTAIN
+            same = graph.names(graph.new) <= set(graph.freeing.operations)
+            if not graph.trains and same:
+                return "forward_not_rerun", LIKELY, found
+            return "shared_subgraph", LIKELY, found
+        datasets = _dataset_tensors()
+        if held := _first(holders, lambda f: f.inside(_DATASETS) or id(f.value) in datasets):
+            return "dataset_tensor_has_graph", exact, held
+        carrier = self.carrier(graph)
+        for held in (*holders, carrier):
+            if held is not None and _is_buffer(held):
+                return "buffer_has_graph", exact, held
+        if graph.root_again or (graph.again and graph.is_a_summand()):
+            return "loss_accumulated", exact, found or carrier
+        if graph.again_through:
+            return "hidden_state_carried", exact, found or carrier
+        stored = _first(holders, lambda f: f.inside((list, tuple, deque, dict, set)))
+        if graph.again:
+            if stored is not None:
+                return "replay_keeps_graph", exact, stored
+            return "hidden_state_carried", LIKELY, found
+        if stored is not None and self.iterated(stored):
+            return "dataset_tensor_has_graph", LIKELY, stored
+        if not self.made_before_the_loop(graph):
+            return "forward_not_rerun", LIKELY, found
+        return "computed_once_outside_loop", exact, found
 
-    def holder(self, live, first: int) -> Found | None:
-        """The variable that holds a tensor made by the first freed node."""
-        for found in self.variables():
-            if found.value.grad_fn is live[first]:
-                return found
-        return None
+    def made_before_the_loop(self, graph: _Freed) -> bool:
+        """Whether the freed part was made before the loop that raised, or in its first iteration.
+
+        Without the lines of a strict watch: whether anything was computed again at all.
+        """
+        made = graph.origin(graph.first)
+        if graph.made_at is None:
+            return graph.trains
+        for code, line, first, last in self.loops():
+            lines = [where for what, where in made if what is code]
+            if not lines or not first <= lines[-1] <= last:
+                return True
+            if lines[-1] != line:  # has the line of the loop that made it run again?
+                return any((code, lines[-1]) in graph.origin(i) for i in graph.built_after)
+        return False
+
+    def loops(self) -> Iterator[tuple[Any, int, int, int]]:
+        """For each frame of the user's its code and line, and the innermost loop around that."""
+        frame = user_frame(self.frame)
+        while frame is not None:
+            loop = _loop_around(frame)
+            if loop is not None:
+                yield frame.f_code, frame.f_lineno, loop.lineno, loop.end_lineno
+            frame = user_frame(frame.f_back)
+
+    def iterated(self, found: Found) -> bool:
+        """Whether the loop that raised runs over the container of this variable."""
+        frame = user_frame(self.frame)
+        loop = None if frame is None else _loop_around(frame)
+        name = re.split(r"[.\[]", found.name)[0]
+        return isinstance(loop, ast.For) and any(
+            isinstance(node, ast.Name) and node.id == name for node in ast.walk(loop.iter)
+        )
+
+    def holders(self, graph: _Freed) -> list[Found]:
+        """The variables that hold what was freed, or what was made of it before it was freed."""
+        held = [f for f in self.variables() if graph.holds(f.value.grad_fn)]
+        exact = graph.live[graph.first]
+        held.sort(key=lambda f: f.value.grad_fn is not exact)
+        return held
+
+    def carrier(self, graph: _Freed) -> Found | None:
+        """The variable that held the freed part and now holds its successor."""
+        later = {graph.live[i] for i in graph.again_through}
+        return next((f for f in self.variables() if f.value.grad_fn in later), None)
 
     # A saved tensor was changed.
 
@@ -464,16 +488,177 @@ class _Case:
         return self.diagnosis(reason.kind, CERTAIN, began_at=reason.location)
 
 
-def _leads_to_freed(start: int, links, nodes, within: set[int]) -> bool:
-    pending, seen = [start], {start}
-    for i in pending:
-        if nodes[i].state == FREED:
-            return True
-        for j in links[i]:
-            if j in within and j not in seen:
-                seen.add(j)
-                pending.append(j)
-    return False
+class _Freed:
+    """The graph of a backward that failed because an earlier one had freed a part of it.
+
+    ``first`` is where the new part enters the freed part.  A node *made again* is a new one of the
+    same origin: made by the same line, in the same calls, or, where lines are not known, by an
+    operation of the same name on the same parameters.
+    """
+
+    def __init__(self, recorder: Recorder, outputs: tuple):
+        self.recorder = recorder
+        roots = roots_of(outputs)
+        self.live, self.links = walk(roots)
+        self.nodes = describe(self.live, self.links).nodes
+        calls = [recorder.call_of(node) for node in self.live]
+        earlier = {
+            i
+            for i, node in enumerate(self.nodes)
+            if calls[i] is not None and (node.state == FREED or not node.saved)
+        }
+        self.users: dict[int, list[int]] = {}
+        for i, successors in enumerate(self.links):
+            for j in successors:
+                self.users.setdefault(j, []).append(i)
+        self.first = next(
+            (
+                i
+                for i in sorted(earlier)
+                if (i < len(roots) or any(j not in earlier for j in self.users.get(i, ())))
+                and self.leads_to_freed(i, earlier)
+            ),
+            None,
+        )
+        if self.first is None:
+            return
+        self.freeing = calls[self.first]
+        self.sequence_nr = self.nodes[self.first].sequence_nr
+        self.made_at = recorder.line_of(self.sequence_nr)
+        self.new = [
+            i for i, node in enumerate(self.nodes) if i not in earlier and node.leaf is None
+        ]
+        since = self.freeing.sequence_nr
+        self.built_after = [i for i in self.new if self.nodes[i].sequence_nr >= since]
+        self.trains = any(self.nodes[j].leaf is not None for i in self.new for j in self.links[i])
+        marks = self.live[self.first].metadata
+        self.root_again = marks.get(ROOT_TAG) == self.freeing.number
+        origin = self.origin(self.first)
+        self.again = [i for i in self.built_after if self.origin(i) == origin]
+        above = self.reaching(self.first)
+        self.again_through = [i for i in self.again if i in above]
+
+    def leads_to_freed(self, start: int, within: set[int]) -> bool:
+        pending, seen = [start], {start}
+        for i in pending:
+            if self.nodes[i].state == FREED:
+                return True
+            for j in self.links[i]:
+                if j in within and j not in seen:
+                    seen.add(j)
+                    pending.append(j)
+        return False
+
+    def reaching(self, target: int) -> set[int]:
+        """The nodes from which a path leads to ``target``."""
+        pending, seen = [target], set()
+        for i in pending:
+            for user in self.users.get(i, ()):
+                if user not in seen:
+                    seen.add(user)
+                    pending.append(user)
+        return seen
+
+    def origin(self, i: int) -> Any:
+        chain = self.recorder.chain_of(self.nodes[i].sequence_nr)
+        if chain is not None:
+            return chain
+        leaves, pending = set(), [(i, 0)]
+        for j, depth in pending:
+            if self.nodes[j].leaf is not None:
+                leaves.add(j)
+            elif depth < _NEAR:
+                pending.extend((k, depth + 1) for k in self.links[j])
+        return self.nodes[i].name, frozenset(leaves)
+
+    def names(self, which: list[int]) -> set[str]:
+        return {self.nodes[i].name for i in which}
+
+    def holds(self, node) -> bool:
+        """Whether ``node`` was made before the freeing, and the freed part is behind it."""
+        return node is not None and node in self.before
+
+    @cached_property
+    def before(self) -> set:
+        above = self.reaching(self.first)
+        return {
+            self.live[i]
+            for i in (self.first, *above)
+            if self.nodes[i].sequence_nr < self.freeing.sequence_nr
+        }
+
+    def is_a_summand(self) -> bool:
+        """Whether what was freed is a scalar that entered this loss by additions alone."""
+        made = self.live[self.first]._input_metadata
+        if len(made) != 1 or made[0].shape.numel() != 1:
+            return False
+        above = self.reaching(self.first)
+        return all(_SUMS.match(self.nodes[i].name) for i in above if i in set(self.new))
+
+    def assigned_and_used(self) -> str | None:
+        """The one name that the line of the freed part assigns and the line of its user reads."""
+        users = self.users.get(self.first, ())
+        used_at = self.recorder.line_of(self.nodes[users[0]].sequence_nr) if users else None
+        if self.made_at is None or used_at is None:
+            return None
+        assigned = _names(self.made_at, ast.Store) & _names(used_at, ast.Load)
+        return assigned.pop() if len(assigned) == 1 else None
+
+
+_NEAR = 4  # links between an operation and the parameters that tell it from others of its name
+_SUMS = re.compile(r"(Add|Sum|Mean|Stack|Cat|Select|Unsqueeze|View|Div|Mul|ToCopy)Backward")
+_DATASETS = (torch.utils.data.Dataset, torch.utils.data.DataLoader)
+
+
+def _first(found: list[Found], condition: Callable[[Found], bool]) -> Found | None:
+    return next((one for one in found if condition(one)), None)
+
+
+def _is_buffer(found: Found) -> bool:
+    owner = found.owners[-1] if found.owners else None
+    return isinstance(owner, torch.nn.Module) and any(
+        found.value is buffer for buffer in owner._buffers.values()
+    )
+
+
+def _dataset_tensors() -> set[int]:
+    """The tensors in the datasets of all loaders that exist: a loop may hold the only reference."""
+    loaders = (x for x in gc.get_objects() if issubclass(type(x), torch.utils.data.DataLoader))
+    return {id(found.value) for x in loaders for found in reach({"": vars(x).get("dataset")})}
+
+
+def _loop_around(frame: FrameType) -> ast.For | ast.While | None:
+    """The innermost loop of the frame's code around the line that runs."""
+    code, line = frame.f_code, frame.f_lineno
+    scope = _tree(code.co_filename)
+    if scope is None:
+        return None
+    if code.co_name != "<module>":
+        scopes = (ast.FunctionDef, ast.AsyncFunctionDef)
+        inside = [
+            node
+            for node in ast.walk(scope)
+            if isinstance(node, scopes)
+            and node.name == code.co_name
+            and node.lineno <= line <= node.end_lineno
+        ]
+        if not inside:
+            return None
+        scope = max(inside, key=lambda node: node.lineno)
+    loops = [
+        node
+        for node in ast.walk(scope)
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.While))
+        and node.lineno <= line <= node.end_lineno
+    ]
+    return max(loops, key=lambda node: node.lineno, default=None)
+
+
+def _tree(file: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:  # a notebook cell with magics
+        return None
 
 
 def _same_storage(tensor: torch.Tensor, storage: int) -> bool:
@@ -483,19 +668,10 @@ def _same_storage(tensor: torch.Tensor, storage: int) -> bool:
         return False
 
 
-def _assigned_and_used(made_at: Location | None, used_at: Location | None) -> str | None:
-    """The one name that the line ``made_at`` assigns and the line ``used_at`` reads."""
-    if made_at is None or used_at is None:
-        return None
-    assigned = _names(made_at, ast.Store) & _names(used_at, ast.Load)
-    return assigned.pop() if len(assigned) == 1 else None
-
-
 def _names(place: Location, context: type) -> set[str]:
     """Names, and attributes as ``self.mem``, in the statement that covers a line."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(place.file)))
-    except SyntaxError:  # a notebook cell with magics
+    tree = _tree(place.file)
+    if tree is None:
         return set()
     statements = [
         node

@@ -22,8 +22,9 @@ import torch
 
 _MODULE_INTERNALS = frozenset(vars(torch.nn.Module()))
 _MAX_ITEMS = 1_000  # of one container
-_MAX_DEPTH = 5  # of containers inside containers
-_MAX_OBJECTS = 10_000  # in all
+_MAX_DEPTH = 8  # of containers inside containers
+_MAX_OBJECTS = 20_000  # in all
+_MAX_CHAIN = 20  # frames
 
 
 _PATHS = sysconfig.get_paths()
@@ -32,6 +33,9 @@ _NOT_THE_USERS = tuple(
     | {str(Path(torch.__file__).parent), str(Path(__file__).parent), "<frozen"}
 )
 _USERS: dict[CodeType, bool] = {}
+
+
+Chain = tuple[tuple[CodeType, int], ...]
 
 
 class Location(NamedTuple):
@@ -62,12 +66,30 @@ def user_location() -> Location | None:
     return None if frame is None else Location(frame.f_code.co_filename, frame.f_lineno)
 
 
+def user_chain() -> Chain:
+    """The lines of the user's code that run now, innermost first: which call of which call."""
+    chain, frame = [], user_frame(sys._getframe(1))
+    while frame is not None and len(chain) < _MAX_CHAIN:
+        chain.append((frame.f_code, frame.f_lineno))
+        frame = user_frame(frame.f_back)
+    return tuple(chain)
+
+
+def location_of(chain: Chain) -> Location | None:
+    """The innermost line of a chain."""
+    return Location(chain[0][0].co_filename, chain[0][1]) if chain else None
+
+
 class Found(NamedTuple):
     """Something that a variable reaches; ``owners`` are the objects on the way, outermost first."""
 
     name: str
     value: Any
     owners: tuple[Any, ...]
+
+    def inside(self, kinds: tuple[type, ...]) -> bool:
+        """Whether it lies in something of these kinds."""
+        return any(isinstance(owner, kinds) for owner in self.owners)
 
 
 @functools.cache

@@ -26,8 +26,9 @@ const STYLE = `
   .graph { border-inline-start: 1px solid var(--line); }
 }
 .source, .graph { overflow: auto; max-height: 34rem; padding: .5rem 0; }
-.source ol { list-style: none; margin: 0; padding: 0; min-width: max-content; }
+.source ol { list-style: none; margin: 0; padding: 0; }
 .source li { display: flex; white-space: pre; padding-inline-end: .8rem; border-inline-start: 4px solid transparent; }
+.source li .text { white-space: pre-wrap; overflow-wrap: anywhere; min-width: 0; }
 .source li .mark { width: 1.6em; text-align: center; flex: none; }
 .source li .number { width: 2.2em; text-align: end; padding-inline-end: .9em; opacity: .75; flex: none; }
 .source li.next { background: var(--faint); border-inline-start-color: var(--blue); }
@@ -176,7 +177,7 @@ class View {
     const list = element("ol");
     for (const [number, text] of Object.entries(trace.source)) {
       const mark = element("span", { class: "mark" });
-      const item = element("li", {}, mark, element("span", { class: "number" }, number), element("span", {}, text || " "));
+      const item = element("li", {}, mark, element("span", { class: "number" }, number), element("span", { class: "text" }, text || " "));
       this.lines.set(Number(number), { item, mark });
       list.append(item);
     }
@@ -196,7 +197,7 @@ class View {
     this.edges = [];
     // A drawing that is somewhat too wide shrinks, as long as its text stays readable; then it scrolls.
     const fit = `width: clamp(${0.8 * (width + 4)}px, 100%, ${width + 4}px)`;
-    const svg = shape("svg", { style: fit, viewBox: `-2 -2 ${width + 4} ${height + 4}`, "aria-hidden": "true" });
+    const svg = (this.svg = shape("svg", { style: fit, viewBox: `-2 -2 ${width + 4} ${height + 4}`, "aria-hidden": "true" }));
     svg.append(shape("defs", {}, shape("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto" },
       shape("path", { d: "M0 0L8 4L0 8z", fill: "currentColor" }))));
     for (const { start, end, bends } of edges) {
@@ -262,6 +263,8 @@ class View {
   showGraph(now, states, before) {
     const { boxes } = this.trace.layout;
     const stopped = now.raised?.node ?? null;
+    const changed = [...states.values()].filter((row) => before.get(row[0])?.[1] !== row[1]).map((row) => row[0]);
+    this.bringIntoView(stopped ?? changed.at(-1));
     this.empty.hidden = states.size > 0;
     boxes.forEach((box, i) => {
       const { group, texts } = this.drawn[i];
@@ -298,6 +301,17 @@ class View {
     }
     const items = [...states.values()].map((row) => element("li", {}, this.describe(row, stopped)));
     this.twin.replaceChildren(items.length ? element("ul", {}, ...items) : element("p", {}, this.empty.textContent));
+  }
+
+  /** Scroll a drawing that is larger than its panel to where something happens. */
+  bringIntoView(node) {
+    const box = this.trace.layout.boxes[this.boxOf.get(node)];
+    if (!box) return;
+    const drawing = this.svg.getBoundingClientRect();
+    const panel = this.graph.getBoundingClientRect();
+    const scale = drawing.width / (this.trace.layout.width + 4);
+    this.graph.scrollLeft += drawing.left + (box.x + box.width / 2) * scale - panel.left - panel.width / 2;
+    this.graph.scrollTop += drawing.top + (box.y + box.height / 2) * scale - panel.top - panel.height / 2;
   }
 
   /** One node in words, for those who do not see the drawing. */

@@ -14,7 +14,6 @@ nor changes what it computes.
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
 import functools
 import inspect
@@ -22,24 +21,17 @@ import itertools
 import json
 import sys
 import textwrap
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from traceback import walk_tb
-from types import (
-    CodeType,
-    FrameType,
-    FunctionType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-)
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakIdKeyDictionary
 
+from gradtrace.frames import PLAIN, namespace, reach
 from gradtrace.graph import (
     FREED,
     FREED_TAG,
@@ -56,16 +48,13 @@ from gradtrace.graph import (
 )
 
 SCHEMA = 1
+MAX_STEPS = 250
 
 # Private to PyTorch.  Without it, nodes that hide what they save stay "hidden" when freed.
 _keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
 _NUMBER_TAG = "gradtrace.number"
 _numbers = itertools.count()
-_MODULE_INTERNALS = frozenset(vars(torch.nn.Module()))
-_MAX_ITEMS = 1_000  # of one container
-_MAX_DEPTH = 8  # of containers inside containers
-_MAX_OBJECTS = 20_000  # looked into at one step
 _MAX_HOOKED = 2_000  # nodes: a hook costs a Python call in each backward
 
 
@@ -360,7 +349,7 @@ def _node_from_json(item: dict) -> TraceNode:
     return TraceNode(**item | {"next": tuple(item["next"]), "slots": slots})
 
 
-def trace(fn: Callable, /, *args: Any, max_steps: int = 250, **kwargs: Any) -> Trace:
+def trace(fn: Callable, /, *args: Any, max_steps: int = MAX_STEPS, **kwargs: Any) -> Trace:
     """Run ``fn(*args, **kwargs)`` and record the autograd graph before and after each of its lines.
 
     Only the lines of ``fn`` itself are steps; what it calls runs as one.  An exception that ends
@@ -390,14 +379,11 @@ def trace(fn: Callable, /, *args: Any, max_steps: int = 250, **kwargs: Any) -> T
     >>> [seen.nodes[node].name for node in seen.freed]
     ['ExpBackward0']
     """
-    code = _code(fn)
-    source, statements = _source(fn, code)
-    recorder = _Recorder(code, statements, max_steps)
-    previous = sys.gettrace()
+    recorder = _Recorder(_code(fn), _name(fn), max_steps)
     error = None
-    sys.settrace(recorder.on_call)
     try:
-        fn(*args, **kwargs)
+        with recorder:
+            fn(*args, **kwargs)
     except Exception as exception:
         if not recorder.steps:  # wrong arguments: the function never began
             raise
@@ -405,34 +391,43 @@ def trace(fn: Callable, /, *args: Any, max_steps: int = 250, **kwargs: Any) -> T
     except BaseException as exception:
         exception.add_note("gradtrace.trace() was stopped by this; it recorded nothing.")
         raise
-    finally:
-        sys.settrace(previous)
-        for hook in recorder.hooks:
-            hook.remove()
-    if recorder.failure is not None:
-        raise RuntimeError(
-            f"gradtrace could not read the state of {_name(fn)} before line {recorder.line}; the "
-            "program itself ran on. This is a bug of gradtrace: please report it with the program"
-        ) from recorder.failure
-    if not recorder.steps:
-        raise ValueError(
-            f"none of the lines of {_name(fn)} ran in this thread (was it compiled, or is it run "
-            "elsewhere?): trace the plain Python function"
-        )
-    if recorder.steps[-1].line is not None:
-        raise ValueError(
-            f"{_name(fn)} switched the tracing of its lines off after line {recorder.line} "
-            "(sys.settrace, or a tool that uses it): trace it without that"
-        )
-    return Trace(
-        function=code.co_name,
-        source=source,
-        statements=statements,
-        nodes=tuple(recorder.nodes),
-        steps=tuple(recorder.steps),
-        error=error,
-        unrecorded=recorder.unrecorded,
-    )
+    return recorder.trace(error)
+
+
+class CallRecorder:
+    """Records the first call of the function ``name`` that is defined in ``code``.
+
+    A context manager: run the program inside, then ask for the :meth:`trace`.
+
+    Raises:
+        ValueError: no function of that name is defined in ``code``.
+    """
+
+    def __init__(self, code: CodeType, name: str):
+        pending = [code]
+        for candidate in pending:
+            pending.extend(inner for inner in candidate.co_consts if isinstance(inner, CodeType))
+        found = [candidate for candidate in pending[1:] if name in _names(candidate)]
+        if not found:
+            raise ValueError(f"no function {name!r} is defined in {code.co_filename}")
+        self._recorder = _Recorder(found[0], name, MAX_STEPS)
+
+    def __enter__(self) -> CallRecorder:
+        self._recorder.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._recorder.__exit__(*exception)
+
+    def trace(self) -> Trace | None:
+        """The trace of the first call; None when there was none."""
+        if not self._recorder.steps:
+            return None
+        return self._recorder.trace(self._recorder.steps[-1].raised)
+
+
+def _names(code: CodeType) -> tuple[str, str]:
+    return code.co_name, code.co_qualname
 
 
 def _name(fn: object) -> str:
@@ -468,13 +463,13 @@ def _code(fn: Callable) -> CodeType:
     return inner.__code__
 
 
-def _source(fn: Callable, code: CodeType) -> tuple[dict[int, str], dict[int, int]]:
+def _source(name: str, code: CodeType) -> tuple[dict[int, str], dict[int, int]]:
     """The lines of the function, without its decorators, and its statements of several lines."""
     try:
         lines, first = inspect.getsourcelines(code)
     except (OSError, TypeError):
         raise ValueError(
-            f"the source of {_name(fn)} cannot be found (it was typed at a prompt or made by "
+            f"the source of {name} cannot be found (it was typed at a prompt or made by "
             "exec): put it into a file or a notebook cell"
         ) from None
     text = textwrap.dedent("".join(lines))
@@ -505,10 +500,14 @@ def _raised(exception: BaseException, line: int, node: int | None = None) -> Rai
 class _Recorder:
     """Receives the line events of one call and turns each into a :class:`Step`."""
 
-    def __init__(self, code: CodeType, statements: dict[int, int], max_steps: int):
+    def __init__(self, code: CodeType, name: str, max_steps: int):
         self.code = code
+        self.name = name
+        self.source, self.statements = _source(name, code)
         self.statement = {
-            line: first for first, last in statements.items() for line in range(first, last + 1)
+            line: first
+            for first, last in self.statements.items()
+            for line in range(first, last + 1)
         }
         self.max_steps = max_steps
         self.steps: list[Step] = []
@@ -522,6 +521,43 @@ class _Recorder:
         self.last_run: int | None = None  # number of the node that backward ran last
         self.indices: dict[int, int] = {}  # node number → index in self.nodes
         self.leaf_numbers = WeakIdKeyDictionary()
+
+    def __enter__(self) -> None:
+        self.previous = sys.gettrace()
+        sys.settrace(self.on_call)
+
+    def __exit__(self, *exception: Any) -> None:
+        sys.settrace(self.previous)
+        for hook in self.hooks:
+            hook.remove()
+
+    def trace(self, error: Raised | None) -> Trace:
+        """What was recorded, once the program has ended."""
+        if self.failure is not None:
+            raise RuntimeError(
+                f"gradtrace could not read the state of {self.name} before line {self.line}; the "
+                "program itself ran on. This is a bug of gradtrace: please report it with the "
+                "program"
+            ) from self.failure
+        if not self.steps:
+            raise ValueError(
+                f"none of the lines of {self.name} ran in this thread (was it compiled, or is it "
+                "run elsewhere?): trace the plain Python function"
+            )
+        if self.steps[-1].line is not None:
+            raise ValueError(
+                f"{self.name} switched the tracing of its lines off after line {self.line} "
+                "(sys.settrace, or a tool that uses it): trace it without that"
+            )
+        return Trace(
+            function=self.code.co_name,
+            source=self.source,
+            statements=self.statements,
+            nodes=tuple(self.nodes),
+            steps=tuple(self.steps),
+            error=error,
+            unrecorded=self.unrecorded,
+        )
 
     def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable | None:
         if frame.f_code is not self.code or self.begun:
@@ -557,14 +593,11 @@ class _Recorder:
             self.record(frame, None)
 
     def record(self, frame: FrameType, line: int | None) -> None:
-        tensors: dict[str, torch.Tensor] = {}
-        values: list[tuple[str, str]] = []
         with undisturbed():
-            _reach(_namespace(frame), tensors, values)
+            tensors = {found.name: found.value for found in reach(namespace(frame))}
             variables, states, held = self.read(tensors)
-        self.steps.append(
-            Step(line, self.line, states, held, variables, tuple(values), self.raised)
-        )
+        values = tuple((n, _plain(v)) for n, v in frame.f_locals.items() if type(v) in PLAIN)
+        self.steps.append(Step(line, self.line, states, held, variables, values, self.raised))
         self.raised = self.last_run = None
 
     def ended_by(self, exception: Exception) -> Raised:
@@ -696,45 +729,6 @@ def _short(grad: torch.Tensor) -> str:
         return "without values"
 
 
-def _namespace(frame: FrameType) -> dict[str, Any]:
-    """The frame's variables, and the globals its code names where these may hold tensors."""
-    names = frame.f_globals.keys() & set(frame.f_code.co_names)
-    used = {name: frame.f_globals[name] for name in sorted(names)}
-    return frame.f_locals | {
-        name: value
-        for name, value in used.items()
-        if name not in frame.f_locals and not isinstance(value, _PLAIN)
-    }
-
-
-_PLAIN = (type(None), bool, int, float, str)
-
-
-def _reach(
-    namespace: Mapping[str, Any],
-    tensors: dict[str, torch.Tensor],
-    values: list[tuple[str, str]],
-) -> None:
-    """Collect the tensors that the variables reach, and the plain values."""
-    seen: set[int] = set()
-    pending = [(name, value, 0) for name, value in reversed(namespace.items())]
-    while pending and len(seen) < _MAX_OBJECTS:
-        name, value, depth = pending.pop()
-        if isinstance(value, torch.Tensor):
-            if id(value) not in seen or depth == 0:
-                seen.add(id(value))
-                tensors[name] = value
-                if value.is_leaf and value.grad is not None and value.grad.requires_grad:
-                    pending.append((f"{name}.grad", value.grad, depth + 1))
-        elif type(value) in _PLAIN:
-            if depth == 0:
-                values.append((name, _plain(value)))
-        elif depth < _MAX_DEPTH and id(value) not in seen:
-            seen.add(id(value))
-            items = list(itertools.islice(_items(value), _MAX_ITEMS))
-            pending.extend((name + key, inner, depth + 1) for key, inner in reversed(items))
-
-
 def _plain(value: bool | int | float | str | None) -> str:
     """A short text.  Numbers are rounded so that every machine agrees."""
     if isinstance(value, float):
@@ -742,54 +736,3 @@ def _plain(value: bool | int | float | str | None) -> str:
     if isinstance(value, int) and abs(value) >= 2**64:
         return "a large integer"
     return f"{value[:36]!r}…" if isinstance(value, str) and len(value) > 40 else repr(value)
-
-
-def _items(value: Any) -> Iterator[tuple[str, Any]]:
-    """What is inside a container, a module, or another object of the program's own.
-
-    Read past the methods of its class: none of the program's code runs.
-    """
-    if isinstance(value, dict):
-        yield from ((f"[{_key(key, i)}]", x) for i, (key, x) in enumerate(dict.items(value)))
-    for kind in (list, tuple, set, frozenset, deque):
-        if isinstance(value, kind):
-            yield from ((f"[{i}]", inner) for i, inner in enumerate(kind.__iter__(value)))
-    if isinstance(value, _NOT_STATE):
-        return
-    try:
-        attributes = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        attributes = {}
-    if isinstance(value, torch.nn.Module):
-        for part in ("_parameters", "_buffers", "_modules"):
-            yield from ((f".{key}", inner) for key, inner in attributes.get(part, {}).items())
-        attributes = {k: v for k, v in attributes.items() if k not in _MODULE_INTERNALS}
-    yield from ((f".{key}", inner) for key, inner in attributes.items())
-    for slot, member in _slots(type(value)):
-        with contextlib.suppress(AttributeError):
-            yield f".{slot}", member.__get__(value)
-
-
-_NOT_STATE = (
-    type,
-    ModuleType,
-    FunctionType,
-    torch.optim.Optimizer,
-    torch.autograd.graph.Node,
-)
-
-
-def _key(key: Any, place: int) -> str:
-    return repr(key) if type(key) in _PLAIN else f"{type(key).__name__} {place}"
-
-
-@functools.cache
-def _slots(kind: type) -> list[tuple[str, MemberDescriptorType]]:
-    """The ``__slots__`` of a Python class."""
-    return [
-        (name, member)
-        for base in kind.__mro__
-        if "__slots__" in vars(base)
-        for name, member in vars(base).items()
-        if isinstance(member, MemberDescriptorType)
-    ]

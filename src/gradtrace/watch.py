@@ -36,15 +36,24 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gradtrace import diagnose
-from gradtrace.diagnose import CALL_TAG, CHAIN_TAG, ROOT_TAG
-from gradtrace.frames import Location, namespace, user_frame, user_location
+from gradtrace.diagnose import CHAIN_TAG, ROOT_TAG
+from gradtrace.frames import (
+    Chain,
+    Location,
+    location_of,
+    namespace,
+    user_chain,
+    user_frame,
+    user_location,
+)
 from gradtrace.graph import _storage as storage_of
-from gradtrace.graph import describe, roots_of, undisturbed, walk
+from gradtrace.graph import describe, no_garbage_collection, root_node, roots_of, undisturbed, walk
 
-_MAX_CALLS = 10_000
+_MAX_CALLS = _MAX_STEPS = 10_000
 _MAX_LINES = 200_000
 _MAX_EDITS = 100
 _MAX_OPERATIONS = 100
+_MAX_FREED = 200_000
 _MAX_EXPORT, _MAX_EXPORTS = 1_000_000, 64  # bytes of one, number
 _GROWING = 5  # retained backwards from one line, each over a larger graph
 _LEAKING = 3  # additions of a loss that has been through backward to one sum
@@ -96,10 +105,14 @@ class Recorder:
 
     def forget(self) -> None:
         """Start from nothing, as when the first watch begins."""
-        self.calls: deque[BackwardCall] = deque(maxlen=_MAX_CALLS)
         self.numbers = itertools.count(1)
-        self.steps: deque[tuple[weakref.ref, Location | None, int]] = deque(maxlen=_MAX_CALLS)
-        self.made_at: deque[tuple[int, Location | None]] = deque(maxlen=_MAX_LINES)
+        self.calls: deque[BackwardCall] = deque(maxlen=_MAX_STEPS)
+        self.steps: deque[tuple[weakref.ref, Location | None, int]] = deque(maxlen=_MAX_STEPS)
+        self.made_at: deque[tuple[int, Chain]] = deque(maxlen=_MAX_LINES)
+        self.chains: dict[Chain, Chain] = {}  # each kept once
+        self.calls: deque[BackwardCall] = deque(maxlen=_MAX_CALLS)
+        # For each thread its calls, each with the sequence numbers of the nodes it freed.
+        self.freed: dict[int, deque[tuple[BackwardCall, set[int]]]] = {}
         self.edits: dict[int, deque[Edit]] = {}  # by storage
         self.reasons = WeakIdKeyDictionary()  # tensor → Reason
         self.exports: dict[int, tuple[Edit, str, torch.Tensor]] = {}  # storage → checksum then
@@ -114,14 +127,20 @@ class Recorder:
 
     def call_of(self, node) -> BackwardCall | None:
         """The backward call that freed ``node``, if it is known."""
-        number = node.metadata.get(CALL_TAG)
-        if number is None or not self.calls:
-            return None
-        place = number - self.calls[0].number
-        return self.calls[place] if 0 <= place < len(self.calls) else None
+        sequence = node._sequence_nr()
+        if sequence != _LEAF:
+            for call, numbers in self.freed.get(threading.get_ident(), ()):
+                if sequence in numbers:
+                    return call
+        return None
 
     def line_of(self, sequence: int) -> Location | None:
         """The line that made the node with this sequence number; only a strict watch knows."""
+        chain = self.chain_of(sequence)
+        return location_of(chain) if chain else None
+
+    def chain_of(self, sequence: int) -> Chain | None:
+        """That line, the line that called it, and so on."""
         place = bisect.bisect_right(self.made_at, sequence, key=lambda entry: entry[0]) - 1
         return self.made_at[place][1] if place >= 0 else None
 
@@ -135,6 +154,7 @@ class Recorder:
             bool(keeps_graph or creates_graph),
         )
         self.calls.append(call)
+        self.calls.append(call)
         if self.strict:
             self.look_for_silent_failures(outputs, call)
         return call
@@ -143,16 +163,32 @@ class Recorder:
         """Mark what was freed.  ``whole``: the call ran to the leaves, not to some inputs only."""
         if call.keeps_graph:
             return
-        with undisturbed():
-            roots = set(roots_of(outputs))
-            live, _ = walk(roots)
-            call.operations = tuple(node.name() for node in live[:_MAX_OPERATIONS])
-            for node in live:
-                marks = node.metadata
-                if not whole or CALL_TAG not in marks:
-                    marks[CALL_TAG] = call.number
-            for root in live[: len(roots)]:
+        # Remembering sequence numbers is several times faster than marking each node.  What is
+        # known as freed was freed with all behind it: the walk need not go there again, unless the
+        # earlier call was for some inputs only.
+        mine = {_LEAF}
+        freed = self.freed.setdefault(threading.get_ident(), deque())
+        newest = freed[-1][0].sequence_nr if freed else 0
+        with no_garbage_collection():
+            pending = []
+            for root in dict.fromkeys(roots_of(outputs)):
                 root.metadata.setdefault(ROOT_TAG, call.number)
+                pending.append(root)
+                if self.call_of(root) is None:
+                    mine.add(root._sequence_nr())
+            for node in pending:
+                for successor, _ in node.next_functions:
+                    if successor is not None:
+                        sequence = successor._sequence_nr()
+                        if sequence not in mine:
+                            old = whole and sequence < newest
+                            if not (old and self.call_of(successor)):
+                                mine.add(sequence)
+                                pending.append(successor)
+            call.operations = tuple(node.name() for node in pending[:_MAX_OPERATIONS])
+        freed.append((call, mine))
+        while len(freed) > 2 and sum(len(numbers) for _, numbers in freed) > _MAX_FREED:
+            freed.popleft()
 
     # What optimizers report.
 
@@ -207,6 +243,8 @@ class Recorder:
             warnings.warn_explicit(finding.text(), SilentFailure, where.file, where.line)
 
 
+# All leaves have the same number.
+_LEAF = root_node(torch.zeros((), requires_grad=True))._sequence_nr()
 recorder = Recorder()
 
 
@@ -250,9 +288,11 @@ class _Operations(TorchFunctionMode):
         location = None
         if _sequence_nr() != self.sequence_nr:
             self.sequence_nr = _sequence_nr()
-            location = user_location()
-            if not recorder.made_at or recorder.made_at[-1][1] != location:
-                recorder.made_at.append((started, location))
+            chain = user_chain()
+            location = location_of(chain)
+            if not recorder.made_at or recorder.made_at[-1][1] != chain:
+                chain = recorder.chains.setdefault(chain, chain)
+                recorder.made_at.append((started, chain))
         for tensor, version in zip(tensors, before, strict=True):
             if version is not None and tensor._version != version:
                 location = location or user_location()
@@ -298,7 +338,7 @@ class _Operations(TorchFunctionMode):
             marks = successor.metadata
             if CHAIN_TAG in marks and marks[CHAIN_TAG][1] == location:
                 count += marks[CHAIN_TAG][0]
-            used_up = used_up or CALL_TAG in marks
+            used_up = used_up or recorder.call_of(successor) is not None
         node.metadata[CHAIN_TAG] = (count, location)
         if used_up and count >= _LEAKING:
             recorder.report(diagnose.silent("graph_grows", location, location))
@@ -393,12 +433,18 @@ class Watch(contextlib.AbstractContextManager):
 
 def explain_on(error: Exception) -> diagnose.Diagnosis | None:
     """Add the explanation to an exception that came from elsewhere than a backward."""
-    if id(error) in _explained:
-        return _explained[id(error)]
+    known = explanation_of(error)
+    if known is not None:
+        return known
     return _annotate(error, guarded(diagnose.failure)(recorder, error, None, None))
 
 
-_explained: dict[int, diagnose.Diagnosis] = {}
+def explanation_of(error: BaseException) -> diagnose.Diagnosis | None:
+    """What a watch found out about this exception."""
+    return error.__dict__.get(_EXPLAINED)
+
+
+_EXPLAINED = "__gradtrace__"  # in the dict of an exception
 _lock = threading.RLock()
 _engine: Callable | None = None  # PyTorch's own, while it is wrapped
 _handles: list[Any] = []
@@ -410,7 +456,7 @@ def _watched_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         result = _engine(outputs, *args, **kwargs)
     except Exception as error:
-        if id(error) not in _explained:
+        if explanation_of(error) is None:
             _annotate(error, guarded(diagnose.failure)(recorder, error, outputs, call))
         raise
     if call is not None:
@@ -421,8 +467,7 @@ def _watched_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
 def _annotate(error: Exception, diagnosis: diagnose.Diagnosis | None) -> diagnose.Diagnosis | None:
     if diagnosis is not None:
         note = diagnosis.text()
-        _explained.clear()  # one is enough: an exception is explained where it is raised
-        _explained[id(error)] = diagnosis
+        error.__dict__[_EXPLAINED] = diagnosis
     elif recorder.broken is not None:
         note = f"gradtrace could not explain this error ({recorder.broken})."
         recorder.broken = None

@@ -1,0 +1,104 @@
+"""Explain an error after the fact, when nobody was watching.
+
+Only the traceback's frames are left: the variables in them, and the tensors that backward was
+called on.  From these it can be said which variable reaches freed nodes, or which saved tensor was
+changed.  Which line freed or changed it cannot be known without watching, and the explanation says
+so.  In a notebook: ``%load_ext gradtrace``, then ``%explain`` in the cell after the error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gradtrace.diagnose import Diagnosis, failure
+from gradtrace.frames import is_users, namespace, reach
+from gradtrace.graph import FREED, describe, roots_of, undisturbed, walk
+from gradtrace.watch import Recorder, explanation_of
+
+_AUTOGRAD = str(Path(torch.autograd.__file__))
+
+
+def explain(exception: BaseException | None = None) -> Diagnosis | None:
+    """Explain ``exception``, or the last one that was printed.
+
+    Returns:
+        A :class:`~gradtrace.diagnose.Diagnosis`; None when the error is not one of autograd's.
+
+    Raises:
+        ValueError: there is no exception to explain.
+
+    >>> import torch
+    >>> y = torch.ones(3, requires_grad=True).exp()
+    >>> loss = y.sum()
+    >>> loss.backward()
+    >>> try:
+    ...     loss.backward()
+    ... except RuntimeError as error:
+    ...     print(explain(error).carried_by)
+    y
+    """
+    exception = exception if exception is not None else getattr(sys, "last_value", None)
+    if not isinstance(exception, BaseException):
+        raise ValueError("there is no error to explain: run explain() after one was raised")
+    if (known := explanation_of(exception)) is not None:
+        return known  # it was watched
+    outputs = next(_called_on(exception), None)
+    with undisturbed():
+        found = failure(Recorder(), exception, outputs, None)
+    if found is None or found.family != "freed" or outputs is None:
+        return found
+    return _with_freed_variables(found, exception, outputs)
+
+
+def _called_on(exception: BaseException) -> Iterator[Any]:
+    """What ``backward`` or ``grad`` was called on: their own argument, in their frames."""
+    traceback = exception.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if frame.f_code.co_filename == _AUTOGRAD and frame.f_code.co_name in ("backward", "grad"):
+            yield frame.f_locals.get("tensors", frame.f_locals.get("outputs"))
+        traceback = traceback.tb_next
+
+
+def _with_freed_variables(found: Diagnosis, exception: BaseException, outputs: Any) -> Diagnosis:
+    with undisturbed():
+        live, links = walk(roots_of(outputs))
+        freed = {
+            node: described.name
+            for node, described in zip(live, describe(live, links).nodes, strict=True)
+            if described.state == FREED
+        }
+    traceback = exception.__traceback__
+    while traceback is not None:
+        if is_users(traceback.tb_frame.f_code):
+            for variable in reach(namespace(traceback.tb_frame)):
+                name = freed.get(variable.value.grad_fn)
+                if name is not None:
+                    return dataclasses.replace(
+                        found,
+                        carried_by=variable.name,
+                        detail=f"{variable.name} was made by {name}, whose saved tensors are freed",
+                    )
+        traceback = traceback.tb_next
+    names = ", ".join(sorted(set(freed.values())))
+    return dataclasses.replace(found, detail=f"freed in this graph: {names}" if names else None)
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """``%load_ext gradtrace``: the magic ``%explain`` explains the last error."""
+
+    def magic(line: str) -> None:
+        try:
+            found = explain()
+        except ValueError as error:
+            print(error)
+            return
+        print("this is not an error of autograd" if found is None else found.text())
+
+    ipython.register_magic_function(magic, magic_kind="line", magic_name="explain")
