@@ -131,7 +131,8 @@ class Graph:
     @cached_property
     def nodes(self) -> list[Node]:
         """The nodes, breadth first from the roots."""
-        return [_node(*record, self._roles) for record in self._records]
+        with no_garbage_collection():
+            return [_node(*record, self._roles) for record in self._records]
 
     @cached_property
     def edges(self) -> list[tuple[int, int]]:
@@ -152,14 +153,15 @@ class Graph:
     def held(self) -> HeldBytes:
         """What the saved tensors hold now, in bytes."""
         storages = {
-            tensor.storage: (tensor.role, tensor.storage_nbytes)
-            for node in self.nodes
-            for tensor in node.saved
-            if tensor.storage is not None
+            fields[-2]: fields[-1]
+            for layout, _, _, held in self._records
+            if layout.slots
+            for fields in held
+            if len(fields) > 2
         }
         totals = {"activation": 0, "leaf": 0, "input": 0}
-        for role, nbytes in storages.values():
-            totals[role] += nbytes
+        for storage, nbytes in storages.items():
+            totals[self._roles.get(storage, "activation")] += nbytes
         return HeldBytes(totals["activation"], totals["leaf"], totals["input"])
 
     def __repr__(self) -> str:
@@ -510,13 +512,24 @@ def _node(layout: _Layout, sequence_nr: int, successors: list[int], held, roles:
         return Node(layout.name, NOTHING_SAVED, tuple(successors), (), None, held)
     if layout.hidden:
         return Node(layout.name, held, tuple(successors), (), sequence_nr, None)
-    saved = tuple(SavedTensor(*fields, roles.get(fields[-2], "activation")) if len(fields) > 2
-                  else SavedTensor(*fields) for fields in held)  # fmt: skip
-    state = state_of(tensor.state for tensor in saved)
-    return Node(layout.name, state, tuple(successors), saved, sequence_nr, None)
+    saved = []
+    for fields in held:
+        if len(fields) > 2:
+            role = roles.get(fields[-2], "activation")
+            saved.append(_new(SavedTensor, (*fields, role)))
+        else:
+            saved.append(SavedTensor(*fields))
+    state = state_of({fields[1] for fields in held}) if held else NOTHING_SAVED
+    return _new(Node, (layout.name, state, tuple(successors), tuple(saved), sequence_nr, None))
+
+
+_new = tuple.__new__  # half the time of a named tuple's own constructor
 
 
 def state_of(slots: Iterable[str]) -> str:
     """The state of a node whose slots are in these states."""
     states = set(slots)
-    return next((s for s in (FREED, MODIFIED, PACKED, ALIVE) if s in states), NOTHING_SAVED)
+    for state in (FREED, MODIFIED, PACKED, ALIVE):
+        if state in states:
+            return state
+    return NOTHING_SAVED
