@@ -12,13 +12,14 @@ import ast
 import gc
 import hashlib
 import linecache
+import math
 import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from types import FrameType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -321,13 +322,15 @@ class _Case:
             return self.diagnosis("unknown", UNKNOWN)
         holders = self.holders(graph)
         cause, confidence, found = self.why_freed(graph, call, holders)
-        carried = found.name if found is not None else graph.assigned_and_used()
+        name = graph.assigned_and_used()
+        if found is not None and (found in holders or _is_buffer(found) or name is None):
+            name = found.name
         return self.diagnosis(
             cause,
             confidence,
             began_at=graph.freeing.location,
             made_at=graph.made_at,
-            carried_by=carried,
+            carried_by=name,
         )
 
     def why_freed(self, graph: _Freed, call, holders: list[Found]):
@@ -340,7 +343,7 @@ class _Case:
             if earlier is not call
         )
         if not graph.new:  # the loss itself has been through backward
-            once = in_a_loop and self.made_before_the_loop(graph)
+            once = in_a_loop and self.made_before_the_loop(graph, found)
             return ("computed_once_outside_loop" if once else "forward_not_rerun"), exact, found
         if not graph.built_after:
             return "shared_subgraph", CERTAIN, found
@@ -368,50 +371,51 @@ class _Case:
             return "hidden_state_carried", LIKELY, found
         if stored is not None and self.iterated(stored):
             return "dataset_tensor_has_graph", LIKELY, stored
-        if not self.made_before_the_loop(graph):
+        if not self.made_before_the_loop(graph, found):
             return "forward_not_rerun", LIKELY, found
         return "computed_once_outside_loop", exact, found
 
-    def made_before_the_loop(self, graph: _Freed) -> bool:
+    def made_before_the_loop(self, graph: _Freed, found: Found | None) -> bool:
         """Whether the freed part was made before the loop that raised, or in its first iteration.
 
-        Without the lines of a strict watch: whether anything was computed again at all.
+        Without the lines of a strict watch: whether the loop assigns the variable that holds it.
         """
-        made = graph.origin(graph.first)
         if graph.made_at is None:
-            return graph.trains
-        for code, line, first, last in self.loops():
+            loop = next((tree for *_, tree in self.loops()), None)
+            if loop is None or found is None:
+                return graph.trains
+            return not {found.name, _root(found.name)} & _names(loop, ast.Store)
+        made = graph.origin(graph.first)
+        for code, line, loop in self.loops():
             lines = [where for what, where in made if what is code]
-            if not lines or not first <= lines[-1] <= last:
+            if not lines or not loop.lineno <= lines[-1] <= loop.end_lineno:
                 return True
             if lines[-1] != line:  # has the line of the loop that made it run again?
                 return any((code, lines[-1]) in graph.origin(i) for i in graph.built_after)
         return False
 
-    def loops(self) -> Iterator[tuple[Any, int, int, int]]:
+    def loops(self) -> Iterator[tuple[CodeType, int, ast.stmt]]:
         """For each frame of the user's its code and line, and the innermost loop around that."""
         frame = user_frame(self.frame)
         while frame is not None:
             loop = _loop_around(frame)
             if loop is not None:
-                yield frame.f_code, frame.f_lineno, loop.lineno, loop.end_lineno
+                yield frame.f_code, frame.f_lineno, loop
             frame = user_frame(frame.f_back)
 
     def iterated(self, found: Found) -> bool:
         """Whether the loop that raised runs over the container of this variable."""
         frame = user_frame(self.frame)
         loop = None if frame is None else _loop_around(frame)
-        name = re.split(r"[.\[]", found.name)[0]
-        return isinstance(loop, ast.For) and any(
-            isinstance(node, ast.Name) and node.id == name for node in ast.walk(loop.iter)
-        )
+        return isinstance(loop, ast.For) and _root(found.name) in _names(loop.iter, ast.Load)
 
     def holders(self, graph: _Freed) -> list[Found]:
         """The variables that hold what was freed, or what was made of it before it was freed."""
-        held = [f for f in self.variables() if graph.holds(f.value.grad_fn)]
+        variables = list(self.variables())
         exact = graph.live[graph.first]
+        held = [f for f in variables if f.value.grad_fn in graph.before]
         held.sort(key=lambda f: f.value.grad_fn is not exact)
-        return held
+        return held or [f for f in variables if f.owners and f.value.grad_fn in graph.views]
 
     def carrier(self, graph: _Freed) -> Found | None:
         """The variable that held the freed part and now holds its successor."""
@@ -535,8 +539,8 @@ class _Freed:
         self.root_again = marks.get(ROOT_TAG) == self.freeing.number
         origin = self.origin(self.first)
         self.again = [i for i in self.built_after if self.origin(i) == origin]
-        above = self.reaching(self.first)
-        self.again_through = [i for i in self.again if i in above]
+        self.above = self.reaching(self.first)
+        self.again_through = [i for i in self.again if i in self.above]
 
     def leads_to_freed(self, start: int, within: set[int]) -> bool:
         pending, seen = [start], {start}
@@ -574,26 +578,26 @@ class _Freed:
     def names(self, which: list[int]) -> set[str]:
         return {self.nodes[i].name for i in which}
 
-    def holds(self, node) -> bool:
-        """Whether ``node`` was made before the freeing, and the freed part is behind it."""
-        return node is not None and node in self.before
-
     @cached_property
     def before(self) -> set:
-        above = self.reaching(self.first)
+        """The nodes made before the freeing, with the freed part behind them."""
+        since = self.freeing.sequence_nr
         return {
-            self.live[i]
-            for i in (self.first, *above)
-            if self.nodes[i].sequence_nr < self.freeing.sequence_nr
+            self.live[i] for i in (self.first, *self.above) if self.nodes[i].sequence_nr < since
         }
+
+    @cached_property
+    def views(self) -> set:
+        """Such nodes made after the freeing that save nothing: what was freed, looked at anew."""
+        return {self.live[i] for i in self.above if not self.nodes[i].saved}
 
     def is_a_summand(self) -> bool:
         """Whether what was freed is a scalar that entered this loss by additions alone."""
         made = self.live[self.first]._input_metadata
-        if len(made) != 1 or made[0].shape.numel() != 1:
+        if len(made) != 1 or math.prod(made[0].shape) != 1:
             return False
-        above = self.reaching(self.first)
-        return all(_SUMS.match(self.nodes[i].name) for i in above if i in set(self.new))
+        new = set(self.new)
+        return all(_SUMS.match(self.nodes[i].name) for i in self.above if i in new)
 
     def assigned_and_used(self) -> str | None:
         """The one name that the line of the freed part assigns and the line of its user reads."""
@@ -601,7 +605,7 @@ class _Freed:
         used_at = self.recorder.line_of(self.nodes[users[0]].sequence_nr) if users else None
         if self.made_at is None or used_at is None:
             return None
-        assigned = _names(self.made_at, ast.Store) & _names(used_at, ast.Load)
+        assigned = _statement_names(self.made_at, ast.Store) & _statement_names(used_at, ast.Load)
         return assigned.pop() if len(assigned) == 1 else None
 
 
@@ -668,24 +672,31 @@ def _same_storage(tensor: torch.Tensor, storage: int) -> bool:
         return False
 
 
-def _names(place: Location, context: type) -> set[str]:
-    """Names, and attributes as ``self.mem``, in the statement that covers a line."""
+def _statement_names(place: Location, context: type) -> set[str]:
+    """The names in the statement that covers a line."""
     tree = _tree(place.file)
-    if tree is None:
-        return set()
     statements = [
         node
-        for node in ast.walk(tree)
+        for node in (ast.walk(tree) if tree is not None else ())
         if isinstance(node, ast.stmt)
         and not hasattr(node, "body")
         and node.lineno <= place.line <= node.end_lineno
     ]
+    return {name for statement in statements for name in _names(statement, context)}
+
+
+def _names(tree: ast.AST, context: type) -> set[str]:
+    """Names, and attributes as ``self.mem``, that the code loads or stores."""
     return {
         ast.unparse(node)
-        for statement in statements
-        for node in ast.walk(statement)
+        for node in ast.walk(tree)
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, context)
     }
+
+
+def _root(name: str) -> str:
+    """The variable at the start of ``model.layers[0]``."""
+    return re.split(r"[.\[]", name)[0]
 
 
 # Failures that raise nothing.

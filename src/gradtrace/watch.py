@@ -433,9 +433,8 @@ class Watch(contextlib.AbstractContextManager):
 
 def explain_on(error: Exception) -> diagnose.Diagnosis | None:
     """Add the explanation to an exception that came from elsewhere than a backward."""
-    known = explanation_of(error)
-    if known is not None:
-        return known
+    if _EXPLAINED in error.__dict__:
+        return explanation_of(error)
     return _annotate(error, guarded(diagnose.failure)(recorder, error, None, None))
 
 
@@ -456,7 +455,7 @@ def _watched_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         result = _engine(outputs, *args, **kwargs)
     except Exception as error:
-        if explanation_of(error) is None:
+        if _EXPLAINED not in error.__dict__:
             _annotate(error, guarded(diagnose.failure)(recorder, error, outputs, call))
         raise
     if call is not None:
@@ -467,12 +466,12 @@ def _watched_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
 def _annotate(error: Exception, diagnosis: diagnose.Diagnosis | None) -> diagnose.Diagnosis | None:
     if diagnosis is not None:
         note = diagnosis.text()
-        error.__dict__[_EXPLAINED] = diagnosis
     elif recorder.broken is not None:
         note = f"gradtrace could not explain this error ({recorder.broken})."
         recorder.broken = None
     else:
         return None
+    error.__dict__[_EXPLAINED] = diagnosis
     # An exception class may forbid notes.
     with contextlib.suppress(Exception):
         error.add_note(note)

@@ -1,0 +1,159 @@
+"""The tool on small programs, each broken in one known way, and on their repaired twins.
+
+``programs/*.txt`` holds them.  ``=== name causes by=variables`` begins one; of causes and variables
+any of those between bars will do, and a star stands for anything.  What follows ``#@`` on a line
+says what happens there: ``raised``, ``began``; and ``bad`` lines are left out of the repaired twin,
+which has the ``#fix`` lines instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import io
+import linecache
+import re
+import sys
+import types
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from gradtrace.diagnose import Diagnosis
+from gradtrace.watch import explain_on, recorder, watch
+
+_HEAD = "import torch, torch.nn as nn, torch.nn.functional as F; torch.manual_seed(0)\n"
+
+
+class Program(NamedTuple):
+    name: str
+    kind: str
+    causes: list[str]
+    carriers: list[str]
+    text: str
+
+    def source(self, fixed: bool) -> str:
+        lines = []
+        for line in self.text.splitlines():
+            code, _, tags = line.partition("  #@ ")
+            fix = re.match(r"(\s*)#fix (.*)", code)
+            if fix:
+                code = fix[1] + fix[2] if fixed else ""
+            lines.append("" if fixed and "bad" in tags.split() else code)
+        return "\n".join(lines) + "\n"
+
+    def line(self, tag: str) -> int | None:
+        for number, line in enumerate(self.text.splitlines(), 1):
+            if tag in line.partition("  #@ ")[2].split():
+                return number
+        return None
+
+
+def _programs() -> list[Program]:
+    found = []
+    for path in sorted((Path(__file__).parent / "programs").glob("*.txt")):
+        for part in re.split(r"^=== ", path.read_text(encoding="utf-8"), flags=re.M)[1:]:
+            head, _, body = part.partition("\n")
+            name, causes, *by = head.split()
+            carriers = by[0].removeprefix("by=").split("|") if by else ["*"]
+            found.append(Program(name, path.stem, causes.split("|"), carriers, _HEAD + body))
+    return found
+
+
+PROGRAMS = _programs()
+BROKEN = [pytest.param(one, id=one.name) for one in PROGRAMS if one.kind != "healthy"]
+RAISING = [
+    pytest.param(one, id=one.name) for one in PROGRAMS if one.kind not in ("healthy", "silent")
+]
+SILENT = [pytest.param(one, id=one.name) for one in PROGRAMS if one.kind == "silent"]
+HEALTHY = [pytest.param(one, id=one.name) for one in PROGRAMS if one.kind == "healthy"]
+
+
+class Outcome(NamedTuple):
+    error: Exception | None
+    found: Diagnosis | None
+    findings: list[Diagnosis]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run a program as the command line does."""
+
+    def run(source: str, strict: bool = True) -> Outcome:
+        path = tmp_path / "program.py"
+        path.write_text(source, encoding="utf-8")
+        linecache.checkcache(str(path))
+        module = types.ModuleType("__main__")
+        monkeypatch.setitem(sys.modules, "__main__", module)
+        error = None
+        one = watch(strict=strict)
+        try:
+            with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+                warnings.simplefilter("ignore")
+                try:
+                    exec(compile(source, str(path), "exec"), module.__dict__)
+                except Exception as raised:
+                    error = raised
+                if strict:
+                    recorder.look_for_leaks(module.__dict__)
+                found = None if error is None else explain_on(error)
+            assert recorder.broken is None
+            return Outcome(error, found, list(recorder.findings))
+        finally:
+            one.stop()
+            torch.set_grad_enabled(True)
+
+    return run
+
+
+def _line(place) -> int | None:
+    return None if place is None else place.line
+
+
+def _matches(name: str | None, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatchcase(str(name), p.replace("[", "[[]")) for p in patterns)
+
+
+@pytest.mark.parametrize("program", RAISING)
+def test_error_is_explained(program, run):
+    error, found, findings = run(program.source(fixed=False))
+    assert error is not None
+    assert found.cause in program.causes, found
+    for tag, place in (("raised", found.raised_at), ("began", found.began_at)):
+        if (line := program.line(tag)) is not None:
+            assert _line(place) == line, (tag, found)
+    assert _matches(found.carried_by, program.carriers), found.carried_by
+    assert found.text() in error.__notes__
+    assert {one.cause for one in findings} <= {"graph_grows"}
+
+
+@pytest.mark.parametrize("program", RAISING)
+def test_error_is_explained_without_a_strict_watch_or_called_unknown(program, run):
+    error, found, findings = run(program.source(fixed=False), strict=False)
+    assert error is not None and not findings
+    assert found.cause in [*program.causes, "unknown"], found
+    assert _line(found.raised_at) == program.line("raised") or program.line("raised") is None
+    if found.began_at is not None and program.line("began"):
+        assert found.began_at.line == program.line("began"), found
+
+
+@pytest.mark.parametrize("program", SILENT)
+def test_silent_failure_is_found(program, run):
+    error, _, findings = run(program.source(fixed=False))
+    assert error is None
+    assert [one.cause for one in findings] == program.causes * len(findings) != []
+    if (line := program.line("began")) is not None:
+        assert _line(findings[0].began_at) == line, findings
+
+
+@pytest.mark.parametrize("program", BROKEN)
+def test_nothing_is_said_of_the_repaired_twin(program, run):
+    assert run(program.source(fixed=True)) == (None, None, [])
+
+
+@pytest.mark.parametrize("program", HEALTHY)
+def test_nothing_is_said_of_a_healthy_program(program, run):
+    assert run(program.source(fixed=False)) == (None, None, [])
