@@ -13,7 +13,7 @@ FULL := .venv/.full
 SITE := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab notebooks bench test clean
+.PHONY: help book serve lab address pictures notebooks bench test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,12 @@ serve: book ## look at the site in a browser
 
 lab: $(FULL) ## work in JupyterLab
 	$(BIN)/jupyter lab notebooks
+
+address: $(LIGHT) ## rewrite what is derived from the repository's address (URL=… sets it)
+	PYTHONPATH=src $(BIN)/python -m backward_twice.address $(if $(filter undefined,$(origin URL)),,"$(URL)")
+
+pictures: book $(FULL) ## draw the pictures of README and social card
+	$(BIN)/python book/pictures.py
 
 notebooks: $(FULL) ## execute the notebooks and store their outputs
 	$(BIN)/python -m backward_twice.execute

@@ -1,0 +1,106 @@
+"""What a published site has beside its pages, from ``repository`` in ``_config.yml``.
+
+With an address: launch buttons, canonical addresses, ``sitemap.xml``, a social card, absolute links
+on the 404 page (a server shows that one at any depth).  Without: none of these, and the site works
+from wherever it lies.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.util.typing import ExtensionMetadata
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+
+from backward_twice.address import read_address
+
+# A link relative to the page, in an attribute.
+RELATIVE = re.compile(r'(\s(?:href|src|action|data-content_root)=")(?![a-z]+:|[/#])(?:\./)?')
+
+NOT_FOUND = """
+<h1>There is no page at this address</h1>
+<p>Search for a few words of the error message, or begin at <a href="index.html">the front page</a>,
+the <a href="notebooks/error_atlas.html">error atlas</a> or
+<a href="book/decision_guide.html">the questions that lead to a fix</a>.</p>
+<form action="search.html" method="get" role="search">
+<label>Search <input type="search" name="q"></label> <button type="submit">Search</button>
+</form>
+"""
+
+
+def follow_address(app: Sphinx, config: Config) -> None:
+    """Settings of the theme and of Sphinx that the address implies."""
+    address = app.course_address = read_address(Path(app.srcdir))
+    if address is None:
+        return
+    config.html_baseurl = address.site
+    config.html_theme_options["launch_buttons"] = {
+        "binderhub_url": "https://mybinder.org",
+        "colab_url": "https://colab.research.google.com",
+        "notebook_interface": "jupyterlab",
+    }
+    config.html_theme_options["extra_footer"] = (
+        f'<p><a href="{address.url}">Source and issues</a></p>'
+    )
+
+
+def add_card(
+    app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
+) -> None:
+    """What a link to this page looks like where it is shared."""
+    if doctree is None:
+        context["pageurl"] = None  # search, index and 404 are no pages to point at
+        return
+    title = html.unescape(re.sub(r"<[^>]+>", "", context["title"]))
+    card = {"og:title": title, "og:type": "website"}
+    card["og:site_name"] = app.config.html_title
+    if found := re.search(r'name="description" content="([^"]*)"', context["metatags"]):
+        card["og:description"] = html.unescape(found[1])
+    if app.course_address:
+        site = app.course_address.site
+        if pagename == app.config.root_doc:
+            context["pageurl"] = site
+        card["og:url"] = context["pageurl"]
+        card["og:image"] = f"{site}_static/social.png"
+        card["og:image:alt"] = "The player: a program, its autograd graph, and the error explained."
+        context["metatags"] += '<meta name="twitter:card" content="summary_large_image" />\n'
+    for name, text in card.items():
+        context["metatags"] += f'<meta property="{name}" content="{html.escape(text)}" />\n'
+
+
+def not_found(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
+    yield "404", {"title": "Not found", "body": NOT_FOUND}, "page.html"
+
+
+def finish(app: Sphinx, exception: Exception | None) -> None:
+    address = app.course_address
+    if exception or address is None or app.builder.name != "html":
+        return
+    page = Path(app.outdir, "404.html")
+    page.write_text(RELATIVE.sub(rf"\1{address.site}", page.read_text("utf-8")), "utf-8")
+    pages = (
+        address.site if name == app.config.root_doc else f"{address.site}{name}.html"
+        for name in sorted(app.env.found_docs)
+    )
+    urls = "".join(f"<url><loc>{html.escape(page)}</loc></url>\n" for page in pages)
+    Path(app.outdir, "sitemap.xml").write_text(
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{urls}</urlset>\n',
+        "utf-8",
+    )
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.connect("config-inited", follow_address)
+    app.connect("html-page-context", add_card, priority=900)  # after pages
+    app.connect("html-collect-pages", not_found)
+    app.connect("build-finished", finish)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,51 @@
+"""Outputs of notebooks on other pages: ``{player} NOTEBOOK CELL`` and ``{error} NOTEBOOK CELL``.
+
+They show the notebook's own output, not a copy, so what the landing page says is under test too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+from docutils import nodes
+from nbformat import NotebookNode
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+from sphinx.util.typing import ExtensionMetadata
+
+
+class StoredOutput(SphinxDirective):
+    """The first output, of the cell with this id, that ``node`` can show."""
+
+    required_arguments = 2
+
+    def run(self) -> list[nodes.Node]:
+        name, cell_id = self.arguments
+        path = Path(self.env.srcdir, "notebooks", f"{name}.ipynb")
+        self.env.note_dependency(str(path))
+        for cell in nbformat.read(path, as_version=4).cells:
+            for output in cell.get("outputs", ()) if cell.id == cell_id else ():
+                if node := self.node(output):
+                    return [node]
+        raise self.error(f"no cell {cell_id!r} in {name}.ipynb stores an output for {self.name}")
+
+
+class StoredPlayer(StoredOutput):
+    def node(self, output: NotebookNode) -> nodes.Node | None:
+        page = output.get("data", {}).get("text/html", "")
+        return nodes.raw("", page, format="html") if 'class="gradtrace"' in page else None
+
+
+class StoredError(StoredOutput):
+    def node(self, output: NotebookNode) -> nodes.Node | None:
+        if output.output_type != "error":
+            return None
+        text = f"{output.ename}: {output.evalue}"
+        return nodes.literal_block(text, text, language="text")
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.add_directive("player", StoredPlayer)
+    app.add_directive("error", StoredError)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
