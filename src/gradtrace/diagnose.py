@@ -9,6 +9,7 @@ variables still hold them.  Where the evidence does not decide, the cause is ``"
 from __future__ import annotations
 
 import ast
+import bisect
 import gc
 import hashlib
 import linecache
@@ -28,11 +29,11 @@ from gradtrace.frames import Found, Location, is_users, namespace, reach, user_f
 from gradtrace.graph import ALIVE, FREED, MODIFIED, Graph, describe, roots_of, walk
 
 if TYPE_CHECKING:
-    from gradtrace.watch import BackwardCall, Recorder
+    from gradtrace.watch import BackwardCall, Export, Recorder, Sum
 
 SCHEMA = 1
 ROOT_TAG = "gradtrace.root"  # on node.metadata: the number of the backward call that began there
-CHAIN_TAG = "gradtrace.chain"  # on node.metadata: how often which line has added to this sum
+CHAIN_TAG = "gradtrace.chain"  # on node.metadata: the sum (watch.Sum) that it adds to
 
 CERTAIN, LIKELY, UNKNOWN = "certain", "likely", "unknown"
 
@@ -43,6 +44,7 @@ _FAMILIES = [
     (r"modified by an inplace operation", "modified", None),
     (r"detached in-place", "modified", None),
     (r"does not require grad and does not have a grad_fn", "no_graph", None),
+    (r"[Ii]nference tensors? cannot be saved for backward", "no_graph", "no_grad_region"),
     (r"implicitly created only for scalar", "not_scalar", "not_scalar"),
     (r"leaf Variable that requires grad", "leaf_inplace", "leaf_inplace"),
     (r"not have been used in the graph", "unused_input", "unused_input"),
@@ -266,7 +268,7 @@ def failure(
         return None
     raised_at, frame = _where_raised(error)
     text = f"{type(error).__name__}: {error}"
-    if frame is None or outputs is not None:
+    if frame is None or call is not None:
         frame = user_frame(sys._getframe(1))
         raised_at = Location(frame.f_code.co_filename, frame.f_lineno) if frame else raised_at
     case = _Case(recorder, family, raised_at, text, frame)
@@ -278,7 +280,7 @@ def failure(
     if family == "freed":
         return case.freed(outputs, call)
     if family == "modified":
-        return case.modified(outputs, str(error))
+        return case.modified(outputs, call, str(error))
     return case.no_graph(outputs)
 
 
@@ -353,9 +355,11 @@ class _Case:
             if not graph.trains and same:
                 return "forward_not_rerun", LIKELY, found
             return "shared_subgraph", LIKELY, found
-        datasets = _dataset_tensors()
-        if held := _first(holders, lambda f: f.inside(_DATASETS) or id(f.value) in datasets):
-            return "dataset_tensor_has_graph", exact, held
+        if holders and not graph.again:
+            datasets = _dataset_tensors()
+            stored = _first(holders, lambda f: f.inside(_DATASETS) or id(f.value) in datasets)
+            if stored is not None:
+                return "dataset_tensor_has_graph", exact, stored
         carrier = self.carrier(graph)
         for held in (*holders, carrier):
             if held is not None and _is_buffer(held):
@@ -424,7 +428,7 @@ class _Case:
 
     # A saved tensor was changed.
 
-    def modified(self, outputs: tuple, message: str) -> Diagnosis:
+    def modified(self, outputs: tuple, failed: BackwardCall | None, message: str) -> Diagnosis:
         live, links = walk(roots_of(outputs))
         nodes = describe(live, links).nodes
         wanted = re.search(r"is at version (\d+)", message)
@@ -438,15 +442,23 @@ class _Case:
             return self.diagnosis("unknown", UNKNOWN)
         node, saved = max(changed, key=lambda pair: pair[0].sequence_nr)
         made_at = self.recorder.line_of(node.sequence_nr)
-        step = self.step_after(node.sequence_nr, saved.storage)
         carried = self.owner_of(saved.storage)
         known = {"made_at": made_at, "carried_by": carried.name if carried else None}
-        if step is not None:
-            return self.diagnosis(
-                "optimizer_step_between_backwards", CERTAIN, began_at=step, **known
-            )
         edits = self.recorder.edits.get(saved.storage, ())
-        edit = next((e for e in edits if e.sequence_nr > node.sequence_nr), None)
+        edits = [edit for edit in edits if edit.sequence_nr > node.sequence_nr]
+        edit = edits[0] if edits else None
+        step = self.step_after(node.sequence_nr, saved.storage)
+        if edit is not None:  # an optimizer's writes are seen, then its step
+            stepped = any(e.by_optimizer and e.location == edit.location for e in edits)
+        else:
+            stepped = step is not None
+        if stepped:
+            return self.diagnosis(
+                "optimizer_step_between_backwards",
+                CERTAIN if edit is not None else LIKELY,
+                began_at=edit.location if edit is not None else step,
+                **known,
+            )
         began_at = edit.location if edit is not None else None
         if carried is not None and carried.owners:
             owner = carried.owners[-1]
@@ -455,10 +467,14 @@ class _Case:
             ):
                 return self.diagnosis("inplace_on_buffer", CERTAIN, began_at=began_at, **known)
         if saved.role == "leaf":
-            leaf = carried.value if carried is not None else None
-            by_hand = leaf is not None and leaf.grad is not None
+            between = any(
+                call.sequence_nr > node.sequence_nr
+                and (edit is None or call.number <= edit.last_call)
+                for call in self.recorder.calls
+                if call is not failed
+            )
             cause = (
-                "optimizer_step_between_backwards" if by_hand else "inplace_on_parameter_in_forward"
+                "optimizer_step_between_backwards" if between else "inplace_on_parameter_in_forward"
             )
             return self.diagnosis(cause, LIKELY, began_at=began_at, **known)
         confidence = CERTAIN if edit is not None else LIKELY
@@ -489,7 +505,10 @@ class _Case:
         reason = None if output is None else self.recorder.reasons.get(output)
         if reason is None:
             return self.diagnosis("unknown", UNKNOWN)
-        return self.diagnosis(reason.kind, CERTAIN, began_at=reason.location)
+        if reason.kind in ("once_differentiable", "checkpoint_reentrant"):
+            self.family = "unsupported"
+        confidence = CERTAIN if reason.shape is None else LIKELY
+        return self.diagnosis(reason.kind, confidence, began_at=reason.location)
 
 
 class _Freed:
@@ -708,52 +727,154 @@ def silent(cause: str, raised_at: Location | None, began_at: Location | None, **
 
 
 def silent_failures(
-    recorder: Recorder, live: list, graph: Graph, location: Location | None
+    recorder: Recorder, graph: Graph, location: Location | None
 ) -> Iterator[Diagnosis]:
     """What this backward will get wrong: saved tensors changed without a change of version."""
+    if not recorder.edits and not recorder.exports:
+        return
     for node in graph.nodes:
         for saved in node.saved:
             if saved.state != ALIVE:
                 continue
+            edits = recorder.edits.get(saved.storage, ())
+            edit = next((e for e in edits if e.sequence_nr > node.sequence_nr), None)
+            if edit is not None:
+                if saved.name.startswith("ctx."):
+                    cause = "custom_function_ctx"
+                elif edit.by_optimizer:
+                    cause = "optimizer_step_between_backwards_silent"
+                else:
+                    cause = "data_edit_silent"
+                began_at = edit.location
+            elif (export := _changed_export(recorder, saved.storage, node.sequence_nr)) is None:
+                continue
+            else:
+                cause = "data_edit_silent"
+                began_at = _write_to(recorder, export, node.sequence_nr) or export.location
             made_at = recorder.line_of(node.sequence_nr)
-            for edit in recorder.edits.get(saved.storage, ()):
-                if edit.sequence_nr > node.sequence_nr:
-                    if saved.name.startswith("ctx."):
-                        cause = "custom_function_ctx"
-                    elif edit.by_optimizer:
-                        cause = "optimizer_step_between_backwards_silent"
-                    else:
-                        cause = "data_edit_silent"
-                    yield silent(cause, location, edit.location, made_at=made_at)
-                    break
-            export = recorder.exports.get(saved.storage)
-            if export is not None and export[0].sequence_nr > node.sequence_nr:
-                edit, before, tensor = export
-                if checksum(tensor) != before:
-                    yield silent("data_edit_silent", location, edit.location, made_at=made_at)
+            yield silent(cause, location, began_at, made_at=made_at)
+
+
+def _changed_export(recorder: Recorder, storage: int, sequence_nr: int) -> Export | None:
+    """Memory shared with numpy that is not what it was when the operation saved it."""
+    exports = recorder.exports.get(storage, ())
+    before = [export for export in exports if export.sequence_nr <= sequence_nr]
+    export = before[-1] if before else next(iter(exports), None)
+    if export is None or checksum(export.tensor) == export.checksum:
+        return None
+    return export
+
+
+def _write_to(recorder: Recorder, export: Export, sequence_nr: int) -> Location | None:
+    """The line that wrote to this memory: by another tensor, or through an array of that name."""
+    pointer = export.tensor.data_ptr()
+    for edits in recorder.edits.values():
+        for edit in edits:
+            if edit.pointer == pointer and edit.sequence_nr > sequence_nr:
+                return edit.location
+    frame = user_frame(sys._getframe(1))
+    while frame is not None:
+        for name, value in namespace(frame).items():
+            interface = getattr(type(value), "__array_interface__", None) and (
+                value.__array_interface__
+            )
+            if interface and interface["data"][0] == pointer:
+                lines = _writes(frame, name)
+                if lines:
+                    return Location(frame.f_code.co_filename, lines[-1])
+        frame = user_frame(frame.f_back)
+    return None
+
+
+def _writes(frame: FrameType, name: str) -> list[int]:
+    """The lines up to the one that runs now that write into the array of this name."""
+    lines = []
+    for node in ast.walk(_tree(frame.f_code.co_filename) or ast.Module([], [])):
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        for target in targets if isinstance(node, (ast.Assign, ast.AugAssign)) else ():
+            written = target.value if isinstance(target, ast.Subscript) else target
+            in_place = isinstance(node, ast.AugAssign) or written is not target
+            if in_place and isinstance(written, ast.Name) and written.id == name:
+                lines.append(node.lineno)
+    return sorted(line for line in lines if line <= frame.f_lineno)
 
 
 def leaks(recorder: Recorder, variables: Mapping[str, Any]) -> Iterator[Diagnosis]:
     """Sums and lists that keep the graphs of many iterations alive."""
-    stored: dict[tuple[int, Location], list[str]] = {}
+    sums = {
+        total.sequence_nr: total
+        for reference in recorder.sums.values()
+        if (total := reference()) is not None
+    }
+    stored: dict[tuple[int, Location], list[Found]] = {}
     for found in reach(variables):
         node = found.value.grad_fn
         if node is None:
             continue
-        count, location = node.metadata.get(CHAIN_TAG, (0, None))
-        if count >= _MANY and recorder.call_of(node) is None:
-            yield silent("graph_grows", location, location, carried_by=found.name)
+        total = next((sums[n] for n in _sequence_numbers(node, _NEAR) if n in sums), None)
+        if total is not None and recorder.call_of(node) is None:
+            yield silent("graph_grows", total.location, total.location, carried_by=found.name)
         elif found.owners and isinstance(found.owners[-1], (list, deque, dict)):
             made_at = recorder.line_of(node._sequence_nr())
             if made_at is not None:
-                stored.setdefault((id(found.owners[-1]), made_at), []).append(found.name)
-    for (_, made_at), names in stored.items():
-        if len(names) >= _MANY:
-            carried = names[0].rpartition("[")[0]
+                stored.setdefault((id(found.owners[-1]), made_at), []).append(found)
+    for (_, made_at), entries in stored.items():
+        if len(entries) >= MANY and _of_many_iterations(recorder, entries):
+            carried = entries[0].name.rpartition("[")[0]
             yield silent("graph_grows", made_at, made_at, carried_by=carried)
 
 
-_MANY = 10
+MANY = 10
+
+
+def _of_many_iterations(recorder: Recorder, entries: list[Found]) -> bool:
+    """Whether backwards lie between the entries; or none had any, and each has its own graph."""
+    nodes = [found.value.grad_fn for found in entries]
+    began = sorted(call.sequence_nr for call in recorder.calls)
+    if len({bisect.bisect_right(began, node._sequence_nr()) for node in nodes}) >= MANY:
+        return True
+    if any(recorder.call_of(node) is not None for node in nodes):
+        return False
+    first, second = (set(walk([node])[0]) for node in nodes[:2])
+    return bool(first & second) and all(hasattr(node, "variable") for node in first & second)
+
+
+def adds_the_same(node, total: Sum) -> bool:
+    """Whether what was added comes from the same parameters each time: an iteration's loss does."""
+    leaves, additions = set(), 0
+    pending = [node]
+    for adding in pending:
+        for successor, _ in adding.next_functions:
+            if successor is None:
+                continue
+            if successor.metadata.get(CHAIN_TAG) is total:
+                pending.append(successor)
+                continue
+            additions += 1
+            while following := next((n for n, _ in successor.next_functions if n), None):
+                successor = following
+            leaves.add(successor)
+    return len(leaves) <= additions // 2
+
+
+def is_once_differentiable(node) -> bool:
+    """Whether it belongs to a custom function whose backward is marked so."""
+    backward = getattr(getattr(type(node), "_forward_cls", None), "backward", None)
+    code = getattr(backward, "__code__", None)
+    return code is not None and code.co_filename == _FUNCTIONS and code.co_name == "wrapper"
+
+
+_FUNCTIONS = torch.autograd.function.__file__
+
+
+def _sequence_numbers(node, depth: int) -> list[int]:
+    """The sequence numbers of a node and of those that few links lead to."""
+    found, pending = [], [(node, 0)]
+    for here, distance in pending:
+        found.append(here._sequence_nr())
+        if distance < depth and len(found) < MANY:
+            pending.extend((n, distance + 1) for n, _ in here.next_functions if n is not None)
+    return found
 
 
 def checksum(tensor: torch.Tensor) -> str:

@@ -40,6 +40,7 @@ from gradtrace.diagnose import CHAIN_TAG, ROOT_TAG
 from gradtrace.frames import (
     Chain,
     Location,
+    is_users,
     location_of,
     namespace,
     user_chain,
@@ -51,11 +52,12 @@ from gradtrace.graph import describe, no_garbage_collection, root_node, roots_of
 
 _MAX_CALLS = _MAX_STEPS = 10_000
 _MAX_LINES = 200_000
-_MAX_EDITS = 100
+_MAX_EDITED, _MAX_EDITS = 10_000, 100  # storages, edits of one
 _MAX_OPERATIONS = 100
 _MAX_FREED = 200_000
 _MAX_EXPORT, _MAX_EXPORTS = 1_000_000, 64  # bytes of one, number
 _GROWING = 5  # retained backwards from one line, each over a larger graph
+_LOOKS = (32, 128, 512, 2_048)  # at these backwards look for what the variables keep
 _LEAKING = 3  # additions of a loss that has been through backward to one sum
 
 
@@ -71,6 +73,8 @@ class BackwardCall:
     location: Location | None
     sequence_nr: int
     keeps_graph: bool
+    creates_graph: bool = False
+    once_differentiable: bool = False  # whether such a function is in its graph
     operations: tuple[str, ...] = ()  # of the graph it freed, those nearest to the loss
 
 
@@ -80,6 +84,8 @@ class Edit:
 
     location: Location | None
     sequence_nr: int
+    pointer: int  # to the memory
+    last_call: int  # the number of the backward call before it
     by_optimizer: bool = False
 
 
@@ -89,6 +95,53 @@ class Reason:
 
     kind: str
     location: Location | None
+    shape: tuple[int, ...] | None = None  # of what left for Python or numpy
+
+
+class _Freed:
+    """The backward calls of one thread, in order, and the sequence numbers of what each freed."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[BackwardCall, set[int]]] = []
+        self.began: list[int] = []
+        self.size = 0
+
+    def add(self, call: BackwardCall, numbers: set[int]) -> None:
+        self.calls.append((call, numbers))
+        self.began.append(call.sequence_nr)
+        self.size += len(numbers)
+        if self.size > _MAX_FREED and len(self.calls) > 2:
+            old = len(self.calls) // 2
+            del self.calls[:old], self.began[:old]
+            self.size = sum(len(numbers) for _, numbers in self.calls)
+
+    def by(self, sequence: int) -> BackwardCall | None:
+        """The first call that freed this node: one that began after the node was made."""
+        for place in range(bisect.bisect_right(self.began, sequence), len(self.calls)):
+            call, numbers = self.calls[place]
+            if sequence in numbers:
+                return call
+        return None
+
+
+@dataclass(eq=False)
+class Sum:
+    """A total that one line adds to.  It lives in the metadata of the additions' nodes."""
+
+    location: Location | None
+    count: int = 1
+    sequence_nr: int = -1  # of the last addition
+    used: bool = False  # whether a backward went through it
+
+
+@dataclass
+class Export:
+    """What was in memory that others than PyTorch can write to, at ``sequence_nr``."""
+
+    location: Location | None
+    sequence_nr: int
+    checksum: str
+    tensor: torch.Tensor
 
 
 # The number that the next recorded operation of this thread will get.  Private to PyTorch: without
@@ -106,19 +159,21 @@ class Recorder:
     def forget(self) -> None:
         """Start from nothing, as when the first watch begins."""
         self.numbers = itertools.count(1)
-        self.calls: deque[BackwardCall] = deque(maxlen=_MAX_STEPS)
+        self.calls: deque[BackwardCall] = deque(maxlen=_MAX_CALLS)
         self.steps: deque[tuple[weakref.ref, Location | None, int]] = deque(maxlen=_MAX_STEPS)
         self.made_at: deque[tuple[int, Chain]] = deque(maxlen=_MAX_LINES)
         self.chains: dict[Chain, Chain] = {}  # each kept once
-        self.calls: deque[BackwardCall] = deque(maxlen=_MAX_CALLS)
-        # For each thread its calls, each with the sequence numbers of the nodes it freed.
-        self.freed: dict[int, deque[tuple[BackwardCall, set[int]]]] = {}
+        self.freed: dict[int, _Freed] = {}  # by thread
         self.edits: dict[int, deque[Edit]] = {}  # by storage
         self.reasons = WeakIdKeyDictionary()  # tensor → Reason
-        self.exports: dict[int, tuple[Edit, str, torch.Tensor]] = {}  # storage → checksum then
+        self.exports: dict[int, deque[Export]] = {}  # by storage
+        self.sums: dict[int, weakref.ref[Sum]] = {}  # long ones, by identity
+        self.first_order: dict[int, Reason] = {}  # by sequence number
+        self.left: Reason | None = None  # where a value last left for Python or numpy
         self.sizes: dict[Location | None, deque[int]] = {}  # of retained graphs, by line
         self.findings: list[diagnose.Diagnosis] = []
         self.warned: set[tuple[str, Location | None]] = set()
+        self.died: set[Location | None] = set()  # where long sums were made that nothing used
         self.broken: str | None = None
 
     @property
@@ -127,12 +182,9 @@ class Recorder:
 
     def call_of(self, node) -> BackwardCall | None:
         """The backward call that freed ``node``, if it is known."""
+        freed = self.freed.get(threading.get_ident())
         sequence = node._sequence_nr()
-        if sequence != _LEAF:
-            for call, numbers in self.freed.get(threading.get_ident(), ()):
-                if sequence in numbers:
-                    return call
-        return None
+        return None if freed is None or sequence == _LEAF else freed.by(sequence)
 
     def line_of(self, sequence: int) -> Location | None:
         """The line that made the node with this sequence number; only a strict watch knows."""
@@ -152,8 +204,8 @@ class Recorder:
             user_location(),
             _sequence_nr(),
             bool(keeps_graph or creates_graph),
+            bool(creates_graph),
         )
-        self.calls.append(call)
         self.calls.append(call)
         if self.strict:
             self.look_for_silent_failures(outputs, call)
@@ -167,28 +219,27 @@ class Recorder:
         # known as freed was freed with all behind it: the walk need not go there again, unless the
         # earlier call was for some inputs only.
         mine = {_LEAF}
-        freed = self.freed.setdefault(threading.get_ident(), deque())
-        newest = freed[-1][0].sequence_nr if freed else 0
+        freed = self.freed.setdefault(threading.get_ident(), _Freed())
+        newest = freed.began[-1] if freed.began else 0
         with no_garbage_collection():
             pending = []
             for root in dict.fromkeys(roots_of(outputs)):
                 root.metadata.setdefault(ROOT_TAG, call.number)
                 pending.append(root)
-                if self.call_of(root) is None:
-                    mine.add(root._sequence_nr())
+                sequence = root._sequence_nr()
+                if sequence >= newest or freed.by(sequence) is None:
+                    mine.add(sequence)
             for node in pending:
                 for successor, _ in node.next_functions:
                     if successor is not None:
                         sequence = successor._sequence_nr()
                         if sequence not in mine:
                             old = whole and sequence < newest
-                            if not (old and self.call_of(successor)):
+                            if not (old and freed.by(sequence)):
                                 mine.add(sequence)
                                 pending.append(successor)
             call.operations = tuple(node.name() for node in pending[:_MAX_OPERATIONS])
-        freed.append((call, mine))
-        while len(freed) > 2 and sum(len(numbers) for _, numbers in freed) > _MAX_FREED:
-            freed.popleft()
+        freed.add(call, mine)
 
     # What optimizers report.
 
@@ -199,18 +250,31 @@ class Recorder:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     if parameter.grad is not None:
-                        self.edited(parameter, Edit(location, now, by_optimizer=True))
+                        self.edited(parameter, location, now, by_optimizer=True)
 
-    def edited(self, tensor: torch.Tensor, edit: Edit) -> None:
-        edits = self.edits.setdefault(storage_of(tensor)[0], deque(maxlen=_MAX_EDITS))
-        edits.append(edit)
+    # What a strict watch sees of the operations.
 
-    def exported(self, tensor: torch.Tensor, edit: Edit) -> None:
+    def edited(self, tensor, location, sequence_nr: int, by_optimizer: bool = False) -> None:
+        last = self.calls[-1].number if self.calls else 0
+        edit = Edit(location, sequence_nr, tensor.data_ptr(), last, by_optimizer)
+        _latest(self.edits, storage_of(tensor)[0], _MAX_EDITED, _MAX_EDITS).append(edit)
+
+    def exported(self, tensor: torch.Tensor, location, sequence_nr: int) -> None:
         """Memory that numpy shares can change without PyTorch: remember what is in it."""
-        storage, _ = storage_of(tensor)
-        self.exports[storage] = (edit, diagnose.checksum(tensor), tensor.detach())
-        while len(self.exports) > _MAX_EXPORTS:
-            del self.exports[next(iter(self.exports))]
+        if tensor.nbytes <= _MAX_EXPORT:
+            export = Export(location, sequence_nr, diagnose.checksum(tensor), tensor.detach())
+            _latest(self.exports, storage_of(tensor)[0], _MAX_EXPORTS, _MAX_EXPORTS).append(export)
+
+    def summed(self, total: Sum) -> None:
+        """Remember a long sum until it dies: it may never go through a backward."""
+
+        identity, location = id(total), total.location
+
+        def died(_: Any) -> None:
+            if self.sums.pop(identity, None) is not None:
+                self.died.add(location)
+
+        self.sums[identity] = weakref.ref(total, died)
 
     # What a strict watch looks for.
 
@@ -218,8 +282,24 @@ class Recorder:
         with undisturbed():
             live, links = walk(roots_of(outputs))
             graph = describe(live, links)
-        for finding in diagnose.silent_failures(self, live, graph, call.location):
+        call.once_differentiable = any(diagnose.is_once_differentiable(node) for node in live)
+        for finding in diagnose.silent_failures(self, graph, call.location):
             self.report(finding)
+        reached = {node.sequence_nr for node in graph.nodes}
+        for identity, reference in list(self.sums.items()):
+            total = reference()
+            if total is not None and total.sequence_nr in reached:
+                del self.sums[identity]
+                total.used = True
+        for sequence in reached & self.first_order.keys():
+            began_at = self.first_order.pop(sequence).location
+            self.report(diagnose.silent("create_graph_missing", call.location, began_at))
+        self.look_for_unused_sums()
+        if call.number in _LOOKS:
+            frame = user_frame(sys._getframe(1))
+            while frame is not None:
+                self.look_for_leaks(namespace(frame))
+                frame = user_frame(frame.f_back)
         if call.keeps_graph:
             sizes = self.sizes.setdefault(call.location, deque(maxlen=_GROWING))
             sizes.append(len(live))
@@ -228,8 +308,14 @@ class Recorder:
 
     def look_for_leaks(self, variables: Mapping[str, Any]) -> None:
         """What the program's variables still hold when a watch ends."""
+        self.look_for_unused_sums()
         for finding in diagnose.leaks(self, variables):
             self.report(finding)
+
+    def look_for_unused_sums(self) -> None:
+        while self.died:
+            location = self.died.pop()
+            self.report(diagnose.silent("graph_grows", location, location))
 
     def report(self, finding: diagnose.Diagnosis) -> None:
         """Warn once for each cause and line."""
@@ -269,12 +355,16 @@ class _Operations(TorchFunctionMode):
         super().__init__()
         self.sequence_nr = -1
         self.on = True
+        self.region: Location | None = None  # of the line that switched gradients off
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         getter = func.__self__.__name__ if name == "__get__" else None
-        if not self.on or (getter and getter not in ("data", "grad")):
+        if not self.on or (getter and getter not in _GETTERS):
+            return func(*args, **kwargs)
+        if name == "_set_grad_enabled":
+            guarded(self.note_region)(args[0])
             return func(*args, **kwargs)
         tensors = [*_tensors(args), *_tensors(kwargs.values())]
         before = [None if t.is_inference() else t._version for t in tensors]
@@ -293,60 +383,158 @@ class _Operations(TorchFunctionMode):
             if not recorder.made_at or recorder.made_at[-1][1] != chain:
                 chain = recorder.chains.setdefault(chain, chain)
                 recorder.made_at.append((started, chain))
+            for tensor in tensors:
+                if _is_exported(tensor):
+                    recorder.exported(tensor, location, started)
         for tensor, version in zip(tensors, before, strict=True):
             if version is not None and tensor._version != version:
-                location = location or user_location()
-                recorder.edited(tensor, Edit(location, started))
-        if name in ("numpy", "__array__", "__dlpack__") and tensors[0].nbytes <= _MAX_EXPORT:
-            recorder.exported(tensors[0], Edit(location or user_location(), started))
+                recorder.edited(tensor, location or user_location(), started)
+        if name in _EXPORTING:
+            recorder.exported(tensors[0], location or user_location(), started)
+        if name in _LEAVING:
+            self.note_leaving(tensors[0])
         for output in result if isinstance(result, (tuple, list)) else (result,):
             if not isinstance(output, torch.Tensor):
                 continue
             if not output.requires_grad:
                 self.note_reason(name, tensors, output)
-            elif name in ("add", "add_", "__add__", "__iadd__", "__radd__"):
+            elif name in _ADDING:
                 self.note_sum(tensors, output, location or user_location())
+
+    def note_region(self, enabled: bool) -> None:
+        """Remember the line ``with torch.no_grad():``; a decorated function has no such line."""
+        if enabled:
+            self.region = None
+        elif torch.is_grad_enabled():
+            frame, decorated = sys._getframe(2), False
+            while frame is not None and not is_users(frame.f_code):
+                decorated = decorated or frame.f_code.co_name == "decorate_context"
+                frame = frame.f_back
+            known = frame is not None and not decorated
+            self.region = Location(frame.f_code.co_filename, frame.f_lineno) if known else None
+
+    def note_leaving(self, tensor: torch.Tensor) -> None:
+        reason = recorder.reasons.get(tensor)
+        if reason is not None or tensor.requires_grad:
+            location = user_location() if reason is None else reason.location
+            recorder.left = Reason("detach_wrong_place", location, tuple(tensor.shape))
 
     def note_reason(self, name, tensors, output) -> None:
         """Why a result has no gradient: remember where the gradient was cut off."""
-        if output in recorder.reasons:
+        reasons = recorder.reasons
+        if output in reasons:
             return
+        kind, location = None, user_location()
         if name == "grad":  # torch.autograd.grad, and the attribute
-            kind = "create_graph_missing"
+            call = recorder.calls[-1] if recorder.calls else None
+            if call is None or not call.creates_graph:
+                kind = "create_graph_missing"
+                location = call.location if call is not None else location
+            elif call.once_differentiable:
+                kind = "once_differentiable"
         elif not any(tensor.requires_grad for tensor in tensors):
-            inherited = (recorder.reasons[t] for t in tensors if t in recorder.reasons)
-            if (reason := next(inherited, None)) is not None:
-                recorder.reasons[output] = reason
+            reason = next((reasons[t] for t in tensors if t in reasons), None)
+            if reason is None:
+                reason = self.came_back(tensors, output)
+            elif name in _CUTTING and reason.kind == "create_graph_missing":
+                reason = Reason("detach_wrong_place", location)
+            if reason is not None:
+                reasons[output] = reason
             return
-        elif name in ("data", "detach", "detach_", "tensor", "numpy"):
+        elif name in _CUTTING:
             kind = "detach_wrong_place"
         elif not torch.is_grad_enabled():
-            kind = "no_grad_region"
+            kind = _library_kind() or "no_grad_region"
+            if kind == "no_grad_region":
+                location = self.region or location
         else:
             kind = "not_differentiable_op"
-        recorder.reasons[output] = Reason(kind, user_location())
+        if kind is not None:
+            reasons[output] = Reason(kind, location)
+
+    def came_back(self, tensors, output) -> Reason | None:
+        """Why a tensor made of a Python number, or in numpy's memory, has no gradient."""
+        left = recorder.left
+        if left is None or not output.is_floating_point():
+            return None
+        if not tensors:
+            return left if output.dim() == 0 else None
+        back = any(tuple(t.shape) == left.shape and _is_exported(t) for t in tensors)
+        return left if back else None
 
     def note_sum(self, tensors, output, location) -> None:
-        """Count how often one line has added to the same sum, and look at what it adds."""
+        """Follow what one line adds up, and gradients that are used without a graph."""
         node = output.grad_fn
         if node is None:
             return
-        count, used_up = 1, False
+        for tensor in tensors:
+            reason = recorder.reasons.get(tensor)
+            if reason is not None and reason.kind == "create_graph_missing":
+                recorder.first_order[node._sequence_nr()] = reason
+        if output.numel() != 1:
+            return
+        total, used_up = Sum(location), False
         for successor, _ in node.next_functions:
             if successor is None:
                 continue
-            marks = successor.metadata
-            if CHAIN_TAG in marks and marks[CHAIN_TAG][1] == location:
-                count += marks[CHAIN_TAG][0]
+            before = successor.metadata.get(CHAIN_TAG)
+            if before is not None and before.location == location:
+                total = before
+                total.count += 1
             used_up = used_up or recorder.call_of(successor) is not None
-        node.metadata[CHAIN_TAG] = (count, location)
-        if used_up and count >= _LEAKING:
+        total.sequence_nr = node._sequence_nr()
+        node.metadata[CHAIN_TAG] = total
+        if used_up and total.count >= _LEAKING:
             recorder.report(diagnose.silent("graph_grows", location, location))
-        for tensor in tensors:
-            reason = recorder.reasons.get(tensor)
-            scalar = tensor.dim() == 0 == output.dim()
-            if scalar and reason is not None and reason.kind == "create_graph_missing":
-                recorder.report(diagnose.silent("create_graph_missing", location, reason.location))
+        elif total.count == diagnose.MANY and diagnose.adds_the_same(node, total):
+            recorder.summed(total)
+
+
+_GETTERS = ("data", "grad", "T", "mT", "H", "mH", "real", "imag")
+_ADDING = ("add", "add_", "__add__", "__iadd__", "__radd__",
+           "sub", "sub_", "__sub__", "__isub__", "__rsub__", "rsub")  # fmt: skip
+_CUTTING = ("data", "detach", "detach_", "tensor", "numpy")
+_EXPORTING = ("numpy", "__array__", "__dlpack__")
+_LEAVING = (*_EXPORTING, "item", "tolist", "__float__")
+
+
+def _is_exported(tensor: torch.Tensor) -> bool:
+    """Whether others, numpy for one, can write to its memory: PyTorch cannot resize that."""
+    try:
+        storage = tensor.untyped_storage()
+        return tensor.device.type == "cpu" and (
+            not storage.resizable() or storage._cdata in recorder.exports
+        )
+    except (NotImplementedError, RuntimeError):
+        return False
+
+
+def _library_kind() -> str | None:
+    """The cause when it is not the program that has switched gradients off, but PyTorch."""
+    frame = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code):
+        for library, kind in _LIBRARIES.items():
+            if library in frame.f_code.co_filename:
+                return kind
+        frame = frame.f_back
+    return None
+
+
+_TORCH = str(Path(torch.__file__).parent)
+_LIBRARIES = {
+    str(Path(_TORCH, "utils", "checkpoint")): "checkpoint_reentrant",
+    str(Path(_TORCH, "distributions")): "not_differentiable_op",
+}
+
+
+def _latest(table: dict[int, deque], key: int, keys: int, entries: int) -> deque:
+    """The entries under a key, made if need be; of both only the latest are kept."""
+    found = table.get(key)
+    if found is None:
+        found = table[key] = deque(maxlen=entries)
+        if len(table) > keys:
+            del table[next(iter(table))]
+    return found
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
