@@ -256,7 +256,11 @@ class Recorder:
 
     def edited(self, tensor, location, sequence_nr: int, by_optimizer: bool = False) -> None:
         last = self.calls[-1].number if self.calls else 0
-        edit = Edit(location, sequence_nr, tensor.data_ptr(), last, by_optimizer)
+        try:
+            pointer = tensor.data_ptr()
+        except RuntimeError:  # sparse, or inside a transform of torch.func
+            pointer = 0
+        edit = Edit(location, sequence_nr, pointer, last, by_optimizer)
         _latest(self.edits, storage_of(tensor)[0], _MAX_EDITED, _MAX_EDITS).append(edit)
 
     def exported(self, tensor: torch.Tensor, location, sequence_nr: int) -> None:
@@ -623,7 +627,7 @@ def explain_on(error: Exception) -> diagnose.Diagnosis | None:
     """Add the explanation to an exception that came from elsewhere than a backward."""
     if _EXPLAINED in error.__dict__:
         return explanation_of(error)
-    return _annotate(error, guarded(diagnose.failure)(recorder, error, None, None))
+    return _explain(error, None, None)
 
 
 def explanation_of(error: BaseException) -> diagnose.Diagnosis | None:
@@ -644,19 +648,20 @@ def _watched_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
         result = _engine(outputs, *args, **kwargs)
     except Exception as error:
         if _EXPLAINED not in error.__dict__:
-            _annotate(error, guarded(diagnose.failure)(recorder, error, outputs, call))
+            _explain(error, outputs, call)
         raise
     if call is not None:
         guarded(recorder.ended)(call, outputs, not args[3])
     return result
 
 
-def _annotate(error: Exception, diagnosis: diagnose.Diagnosis | None) -> diagnose.Diagnosis | None:
+def _explain(error: Exception, outputs: Any, call: BackwardCall | None):
+    recorder.broken = None
+    diagnosis = guarded(diagnose.failure)(recorder, error, outputs, call)
     if diagnosis is not None:
         note = diagnosis.text()
     elif recorder.broken is not None:
         note = f"gradtrace could not explain this error ({recorder.broken})."
-        recorder.broken = None
     else:
         return None
     error.__dict__[_EXPLAINED] = diagnosis
