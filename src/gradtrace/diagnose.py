@@ -58,17 +58,18 @@ _FAMILIES = [
     (r"finished reduction in the prior iteration", "unsupported", "ddp_unused_parameter"),
 ]  # fmt: skip
 
-# What each cause means, and the fix to prefer.  {it} is the variable that carried it, if known.
+# What each cause means, and the fix to prefer.  {it} is the variable that carried it, if known,
+# else "it", or what follows the bar.
 _TEXTS = {
     "hidden_state_carried": (
         "a state from the last iteration is still part of this loss, and that part of the graph "
         "was freed by the backward of the last iteration",
-        "cut the state off at the start of each iteration: {it} = {it}.detach()",
+        "detach {it|the state} at the start of each iteration, as in h = h.detach()",
     ),
     "computed_once_outside_loop": (
         "something that needs gradients was computed once and is used in every iteration; the "
         "first backward freed its graph",
-        "compute {it} anew in each iteration; detach it, once, if it should not be trained",
+        "compute {it} anew in each iteration; or detach it, once, if it is not to be trained",
     ),
     "forward_not_rerun": (
         "the forward pass was not run again: this loss has already been through backward",
@@ -76,8 +77,8 @@ _TEXTS = {
     ),
     "shared_subgraph": (
         "two losses share a part of the graph, and the first backward freed it",
-        "add the losses and call backward once; or detach {it} where one loss should not train "
-        "the shared part",
+        "add the losses and call backward once; or detach {it|the shared part} for the loss that "
+        "is not to train it",
     ),
     "loss_accumulated": (
         "this loss contains a loss of an earlier iteration, which has been through backward",
@@ -89,11 +90,11 @@ _TEXTS = {
     ),
     "dataset_tensor_has_graph": (
         "the dataset holds tensors with a graph; the first batch's backward freed it",
-        "store {it}.detach() in the dataset, or compute it inside the loop",
+        "detach {it|the tensors} before the dataset gets them, or compute them inside the loop",
     ),
     "buffer_has_graph": (
         "a module's buffer holds a tensor with a graph, which an earlier backward freed",
-        "detach what is written into the buffer {it}",
+        "detach what is written into {it|the buffer}",
     ),
     "optimizer_step_between_backwards": (
         "the optimizer changed weights in place after this loss was computed with the old ones, "
@@ -102,15 +103,16 @@ _TEXTS = {
     ),
     "inplace_on_saved": (
         "a tensor that an operation had saved for backward was changed in place",
-        "do not write into {it}: use an out-of-place operation, or write into {it}.clone()",
+        "do not write into {it} after its use: take an out-of-place operation, or write into a "
+        "clone",
     ),
     "inplace_on_buffer": (
         "a module's buffer that an operation had saved was changed in place",
-        "use {it}.clone() in the computation, or update the buffer after backward",
+        "compute with a clone of {it|the buffer}, or update the buffer after backward",
     ),
     "inplace_on_parameter_in_forward": (
         "the forward pass itself changed a parameter in place after it had been used",
-        "use {it}.clone() for the other use, or change the parameter before it is used",
+        "change {it|the parameter} before it is used, or let the earlier use have a clone",
     ),
     "create_graph_missing": (
         "a gradient is used as if it could be differentiated, but it was computed without "
@@ -216,7 +218,9 @@ class Diagnosis:
 
     @property
     def fix(self) -> str:
-        return _TEXTS[self.cause][1].replace("{it}", self.carried_by or "it")
+        return re.sub(
+            r"\{it\|?(.*?)\}", lambda it: self.carried_by or it[1] or "it", _TEXTS[self.cause][1]
+        )
 
     def text(self) -> str:
         """For a person: a few lines that begin with ``gradtrace:``."""
@@ -368,8 +372,8 @@ class _Case:
             return "loss_accumulated", exact, found or carrier
         if graph.again_through:
             return "hidden_state_carried", exact, found or carrier
-        stored = _first(holders, lambda f: f.inside((list, tuple, deque, dict, set)))
-        if graph.again:
+        stored = _first(holders, lambda f: f.inside(_CONTAINERS))
+        if graph.again or (stored is not None and self.refilled(stored)):
             if stored is not None:
                 return "replay_keeps_graph", exact, stored
             return "hidden_state_carried", LIKELY, found
@@ -406,6 +410,19 @@ class _Case:
             if loop is not None:
                 yield frame.f_code, frame.f_lineno, loop
             frame = user_frame(frame.f_back)
+
+    def refilled(self, stored: Found) -> bool:
+        """Whether its container also holds what was made after the first backward of this line."""
+        container = next(owner for owner in stored.owners if isinstance(owner, _CONTAINERS))
+        calls = self.recorder.calls
+        began = next(call.sequence_nr for call in calls if call.location == self.raised_at)
+        return any(
+            any(owner is container for owner in found.owners)
+            and found.value.grad_fn is not None
+            and not hasattr(found.value.grad_fn, "variable")
+            and found.value.grad_fn._sequence_nr() >= began
+            for found in self.variables()
+        )
 
     def iterated(self, found: Found) -> bool:
         """Whether the loop that raised runs over the container of this variable."""
@@ -630,6 +647,7 @@ class _Freed:
 
 _NEAR = 4  # links between an operation and the parameters that tell it from others of its name
 _SUMS = re.compile(r"(Add|Sum|Mean|Stack|Cat|Select|Unsqueeze|View|Div|Mul|ToCopy)Backward")
+_CONTAINERS = (list, tuple, deque, dict, set)
 _DATASETS = (torch.utils.data.Dataset, torch.utils.data.DataLoader)
 
 

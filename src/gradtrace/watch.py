@@ -462,7 +462,7 @@ class _Operations(TorchFunctionMode):
         if left is None or not output.is_floating_point():
             return None
         if not tensors:
-            return left if output.dim() == 0 else None
+            return left if tuple(output.shape) in ((), left.shape) else None
         back = any(tuple(t.shape) == left.shape and _is_exported(t) for t in tensors)
         return left if back else None
 
