@@ -2,6 +2,9 @@
 # `make book` needs no torch: nothing is executed.  `make test` installs the full environment.
 
 PYTHON ?= python3
+# `make test DEVICE=cuda`: the notebooks' programs run there, against the same stored outputs.
+DEVICE ?= cpu
+ELSEWHERE := $(filter-out cpu,$(DEVICE))
 # `make test BROWSER=required`: without Chromium the browser's tests fail instead of skipping.
 BROWSER ?=
 export BROWSER
@@ -11,6 +14,8 @@ BIN := .venv/bin
 LIGHT := .venv/.light
 FULL := .venv/.full
 SITE := _build/html
+# axe-core, for the tests of accessibility; without npm they skip, unless BROWSER=required.
+AXE := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
 .PHONY: help book serve lab address pictures notebooks bench test clean
@@ -54,12 +59,18 @@ bench: $(FULL) ## measure snapshot and player
 	$(BIN)/python benchmarks/snapshot.py
 	$(BIN)/python benchmarks/player.py
 
-test: $(FULL) ## prove everything: style, site, tests, every stored output
+$(AXE): tests/browser/package-lock.json
+	@if command -v npm >/dev/null; then npm ci --prefix tests/browser --silent --no-audit --no-fund; \
+	else echo "npm is missing: the accessibility of the site will not be tested"; fi
+
+test: $(FULL) $(AXE) ## prove everything: style, site, tests, every stored output
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(MAKE) book
 	$(BIN)/pytest --doctest-modules tests src
-	$(BIN)/pytest --nbval --nbval-cell-timeout=120 notebooks
+	$(if $(ELSEWHERE),$(BIN)/python -c "import torch; torch.ones(1, device='$(DEVICE)')")
+	$(if $(ELSEWHERE),GRADTRACE_DEVICE=$(DEVICE)) $(BIN)/pytest --nbval --nbval-cell-timeout=120 \
+		$(if $(ELSEWHERE),--nbval-sanitize-with=tests/device.cfg) notebooks
 
 clean: ## remove what was built, but not the environment
 	rm -rf _build .pytest_cache .ruff_cache

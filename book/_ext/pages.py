@@ -1,4 +1,4 @@
-"""What the theme gets wrong in a page's head: colour mode, description, landing page."""
+"""What theme and MyST-NB get wrong: colour mode, description, landing page, a label."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ settings.theme ||= matchMedia("(prefers-color-scheme: dark)").matches ? "dark" :
 SUMMARY = 'DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = location.protocol !== "file:";'
 
 
-def complete_head(
+def complete_page(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
     if pagename == app.config.root_doc:
         context["docstitle"] = ""  # else "Backward Twice — Backward Twice"
         context["page_source_suffix"] = ""  # no download: index.md only includes book/intro.md
+    if "body" in context:  # The label hides what is to be read there: "Show code cell source".
+        context["body"] = context["body"].replace(' aria-label="Toggle hidden content"', "")
     if doctree is None or 'name="description"' in context["metatags"]:
         return
     # The beginning of the page's first paragraph, unless the page has its own ``html_meta``.
@@ -39,5 +41,5 @@ def complete_head(
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_js_file(None, body=f"{{{MODE}}}")
     app.add_js_file(None, body=SUMMARY)
-    app.connect("html-page-context", complete_head)
+    app.connect("html-page-context", complete_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -132,7 +132,7 @@ class View {
     style.textContent = STYLE;
     this.box = element(
       "section",
-      { class: "player", "aria-label": "Line player", onkeydown: (event) => this.key(event) },
+      { class: "player", onkeydown: (event) => this.key(event) },
       this.controls,
       element("div", { class: "panels" }, this.source, this.graph),
       element(
@@ -170,6 +170,7 @@ class View {
 
   setTrace(trace, step) {
     this.trace = trace;
+    this.box.setAttribute("aria-label", `Line player: ${trace.function}`);
     this.states = unpack(trace);
     this.scrubber.max = trace.steps.length - 1;
     this.boxOf = new Map(trace.layout.boxes.flatMap((box, i) => box.nodes.map((node) => [node, i])));

@@ -1,0 +1,71 @@
+"""axe-core finds nothing on any page, light or dark; what it cannot see is tested beside it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+SITE = Path(__file__).parents[2] / "_build" / "html"
+PAGES = sorted(str(p.relative_to(SITE)) for p in SITE.rglob("*.html") if "_static" not in p.parts)
+AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+
+FIND = """
+(rules) => axe
+  .run(rules.length ? { runOnly: { type: "rule", values: rules } } : {})
+  .then(({ violations }) => violations.flatMap((rule) =>
+    rule.nodes.map((node) => `${rule.id}: ${node.target.flat().join(" ")}`)))
+"""
+# In the dark only colours differ.
+RULES = {"light": [], "dark": ["color-contrast", "link-in-text-block"]}
+
+
+@pytest.fixture(scope="session")
+def axe():
+    if not AXE.exists():
+        reason = "axe-core is not installed: `make test` does it where npm is"
+        (pytest.fail if os.environ.get("BROWSER") == "required" else pytest.skip)(reason)
+    return AXE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing(visit, server, axe, name):
+    page = visit(server + name, server)
+    page.wait_for_load_state("networkidle")
+    page.evaluate(axe)
+    found = {}
+    for mode, rules in RULES.items():
+        page.evaluate("mode => { document.documentElement.dataset.theme = mode; }", mode)
+        page.wait_for_timeout(300)  # colours fade
+        found[mode] = page.evaluate(FIND, rules)
+    assert found == {"light": [], "dark": []}
+
+
+@pytest.mark.parametrize("width", [320, 640], ids=["a phone", "1280 pixels at 200 %"])
+def test_no_page_scrolls_sideways(visit, server, page, width):
+    page.set_viewport_size({"width": width, "height": 700})
+    visit(server, server)
+    wide = {}
+    for name in PAGES:
+        page.goto(server + name)
+        if (needed := page.evaluate("document.documentElement.scrollWidth")) > width:
+            wide[name] = needed
+    assert wide == {}
+
+
+def test_reduced_motion_is_respected(visit, server, page):
+    page.emulate_media(reduced_motion="reduce")
+    visit(server, server)
+    moving = """() => [...document.querySelectorAll("*")].filter((element) => {
+      const style = getComputedStyle(element);
+      return style.scrollBehavior === "smooth" || parseFloat(style.transitionDuration) > 0.01;
+    }).map((element) => element.outerHTML.slice(0, 80))"""
+    assert page.evaluate(moving) == []
+
+
+def test_the_landing_page_begins_with_the_error_and_its_player(visit, server, page):
+    page.set_viewport_size({"width": 1280, "height": 800})
+    visit(server, server)
+    controls = page.locator(".gradtrace").first.locator(".bar")
+    controls.wait_for()
+    assert controls.bounding_box()["y"] < 800
+    assert "Trying to backward through" in page.locator("article pre").first.inner_text()
