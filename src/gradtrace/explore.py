@@ -12,6 +12,7 @@ import functools
 import inspect
 import itertools
 import math
+import os
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,14 +33,17 @@ _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 class DeviceDropdown(ipywidgets.Dropdown):
     """The devices of this machine.  A page without a kernel offers ``stored_options`` only.
 
+    With ``GRADTRACE_DEVICE=cuda`` in the environment, what is called "cpu" runs there: what was
+    stored on a CPU can then be compared with a run on a GPU.
+
     >>> DeviceDropdown().value
     'cpu'
     """
 
-    stored_options = ("cpu",)
-
     def __init__(self, **kwargs: Any):
-        super().__init__(options=available_devices(), **kwargs)
+        device = os.environ.get("GRADTRACE_DEVICE")
+        self.stored_options = (("cpu", device or "cpu"),)
+        super().__init__(options=self.stored_options if device else available_devices(), **kwargs)
 
 
 def available_devices() -> tuple[str, ...]:
@@ -269,7 +273,7 @@ def _control(name: str, widget: ipywidgets.Widget | None, abbreviation: Any) -> 
     if isinstance(widget, ipywidgets.Widget) and not widget.description:
         widget.description = name
     if isinstance(widget, DeviceDropdown):
-        return Control(name, widget, "select", tuple((o, o) for o in widget.stored_options))
+        return Control(name, widget, "select", widget.stored_options)
     value = getattr(widget, "value", None)
     kind, options = "", []
     if hasattr(widget, "options") and not isinstance(widget, _MULTIPLE):

@@ -1,0 +1,44 @@
+"""What `make test DEVICE=cuda` rests on, as far as it shows without a GPU."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from nbval.plugin import get_sanitize_patterns
+
+from gradtrace import DeviceDropdown, explore
+
+PATTERNS = get_sanitize_patterns((Path(__file__).parent / "device.cfg").read_text())
+
+
+@pytest.mark.parametrize(
+    ("seen", "stored"),
+    [
+        (
+            "[torch.cuda.FloatTensor [3]], which is output",
+            "[torch.FloatTensor [3]], which is output",
+        ),
+        ("tensor([1., 2.], device='cuda:0')", "tensor([1., 2.])"),
+        ("tensor(1., device='cuda:0', grad_fn=<X>)", "tensor(1., grad_fn=<X>)"),
+        ('["device","\'cuda\'"]', '["device","\'cpu\'"]'),
+        ("no CUDA device", "no CUDA device"),
+    ],
+)
+def test_outputs_do_not_name_the_gpu(seen, stored):
+    for pattern, replacement in PATTERNS:
+        seen = re.sub(pattern, replacement, seen)
+    assert seen == stored
+
+
+def test_what_is_called_cpu_runs_on_the_device_that_is_asked_for(monkeypatch):
+    monkeypatch.setenv("GRADTRACE_DEVICE", "meta")
+    ran_on = []
+
+    def note(device):
+        ran_on.append(torch.ones(2, device=device).device.type)
+
+    explored = explore(note, device=DeviceDropdown())
+    assert ran_on == ["meta"]
+    assert repr(explored).splitlines()[1] == "  device=cpu: Ends without an error."
+    assert explored.setting == {"device": "meta"}
