@@ -1,0 +1,58 @@
+"""Run every notebook as on Colab: ``python tests/colab.py WHEEL``, where the package is missing.
+
+The weekly workflow does this in Colab's public image.  Each notebook gets the bootstrap cell with
+the given wheel in place of the published one, and runs top to bottom in a folder of its own, with
+nothing left of the notebook before it.  What Colab brings must keep its versions.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[1]
+BROUGHT = ("torch", "numpy", "ipywidgets", "ipython", "matplotlib", "networkx")
+
+
+def versions() -> dict[str, str | None]:
+    found = {}
+    for name in BROUGHT:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def main(wheel: str) -> None:
+    if find_spec("gradtrace"):
+        sys.exit("gradtrace is installed here, so the bootstrap would have nothing to do")
+    sys.path.insert(0, str(ROOT / "src"))  # here only: the notebooks' kernels do not see it
+    from backward_twice.address import bootstrap
+
+    before = versions()
+    print(sys.version.split()[0], before, flush=True)
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        print(path.name, end=" ", flush=True)
+        notebook = nbformat.read(path, as_version=4)
+        first = next(cell for cell in notebook.cells if cell.cell_type == "code")
+        if first.id != "bootstrap":
+            sys.exit("has no bootstrap cell: run `make address`")
+        first.source = bootstrap(str(Path(wheel).resolve()))
+        with tempfile.TemporaryDirectory() as folder:
+            NotebookClient(notebook, resources={"metadata": {"path": folder}}).execute()
+        subprocess.run([sys.executable, "-m", "pip", "uninstall", "-qqy", "gradtrace"], check=True)
+        print("ran", flush=True)
+    if (after := versions()) != before:
+        sys.exit(f"the bootstrap changed what Colab brings: {after}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
