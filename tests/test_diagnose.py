@@ -127,7 +127,8 @@ def test_error_is_explained(program, run):
             assert _line(place) == line, (tag, found)
     assert _matches(found.carried_by, program.carriers), found.carried_by
     assert found.text() in error.__notes__
-    assert {one.cause for one in findings} <= {"graph_grows"}
+    # A program may have a silent failure beside the one that stops it.
+    assert {one.cause for one in findings} <= {"graph_grows", "create_graph_missing"}
 
 
 @pytest.mark.parametrize("program", RAISING)
@@ -144,7 +145,7 @@ def test_error_is_explained_without_a_strict_watch_or_called_unknown(program, ru
 def test_silent_failure_is_found(program, run):
     error, _, findings = run(program.source(fixed=False))
     assert error is None
-    assert [one.cause for one in findings] == program.causes * len(findings) != []
+    assert findings and {one.cause for one in findings} <= set(program.causes)
     if (line := program.line("began")) is not None:
         assert _line(findings[0].began_at) == line, findings
 
