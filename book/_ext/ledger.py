@@ -87,7 +87,11 @@ class ClaimsTable(LedgerDirective):
     def run(self) -> list[nodes.Node]:
         rows = [self.claim(claim) for claim in self.read(CLAIMS)]
         head = ["No.", "What the article claims, and where", "Verdict"]
-        return [self.table("claims-table", [8, 50, 42], head, rows)]
+        # The place of the filter is kept free, so that the table does not jump when it comes.
+        return [
+            nodes.container("", classes=["claims-filter"]),
+            self.table("claims-table", [8, 50, 42], head, rows),
+        ]
 
     def claim(self, claim: dict[str, Any]) -> nodes.row:
         place = self.text(claim["place"])

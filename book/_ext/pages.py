@@ -38,8 +38,29 @@ def complete_page(
         return
 
 
+def defer_scripts(
+    app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
+) -> None:
+    """Let a page be seen before its scripts have come.
+
+    The options stay where they are, since scripts in the page read them; so does all of the search
+    page, whose template adds scripts of its own that need the others.
+    """
+    if pagename == "search":
+        return
+    context["script_files"][:] = [
+        type(script)(
+            script.filename, priority=script.priority, **{"defer": "defer", **script.attributes}
+        )
+        if script.filename and not script.filename.endswith("documentation_options.js")
+        else script
+        for script in context["script_files"]
+    ]
+
+
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_js_file(None, body=f"{{{MODE}}}")
     app.add_js_file(None, body=SUMMARY)
     app.connect("html-page-context", complete_page)
+    app.connect("html-page-context", defer_scripts, priority=900)  # after all that add scripts
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -71,5 +71,5 @@ form.setAttribute("aria-label", "Filter the claims");
 form.append(labelled("Chapter", chapter), labelled("Verdict", verdict), labelled("Words", words), count);
 form.addEventListener("input", filter);
 form.addEventListener("submit", (event) => event.preventDefault());
-(table.closest(".pst-scrollable-table-container") ?? table).before(form);
+document.querySelector(".claims-filter").replaceWith(form);
 filter();

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 SITE = Path(__file__).parents[2] / "_build" / "html"
-PAGES = sorted(str(p.relative_to(SITE)) for p in SITE.rglob("*.html") if "_static" not in p.parts)
+PAGES = sorted(
+    str(path.relative_to(SITE))
+    for path in (*SITE.glob("*.html"), *SITE.glob("[!._]*/*.html"))  # no folders of tools
+)
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 
 FIND = """
