@@ -1,0 +1,52 @@
+"""The site as it is published: below a folder, searched, lost in, printed."""
+
+import functools
+import http.server
+import threading
+
+import pytest
+from conftest import _Quiet
+
+
+@pytest.fixture(scope="module")
+def below(site):
+    """The address of the site served below a folder, as GitHub Pages does."""
+    handler = functools.partial(_Quiet, directory=site.parent)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_port}/{site.name}/"
+        httpd.shutdown()
+
+
+@pytest.mark.parametrize("name", ["", "notebooks/error_atlas.html", "book/verdicts.html"])
+def test_below_a_folder_nothing_is_asked_for_above_it(visit, below, name):
+    page = visit(below + name, below)
+    page.wait_for_load_state("networkidle")
+    assert page.complaints == []
+
+
+def test_the_404_page_searches(visit, below):
+    page = visit(f"{below}404.html", below)
+    page.get_by_role("main").get_by_role("searchbox").fill("create_graph")
+    page.get_by_role("main").get_by_role("button", name="Search").click()
+    results = page.locator("#search-results li")
+    results.first.wait_for()
+    assert "retain_graph" in page.locator("#search-results").inner_text()
+    assert page.complaints == []
+
+
+def test_search_works_from_a_folder(visit, site):
+    base = site.as_uri() + "/"
+    page = visit(f"{base}search.html?q=detach", base)
+    page.locator("#search-results li").first.wait_for()
+    assert page.complaints == []
+
+
+def test_paper_shows_the_player_without_its_buttons(visit, below, page):
+    page.emulate_media(media="print")
+    visit(f"{below}index.html", below)
+    player = page.locator(".gradtrace").first
+    player.locator(".outcome").wait_for()
+    assert player.locator("g").first.is_visible()
+    assert not player.get_by_label("Step forward").is_visible()
+    assert not page.locator(".bd-sidebar-primary").is_visible()
