@@ -62,8 +62,9 @@ def add_card(
     title = html.unescape(re.sub(r"<[^>]+>", "", context["title"]))
     card = {"og:title": title, "og:type": "website"}
     card["og:site_name"] = app.config.html_title
-    if found := re.search(r'name="description" content="([^"]*)"', context["metatags"]):
-        card["og:description"] = html.unescape(found[1])
+    for tag in re.findall(r"<meta [^>]*>", context["metatags"]):
+        if 'name="description"' in tag:
+            card["og:description"] = html.unescape(re.search(r'content="([^"]*)"', tag)[1])
     if app.course_address:
         site = app.course_address.site
         if pagename == app.config.root_doc:

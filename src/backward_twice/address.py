@@ -122,7 +122,7 @@ def with_bootstrap(notebook: str, address: Address | None) -> str:
 
 
 def _readme(address: Address) -> str:
-    tests = f"{address.url}/actions/workflows/test.yml"
+    tests = f"{address.url}/actions/workflows/deploy.yml"  # on the main branch, after the tests
     colab = "https://colab.research.google.com/assets/colab-badge.svg"
     binder = "https://mybinder.org/badge_logo.svg"
     return (
