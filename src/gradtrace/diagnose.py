@@ -187,7 +187,8 @@ _TEXTS = {
     ),
     "unknown": (
         "what led to this cannot be told from what was seen",
-        "watch the program from its start: python -m gradtrace --strict script.py",
+        "watch the program from its start: with gradtrace.watch(strict=True), or "
+        "python -m gradtrace --strict script.py",
     ),
 }  # fmt: skip
 
@@ -229,7 +230,7 @@ class Diagnosis:
         for name, place in (("began", self.began_at), ("made", self.made_at)):
             if place is not None:
                 source = linecache.getline(*place).strip()
-                lines.append(f"  {name + ':':<9}{place.file}:{place.line}  {source}".rstrip())
+                lines.append(f"  {name + ':':<9}{place}  {source}".rstrip())
         if self.carried_by is not None:
             lines.append(f"  carried: {self.carried_by}")
         lines.append(f"  fix:     {self.fix}")
@@ -345,7 +346,7 @@ class _Case:
         exact = CERTAIN if graph.made_at is not None else LIKELY
         in_a_loop = any(
             earlier.location == self.raised_at and earlier.sequence_nr > graph.sequence_nr
-            for earlier in self.recorder.calls
+            for earlier in tuple(self.recorder.calls)
             if earlier is not call
         )
         if not graph.new:  # the loss itself has been through backward
@@ -453,7 +454,8 @@ class _Case:
             (node, saved)
             for node in nodes
             for saved in node.saved
-            if saved.state == MODIFIED and (wanted is None or saved.version == int(wanted[1]))
+            if saved.state == MODIFIED
+            and (wanted is None or saved.version in (None, int(wanted[1])))
         ]
         if not changed:
             return self.diagnosis("unknown", UNKNOWN)
@@ -487,7 +489,7 @@ class _Case:
             between = any(
                 call.sequence_nr > node.sequence_nr
                 and (edit is None or call.number <= edit.last_call)
-                for call in self.recorder.calls
+                for call in tuple(self.recorder.calls)
                 if call is not failed
             )
             cause = (
@@ -499,7 +501,7 @@ class _Case:
 
     def step_after(self, sequence_nr: int, storage: int) -> Location | None:
         """The first optimizer step after an operation that changed the storage it saved."""
-        for reference, location, when in self.recorder.steps:
+        for reference, location, when in tuple(self.recorder.steps):
             optimizer = reference()
             if when > sequence_nr and optimizer is not None:
                 for group in optimizer.param_groups:
@@ -786,7 +788,7 @@ def _changed_export(recorder: Recorder, storage: int, sequence_nr: int) -> Expor
 def _write_to(recorder: Recorder, export: Export, sequence_nr: int) -> Location | None:
     """The line that wrote to this memory: by another tensor, or through an array of that name."""
     pointer = export.tensor.data_ptr()
-    for edits in recorder.edits.values():
+    for edits in tuple(recorder.edits.values()):
         for edit in edits:
             if edit.pointer == pointer and edit.sequence_nr > sequence_nr:
                 return edit.location
@@ -848,7 +850,7 @@ MANY = 10
 def _of_many_iterations(recorder: Recorder, entries: list[Found]) -> bool:
     """Whether backwards lie between the entries; or none had any, and each has its own graph."""
     nodes = [found.value.grad_fn for found in entries]
-    began = sorted(call.sequence_nr for call in recorder.calls)
+    began = sorted(call.sequence_nr for call in tuple(recorder.calls))
     if len({bisect.bisect_right(began, node._sequence_nr()) for node in nodes}) >= MANY:
         return True
     if any(recorder.call_of(node) is not None for node in nodes):

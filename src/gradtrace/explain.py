@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from gradtrace.diagnose import Diagnosis, failure
+from gradtrace.diagnose import UNKNOWN, Diagnosis, failure
 from gradtrace.frames import is_users, namespace, reach
 from gradtrace.graph import FREED, describe, roots_of, undisturbed, walk
 from gradtrace.watch import Recorder, explanation_of
@@ -51,9 +51,21 @@ def explain(exception: BaseException | None = None) -> Diagnosis | None:
     outputs = next(_called_on(exception), None)
     with undisturbed():
         found = failure(Recorder(), exception, outputs, None)
-    if found is None or found.family != "freed" or outputs is None:
+    if found is None or outputs is None:
         return found
-    return _with_freed_variables(found, exception, outputs)
+    if found.family == "freed":
+        return _with_freed_variables(found, exception, outputs)
+    if found.family == "modified" and found.cause in _WHO_WROTE:
+        name = found.carried_by or "a parameter"
+        detail = (
+            f"{name} was changed in place after an operation had saved it, by an optimizer or not"
+        )
+        return dataclasses.replace(found, cause="unknown", confidence=UNKNOWN, detail=detail)
+    return found
+
+
+# Told apart by the calls and steps in between, which only a watch sees.
+_WHO_WROTE = ("optimizer_step_between_backwards", "inplace_on_parameter_in_forward")
 
 
 def _called_on(exception: BaseException) -> Iterator[Any]:
@@ -68,11 +80,12 @@ def _called_on(exception: BaseException) -> Iterator[Any]:
 
 def _with_freed_variables(found: Diagnosis, exception: BaseException, outputs: Any) -> Diagnosis:
     with undisturbed():
-        live, links = walk(roots_of(outputs))
+        roots = set(roots_of(outputs))
+        live, links = walk(roots)
         freed = {
             node: described.name
             for node, described in zip(live, describe(live, links).nodes, strict=True)
-            if described.state == FREED
+            if described.state == FREED and node not in roots  # the loss itself says nothing
         }
     traceback = exception.__traceback__
     while traceback is not None:

@@ -44,6 +44,22 @@ class Location(NamedTuple):
     file: str
     line: int
 
+    @property
+    def name(self) -> str:
+        """Its file; in a notebook, whose files are temporary, its cell: ``Cell In[3]``."""
+        ipython = _ipython()
+        cells = {} if ipython is None else getattr(ipython.compile, "_filename_map", {})
+        return f"Cell In[{cells[self.file]}]" if self.file in cells else self.file
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.line}"
+
+
+def _ipython() -> Any:
+    """The running IPython, if there is one."""
+    module = sys.modules.get("IPython")
+    return None if module is None else module.get_ipython()
+
 
 def is_users(code: CodeType) -> bool:
     """Whether the code belongs to the user, not to PyTorch, a library or gradtrace."""
@@ -99,9 +115,15 @@ def _globals_read(code: CodeType) -> tuple[str, ...]:
 
 
 def namespace(frame: FrameType) -> dict[str, Any]:
-    """The frame's variables, and the globals that its code reads."""
+    """The frame's variables, and the globals that its code reads.
+
+    Without IPython's own (``In``, ``Out``, ``exit`` …), which lead to everything there is.
+    """
     used = (name for name in _globals_read(frame.f_code) if name in frame.f_globals)
-    return frame.f_locals | {n: frame.f_globals[n] for n in used if n not in frame.f_locals}
+    found = frame.f_locals | {n: frame.f_globals[n] for n in used if n not in frame.f_locals}
+    ipython = _ipython()
+    hidden = () if ipython is None else ipython.user_ns_hidden
+    return {name: value for name, value in found.items() if name not in hidden}
 
 
 def reach(variables: Mapping[str, Any]) -> Iterator[Found]:

@@ -330,7 +330,7 @@ class Recorder:
         self.findings.append(finding)
         # A filter that turns warnings into errors must not stop the program.
         with contextlib.suppress(SilentFailure):
-            warnings.warn_explicit(finding.text(), SilentFailure, where.file, where.line)
+            warnings.warn_explicit(finding.text(), SilentFailure, where.name, where.line)
 
 
 # All leaves have the same number.
@@ -570,7 +570,7 @@ def watch(function: Callable | None = None, /, *, strict: bool = False) -> Any:
     ...         loss.backward()
     ...     except RuntimeError as error:
     ...         print(error.__notes__[-1].splitlines()[0])
-    gradtrace: the forward pass was not run again: this loss has already been through backward.
+    gradtrace: the forward pass was not run again: this loss has already been through ...(likely)
     """
     return Watch(strict) if function is None else Watch(strict)(function)
 
