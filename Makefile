@@ -55,9 +55,10 @@ pictures: book $(FULL) ## draw the pictures of README and social card
 notebooks: $(FULL) ## execute the notebooks and store their outputs
 	$(BIN)/python -m backward_twice.execute
 
-bench: $(FULL) ## measure snapshot and player
+bench: book $(FULL) ## measure snapshot, player and watch
 	$(BIN)/python benchmarks/snapshot.py
 	$(BIN)/python benchmarks/player.py
+	$(BIN)/python benchmarks/watch.py
 
 $(AXE): tests/browser/package-lock.json
 	@if command -v npm >/dev/null; then npm ci --prefix tests/browser --silent --no-audit --no-fund; \

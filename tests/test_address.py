@@ -32,7 +32,6 @@ def test_the_documents_are_as_derived(path):
     assert path.read_text(encoding="utf-8") == dict(derived(ROOT))[path], "run `make address`"
 
 
-@pytest.mark.xfail(strict=True, reason="not inserted yet: make address, then make notebooks")
 def test_the_notebooks_are_as_derived():
     for path, text in derived(ROOT):
         assert path.read_text(encoding="utf-8") == text, "run `make address`"
