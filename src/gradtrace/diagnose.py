@@ -1,8 +1,8 @@
 """From a failed backward to its cause, the line where it began, and the fix to prefer.
 
 The error's text gives the family.  The cause within the family follows from the graph as it stands
-when backward has just failed: which nodes an earlier call had freed (:mod:`gradtrace.watch` marks
-them), when they were made compared with that call (PyTorch numbers its operations), and which
+when backward has just failed: which nodes an earlier call had freed (:mod:`gradtrace.watch`
+remembers), when they were made compared with that call (PyTorch numbers its operations), and which
 variables still hold them.  Where the evidence does not decide, the cause is ``"unknown"``.
 """
 
@@ -350,7 +350,9 @@ class _Case:
             if earlier is not call
         )
         if not graph.new:  # the loss itself has been through backward
-            once = in_a_loop and self.made_before_the_loop(graph, found)
+            if not in_a_loop:
+                return "forward_not_rerun", CERTAIN, found
+            once = self.made_before_the_loop(graph, found)
             return ("computed_once_outside_loop" if once else "forward_not_rerun"), exact, found
         if not graph.built_after:
             return "shared_subgraph", CERTAIN, found

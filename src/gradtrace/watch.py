@@ -570,7 +570,7 @@ def watch(function: Callable | None = None, /, *, strict: bool = False) -> Any:
     ...         loss.backward()
     ...     except RuntimeError as error:
     ...         print(error.__notes__[-1].splitlines()[0])
-    gradtrace: the forward pass was not run again: this loss has already been through ...(likely)
+    gradtrace: the forward pass was not run again: this loss has already been through backward.
     """
     return Watch(strict) if function is None else Watch(strict)(function)
 
