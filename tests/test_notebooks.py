@@ -123,6 +123,17 @@ def test_the_ledger_is_what_the_notebooks_computed():
     assert read_ledger() == updated_ledger(read_ledger(), NOTEBOOKS)
 
 
+def test_a_cell_that_an_output_names_has_the_line_it_quotes(path):
+    """nbval does not compare the numbers of cells: tests/nbval.cfg."""
+    cells = {cell.execution_count: cell for cell in code_cells(nbformat.read(path, as_version=4))}
+    for cell in cells.values():
+        for output in cell.outputs:
+            text = output.get("text") or output.get("data", {}).get("text/plain", "")
+            for number, line, quoted in re.findall(r"Cell In\[(\d+)\]:(\d+)(?:  (.+))?", text):
+                source = cells[int(number)].source.splitlines()[int(line) - 1].strip()
+                assert quoted in ("", source), f"cell {cell.id}: {quoted!r} is not {source!r}"
+
+
 SMALL = """
 def program(retain_graph):
     import torch

@@ -283,7 +283,7 @@ def describe(
     inputs: Iterable[torch.Tensor] = (),
 ) -> Graph:
     """Copy what the live nodes of :func:`walk` say into a :class:`Graph`."""
-    roles = {_storage(tensor)[0]: "input" for tensor in inputs}
+    roles = {storage_of(tensor)[0]: "input" for tensor in inputs}
     records = []
     for node, successors in zip(live, links, strict=True):
         layout = _LAYOUTS.get(type(node)) or _layout(node)
@@ -478,7 +478,7 @@ def _packed(name: str, data: object) -> tuple:
 
 def _tensor(tensor: torch.Tensor) -> tuple:
     version = None if tensor.is_inference() else tensor._version
-    return shape_of(tensor), tensor.dtype, tensor.device, version, *_storage(tensor)
+    return shape_of(tensor), tensor.dtype, tensor.device, version, *storage_of(tensor)
 
 
 def shape_of(tensor: torch.Tensor) -> torch.Size:
@@ -489,7 +489,7 @@ def shape_of(tensor: torch.Tensor) -> torch.Size:
     return torch.Size((elements.numel(),))
 
 
-def _storage(tensor: torch.Tensor) -> tuple[int, int]:
+def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
     """Identity and bytes of the memory behind ``tensor``."""
     if tensor.layout is torch.sparse_coo:
         parts = (tensor._values(), tensor._indices())

@@ -1,11 +1,11 @@
 """Watch a training program, and explain the error when backward fails.
 
 PyTorch has one point through which every backward goes: ``torch.autograd._engine_run_backward``.
-A watch wraps it.  After a backward that frees, each node it reached gets the number of that call
-in ``node.metadata``, a dict that lives and dies with the node; a global hook notes where optimizers
-step.  That is all, so a watch can stay on.  When a backward fails, :mod:`gradtrace.diagnose` reads
-these marks, and its explanation is added to the exception as a note: the exception itself, its
-type, its text and its traceback stay PyTorch's.
+A watch wraps it.  After a backward that frees, it remembers the sequence numbers of the nodes that
+call reached: numbers keep nothing alive.  A global hook notes where optimizers step.  That is all,
+so a watch can stay on.  When a backward fails, :mod:`gradtrace.diagnose` reads these records, and
+its explanation is added to the exception as a note: the exception itself, its type, its text and
+its traceback stay PyTorch's.
 
 A strict watch also sees every operation, through a ``TorchFunctionMode``: which line made a node,
 which line changed a tensor in place, which call cut a gradient off.  With that it finds failures
@@ -47,8 +47,15 @@ from gradtrace.frames import (
     user_frame,
     user_location,
 )
-from gradtrace.graph import _storage as storage_of
-from gradtrace.graph import describe, no_garbage_collection, root_node, roots_of, undisturbed, walk
+from gradtrace.graph import (
+    describe,
+    no_garbage_collection,
+    root_node,
+    roots_of,
+    storage_of,
+    undisturbed,
+    walk,
+)
 
 _MAX_CALLS = _MAX_STEPS = 10_000
 _MAX_LINES = 200_000
