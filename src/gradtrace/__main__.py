@@ -20,7 +20,6 @@ from types import CodeType, ModuleType
 import torch
 
 from gradtrace.diagnose import SCHEMA, Diagnosis
-from gradtrace.frames import is_users
 from gradtrace.player import static_html
 from gradtrace.trace import CallRecorder, Trace
 from gradtrace.watch import explain_on, guarded, recorder, watch
@@ -55,11 +54,12 @@ def _report(path: str, error: BaseException | None, found: Diagnosis | None) -> 
 
 
 def _print_error(error: BaseException) -> None:
-    """As Python would print it: without the frames of whoever runs the script."""
-    shown = error.__traceback__
-    while shown is not None and not is_users(shown.tb_frame.f_code):
-        shown = shown.tb_next
-    traceback.print_exception(type(error), error, shown)
+    """As Python would print it: without the frames of whoever runs and watches the script."""
+    shown = traceback.TracebackException.from_exception(error)
+    ours = str(Path(__file__).parent)
+    frames = [frame for frame in shown.stack if not frame.filename.startswith(ours)]
+    shown.stack = traceback.StackSummary.from_list(frames)
+    print("".join(shown.format()), end="", file=sys.stderr)
 
 
 def _run(code: CodeType, module: ModuleType) -> tuple[int, BaseException | None]:
