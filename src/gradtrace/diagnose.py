@@ -704,6 +704,8 @@ def _tree(file: str) -> ast.Module | None:
         return ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:  # a notebook cell with magics
         return None
+    except SystemError:  # Python 3.11 cannot parse in two threads at once
+        return None
 
 
 def _same_storage(tensor: torch.Tensor, storage: int) -> bool:

@@ -663,12 +663,14 @@ def _watched_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _explain(error: Exception, outputs: Any, call: BackwardCall | None):
-    recorder.broken = None
-    diagnosis = guarded(diagnose.failure)(recorder, error, outputs, call)
+    with _lock:  # one thread at a time
+        recorder.broken = None
+        diagnosis = guarded(diagnose.failure)(recorder, error, outputs, call)
+        broken = recorder.broken
     if diagnosis is not None:
         note = diagnosis.text()
-    elif recorder.broken is not None:
-        note = f"gradtrace could not explain this error ({recorder.broken})."
+    elif broken is not None:
+        note = f"gradtrace could not explain this error ({broken})."
     else:
         return None
     error.__dict__[_EXPLAINED] = diagnosis
