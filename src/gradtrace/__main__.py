@@ -36,11 +36,14 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
         help="see every operation: more detail, and warnings about failures that raise nothing",
     )
     parser.add_argument(
-        "--trace", metavar="FUNCTION", help="play the first call of FUNCTION, line by line, as HTML"
+        "--trace",
+        metavar="FUNCTION",
+        help="play the first call of FUNCTION line by line: writes SCRIPT.FUNCTION.html here",
     )
     parser.add_argument("--json", metavar="FILE", help="write the explanation as JSON to FILE")
-    parser.add_argument("script")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    parser.add_argument("script", help="the program to run")
+    rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
+    rest.required = False
     return parser.parse_args(arguments)
 
 

@@ -187,7 +187,7 @@ _TEXTS = {
     ),
     "unknown": (
         "what led to this cannot be told from what was seen",
-        "watch the program from its start: with gradtrace.watch(strict=True), or "
+        "see every operation from the program's start: with gradtrace.watch(strict=True), or "
         "python -m gradtrace --strict script.py",
     ),
 }  # fmt: skip

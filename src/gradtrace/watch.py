@@ -579,7 +579,14 @@ def watch(function: Callable | None = None, /, *, strict: bool = False) -> Any:
     ...         print(error.__notes__[-1].splitlines()[0])
     gradtrace: the forward pass was not run again: this loss has already been through backward.
     """
-    return Watch(strict) if function is None else Watch(strict)(function)
+    if function is None:
+        return Watch(strict)
+    if not callable(function):
+        raise TypeError(
+            f"watch() takes a function, not {type(function).__name__}: use `with watch():`, "
+            "`@watch` or watch(strict=True)"
+        )
+    return Watch(strict)(function)
 
 
 class Watch(contextlib.AbstractContextManager):
