@@ -459,7 +459,8 @@ class _Case:
             if saved.state == MODIFIED
             and (wanted is None or saved.version in (None, int(wanted[1])))
         ]
-        if not changed:
+        # PyTorch 2.4 does not show whose memory was saved once it has changed.
+        if not changed or all(saved.storage is None for _, saved in changed):
             return self.diagnosis("unknown", UNKNOWN)
         node, saved = max(changed, key=lambda pair: pair[0].sequence_nr)
         made_at = self.recorder.line_of(node.sequence_nr)
@@ -633,7 +634,8 @@ class _Freed:
 
     def is_a_summand(self) -> bool:
         """Whether what was freed is a scalar that entered this loss by additions alone."""
-        made = self.live[self.first]._input_metadata
+        # Private to PyTorch, and not in 2.4: without it no sum is recognised.
+        made = getattr(self.live[self.first], "_input_metadata", ())
         if len(made) != 1 or math.prod(made[0].shape) != 1:
             return False
         new = set(self.new)
