@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gradtrace.frames import Found, Location, is_users, namespace, reach, user_frame
-from gradtrace.graph import ALIVE, FREED, MODIFIED, Graph, describe, roots_of, walk
+from gradtrace.graph import ALIVE, FREED, MODIFIED, Graph, describe, roots_of, storage_of, walk
 
 if TYPE_CHECKING:
     from gradtrace.watch import BackwardCall, Export, Recorder, Sum
@@ -509,13 +509,13 @@ class _Case:
             if when > sequence_nr and optimizer is not None:
                 for group in optimizer.param_groups:
                     for parameter in group["params"]:
-                        if _same_storage(parameter, storage):
+                        if storage_of(parameter)[0] == storage:
                             return location
         return None
 
     def owner_of(self, storage: int) -> Found | None:
         for found in self.variables():
-            if _same_storage(found.value, storage):
+            if storage_of(found.value)[0] == storage:
                 return found
         return None
 
@@ -708,13 +708,6 @@ def _tree(file: str) -> ast.Module | None:
         return None
     except SystemError:  # Python 3.11 cannot parse in two threads at once
         return None
-
-
-def _same_storage(tensor: torch.Tensor, storage: int) -> bool:
-    try:
-        return tensor.untyped_storage()._cdata == storage
-    except (NotImplementedError, RuntimeError):
-        return False
 
 
 def _statement_names(place: Location, context: type) -> set[str]:
