@@ -1,0 +1,9 @@
+"""The checks of the exercises: a module for each exercise, a :class:`Question` for each question.
+
+A learner's notebook asks with :func:`check`; :mod:`backward_twice.grading` asks the same questions,
+of other inputs, and judges what came out outside the learner's interpreter.
+"""
+
+from backward_twice.checks.question import Finding, Question, check, compare, merged, question
+
+__all__ = ["Finding", "Question", "check", "compare", "merged", "question"]

@@ -1,0 +1,116 @@
+"""Plain data, the only thing that passes between a learner's code and what judges it.
+
+Tensors, numbers, text, booleans, ``None``, and lists and dicts of them, as JSON text.  A tensor
+becomes its values, its dtype and its shape; values survive exactly.  Nothing else is accepted, and
+reading builds nothing else: no pickle, no object of the sender's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import torch
+
+Plain = Any
+"""What :func:`dumps` takes and :func:`loads` gives."""
+
+MAX_VALUES = 100_000
+"""The most values that one tensor may have."""
+
+MAX_CHARACTERS = 4_000_000
+"""The longest text that is read."""
+
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+    )
+}
+_TENSOR = {"tensor", "dtype", "shape"}
+
+
+def dumps(value: Plain) -> str:
+    """``value`` as JSON text.
+
+    Raises:
+        TypeError: something in it is not plain data; the message says where.
+        ValueError: a tensor has more than :data:`MAX_VALUES` values.
+
+    >>> dumps({"grad": torch.tensor([1.0, 2.5])})
+    '{"grad": {"tensor": [1.0, 2.5], "dtype": "float32", "shape": [2]}}'
+    """
+    return json.dumps(_encode(value, "the answer"))
+
+
+def _encode(value: Plain, where: str) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, torch.Tensor):
+        dtype = str(value.dtype).removeprefix("torch.")
+        if dtype not in _DTYPES:
+            raise TypeError(f"{where} is a tensor of {value.dtype}; hand back one of real numbers")
+        if value.numel() > MAX_VALUES:
+            raise ValueError(
+                f"{where} is a tensor of {value.numel()} values; at most {MAX_VALUES} are taken"
+            )
+        values = value.detach().cpu().reshape(-1).tolist()
+        return {"tensor": values, "dtype": dtype, "shape": list(value.shape)}
+    if isinstance(value, list | tuple):
+        return [_encode(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{where} has the key {key!r}; its keys must be text")
+        return {key: _encode(item, f"{where}[{key!r}]") for key, item in value.items()}
+    raise TypeError(
+        f"{where} is of type {type(value).__name__}; "
+        "hand back tensors, numbers, text, or lists and dicts of them"
+    )
+
+
+def loads(text: str) -> Plain:
+    """The value behind :func:`dumps`'s text.  The text may come from anybody.
+
+    Raises:
+        ValueError: the text is not what :func:`dumps` writes; nothing else is raised.
+
+    >>> loads(dumps([torch.arange(3), None]))
+    [tensor([0, 1, 2]), None]
+    >>> loads('{"tensor": [1, "two"], "dtype": "int64", "shape": [2]}')
+    Traceback (most recent call last):
+        ...
+    ValueError: not plain data: a tensor with values that are not int64
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"not plain data: {len(text)} characters, more than {MAX_CHARACTERS}")
+    try:
+        return json.loads(text, object_hook=_decode)
+    except RecursionError:
+        raise ValueError("not plain data: nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not plain data: {error}") from None
+
+
+def _decode(found: dict[str, Any]) -> Any:
+    if found.keys() != _TENSOR:
+        return found
+    values, dtype, shape = found["tensor"], found["dtype"], found["shape"]
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        raise ValueError("not plain data: a tensor of an unknown dtype")
+    if not (
+        isinstance(shape, list)
+        and all(type(size) is int and 0 <= size <= MAX_VALUES for size in shape)
+        and isinstance(values, list)
+        and len(values) == math.prod(shape) <= MAX_VALUES
+    ):
+        raise ValueError("not plain data: a tensor whose values do not fit its shape")
+    kind = bool if dtype == "bool" else int if "int" in dtype else float
+    if not all(type(value) is kind for value in values):
+        raise ValueError(f"not plain data: a tensor with values that are not {dtype}")
+    try:
+        return torch.tensor(values, dtype=_DTYPES[dtype]).reshape(shape)
+    except (OverflowError, RuntimeError):
+        raise ValueError(f"not plain data: a tensor with values beyond {dtype}") from None

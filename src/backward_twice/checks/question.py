@@ -1,0 +1,275 @@
+"""A question of an exercise: what is asked, of which inputs, and how the answer is judged.
+
+The learner's notebook and the grader ask the same :class:`Question`.  Inputs are drawn from a seed,
+the answer is asked of them (:attr:`Question.run`), what comes out is plain data, and that is compared
+with the truth (:attr:`Question.expect`), which a learner's code never touches.  In the notebook all
+of it happens in one process (:func:`check`); the grader draws other inputs, asks in a sandbox and
+judges outside it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from backward_twice.checks.plain import Plain, dumps, loads
+
+RTOL = 1e-4
+"""Relative tolerance of a comparison: float32, whatever the order of a sum."""
+ATOL = 1e-6
+"""Absolute tolerance of a comparison."""
+
+_PUBLIC_SEEDS = (0, 1)
+_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One property of an answer: what was looked at, whether it is right, and how it came out."""
+
+    what: str
+    passed: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'✓ right' if self.passed else '✗ wrong'}: {self.what}: {self.text}"
+
+
+def _ask(answer: Callable[..., Plain], **inputs: Plain) -> dict[str, Plain]:
+    """Call the answer with the inputs; a dict is taken as it is, anything else as ``result``."""
+    result = answer(**inputs)
+    return result if isinstance(result, dict) else {"result": result}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of one answer.
+
+    Attributes:
+        answer: the name that the learner's answer cell defines.
+        draw: takes a seeded :class:`torch.Generator`, gives the inputs: plain data by name.
+        expect: takes the inputs by name, gives what a right answer gives: plain data by name.
+            It runs only where the learner's code does not.
+        run: takes the answer and the inputs by name, gives what came out: plain data by name.
+            It may build from the inputs what the answer works on, such as modules and optimizers.
+            It runs beside the learner's code, so nothing may rest on it but the question's wording.
+        judge: takes what came out and the inputs by name, gives the findings; for what a comparison
+            with :attr:`expect` cannot say.
+    """
+
+    answer: str
+    draw: Callable[[torch.Generator], dict[str, Plain]]
+    expect: Callable[..., dict[str, Plain]] | None = None
+    run: Callable[..., dict[str, Plain]] = _ask
+    judge: Callable[..., list[Finding]] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.expect is None) == (self.judge is None):
+            raise TypeError(f"the question of {self.answer!r} needs either expect or judge")
+
+    def inputs(self, seed: int) -> str:
+        """The inputs that ``seed`` (0 to 2**63 - 1) draws, as the text of plain data."""
+        return dumps(self.draw(torch.Generator().manual_seed(seed)))
+
+    def observe(self, answer: Any, inputs: str) -> str:
+        """Ask ``answer`` of ``inputs``; what came out, as the text of plain data."""
+        return dumps(self.run(answer, **loads(inputs)))
+
+    def findings(self, observed: str, inputs: str) -> list[Finding]:
+        """Judge what came out.  ``observed`` may come from anybody; ``inputs`` must be ours."""
+        try:
+            came_out = loads(observed)
+        except ValueError as error:
+            return [Finding("what came out", False, str(error))]
+        if not isinstance(came_out, dict):
+            return [Finding("what came out", False, f"{_kind(came_out)}, not values by name")]
+        if self.judge is not None:
+            return self.judge(came_out, **loads(inputs))
+        return compare(self.expect(**loads(inputs)), came_out)
+
+
+def question(name: str) -> Question:
+    """The question ``"<exercise>.<question>"``.
+
+    Raises:
+        LookupError: there is none of that name.
+
+    >>> question("two_losses.one_update").answer
+    'one_update'
+    """
+    if not _NAME.fullmatch(name):
+        raise LookupError(f"{name!r} is no question: name it '<exercise>.<question>'")
+    exercise, _, attribute = name.partition(".")
+    try:
+        module = importlib.import_module(f"backward_twice.checks.{exercise}")
+    except ModuleNotFoundError:
+        raise LookupError(f"there is no exercise {exercise!r}") from None
+    found = getattr(module, attribute, None)
+    if not isinstance(found, Question):
+        raise LookupError(f"the exercise {exercise!r} has no question {attribute!r}")
+    return found
+
+
+def compare(expected: Plain, observed: Plain, what: str = "") -> list[Finding]:
+    """Compare value by value, by name: exact, approximate, or the largest difference.
+
+    Both are plain data.  Names that are not expected are ignored.  Numbers and tensors are right when
+    equal within :data:`RTOL` and :data:`ATOL`; whole numbers, text and truth values when equal.
+
+    >>> print(*compare({"w.grad": torch.tensor([1.0, 2.0])}, {"w.grad": torch.tensor([2.0, 4.0])}))
+    ✗ wrong: w.grad: largest difference 2, at [1]; every value is 2 times the right one
+    """
+    if isinstance(expected, dict):
+        if not isinstance(observed, dict):
+            return [Finding(what or "result", False, f"{_kind(observed)}, not values by name")]
+        found = []
+        for name, value in expected.items():
+            path = f"{what}[{name!r}]" if what else name
+            if name in observed:
+                found += compare(value, observed[name], path)
+            else:
+                found.append(Finding(path, False, "missing"))
+        return found
+    if isinstance(expected, list):
+        if not isinstance(observed, list) or len(observed) != len(expected):
+            return [Finding(what, False, f"{_kind(observed)}, not {_kind(expected)}")]
+        return [
+            finding
+            for i, (right, given) in enumerate(zip(expected, observed, strict=True))
+            for finding in compare(right, given, f"{what}[{i}]")
+        ]
+    if isinstance(expected, torch.Tensor):
+        return [_compare_tensors(expected, observed, what)]
+    return [_compare_values(expected, observed, what)]
+
+
+def _compare_tensors(expected: torch.Tensor, observed: Plain, what: str) -> Finding:
+    if not isinstance(observed, torch.Tensor):
+        return Finding(what, False, f"{_kind(observed)}, not {_kind(expected)}")
+    if observed.shape != expected.shape:
+        return Finding(what, False, f"{_kind(observed)}, not {_kind(expected)}")
+    if observed.dtype == expected.dtype and torch.equal(observed, expected):
+        return Finding(what, True, "exact")
+    right, given = expected.double(), observed.double()
+    if not given.isfinite().all():
+        return Finding(what, False, "not finite: it has inf or nan")
+    difference = (given - right).abs()
+    largest = f"largest difference {difference.max().item():.3g}"
+    if torch.allclose(given, right, rtol=RTOL, atol=ATOL):
+        return Finding(what, True, f"approximately equal, {largest}")
+    place = [int(i) for i in torch.unravel_index(difference.argmax(), difference.shape)]
+    at = f", at {place}" if place else ""
+    return Finding(what, False, f"{largest}{at}{_pattern(right, given)}")
+
+
+def _pattern(right: torch.Tensor, given: torch.Tensor) -> str:
+    """What a wrong tensor has in common with the right one, if it is something simple."""
+    if not right.any():
+        return "; every value should be 0"
+    if not given.any():
+        return "; every value is 0"
+    ratio = given[right != 0] / right[right != 0]
+    if torch.allclose(ratio, ratio[0].expand_as(ratio), rtol=RTOL) and not given[right == 0].any():
+        return f"; every value is {ratio[0].item():.4g} times the right one"
+    return ""
+
+
+def _compare_values(expected: Plain, observed: Plain, what: str) -> Finding:
+    number = isinstance(expected, int | float) and not isinstance(expected, bool)
+    if number and isinstance(observed, torch.Tensor) and observed.numel() == 1:
+        observed = observed.item()
+    if number and isinstance(observed, int | float) and not isinstance(observed, bool):
+        try:
+            return _compare_numbers(expected, observed, what)
+        except OverflowError:
+            return Finding(what, False, "too large a number")
+    if type(observed) is not type(expected):
+        return Finding(what, False, f"{_kind(observed)}, not {_kind(expected)}")
+    if observed == expected:
+        return Finding(what, True, "exact")
+    return Finding(what, False, f"{_shown(observed)} is not right")
+
+
+def _compare_numbers(expected: float, observed: float, what: str) -> Finding:
+    if observed == expected:
+        return Finding(what, True, "exact")
+    if not math.isfinite(observed):
+        return Finding(what, False, "not finite: it is inf or nan")
+    difference = abs(observed - expected)
+    if isinstance(expected, float) and difference <= ATOL + RTOL * abs(expected):
+        return Finding(what, True, f"approximately equal, difference {difference:.3g}")
+    times = f"; it is {observed / expected:.4g} times the right one" if expected else ""
+    return Finding(what, False, f"off by {difference:.6g}{times}")
+
+
+def _shown(value: Plain) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _kind(value: Plain) -> str:
+    """In words, what sort of value this is."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {list(value.shape)}"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if value is None:
+        return "nothing (None)"
+    names = {bool: "a truth value", int: "a whole number", float: "a number", str: "text"}
+    return names.get(type(value), "values by name")
+
+
+def merged(draws: list[list[Finding]]) -> list[Finding]:
+    """The findings of several draws as one list: of each property its first failure, if any."""
+    by_name: dict[str, Finding] = {}
+    for finding in (finding for findings in draws for finding in findings):
+        known = by_name.get(finding.what)
+        if known is None or (known.passed and not finding.passed):
+            by_name[finding.what] = finding
+    return list(by_name.values())
+
+
+def _raised(error: Exception, answer: Any) -> str:
+    """What was raised and, where the answer is a function, in which of its lines."""
+    said = f"raised {type(error).__name__}: {error}"
+    file = getattr(getattr(answer, "__code__", None), "co_filename", None)
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"{said}\n  at its line: {own[-1].line}" if own else said
+
+
+def check(name: str, answer: Any, *, seed: int | None = None) -> None:
+    """Ask the question ``name`` of ``answer``, here and now, and print what was found.
+
+    Args:
+        name: ``"<exercise>.<question>"``.
+        answer: what the answer cell defines.
+        seed: draws other inputs than the public ones.
+
+    Raises:
+        AssertionError: a property is wrong; the message has a line for each.
+        LookupError: there is no such question.
+    """
+    asked = question(name)
+    draws = []
+    for number in _PUBLIC_SEEDS if seed is None else (seed,):
+        inputs = asked.inputs(number)
+        try:
+            observed = asked.observe(answer, inputs)
+        except NotImplementedError:
+            raise AssertionError(f"{name}: {asked.answer} is not written yet") from None
+        except Exception as error:
+            raise AssertionError(f"{name}: {asked.answer} {_raised(error, answer)}") from error
+        draws.append(asked.findings(observed, inputs))
+    findings = merged(draws)
+    wrong = sum(not finding.passed for finding in findings)
+    lines = "\n".join(f"  {finding}" for finding in findings)
+    if wrong or not findings:
+        raise AssertionError(f"{name}: {wrong} of {len(findings)} properties wrong\n{lines}")
+    print(f"{name}: all {len(findings)} properties right\n{lines}")

@@ -1,0 +1,44 @@
+"""What nbgrader does not do when it makes an exercise: a starter that is broken code.
+
+nbgrader replaces a solution by a stub that raises.  An exercise of the kind *repair this* begins with
+code to repair instead.  In the solution notebook that code stands in a cell of its own, executed, so
+that one sees it fail; the answer cell names that cell in its metadata (``"starter": "<cell id>"``).
+Cells tagged ``solution-only``, the starter's cell among them, are left out of the exercise, and so is
+the word "Solution:" in its title.
+``nbgrader_config.py`` puts :class:`ClearSolutionsKeepStarters` in the place of nbgrader's own step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbformat import NotebookNode
+from nbgrader.preprocessors import ClearSolutions
+from nbgrader.utils import is_solution
+
+SOLUTION_ONLY = "solution-only"
+
+
+class ClearSolutionsKeepStarters(ClearSolutions):
+    """Clear the solutions, put in the starters, leave out what only the solution shows."""
+
+    def preprocess(
+        self, nb: NotebookNode, resources: dict[str, Any]
+    ) -> tuple[NotebookNode, dict[str, Any]]:
+        """As nbconvert's preprocessors.
+
+        Raises:
+            ValueError: a cell names a starter that is not there.
+        """
+        source_of = {cell.id: cell.source for cell in nb.cells}
+        nb, resources = super().preprocess(nb, resources)
+        nb.cells = [cell for cell in nb.cells if SOLUTION_ONLY not in cell.metadata.get("tags", ())]
+        nb.cells[0].source = nb.cells[0].source.replace("# Solution: ", "# ", 1)
+        for cell in filter(is_solution, nb.cells):
+            cell.metadata.pop("tags", None)  # folded in the solution, open in the exercise
+            starter = cell.metadata.pop("starter", None)
+            if starter is not None:
+                if starter not in source_of:
+                    raise ValueError(f"cell {cell.id}: there is no cell {starter!r} to start from")
+                cell.source = source_of[starter]
+        return nb, resources
