@@ -1,0 +1,20 @@
+"""Grade submissions of the exercises: ``python -m backward_twice.grading SUBMISSIONS --out OUT``.
+
+A submission passes through these modules, and nothing in it is trusted on the way:
+
+====================  ==============================================================================
+:mod:`.submissions`   find the notebooks, look at what they are before opening them, read them
+:mod:`.rebuild`       take the sources of the answer cells, and nothing else, into the master notebook
+:mod:`.draws`         draw the hidden inputs, after the submission was read
+:mod:`.batch`         hand submissions to Dask workers, a few at a time; try again where one dies
+:mod:`.sandbox`       run the notebook where it can reach nothing; out comes plain data
+:mod:`.judge`         compare that with the truth, outside the student's interpreter
+:mod:`.journal`       keep each result at once, so that an interrupted grading goes on
+:mod:`.gradebook`     nbgrader's own tables
+:mod:`.report`        ``grades.csv`` and a page of feedback for each submission
+====================  ==============================================================================
+"""
+
+
+class GradingError(Exception):
+    """Something that the teacher has to put right; its message says what and how."""
