@@ -18,7 +18,7 @@ SITE := _build/html
 AXE := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks bench test clean
+.PHONY: help book serve lab address pictures notebooks exercises bench test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,8 +52,11 @@ address: $(LIGHT) ## rewrite what is derived from the repository's address (URL=
 pictures: book $(FULL) ## draw the pictures of README and social card
 	$(BIN)/python book/pictures.py
 
-notebooks: $(FULL) ## execute the notebooks and store their outputs
+notebooks: $(FULL) ## execute notebooks and solutions and store their outputs
 	$(BIN)/python -m backward_twice.execute
+
+exercises: $(FULL) ## generate exercises/ from solutions/
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m backward_twice.exercises
 
 bench: book $(FULL) ## measure snapshot, player and watch
 	$(BIN)/python benchmarks/snapshot.py

@@ -16,8 +16,8 @@ c.GenerateAssignment.preprocessors = [
     for step in GenerateAssignment.preprocessors.default()
 ]
 
-# For those who grade with nbgrader itself.  A right answer that warns would lose its points (0 for a
-# test cell that wrote to standard error), and so would one whose test cell was deleted.
+# For those who grade with nbgrader itself.  A right answer that warns would lose its points (0 for
+# a test cell that wrote to standard error), and so would one whose test cell was deleted.
 c.IgnorePattern.enabled = True
 c.IgnorePattern.pattern = r"(?s).*"
 c.OverwriteCells.add_missing_cells = True

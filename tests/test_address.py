@@ -20,7 +20,7 @@ DOCUMENTS = [ROOT / name for name in module.DERIVED]
 @pytest.fixture
 def copy(tmp_path):
     """What a fork has: everything that the address is derived into, and the book."""
-    for folder in ("book", "notebooks", "src", ".github"):
+    for folder in ("book", "notebooks", "solutions", "exercises", "src", ".github"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     for name in ("_config.yml", "pyproject.toml", "index.md", "README.md", "CITATION.cff"):
         shutil.copy(ROOT / name, tmp_path)

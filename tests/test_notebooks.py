@@ -19,7 +19,9 @@ import pytest
 from backward_twice.execute import execute
 from backward_twice.verdicts import MIME, read_ledger, stored_verdicts, updated_ledger
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SOLUTIONS = sorted((ROOT / "solutions").glob("*/*.ipynb"))
 MACHINE = re.compile(
     r"0x[0-9a-fA-F]{6,}"  # an object's address
     r"|(?<![\w.])/(?:home|root|tmp|usr|opt|work|Users|content|private)/"
@@ -96,6 +98,7 @@ def path(request):
     return request.param
 
 
+@pytest.mark.parametrize("path", [*NOTEBOOKS, *SOLUTIONS], ids=lambda path: path.stem)
 def test_stored_as_executed(path):
     assert violations(nbformat.read(path, as_version=4)) == []
 

@@ -165,7 +165,8 @@ def derived(root: Path) -> Iterator[tuple[Path, str]]:
         path = root / name
         before = path.read_text(encoding="utf-8")
         yield path, _MARKED.sub(lambda found, new=text: found["begin"] + new + found["end"], before)
-    for path in sorted((root / "notebooks").glob("*.ipynb")):
+    folders = ("notebooks", "solutions", "exercises")
+    for path in sorted(path for name in folders for path in (root / name).rglob("*.ipynb")):
         yield path, with_bootstrap(path.read_text(encoding="utf-8"), address)
 
 

@@ -16,6 +16,7 @@ from nbclient import NotebookClient
 from backward_twice.verdicts import write_ledger
 
 NOTEBOOKS = Path("notebooks")
+SOLUTIONS = Path("solutions")
 
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -46,7 +47,10 @@ def execute(path: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    paths = [Path(argument) for argument in arguments] or sorted(NOTEBOOKS.glob("*.ipynb"))
+    paths = [Path(argument) for argument in arguments] or [
+        *sorted(NOTEBOOKS.glob("*.ipynb")),
+        *sorted(SOLUTIONS.glob("*/*.ipynb")),
+    ]
     for number, path in enumerate(paths, 1):
         print(f"[{number}/{len(paths)}] {path}", end=" ", flush=True)
         began = time.perf_counter()

@@ -1,10 +1,10 @@
 """What nbgrader does not do when it makes an exercise: a starter that is broken code.
 
-nbgrader replaces a solution by a stub that raises.  An exercise of the kind *repair this* begins with
-code to repair instead.  In the solution notebook that code stands in a cell of its own, executed, so
-that one sees it fail; the answer cell names that cell in its metadata (``"starter": "<cell id>"``).
-Cells tagged ``solution-only``, the starter's cell among them, are left out of the exercise, and so is
-the word "Solution:" in its title.
+nbgrader replaces a solution by a stub that raises.  An exercise of the kind *repair this* begins
+with code to repair instead.  In the solution notebook that code stands in a cell of its own,
+executed, so that one sees it fail; the answer cell names that cell in its metadata
+(``"starter": "<cell id>"``).  Cells tagged ``solution-only``, the starter's cell among them, are
+left out of the exercise, and so is the word "Solution:" in its title.
 ``nbgrader_config.py`` puts :class:`ClearSolutionsKeepStarters` in the place of nbgrader's own step.
 """
 

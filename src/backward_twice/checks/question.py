@@ -1,10 +1,10 @@
 """A question of an exercise: what is asked, of which inputs, and how the answer is judged.
 
-The learner's notebook and the grader ask the same :class:`Question`.  Inputs are drawn from a seed,
-the answer is asked of them (:attr:`Question.run`), what comes out is plain data, and that is compared
-with the truth (:attr:`Question.expect`), which a learner's code never touches.  In the notebook all
-of it happens in one process (:func:`check`); the grader draws other inputs, asks in a sandbox and
-judges outside it.
+The learner's notebook and the grader ask the same :class:`Question`.  Inputs are drawn from a
+seed, the answer is asked of them (:attr:`Question.run`), what comes out is plain data, and that is
+compared with the truth (:attr:`Question.expect`), which a learner's code never touches.  In the
+notebook all of it happens in one process (:func:`check`); the grader draws other inputs, asks in a
+sandbox and judges outside it.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ def question(name: str) -> Question:
 def compare(expected: Plain, observed: Plain, what: str = "") -> list[Finding]:
     """Compare value by value, by name: exact, approximate, or the largest difference.
 
-    Both are plain data.  Names that are not expected are ignored.  Numbers and tensors are right when
-    equal within :data:`RTOL` and :data:`ATOL`; whole numbers, text and truth values when equal.
+    Both are plain data.  Names that are not expected are ignored.  Numbers and tensors are right
+    when equal within :data:`RTOL` and :data:`ATOL`; whole numbers, text and truth values when
+    equal.
 
     >>> print(*compare({"w.grad": torch.tensor([1.0, 2.0])}, {"w.grad": torch.tensor([2.0, 4.0])}))
     ✗ wrong: w.grad: largest difference 2, at [1]; every value is 2 times the right one

@@ -1,4 +1,8 @@
-"""Exercise ``two_losses``: one trunk, two losses, and an optimizer step between the backward calls."""
+"""Exercise ``two_losses``: one trunk, two losses, an optimizer step between the backward calls.
+
+The trunk has two layers: backward through the second needs its weight, so a step in between is
+noticed.  With one layer it would not be, and the update would even come out right.
+"""
 
 import torch
 from torch import nn
@@ -11,7 +15,12 @@ def _draw(generator):
         return torch.randn(*shape, generator=generator)
 
     return {
-        "weights": {"trunk": normal(4, 3), "head a": normal(1, 4), "head b": normal(2, 4)},
+        "weights": {
+            "trunk's first layer": normal(4, 3),
+            "trunk's second layer": normal(4, 4),
+            "head a": normal(1, 4),
+            "head b": normal(2, 4),
+        },
         "x": normal(5, 3),
         "targets": [normal(5, 1), normal(5, 2)],
         "rate": 0.05 + 0.1 * torch.rand(1, generator=generator).item(),
@@ -24,11 +33,12 @@ def _layers(weights):
         layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
         layer.weight.data.copy_(weight)
         layers.append(layer)
-    return layers
+    first, second, head_a, head_b = layers
+    return layers, nn.Sequential(first, nn.Tanh(), second, nn.Tanh()), head_a, head_b
 
 
 def _run_one_update(answer, weights, x, targets, rate):
-    trunk, head_a, head_b = layers = _layers(weights)
+    layers, trunk, head_a, head_b = _layers(weights)
     optimizer = torch.optim.SGD([layer.weight for layer in layers], lr=rate)
     answer(trunk, head_a, head_b, optimizer, x, *targets)
     return {
@@ -37,20 +47,20 @@ def _run_one_update(answer, weights, x, targets, rate):
 
 
 def _gradients(weights, x, targets):
-    """By the formulas of the chain rule, without autograd: of each loss for each weight."""
-    trunk, *heads = weights.values()
-    features = (x @ trunk.T).tanh()
-    of_trunk, of_heads = [], []
+    """By the chain rule, without autograd: of each loss, for the trunk's layers and its head."""
+    first, second, *heads = weights.values()
+    hidden = (x @ first.T).tanh()
+    features = (hidden @ second.T).tanh()
     for head, target in zip(heads, targets, strict=True):
         of_output = 2 * (features @ head.T - target) / target.numel()
-        of_heads.append(of_output.T @ features)
-        of_trunk.append(((of_output @ head) * (1 - features**2)).T @ x)
-    return of_trunk, of_heads
+        of_second = (of_output @ head) * (1 - features**2)
+        of_first = (of_second @ second) * (1 - hidden**2)
+        yield of_first.T @ x, of_second.T @ hidden, of_output.T @ features
 
 
 def _expect_one_update(weights, x, targets, rate):
-    of_trunk, of_heads = _gradients(weights, x, targets)
-    gradients = [sum(of_trunk), *of_heads]
+    of_a, of_b = _gradients(weights, x, targets)
+    gradients = [of_a[0] + of_b[0], of_a[1] + of_b[1], of_a[2], of_b[2]]
     return {
         f"weight of the {name}": weight - rate * gradient
         for (name, weight), gradient in zip(weights.items(), gradients, strict=True)
@@ -60,15 +70,15 @@ def _expect_one_update(weights, x, targets, rate):
 one_update = Question("one_update", _draw, _expect_one_update, _run_one_update)
 
 
-def _run_parts(answer, weights, x, targets, rate):
-    trunk, head_a, head_b = _layers(weights)
+def _run_trunk_gradients(answer, weights, x, targets, rate):
+    _, trunk, head_a, head_b = _layers(weights)
     of_a, of_b, of_sum = answer(trunk, head_a, head_b, x, *targets)
     return {"from loss a": of_a, "from loss b": of_b, "from their sum": of_sum}
 
 
-def _expect_parts(weights, x, targets, rate):
-    of_trunk, _ = _gradients(weights, x, targets)
-    return {"from loss a": of_trunk[0], "from loss b": of_trunk[1], "from their sum": sum(of_trunk)}
+def _expect_trunk_gradients(weights, x, targets, rate):
+    (of_a, *_), (of_b, *_) = _gradients(weights, x, targets)
+    return {"from loss a": of_a, "from loss b": of_b, "from their sum": of_a + of_b}
 
 
-trunk_gradients = Question("trunk_gradients", _draw, _expect_parts, _run_parts)
+trunk_gradients = Question("trunk_gradients", _draw, _expect_trunk_gradients, _run_trunk_gradients)

@@ -1,6 +1,6 @@
 # "Clear the gradients before every backward call."  That throws the first loss's gradients away.
 def one_update(trunk, head_a, head_b, optimizer, x, target_a, target_b):
-    features = trunk(x).tanh()
+    features = trunk(x)
     loss_a = (head_a(features) - target_a).square().mean()
     loss_b = (head_b(features) - target_b).square().mean()
 

@@ -1,0 +1,207 @@
+"""Every exercise is generated from its solution, can be solved, and cannot be passed by a belief.
+
+Here a question is asked as the learner's notebook asks it, in this process.  What the grader makes
+of the same notebooks, in its sandbox, is tested in ``test_grading.py``.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from IPython.core.inputtransformer2 import TransformerManager
+
+from backward_twice.checks import Question, question
+from backward_twice.exercises import generate
+
+ROOT = Path(__file__).parents[1]
+SOLUTIONS = sorted((ROOT / "solutions").glob("*/*.ipynb"))
+CHAPTERS = sorted((ROOT / "notebooks").glob("0*.ipynb"))
+SEEDS = range(100, 105)  # neither the notebook's public draws nor its hidden one
+
+# Chapter, time, difficulty and what to hand in, as every exercise opens.
+OPENING = re.compile(
+    r"# Solution: .+\n\n"
+    r"\*\*Chapter\*\* \[\d · .+\]\(\.\./\.\./notebooks/(?P<chapter>\w+)\.ipynb\) · "
+    r"\*\*Time\*\* about \d+ minutes · "
+    r"\*\*Difficulty\*\* (easy|medium|hard): .+ · "
+    r"\*\*Hand in\*\* .+\n\n\S"
+)
+
+
+def cells(path):
+    return [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
+
+
+def role(cell, name):
+    return cell.metadata.get("nbgrader", {}).get(name, False)
+
+
+def questions():
+    """Each question of each solution: exercise, name of the question, points."""
+    for path in SOLUTIONS:
+        for cell in cells(path):
+            if role(cell, "grade"):
+                yield path.stem, cell.metadata.nbgrader.grade_id, cell.metadata.nbgrader.points
+
+
+QUESTIONS = [(exercise, name) for exercise, name, _ in questions()]
+NAMED = pytest.mark.parametrize(
+    ("exercise", "name"), QUESTIONS, ids=[".".join(pair) for pair in QUESTIONS]
+)
+
+
+def answer_in(path, exercise, name, replaced=None):
+    """What the notebook's answer to a question defines; ``replaced`` is put in its place.
+
+    The cells before the question's test cell are run, but for tests and those that must raise.
+    """
+    namespace = {"__name__": "__main__"}
+    asked = question(f"{exercise}.{name}")
+    for cell in cells(path):
+        if role(cell, "grade"):
+            if cell.metadata.nbgrader.grade_id == name:
+                return namespace[asked.answer]
+            continue
+        if cell.id in ("bootstrap", "set-up") or "raises-exception" not in cell.metadata.get(
+            "tags", ()
+        ):
+            own = cell.metadata.get("nbgrader", {}).get("grade_id") == answer_id(name)
+            source = replaced if own and replaced is not None else cell.source
+            lines = [line for line in source.splitlines() if not line.startswith("%")]
+            exec(TransformerManager().transform_cell("\n".join(lines)), namespace)
+    raise AssertionError(f"{path.name} has no test cell {name!r}")
+
+
+def answer_id(name):
+    return f"answer-{name.replace('_', '-')}"
+
+
+def passes(answer, exercise, name, seed):
+    """Whether the answer gets the question's points on what ``seed`` draws."""
+    asked = question(f"{exercise}.{name}")
+    inputs = asked.inputs(seed)
+    try:
+        observed = asked.observe(answer, inputs)
+    except Exception:
+        return False
+    findings = asked.findings(observed, inputs)
+    return bool(findings) and all(finding.passed for finding in findings)
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exercises")
+    return {path.stem: path for path in generate(ROOT, folder)}
+
+
+def test_every_exercise_is_generated(generated):
+    stored = {path.stem: path for path in (ROOT / "exercises").glob("*/*.ipynb")}
+    assert stored.keys() == generated.keys()
+    for name, path in generated.items():
+        assert stored[name].read_bytes() == path.read_bytes(), f"{name}: run `make exercises`"
+
+
+def test_no_exercise_holds_its_solution(generated):
+    for path in SOLUTIONS:
+        exercise = nbformat.read(generated[path.stem], as_version=4)
+        text = "\n".join(cell.source for cell in exercise.cells)
+        assert "HIDDEN" not in text and "SOLUTION" not in text and "Solution: " not in text
+        assert not any(cell.get("outputs") for cell in exercise.cells)
+        sources = {cell.id: cell.source for cell in exercise.cells}
+        for cell in cells(path):
+            if role(cell, "solution"):
+                assert sources[cell.id] != cell.source, f"{path.stem}: {cell.id}"
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
+def test_an_exercise_says_what_it_asks_of_its_learner(path):
+    first = nbformat.read(path, as_version=4).cells[0].source
+    opening = OPENING.match(first.replace(" ·\n", " · "))
+    assert opening, first
+    assert (ROOT / "notebooks" / f"{opening['chapter']}.ipynb").exists()
+
+
+def test_every_chapter_has_three_exercises():
+    chapters = [
+        re.search(r"notebooks/(\w+)\.ipynb", path.read_text("utf-8"))[1] for path in SOLUTIONS
+    ]
+    for chapter in CHAPTERS:
+        assert chapters.count(chapter.stem) >= 3, chapter.stem
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
+def test_the_notebook_asks_every_question_of_its_module(path):
+    import importlib
+
+    module = importlib.import_module(f"backward_twice.checks.{path.stem}")
+    defined = {name for name, value in vars(module).items() if isinstance(value, Question)}
+    assert defined == {name for exercise, name in QUESTIONS if exercise == path.stem}
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
+def test_a_question_is_an_answer_cell_and_a_test_cell(path):
+    """The names that grader, generation and links rely on."""
+    found = cells(path)
+    tests = {c.metadata.nbgrader.grade_id: c for c in found if role(c, "grade")}
+    answers = {c.metadata.nbgrader.grade_id: c for c in found if role(c, "solution")}
+    assert answers.keys() == {answer_id(name) for name in tests}
+    for name, cell in tests.items():
+        asked = question(f"{path.stem}.{name}")
+        call = f'check("{path.stem}.{name}", {asked.answer}'
+        assert re.fullmatch(
+            re.escape(call)
+            + r"\)\n### BEGIN HIDDEN TESTS\n"
+            + re.escape(call)
+            + r", seed=\d+\)\n### END HIDDEN TESTS",
+            cell.source,
+        )
+        assert cell.metadata.nbgrader.locked and cell.metadata.nbgrader.points > 0
+        assert cell.id == name.replace("_", "-")
+        answer = answers[answer_id(name)]
+        assert answer.id == answer_id(name)
+        defined = {node.name for node in ast.parse(answer.source).body if hasattr(node, "name")}
+        assert asked.answer in defined
+
+
+@NAMED
+def test_the_solution_is_right(exercise, name):
+    path = ROOT / "solutions" / exercise / f"{exercise}.ipynb"
+    answer = answer_in(path, exercise, name)
+    for seed in (0, 1, *SEEDS):
+        assert passes(answer, exercise, name, seed), f"seed {seed}"
+
+
+@NAMED
+def test_the_untouched_exercise_is_not(exercise, name, generated):
+    answer = answer_in(generated[exercise], exercise, name)
+    for seed in (0, 1, *SEEDS):
+        assert not passes(answer, exercise, name, seed), f"seed {seed}"
+
+
+@NAMED
+def test_draws_differ_and_repeat(exercise, name):
+    asked = question(f"{exercise}.{name}")
+    drawn = [asked.inputs(seed) for seed in SEEDS]
+    assert len(set(drawn)) == len(drawn)
+    assert drawn == [asked.inputs(seed) for seed in SEEDS]
+
+
+WRONG = sorted((ROOT / "tests" / "wrong_answers").glob("*/*/*.py"))
+
+
+@NAMED
+def test_every_question_has_typical_wrong_answers(exercise, name):
+    assert sum(path.parts[-3:-1] == (exercise, name) for path in WRONG) >= 2
+
+
+@pytest.mark.parametrize(
+    "path", WRONG, ids=[".".join((*path.parts[-3:-1], path.stem)) for path in WRONG]
+)
+def test_a_typical_wrong_answer_gets_no_point(path):
+    exercise, name = path.parts[-3:-1]
+    solution = ROOT / "solutions" / exercise / f"{exercise}.ipynb"
+    answer = answer_in(solution, exercise, name, replaced=path.read_text("utf-8"))
+    for seed in (0, 1, *SEEDS):
+        assert not passes(answer, exercise, name, seed), f"seed {seed}"
