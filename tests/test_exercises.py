@@ -6,6 +6,7 @@ of the same notebooks, in its sandbox, is tested in ``test_grading.py``.
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import nbformat
@@ -16,18 +17,13 @@ from backward_twice.checks import Question, question
 from backward_twice.exercises import generate
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+
+from exercises import OPENING  # noqa: E402 (the book's own extension)
+
 SOLUTIONS = sorted((ROOT / "solutions").glob("*/*.ipynb"))
 CHAPTERS = sorted((ROOT / "notebooks").glob("0*.ipynb"))
 SEEDS = range(100, 105)  # neither the notebook's public draws nor its hidden one
-
-# Chapter, time, difficulty and what to hand in, as every exercise opens.
-OPENING = re.compile(
-    r"# Solution: .+\n\n"
-    r"\*\*Chapter\*\* \[\d · .+\]\(\.\./\.\./notebooks/(?P<chapter>\w+)\.ipynb\) · "
-    r"\*\*Time\*\* about \d+ minutes · "
-    r"\*\*Difficulty\*\* (easy|medium|hard): .+ · "
-    r"\*\*Hand in\*\* .+\n\n\S"
-)
 
 
 def cells(path):
@@ -118,7 +114,7 @@ def test_no_exercise_holds_its_solution(generated):
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
 def test_an_exercise_says_what_it_asks_of_its_learner(path):
     first = nbformat.read(path, as_version=4).cells[0].source
-    opening = OPENING.match(first.replace(" ·\n", " · "))
+    opening = OPENING.match(first)
     assert opening, first
     assert (ROOT / "notebooks" / f"{opening['chapter']}.ipynb").exists()
 

@@ -1,0 +1,74 @@
+"""The directive ``{exercises}``: a table of the exercises, in the order of their chapters.
+
+What it says of each stands in the opening of its solution notebook, whose form :data:`OPENING`
+fixes:
+title, chapter, time, difficulty, what to hand in.  Points are those of the test cells.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+from docutils import nodes
+from ledger import LedgerDirective
+from sphinx.application import Sphinx
+from sphinx.util.typing import ExtensionMetadata
+
+OPENING = re.compile(
+    r"# Solution: (?P<title>.+)\n\n"
+    r"\*\*Chapter\*\* \[(?P<number>\d) · .+\]\(\.\./\.\./notebooks/(?P<chapter>\w+)\.ipynb\)\s·\s"
+    r"\*\*Time\*\* about (?P<minutes>\d+) minutes\s·\s"
+    r"\*\*Difficulty\*\* (?P<difficulty>easy|medium|hard): [^·]+\s·\s"
+    r"\*\*Hand in\*\* [^·]+\n\n\S"
+)
+_EASIEST_FIRST = ("easy", "medium", "hard")
+
+
+class Exercises(LedgerDirective):
+    """A row for each exercise: links to it and to its solution, chapter, time, difficulty."""
+
+    def run(self) -> list[nodes.Node]:
+        found = []
+        for path in Path(self.env.srcdir, "solutions").glob("*/*.ipynb"):
+            self.env.note_dependency(str(path))
+            cells = nbformat.read(path, as_version=4).cells
+            opening = OPENING.match(cells[0].source)
+            if opening is None:
+                raise self.error(
+                    f"{path.name} does not open as an exercise does: {OPENING.pattern}"
+                )
+            points = sum(cell.metadata.get("nbgrader", {}).get("points", 0) for cell in cells)
+            found.append((path.stem, opening, points))
+        found.sort(
+            key=lambda row: (
+                row[1]["number"],
+                _EASIEST_FIRST.index(row[1]["difficulty"]),
+                int(row[1]["minutes"]),
+                row[0],
+            )
+        )
+        head = ["Chapter", "Exercise", "Difficulty", "Time", "Points", "Solution"]
+        rows = [self.exercise(*row) for row in found]
+        return [self.table("exercises", [10, 44, 14, 12, 8, 12], head, rows)]
+
+    def exercise(self, name: str, opening: re.Match[str], points: int) -> nodes.row:
+        cells = [
+            self.link(opening["number"], f"notebooks/{opening['chapter']}"),
+            self.link(opening["title"], f"exercises/{name}/{name}"),
+            nodes.paragraph("", opening["difficulty"]),
+            nodes.paragraph("", f"{opening['minutes']} min"),
+            nodes.paragraph("", str(points)),
+            self.link("solution", f"solutions/{name}/{name}"),
+        ]
+        return self.row(cells)
+
+    def link(self, text: str, page: str) -> nodes.paragraph:
+        address = self.env.app.builder.get_relative_uri(self.env.docname, page)
+        return nodes.paragraph("", "", nodes.reference("", text, refuri=address, internal=True))
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.add_directive("exercises", Exercises)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
