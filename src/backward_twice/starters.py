@@ -35,7 +35,8 @@ class ClearSolutionsKeepStarters(ClearSolutions):
         nb.cells = [cell for cell in nb.cells if SOLUTION_ONLY not in cell.metadata.get("tags", ())]
         nb.cells[0].source = nb.cells[0].source.replace("# Solution: ", "# ", 1)
         for cell in filter(is_solution, nb.cells):
-            cell.metadata.pop("tags", None)  # folded in the solution, open in the exercise
+            for folding in ("tags", "mystnb"):  # folded in the solution, open in the exercise
+                cell.metadata.pop(folding, None)
             starter = cell.metadata.pop("starter", None)
             if starter is not None:
                 if starter not in source_of:

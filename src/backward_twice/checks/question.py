@@ -162,9 +162,9 @@ def _compare_tensors(expected: torch.Tensor, observed: Plain, what: str) -> Find
     if not given.isfinite().all():
         return Finding(what, False, "not finite: it has inf or nan")
     difference = (given - right).abs()
-    largest = f"largest difference {difference.max().item():.3g}"
+    largest = f"largest difference {difference.max().item():.2g}"
     if torch.allclose(given, right, rtol=RTOL, atol=ATOL):
-        return Finding(what, True, f"approximately equal, {largest}")
+        return Finding(what, True, f"approximate, {largest}")
     place = [int(i) for i in torch.unravel_index(difference.argmax(), difference.shape)]
     at = f", at {place}" if place else ""
     return Finding(what, False, f"{largest}{at}{_pattern(right, given)}")
@@ -205,7 +205,7 @@ def _compare_numbers(expected: float, observed: float, what: str) -> Finding:
         return Finding(what, False, "not finite: it is inf or nan")
     difference = abs(observed - expected)
     if isinstance(expected, float) and difference <= ATOL + RTOL * abs(expected):
-        return Finding(what, True, f"approximately equal, difference {difference:.3g}")
+        return Finding(what, True, f"approximate, difference {difference:.2g}")
     times = f"; it is {observed / expected:.4g} times the right one" if expected else ""
     return Finding(what, False, f"off by {difference:.6g}{times}")
 
