@@ -4,7 +4,7 @@ A submission passes through these modules, and nothing in it is trusted on the w
 
 ====================  ==============================================================================
 :mod:`.submissions`   find the notebooks, look at what they are before opening them, read them
-:mod:`.rebuild`       take the sources of the answer cells, and nothing else, into the master notebook
+:mod:`.rebuild`       take the answer cells' sources into the master notebook, and nothing else
 :mod:`.draws`         draw the hidden inputs, after the submission was read
 :mod:`.batch`         hand submissions to Dask workers, a few at a time; try again where one dies
 :mod:`.sandbox`       run the notebook where it can reach nothing; out comes plain data

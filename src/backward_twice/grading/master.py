@@ -1,0 +1,224 @@
+"""The master of an exercise: the notebook that submissions are rebuilt from.
+
+It is ``solutions/<name>/<name>.ipynb`` in nbgrader's format.  Of its code cells three sorts matter:
+answer cells (nbgrader's *solution* cells, whose sources a submission replaces), test cells
+(nbgrader's *grade* cells, each of which calls ``check("<exercise>.<question>", ...)`` and has the
+points), and the given cells between them, such as the imports.  Left out are the cell
+``bootstrap``, cells that must raise, and cells that only the solution shows.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+
+from backward_twice.checks import question
+from backward_twice.grading import GradingError
+
+MAX_CHARACTERS = 200_000
+"""The longest source that is parsed, and the most that all answers have together."""
+
+_LEFT_OUT_IDS = {"bootstrap"}
+_LEFT_OUT_TAGS = {"raises-exception", "solution-only"}
+_HEADING = re.compile(r"^#+\s+(.+?)\s*$", re.M)
+_MAGIC = re.compile(r"^(\s*)[%!].*$", re.M)
+
+
+@dataclass(frozen=True)
+class Given:
+    """A code cell that the master brings and every submission runs."""
+
+    id: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A cell that the learner writes; ``defines`` are the names that questions ask for.
+
+    ``cell_id`` is the notebook cell's own id, which survives where nbgrader's metadata does not.
+    """
+
+    id: str
+    cell_id: str
+    defines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A test cell: its id, the question it asks (``"<exercise>.<question>"``), its points.
+
+    ``answer`` is the id of the answer cell that is asked, ``title`` the heading above it.
+    """
+
+    id: str
+    question: str
+    points: float
+    answer: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Master:
+    """An exercise as it is graded: its cells in notebook order, and all ids of the notebook."""
+
+    name: str
+    cells: tuple[Given | Answer | Asked, ...]
+    known_ids: frozenset[str]
+
+    @property
+    def answers(self) -> list[Answer]:
+        return [cell for cell in self.cells if isinstance(cell, Answer)]
+
+    @property
+    def questions(self) -> list[Asked]:
+        return [cell for cell in self.cells if isinstance(cell, Asked)]
+
+    @property
+    def max_points(self) -> float:
+        return sum(asked.points for asked in self.questions)
+
+    @property
+    def digest(self) -> str:
+        """Changes with anything that a submission is graded by: cells, points, questions."""
+        cells = [[type(cell).__name__, *map(str, vars(cell).values())] for cell in self.cells]
+        return hashlib.sha256(json.dumps([self.name, cells]).encode()).hexdigest()
+
+
+def parsed(source: str) -> ast.Module | None:
+    """The source's syntax tree, lines of IPython magic left out; None where Python cannot read it.
+
+    The source may be anybody's: it is parsed, not compiled, and no depth of nesting gets further
+    than an exception.  One of more than :data:`MAX_CHARACTERS` is not read.
+
+    >>> parsed("def f(:") is None
+    True
+    """
+    if len(source) > MAX_CHARACTERS:
+        return None
+    for text in (source, _MAGIC.sub(r"\1pass", source)):
+        with warnings.catch_warnings(action="ignore"):
+            try:
+                return ast.parse(text)
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
+    return None
+
+
+def defined_names(tree: ast.Module) -> set[str]:
+    """The names that the module's top level defines, imports included.
+
+    >>> sorted(defined_names(parsed("import os.path\\ndef f(): pass\\na, b = 1, 2")))
+    ['a', 'b', 'f', 'os']
+    """
+    names: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        else:
+            names |= {
+                found.id
+                for found in ast.walk(node)
+                if isinstance(found, ast.Name) and isinstance(found.ctx, ast.Store)
+            }
+    return names
+
+
+def read_masters(solutions: Path) -> dict[str, Master]:
+    """The masters in ``solutions/<name>/<name>.ipynb``, by name.
+
+    Raises:
+        GradingError: there is none, or one cannot be graded by; the message says why.
+    """
+    paths = sorted(path for path in solutions.glob("*/*.ipynb") if path.stem == path.parent.name)
+    if not paths:
+        raise GradingError(
+            f"no master notebooks in {solutions}/<name>/<name>.ipynb: "
+            "run this in the course's checkout, or say where they are with --solutions"
+        )
+    return {path.stem: read_master(path) for path in paths}
+
+
+def read_master(path: Path) -> Master:
+    """The master at ``path``.
+
+    Raises:
+        GradingError: it is no notebook, or a test cell asks no question, or none that there is, or
+            no answer cell before it defines what it asks for.
+    """
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except Exception as error:  # nbformat raises much, all of it about this file
+        raise GradingError(f"the master {path} cannot be read: {error}") from error
+    cells: list[Given | Answer | Asked] = []
+    ids = set()
+    title = path.stem
+    for cell in notebook.cells:
+        nbgrader = cell.metadata.get("nbgrader", {})
+        ids |= {cell.id, nbgrader.get("grade_id", cell.id)}
+        if cell.cell_type != "code":
+            headings = _HEADING.findall(cell.source)
+            title = headings[-1] if headings else title
+        elif nbgrader.get("solution"):
+            tree = parsed(cell.source)
+            names = defined_names(tree) if tree else set()
+            cells.append(Answer(nbgrader["grade_id"], cell.id, tuple(sorted(names))))
+        elif nbgrader.get("grade"):
+            asked = _question(cell.source, f"{path}, cell {nbgrader['grade_id']!r}")
+            answers = [c for c in cells if isinstance(c, Answer)]
+            wanted = question(asked).answer
+            of = next((c.id for c in reversed(answers) if wanted in c.defines), None)
+            if of is None:
+                raise GradingError(f"{path}: no answer cell before {asked} defines {wanted!r}")
+            cells.append(Asked(nbgrader["grade_id"], asked, float(nbgrader["points"]), of, title))
+        elif cell.id not in _LEFT_OUT_IDS and _LEFT_OUT_TAGS.isdisjoint(
+            cell.metadata.get("tags", ())
+        ):
+            cells.append(Given(cell.id, cell.source))
+    master = Master(path.stem, _only_asked_names(cells), frozenset(ids))
+    if not master.questions:
+        raise GradingError(f"the master {path} has no test cell, so nothing to grade")
+    return master
+
+
+def _only_asked_names(cells: list[Given | Answer | Asked]) -> tuple[Given | Answer | Asked, ...]:
+    """The cells, with an answer's names those that some question asks of it, where one does."""
+    wanted: dict[str, set[str]] = {}
+    for cell in cells:
+        if isinstance(cell, Asked):
+            wanted.setdefault(cell.answer, set()).add(question(cell.question).answer)
+    return tuple(
+        Answer(cell.id, cell.cell_id, tuple(sorted(wanted.get(cell.id, cell.defines))))
+        if isinstance(cell, Answer)
+        else cell
+        for cell in cells
+    )
+
+
+def _question(source: str, where: str) -> str:
+    """The one question that a test cell's calls of ``check`` ask."""
+    calls = [
+        node.args[0].value
+        for node in ast.walk(parsed(source) or ast.Module([]))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "check"
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+    ]
+    if len(set(calls)) != 1:
+        raise GradingError(f"{where}: a test cell asks one question, by check('<name>', …)")
+    try:
+        question(calls[0])
+    except LookupError as error:
+        raise GradingError(f"{where}: {error}") from error
+    return calls[0]

@@ -1,0 +1,202 @@
+"""Rebuild a submission from the master: the answer cells' sources are the student's, all else ours.
+
+An answer cell is known by its grade id; where the metadata was lost, by the cell's own id; where
+that was lost too, by the name that it defines.  So whatever else happened to the notebook (test
+cells changed or deleted, points edited, cells reordered or added, another kernel) does not matter.
+A cell that was split or copied has its id several times: the parts run in the notebook's order,
+joined into one where only the whole can be read as Python.  Some front ends give the second part of
+a split cell no id: it is known by being no Python without the first.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from backward_twice.grading.master import (
+    MAX_CHARACTERS,
+    Answer,
+    Given,
+    Master,
+    defined_names,
+    parsed,
+)
+from backward_twice.grading.submissions import Rejected
+
+_MOST_PARTS = 20
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The sources of a submission's answer cells, in order, by the answer's id.
+
+    ``missing`` says why an answer is not there; ``notes`` are for teacher and student.
+    """
+
+    sources: Mapping[str, tuple[str, ...]]
+    missing: Mapping[str, str]
+    notes: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Equal for two submissions that would be graded alike."""
+        told = [sorted(self.sources.items()), sorted(self.missing.items()), self.notes]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A cell as a student's notebook has it, every part of the right type."""
+
+    kind: str
+    source: str
+    grade_id: str | None
+    cell_id: str | None
+
+
+def answers(
+    cells: list[dict[str, Any]], master: Master, masters: Mapping[str, Master] | None = None
+) -> Answers:
+    """Take the answers to ``master`` out of a notebook's cells.
+
+    Args:
+        cells: as JSON has them; they may hold anything.
+        masters: all exercises, to say whose cells these are if they belong to another one.
+
+    Raises:
+        Rejected: there is no answer cell at all, or they are too long.
+    """
+    handed = [_read(cell) for cell in cells]
+    sources: dict[str, tuple[str, ...]] = {}
+    missing: dict[str, str] = {}
+    notes: list[str] = []
+    taken: set[int] = set()
+    for answer in master.answers:
+        found, remark = _cells_of(answer, handed, master)
+        taken |= set(found)
+        code = [handed[i].source for i in found if handed[i].kind == "code"]
+        if code:
+            sources[answer.id] = _parts(code)
+            notes += [remark] if remark else []
+        else:
+            kind = f" a code cell but {handed[found[0]].kind}" if found else " there"
+            missing[answer.id] = f"the answer cell is not{kind}"
+    if not sources:
+        raise Rejected(_whose(handed, master, masters or {}))
+    length = sum(len(part) for parts in sources.values() for part in parts)
+    if length > MAX_CHARACTERS:
+        raise Rejected(f"the answers have {length} characters, at most {MAX_CHARACTERS} are run")
+    extra = [
+        cell.source
+        for i, cell in enumerate(handed)
+        if cell.kind == "code" and i not in taken and not _is_masters(cell, master)
+    ]
+    notes += _left_behind(sources, extra, master)
+    return Answers(sources, missing, tuple(notes))
+
+
+def _read(cell: dict[str, Any]) -> _Cell:
+    """The cell's parts, or nothing in the place of what is not of the right type."""
+    source = cell.get("source")
+    if isinstance(source, list):
+        source = "".join(line for line in source if isinstance(line, str))
+    source = source if isinstance(source, str) else ""
+    metadata = cell.get("metadata")
+    nbgrader = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    grade_id = nbgrader.get("grade_id") if isinstance(nbgrader, dict) else None
+    cell_id, kind = cell.get("id"), cell.get("cell_type")
+    return _Cell(
+        kind if kind in ("code", "markdown", "raw") else "of an unknown kind",
+        source.encode(errors="replace").decode(),  # JSON may hold halves of characters
+        grade_id if isinstance(grade_id, str) else None,
+        cell_id if isinstance(cell_id, str) else None,
+    )
+
+
+def _is_masters(cell: _Cell, master: Master) -> bool:
+    return cell.grade_id in master.known_ids or cell.cell_id in master.known_ids
+
+
+def _cells_of(answer: Answer, handed: list[_Cell], master: Master) -> tuple[list[int], str]:
+    """The cells that hold the answer, in the notebook's order, and what has to be said of it."""
+    names = "|".join(map(re.escape, answer.defines))
+    defines = re.compile(rf"^(?:(?:async +def|def|class) +)?(?:{names})\s*(?:\(|:|=(?!=))", re.M)
+    found = [i for i, cell in enumerate(handed) if cell.grade_id == answer.id]
+    found = found or [i for i, cell in enumerate(handed) if cell.cell_id == answer.cell_id]
+    remark = ""
+    if not any(handed[i].kind == "code" and defines.search(handed[i].source) for i in found):
+        named = [
+            i
+            for i, cell in enumerate(handed)
+            if cell.kind == "code" and not _is_masters(cell, master) and defines.search(cell.source)
+        ]
+        if named:
+            remark = f"taken as {answer.id} by the name it defines: a cell without that id"
+        found = sorted({*found, *named})
+    return _with_rest(found, handed, master), remark
+
+
+def _with_rest(found: list[int], handed: list[_Cell], master: Master) -> list[int]:
+    """``found``, and the cells behind it that are no Python without it but are so with it."""
+    for _ in range(_MOST_PARTS if found else 0):
+        rest = next((i for i in range(found[-1] + 1, len(handed)) if handed[i].kind == "code"), -1)
+        if rest < 0 or _is_masters(handed[rest], master):
+            break
+        before = "\n".join(handed[i].source for i in found if handed[i].kind == "code")
+        alone = parsed(before) is not None and parsed(handed[rest].source) is not None
+        if alone or parsed(f"{before}\n{handed[rest].source}") is None:
+            break
+        found = [*found, rest]
+    return found
+
+
+def _parts(code: list[str]) -> tuple[str, ...]:
+    """The cells as they are, or joined if only together they can be read as Python."""
+    whole = "\n".join(code)
+    if any(parsed(part) is None for part in code) and parsed(whole) is not None:
+        return (whole,)
+    return tuple(code)
+
+
+def _whose(handed: list[_Cell], master: Master, masters: Mapping[str, Master]) -> str:
+    ids = {cell.grade_id for cell in handed} | {cell.cell_id for cell in handed}
+    others = [
+        name
+        for name, other in masters.items()
+        if name != master.name and any(ids & {a.id, a.cell_id} for a in other.answers)
+    ]
+    if others:
+        return f"no answer cell of {master.name} in it; it has those of {', '.join(others)}"
+    return f"no answer cell of {master.name} in it"
+
+
+def _left_behind(
+    sources: Mapping[str, tuple[str, ...]], extra: list[str], master: Master
+) -> list[str]:
+    """A remark if the student's own further cells define what the answers use, or are asked for."""
+    used: set[str] = set()
+    asked = {name for answer in master.answers for name in answer.defines}
+    ours = set(dir(builtins))
+    given = [cell.source for cell in master.cells if isinstance(cell, Given)]
+    for source in (*given, *(part for parts in sources.values() for part in parts)):
+        tree = parsed(source)
+        if tree is None:
+            continue
+        ours |= defined_names(tree)
+        names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        used |= {name.id for name in names if isinstance(name.ctx, ast.Load)}
+    lengths = accumulate(map(len, extra))
+    few = [cell for cell, length in zip(extra, lengths, strict=True) if length <= MAX_CHARACTERS]
+    trees = [tree for tree in map(parsed, few) if tree is not None]
+    lost = sorted({name for tree in trees for name in defined_names(tree)} & (used - ours | asked))
+    if not lost:
+        return []
+    listed = ", ".join(lost[:5])
+    return [f"only answer cells are handed in, not the cells that define {listed}"]

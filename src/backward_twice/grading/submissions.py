@@ -1,0 +1,275 @@
+"""Find the submissions in a folder, and read one without trusting what it is.
+
+The layout is that of ``nbgrader collect`` and ``nbgrader zip_collect``:
+``<student>/<assignment>/<assignment>.ipynb``, with nbgrader's ``timestamp.txt`` beside it.  Every
+visible entry becomes a :class:`Place`, and one that cannot be graded has a reason in words, so that
+nobody is left out in silence.  A file is opened without following links and without waiting (a FIFO
+would wait for ever), looked at through the open descriptor, and read up to a limit.  Of what is
+read only JSON lists, objects and text are used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from nbgrader.utils import parse_utc
+
+MAX_BYTES = 5_000_000
+"""The largest notebook that is read, in bytes."""
+
+MAX_ENTRIES = 1_000
+"""The most entries that a submission's folder may have."""
+
+MAX_NAME = 128
+"""The longest student's name, in characters: nbgrader's gradebook takes no longer one."""
+
+_ARCHIVE = re.compile(r"\.(zip|tar|tgz|gz|bz2|xz|7z|rar)$", re.I)
+_COLLECT = "'nbgrader zip_collect' sorts an LMS's export into folders"
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,9})?)?( ?[A-Za-z0-9+:-]{1,9})?")
+
+
+class Rejected(Exception):
+    """A submission that cannot be graded; the message says why, to student and teacher."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a submission lies; ``problem`` says why there is nothing to open."""
+
+    student: str
+    assignment: str
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What was read: the notebook's code and text cells, and what has to be said about it.
+
+    ``timestamp`` is when it was handed in, in UTC without zone, as nbgrader's gradebook keeps it.
+    """
+
+    cells: list[dict[str, Any]]
+    notes: tuple[str, ...]
+    timestamp: datetime | None
+
+
+def shown(name: str) -> str:
+    r"""``name`` fit for a line of text: what does not print is escaped.
+
+    >>> shown("Zoë Müller"), shown("a\tb\udcff")
+    ('Zoë Müller', 'a\\tb\\udcff')
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
+
+
+def find(submissions: Path, assignments: Collection[str]) -> list[Place]:
+    """All places in the folder ``submissions``, sorted; hidden entries are left out.
+
+    Raises:
+        OSError: the folder itself cannot be read.
+    """
+    places: list[Place] = []
+    with os.scandir(submissions) as students:
+        for entry in students:
+            if not _ignored(entry.name):
+                places += _of_student(entry, assignments)
+    return sorted(places, key=lambda place: (place.student, place.assignment))
+
+
+def _ignored(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def _of_student(entry: os.DirEntry[str], assignments: Collection[str]) -> list[Place]:
+    student = entry.name
+    if not entry.is_dir(follow_symlinks=False):
+        return [Place(student, "", _not_a_folder(entry, "a student's folder"))]
+    if problem := _name_problem(student):
+        return [Place(student, "", problem)]
+    try:
+        with os.scandir(entry.path) as inside:
+            found = list(islice((e for e in inside if not _ignored(e.name)), MAX_ENTRIES + 1))
+    except OSError as error:
+        return [Place(student, "", f"the folder cannot be read: {error.strerror}")]
+    if len(found) > MAX_ENTRIES:
+        return [Place(student, "", f"more than {MAX_ENTRIES} entries in the folder")]
+    places = []
+    for inner in found:
+        name = inner.name
+        if not inner.is_dir(follow_symlinks=False):
+            telling = name.endswith(".ipynb") or _ARCHIVE.search(name)
+            if telling or not inner.is_file(follow_symlinks=False):
+                places.append(Place(student, name, _not_a_folder(inner, "an assignment's folder")))
+        elif name in assignments:
+            places.append(Place(student, name))
+        else:
+            known = ", ".join(sorted(assignments))
+            problem = f"there is no assignment '{shown(name)}'; there is {known}"
+            places.append(Place(student, name, problem))
+    return places or [Place(student, "", "nothing was handed in: the folder is empty")]
+
+
+def _name_problem(name: str) -> str | None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "the folder's name is not UTF-8; rename it"
+    if len(name) > MAX_NAME:
+        return f"the folder's name is longer than {MAX_NAME} characters; rename it"
+    return None
+
+
+def _not_a_folder(entry: os.DirEntry[str], wanted: str) -> str:
+    if entry.is_symlink():
+        return f"a link, where {wanted} should be; links are not followed"
+    if not entry.is_file(follow_symlinks=False):
+        return f"neither file nor folder, where {wanted} should be"
+    if _ARCHIVE.search(entry.name):
+        return f"an archive, where {wanted} should be; {_COLLECT}"
+    if entry.name.endswith(".ipynb"):
+        return f"a notebook, where {wanted} should be: <student>/<assignment>/<assignment>.ipynb"
+    return f"a file, where {wanted} should be"
+
+
+def read(submissions: Path, place: Place) -> Handed:
+    """Read the submission at ``place``.
+
+    Raises:
+        Rejected: there is no notebook, or it is none that can be graded.
+    """
+    if place.problem:
+        raise Rejected(place.problem)
+    try:
+        with _folder(submissions, place.student, place.assignment) as folder:
+            name, notes = _notebook_in(folder, place.assignment)
+            content = _read_bounded(folder, name)
+            timestamp, remark = _timestamp_in(folder)
+    except OSError as error:
+        raise Rejected(f"it cannot be read: {error.strerror}") from error
+    return Handed(_cells(content), (*notes, *remark), timestamp)
+
+
+@contextmanager
+def _folder(root: Path, *names: str) -> Iterator[int]:
+    """A descriptor of ``root/names...``, none of whose names may be a link."""
+    opened = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+    try:
+        for name in names:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            opened.append(os.open(name, flags, dir_fd=opened[-1]))
+        yield opened[-1]
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _notebook_in(folder: int, assignment: str) -> tuple[str, list[str]]:
+    """The name of the notebook that counts, and what has to be said of the choice."""
+    with os.scandir(folder) as inside:
+        entries = list(islice((e for e in inside if not _ignored(e.name)), MAX_ENTRIES + 1))
+    if len(entries) > MAX_ENTRIES:
+        raise Rejected(f"more than {MAX_ENTRIES} entries in the folder")
+    wanted = f"{assignment}.ipynb"
+    found = sorted(entry.name for entry in entries if entry.name.endswith(".ipynb"))
+    others = ", ".join(shown(name) for name in found if name != wanted)
+    if wanted in found:
+        return wanted, [f"only {wanted} counts, not {others}"] if others else []
+    if len(found) == 1:
+        return found[0], [f"named {others} instead of {wanted}"]
+    if found:
+        raise Rejected(f"no {wanted}, and several notebooks of other names: {others}")
+    if archives := [shown(e.name) for e in entries if _ARCHIVE.search(e.name)]:
+        raise Rejected(f"no notebook but an archive, {archives[0]}; {_COLLECT}")
+    if entries:
+        names = ", ".join(sorted(shown(entry.name) for entry in entries[:5]))
+        raise Rejected(f"no notebook in the folder, only {names}")
+    raise Rejected("nothing was handed in: the folder is empty")
+
+
+def _read_bounded(folder: int, name: str, limit: int = MAX_BYTES) -> bytes:
+    """The bytes of the regular file ``name``."""
+    _only_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), name)
+    # Without O_NONBLOCK a FIFO put there meanwhile would wait for its writer.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
+        info = os.fstat(file.fileno())
+        _only_regular(info, name)
+        content = b"" if info.st_size > limit else file.read(limit + 1)
+    if info.st_size > limit or len(content) > limit:
+        megabytes = max(info.st_size, len(content)) / 1e6
+        raise Rejected(
+            f"{shown(name)} is too large: {megabytes:.3g} MB, at most {limit / 1e6:g} MB"
+        )
+    return content
+
+
+def _only_regular(info: os.stat_result, name: str) -> None:
+    if stat.S_ISREG(info.st_mode):
+        return
+    kinds = {
+        stat.S_IFLNK: "a link; links are not followed",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a FIFO",
+        stat.S_IFSOCK: "a socket",
+    }
+    kind = kinds.get(stat.S_IFMT(info.st_mode), "a device")
+    raise Rejected(f"{shown(name)} is not a file but {kind}")
+
+
+def _timestamp_in(folder: int) -> tuple[datetime | None, list[str]]:
+    """When nbgrader collected the submission, and what has to be said if that cannot be read."""
+    try:
+        text = _read_bounded(folder, "timestamp.txt", 1000).decode().strip()
+    except FileNotFoundError:
+        return None, []
+    except (Rejected, UnicodeDecodeError):
+        text = "?"
+    try:
+        if _TIMESTAMP.fullmatch(text):
+            return parse_utc(text), []
+    except (ValueError, OverflowError):
+        pass
+    return None, ["timestamp.txt holds no time that can be read"]
+
+
+def _cells(content: bytes) -> list[dict[str, Any]]:
+    """The cells of a notebook of format 4, or of format 3 made to look like it."""
+    if not content.strip():
+        raise Rejected("the notebook is an empty file")
+    try:
+        notebook = json.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise Rejected("the notebook is not UTF-8 text") from error
+    except RecursionError as error:
+        raise Rejected("the notebook is nested too deeply") from error
+    except ValueError as error:
+        raise Rejected(f"the notebook is not JSON: {error}") from error
+    version = notebook.get("nbformat") if isinstance(notebook, dict) else None
+    if type(version) is not int or not 0 < version < 1000:
+        raise Rejected("it is JSON, but not a notebook")
+    if version == 3:
+        sheets = notebook.get("worksheets")
+        sheets = sheets if isinstance(sheets, list) else []
+        cells = [c for s in sheets if isinstance(s, dict) for c in _list(s.get("cells"))]
+        cells = [{"source": c.get("input"), **c} for c in cells if isinstance(c, dict)]
+    elif version == 4:
+        cells = [cell for cell in _list(notebook.get("cells")) if isinstance(cell, dict)]
+    else:
+        raise Rejected(f"it is a notebook of format {version}; formats 3 and 4 can be read")
+    if not cells:
+        raise Rejected("the notebook has no cells")
+    return cells
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
