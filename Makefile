@@ -7,7 +7,9 @@ DEVICE ?= cpu
 ELSEWHERE := $(filter-out cpu,$(DEVICE))
 # `make test BROWSER=required`: without Chromium the browser's tests fail instead of skipping.
 BROWSER ?=
-export BROWSER
+# `make test SANDBOX=required`: without bubblewrap the grader's tests fail instead of skipping.
+SANDBOX ?=
+export BROWSER SANDBOX
 
 BIN := .venv/bin
 # Two stamps, one environment: what building the book takes, and everything.
