@@ -1,4 +1,4 @@
-"""Run every notebook as on Colab: ``python tests/colab.py WHEEL``, where the package is missing.
+"""Run all notebooks and solutions as on Colab, without the package: ``python tests/colab.py WHEEL``.
 
 The weekly workflow does this in Colab's public image.  Each notebook gets the bootstrap cell with
 the given wheel in place of the published one, and runs top to bottom in a folder of its own, with
@@ -39,7 +39,7 @@ def main(wheel: str) -> None:
 
     before = versions()
     print(sys.version.split()[0], before, flush=True)
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+    for path in sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("solutions/*/*.ipynb")]):
         print(path.name, end=" ", flush=True)
         notebook = nbformat.read(path, as_version=4)
         first = next(cell for cell in notebook.cells if cell.cell_type == "code")
