@@ -1,0 +1,228 @@
+"""What runs inside the sandbox: a submission's steps, one after another, in an IPython shell.
+
+The job comes as JSON on one file descriptor, and on another a line of JSON goes out as each step
+begins and ends.  A step is a cell, run as a notebook's kernel would run it, or a question, which
+is asked of what the cells have defined.  An exception of whatever kind ends its own step only; what
+a step prints is kept up to a bound.
+
+All of this lives in the student's own interpreter.  Nothing here is a defence, and nobody may
+believe what comes out: :mod:`.sandbox` reads it as bytes from a stranger.
+
+``python -m backward_twice.grading.runner`` is the same in a process of its own, the job on standard
+input, the events on standard output; :mod:`.warm` forks it where ``import torch`` is already done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import pkgutil
+import random
+import sys
+import tempfile
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+from backward_twice import checks
+from backward_twice.checks import Question, question
+from backward_twice.grading import confine
+
+OUTPUT = 10_000
+"""Characters of what a step prints that are kept."""
+
+_ERROR = 2_000
+_RESERVE = 4 << 20
+_OURS = str(Path(__file__).parent.parent)
+
+
+class _Kept(io.TextIOBase):
+    """A text stream that keeps the beginning of what it is given, and counts the rest."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._room = OUTPUT
+        self._lost = 0
+
+    def write(self, text: str) -> int:
+        if self._room:
+            self._parts.append(text[: self._room])
+        self._lost += max(0, len(text) - self._room)
+        self._room = max(0, self._room - len(text))
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
+
+    def text(self) -> str:
+        more = f"\n… and {self._lost} characters more" if self._lost else ""
+        return "".join(self._parts) + more
+
+
+def new_shell() -> InteractiveShell:
+    """The shell that the cells run in: without history, configuration files and colours."""
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    config.InteractiveShell.xmode = "Plain"
+    with tempfile.TemporaryDirectory() as folder:
+        shell = InteractiveShell.instance(config=config, ipython_dir=folder)
+    shell.ask_exit = lambda: None  # exit() in a cell is no error in a notebook either
+    return shell
+
+
+def forget_the_truth() -> None:
+    """Reduce every question in this interpreter to what asks it.
+
+    Whoever asks need not know what is right.  Of the exercises' modules only what the questions'
+    ``run`` refers to is left, so an answer cannot be had from :attr:`Question.expect`.
+    """
+    modules = [
+        importlib.import_module(f"{checks.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(checks.__path__)
+        if found.name not in ("plain", "question")
+    ]
+    kept: set[int] = set()
+    for module in modules:
+        for name, value in vars(module).items():
+            if isinstance(value, Question):
+                asking = replace(value, draw=_absent, expect=None, judge=_absent)
+                setattr(module, name, asking)
+                kept.add(id(asking))
+                _keep(value.run, kept)
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if not (name.startswith("__") or isinstance(value, ModuleType) or id(value) in kept):
+                delattr(module, name)
+
+
+def _absent(*_: Any, **__: Any) -> Any:
+    raise LookupError("this is known only where the answers are judged")
+
+
+def _keep(value: Any, kept: set[int]) -> None:
+    """Add to ``kept`` the identity of ``value`` and of all that its code refers to by name."""
+    if id(value) in kept:
+        return
+    kept.add(id(value))
+    if isinstance(value, FunctionType):
+        for name in _names(value.__code__):
+            if name in value.__globals__:
+                _keep(value.__globals__[name], kept)
+        for cell in value.__closure__ or ():
+            _keep(cell.cell_contents, kept)
+    elif isinstance(value, type) and value.__module__.startswith(checks.__name__):
+        for member in vars(value).values():
+            _keep(getattr(member, "__func__", member), kept)
+    elif isinstance(part := getattr(value, "func", None), FunctionType):  # functools.partial
+        _keep(part, kept)
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def run(job: int, events: int, shell: InteractiveShell | None = None) -> None:
+    """Run the job on the file descriptor ``job``, reporting to the descriptor ``events``.
+
+    The job is ``{"steps": [...]}``, a step ``{"kind": "cell", "source": ...}`` or
+    ``{"kind": "question", "question": ..., "draws": [...]}``.  Step k is reported as
+    ``{"began": k}`` and ``{"done": k}``, this with ``output``, ``error``, ``ename``, ``observed``.
+    """
+    with os.fdopen(job, "rb") as file:
+        steps = json.loads(file.read())["steps"]
+    shell = shell or new_shell()
+    me = os.getpid()
+    for number, step in enumerate(steps):
+        _emit(events, {"began": number})
+        done = _step(shell, step)
+        if os.getpid() != me:
+            os._exit(0)  # a cell forked, and this is the copy
+        _emit(events, {"done": number, **done})
+
+
+def _step(shell: InteractiveShell, step: dict[str, Any]) -> dict[str, Any]:
+    reserve = bytearray(_RESERVE)  # to report with, when a step has used up the memory
+    kept = _Kept()
+    observed = error = None
+    try:
+        with contextlib.redirect_stdout(kept), contextlib.redirect_stderr(kept):
+            torch.manual_seed(0)
+            random.seed(0)
+            if step["kind"] == "cell":
+                result = shell.run_cell(step["source"], store_history=True)
+                error = result.error_before_exec or result.error_in_exec
+            else:
+                observed = _ask(shell, step)
+    except BaseException as raised:
+        error = raised
+        del reserve
+        with contextlib.suppress(BaseException):
+            kept.write(_told(raised))
+    done = {"output": kept.text(), "error": None, "ename": None, "observed": observed}
+    if error is not None:
+        done["ename"], done["error"] = _said(error)
+    return done
+
+
+def _ask(shell: InteractiveShell, step: dict[str, Any]) -> list[str]:
+    asked = question(step["question"])
+    if asked.answer not in shell.user_ns:
+        raise NameError(f"no cell defines {asked.answer}")
+    return [asked.observe(shell.user_ns[asked.answer], inputs) for inputs in step["draws"]]
+
+
+def _said(error: BaseException) -> tuple[str, str]:
+    """The error's name and its text, which a student's class may refuse to give."""
+    name = type(error).__name__
+    try:
+        text = str(error)[:_ERROR]
+    except BaseException as another:
+        text = f"(no text: {type(another).__name__})"
+    if "can't allocate memory" in text:  # so says torch
+        name = "MemoryError"
+    return name, f"{name}: {text}" if text else name
+
+
+def _told(error: BaseException) -> str:
+    """The traceback, without the frames of this package."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-50)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+    return "".join([*traceback.format_list(theirs), f"{_said(error)[1]}\n"])
+
+
+def _emit(events: int, event: dict[str, Any]) -> None:
+    line = json.dumps(event).encode() + b"\n"
+    while line:
+        line = line[os.write(events, line) :]
+
+
+def main() -> None:
+    """Take a job from standard input; what the steps print does not reach standard output."""
+    job, events = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1):
+        os.dup2(nothing, standard)
+    torch.set_num_threads(1)
+    forget_the_truth()
+    shell = new_shell()
+    limits = json.loads(os.environ.pop("BACKWARD_TWICE_LIMITS", "null"))
+    if limits is not None:
+        confine.limit(**limits)
+    if sys.platform.startswith("linux"):
+        confine.renounce()
+    run(job, events, shell)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""The warm process: ``import torch`` once, then a fork into a sandbox for each submission.
+
+It is started by exec, so that nothing of its parent's memory is in it, imports what the exercises
+need, and waits.  For each submission it is sent three or four file descriptors, never the
+submission itself: no later fork can find an earlier one in memory.  It then forks twice::
+
+    warm process ── keeper ── the submission
+                    setns     limit, renounce, read the job, run it
+
+The keeper enters the namespaces of a fresh bubblewrap sandbox, all at once through a pidfd of its
+first process; only a child of the keeper is inside its pid namespace.  So the policy is
+bubblewrap's argument list (:func:`.sandbox.policy`), and 1 s of imports is paid once.  The keeper
+waits, outside the submission's reach, reports how it ended, and kills it when the other end of
+its socket closes: nobody has to be alive for a submission to end.
+
+Where the platform's container is the sandbox there is no pidfd, and the keeper enters nothing; the
+submission still gets a user of its own, under which all that it started is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backward_twice.grading import confine, runner
+
+_NAMESPACES = {
+    "mnt": 0x20000,
+    "uts": 0x4000000,
+    "ipc": 0x8000000,
+    "user": 0x10000000,
+    "pid": 0x20000000,
+    "net": 0x40000000,
+}
+_MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 2, 4, 32
+_FILES = 4096
+_MESSAGE = 4096
+
+
+def main(control: int) -> None:
+    """Serve submissions that come over the socket ``control`` until its other end closes."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
+    torch.set_num_threads(1)
+    _import_what_comes_late()
+    runner.forget_the_truth()
+    shell = runner.new_shell()
+    uid = _own_uid() if os.geteuid() == 0 else None
+    if len(list(Path("/proc/self/task").iterdir())) > 1:
+        sys.exit("a module started a thread: a process with threads can enter no namespace")
+    gc.collect()
+    gc.freeze()
+    connection = socket.socket(fileno=control)
+    connection.send(json.dumps({"uid": uid}).encode())
+    while True:
+        message, fds, *_ = socket.recv_fds(connection, _MESSAGE, 4)
+        if not message:
+            return
+        status = fds[2]
+        try:
+            if os.fork() == 0:
+                _keep(json.loads(message), uid, shell, *fds)
+        except OSError as error:
+            _report(status, {"failed": f"fork: {error}"})
+        for fd in fds:
+            os.close(fd)
+
+
+def _import_what_comes_late() -> None:
+    """What torch imports on first use, which would be paid in each submission."""
+    weight = torch.zeros(1, requires_grad=True)
+    weight.grad = torch.zeros(1)
+    torch.optim.SGD([weight], lr=1.0).step()
+
+
+def _own_uid() -> int:
+    """A user that nobody is: the limit on processes counts those of a user, and not root's."""
+    ranges = [
+        (int(first), int(count))
+        for first, _, count in map(str.split, Path("/proc/self/uid_map").read_text().splitlines())
+    ]
+    first, count = ranges[-1]
+    return min(first + count, 1 << 31) - 2 - os.getpid() % min(count // 2, 1_000_000)
+
+
+def _keep(
+    terms: dict[str, Any],
+    uid: int | None,
+    shell: Any,
+    job: int,
+    events: int,
+    status: int,
+    sandbox: int | None = None,
+) -> None:
+    """The keeper's whole life; it does not return."""
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _close_all_but(job, events, status, *(() if sandbox is None else (sandbox,)))
+        if sandbox is not None:
+            _enter(sandbox, terms["limits"]["files"], os.geteuid() != 0)
+            os.close(sandbox)
+        submission = os.fork()
+        if submission == 0:
+            os.close(status)
+            _become(terms, uid, shell, job, events)
+        os.close(job)
+        os.close(events)
+        ended = _wait(submission, status)
+        if sandbox is None and uid is not None:
+            _sweep(uid)
+        _report(status, {"ended": ended})
+    except BaseException as error:
+        _report(status, {"failed": f"{type(error).__name__}: {error}"})
+    finally:
+        os._exit(0)
+
+
+def _close_all_but(*kept: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        if standard not in kept:
+            os.dup2(nothing, standard)
+    low = 3
+    for fd in [*sorted(fd for fd in kept if fd > 2), resource.getrlimit(resource.RLIMIT_NOFILE)[0]]:
+        os.closerange(low, fd)
+        low = fd + 1
+
+
+def _enter(sandbox: int, files: int, user: bool) -> None:
+    """Enter the namespaces of the process that the pidfd ``sandbox`` names."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = sum(flag for name, flag in _NAMESPACES.items() if user or name != "user")
+    if libc.setns(sandbox, flags):
+        number = ctypes.get_errno()
+        raise OSError(number, f"setns: {os.strerror(number)}")
+    # bubblewrap's own --size is younger than the bubblewrap of many systems, and bounds no inodes.
+    bound = f"size={files},nr_inodes={_FILES}".encode()
+    if libc.mount(None, b"/tmp", None, _MS_REMOUNT | _MS_NOSUID | _MS_NODEV, bound):
+        number = ctypes.get_errno()
+        raise OSError(number, f"mount: {os.strerror(number)}")
+
+
+def _become(terms: dict[str, Any], uid: int | None, shell: Any, job: int, events: int) -> None:
+    """The submission's whole life; it does not return."""
+    try:
+        os.setsid()
+        os.chdir(terms["folder"])
+        os.environ.update(HOME=terms["folder"], TMPDIR=terms["folder"])
+        confine.limit(**terms["limits"])
+        confine.renounce(uid)
+        runner.run(job, events, shell)
+    except BaseException:
+        with contextlib.suppress(BaseException):
+            os.write(events, traceback.format_exc(limit=-3).encode())
+        os._exit(1)
+    finally:
+        os._exit(0)
+
+
+def _wait(submission: int, status: int) -> int:
+    """Wait for the end of the submission or of the interest in it.
+
+    Returns:
+        its exit code, or minus the signal that ended it.
+    """
+    ended = os.pidfd_open(submission)
+    watch = select.poll()
+    watch.register(ended, select.POLLIN)
+    watch.register(status, select.POLLIN)  # nothing is ever sent: it is readable when it closes
+    if ended not in dict(watch.poll()):
+        os.kill(submission, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(submission, 0)[1])
+
+
+def _sweep(uid: int) -> None:
+    """Kill all processes of a user, at once: a list of them would be out of date."""
+    sweeper = os.fork()
+    if sweeper == 0:
+        os.setresuid(uid, uid, uid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        os._exit(0)
+    os.waitpid(sweeper, 0)
+
+
+def _report(status: int, what: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        os.write(status, json.dumps(what).encode())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
