@@ -22,8 +22,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from nbgrader.utils import parse_utc
-
 MAX_BYTES = 5_000_000
 """The largest notebook that is read, in bytes."""
 
@@ -149,9 +147,18 @@ def read(submissions: Path, place: Place) -> Handed:
     """
     if place.problem:
         raise Rejected(place.problem)
+    return read_folder(submissions, place.student, place.assignment, assignment=place.assignment)
+
+
+def read_folder(root: Path, *names: str, assignment: str) -> Handed:
+    """Read the submission of ``assignment`` that lies in the folder ``root/names...``.
+
+    Raises:
+        Rejected: there is no notebook, or it is none that can be graded.
+    """
     try:
-        with _folder(submissions, place.student, place.assignment) as folder:
-            name, notes = _notebook_in(folder, place.assignment)
+        with _folder(root, *names) as folder:
+            name, notes = _notebook_in(folder, assignment)
             content = _read_bounded(folder, name)
             timestamp, remark = _timestamp_in(folder)
     except OSError as error:
@@ -234,6 +241,8 @@ def _timestamp_in(folder: int) -> tuple[datetime | None, list[str]]:
         return None, []
     except (Rejected, UnicodeDecodeError):
         text = "?"
+    from nbgrader.utils import parse_utc  # only here: Gradescope has no nbgrader, and no such file
+
     try:
         if _TIMESTAMP.fullmatch(text):
             return parse_utc(text), []
