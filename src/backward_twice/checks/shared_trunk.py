@@ -1,0 +1,181 @@
+"""Exercise ``shared_trunk``: which backward calls must retain, and what stays in memory.
+
+A program is drawn: networks that read the data or one another, perhaps detached, and a row of
+backward calls.  What a right answer is follows from running that program in PyTorch: the flags are
+used, and then each of them is left out; the bytes are read off the graphs.  Some programs of a draw
+are drawn until they tell a belief from the truth: a detached reader of which a flag depends, a
+trunk whose output a reader holds after it was freed, a flag without any loss called twice.
+"""
+
+import torch
+from torch.nn import functional as F
+
+from backward_twice.checks.question import Finding, Question
+from gradtrace import snapshot
+
+
+def _draw_program(generator, tells):
+    while not tells(**(program := _draw_any_program(generator))):
+        pass
+    return program
+
+
+def _draw_any_program(generator):
+    def one_of(values):
+        return values[torch.randint(len(values), (), generator=generator)]
+
+    def chance(probability):
+        return torch.rand((), generator=generator).item() < probability
+
+    names = [f"net{number}" for number in range(1, one_of([4, 5, 6]))]
+    reads = {
+        name: "data" if not before or chance(0.2) else one_of(names[:before])
+        for before, name in enumerate(names)
+    }
+    return {
+        "reads": reads,
+        "detached": [name for name in names if reads[name] != "data" and chance(0.3)],
+        "calls": [one_of(names) for _ in range(one_of([3, 4, 5]))],
+    }
+
+
+def _losses(reads, detached, widths, batch):
+    """The data, and the loss of each network."""
+    outputs, losses = {"data": torch.ones(batch, 3)}, {}
+    for name, source in reads.items():
+        given = outputs[source].detach() if name in detached else outputs[source]
+        weight = torch.full((widths[name], given.shape[1]), 0.1, requires_grad=True)
+        bias = torch.ones(widths[name], requires_grad=True)
+        outputs[name] = torch.tanh(F.linear(given, weight, bias))
+        losses[name] = outputs[name].mean()
+    return outputs["data"], losses
+
+
+def _fails_at(flags, reads, detached, calls):
+    """The number of the backward call that raises, counted from 0; None if none does."""
+    _, losses = _losses(reads, detached, dict.fromkeys(reads, 1), 1)
+    for number, (name, retain) in enumerate(zip(calls, flags, strict=True)):
+        try:
+            losses[name].backward(retain_graph=retain)
+        except RuntimeError:
+            return number
+    return None
+
+
+def _without(flags, number):
+    return [flag and i != number for i, flag in enumerate(flags)]
+
+
+def _needed(reads, detached, calls):
+    every = [True] * len(calls)
+    fails = [_fails_at(_without(every, i), reads, detached, calls) for i in range(len(calls))]
+    return [number is not None for number in fails]
+
+
+def _described(reads, detached, calls, **_):
+    made = [
+        f"{name}({source}{'.detach()' if name in detached else ''})"
+        for name, source in reads.items()
+    ]
+    return f"in {', '.join(made)} with backward from {', '.join(calls)}"
+
+
+def _detach_matters(reads, detached, calls):
+    return _needed(reads, detached, calls) != _needed(reads, [], calls)
+
+
+def _trunk_outlives_its_graph(reads, detached, calls):
+    reached = set(calls)
+    for name in reversed(reads):
+        if name in reached and name not in detached:
+            reached.add(reads[name])
+    return any(reads[name] in reached and name not in reached for name in detached)
+
+
+def _share_without_a_repeat(reads, detached, calls):
+    return len(set(calls)) == len(calls) and any(_needed(reads, detached, calls))
+
+
+def _any(**_):
+    return True
+
+
+_TELL = (_trunk_outlives_its_graph, _detach_matters, _share_without_a_repeat, _any, _any)
+
+
+def _draw_programs(generator):
+    return {"programs": [_draw_program(generator, tells) for tells in _TELL]}
+
+
+def _run(answer, programs):
+    return {f"program {n}": answer(**program) for n, program in enumerate(programs, 1)}
+
+
+def _judge_flags(observed, programs):
+    return [
+        Finding(name, *_verdict_on_flags(observed.get(name), program))
+        for name, program in ((f"program {n}", p) for n, p in enumerate(programs, 1))
+    ]
+
+
+def _verdict_on_flags(flags, program):
+    calls, where = program["calls"], _described(**program)
+    if not isinstance(flags, list) or [type(flag) for flag in flags] != [bool] * len(calls):
+        return False, f"not a list of {len(calls)} truth values, {where}"
+    failed = _fails_at(flags, **program)
+    if failed is not None:
+        return False, f"call {failed + 1} raises, {where}"
+    for number, flag in enumerate(flags):
+        if flag and _fails_at(_without(flags, number), **program) is None:
+            return False, f"call {number + 1} retains for nothing, {where}"
+    return True, "no call raises, and no flag can be left out"
+
+
+retain_flags = Question("retain_flags", _draw_programs, run=_run, judge=_judge_flags)
+
+
+def _draw_sized(generator):
+    programs = []
+    for tells in _TELL:
+        program = _draw_program(generator, tells)
+        flags = _needed(**program)
+        if tells is _any:
+            spare = torch.rand(len(flags), generator=generator) < 0.3
+            flags = [flag or more for flag, more in zip(flags, spare.tolist(), strict=True)]
+        flags[0] = True
+        sizes = torch.randint(2, 10, (len(program["reads"]) + 1,), generator=generator).tolist()
+        widths = dict(zip(program["reads"], sizes[1:], strict=True))
+        programs.append(program | {"flags": flags, "widths": widths, "batch": sizes[0]})
+    return {"programs": programs}
+
+
+def _held(reads, detached, calls, flags, widths, batch):
+    data, losses = _losses(reads, detached, widths, batch)
+    held = []
+    for name, retain in zip(calls, flags, strict=True):
+        losses[name].backward(retain_graph=retain)
+        held.append(snapshot(*losses.values(), inputs=[data]).held.activations)
+    return held
+
+
+def _judge_held(observed, programs):
+    return [
+        Finding(name, *_verdict_on_bytes(observed.get(name), program))
+        for name, program in ((f"program {n}", p) for n, p in enumerate(programs, 1))
+    ]
+
+
+def _verdict_on_bytes(given, program):
+    held, flags = _held(**program), program["flags"]
+    sizes = f"batch {program['batch']}, widths {list(program['widths'].values())}"
+    where = f"{_described(**program)}, retain_graph={flags}, {sizes}"
+    if not isinstance(given, list) or [type(n) for n in given] != [int] * len(held):
+        return False, f"not a list of {len(held)} whole numbers, {where}"
+    for number, (right, said) in enumerate(zip(held, given, strict=True), 1):
+        if said != right:
+            off = f"{abs(said - right)} too {'many' if said > right else 'few'}"
+            return False, f"{said} bytes after call {number} are {off}, {where}"
+    return True, "exact after every call"
+
+
+held_bytes = Question("held_bytes", _draw_sized, run=_run, judge=_judge_held)
