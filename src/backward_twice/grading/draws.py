@@ -1,4 +1,4 @@
-"""The hidden inputs: drawn after the submission was read, from a secret that stays with the teacher.
+"""The hidden inputs: drawn after the submission was read, from a secret that the teacher keeps.
 
 A draw's seed is HMAC(secret, assignment, question, digest of the answers, number).  So nobody knows
 the inputs beforehand, another submission gets other inputs, and grading again draws the same.  The
@@ -48,6 +48,10 @@ class Draws:
     @property
     def digest(self) -> str:
         return self._hmac("digest", self.source).hex()
+
+    def key(self, *parts: str) -> str:
+        """A digest of ``parts`` that only the secret's owner can make."""
+        return self._hmac("key", *parts).hex()
 
     def public(self, master: Master, asked: Asked, answers: str) -> list[str]:
         """Inputs of the kind that the learner's notebook draws too, as the texts of plain data."""

@@ -31,6 +31,7 @@ MAX_ENTRIES = 1_000
 MAX_NAME = 128
 """The longest student's name, in characters: nbgrader's gradebook takes no longer one."""
 
+_JOINERS = "\u200c\u200d"  # parts of words in several scripts, though they do not print
 _ARCHIVE = re.compile(r"\.(zip|tar|tgz|gz|bz2|xz|7z|rar)$", re.I)
 _COLLECT = "'nbgrader zip_collect' sorts an LMS's export into folders"
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,9})?)?( ?[A-Za-z0-9+:-]{1,9})?")
@@ -67,7 +68,7 @@ def shown(name: str) -> str:
     >>> shown("Zoë Müller"), shown("a\tb\udcff")
     ('Zoë Müller', 'a\\tb\\udcff')
     """
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
+    return "".join(c if c.isprintable() or c in _JOINERS else repr(c)[1:-1] for c in name)
 
 
 def find(submissions: Path, assignments: Collection[str]) -> list[Place]:

@@ -1,0 +1,166 @@
+"""Hand jobs to Dask workers, a few for each worker at a time, and take the results as they come.
+
+No more jobs are drawn than the workers have in hand, so a class of ten thousand takes no more
+memory than one of ten.  Where a worker dies (its machine is lost, or short of memory), Dask starts
+the tasks it held again elsewhere.  A task that lost several workers may only have been in bad
+company: it is tried once more at the end, alone.  What then still kills its workers is given up.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import dask
+from distributed import Client, Future, LocalCluster, as_completed
+from distributed.scheduler import KilledWorker
+
+from backward_twice.grading import GradingError
+from backward_twice.grading.judge import Json, failed, grade
+
+_IN_HAND = 2
+"""Jobs for each thread: one that runs and one that waits, so that no worker waits for a job."""
+
+_CONNECT_SECONDS = 5
+
+
+@contextmanager
+def workers(address: str | None, number: int) -> Iterator[Client]:
+    """A client of the Dask scheduler at ``address``, or of ``number`` processes started here.
+
+    Raises:
+        GradingError: there is no scheduler at this address.
+    """
+    # What it would print, tracebacks and all, when the scheduler goes away is said here in words.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+    with ExitStack() as stack:
+        if address is None:
+            client = stack.enter_context(_local(number))
+        else:
+            try:
+                client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+            except (OSError, ValueError) as error:
+                raise GradingError(f"no Dask scheduler at {address}: {error}") from error
+        yield stack.enter_context(client)
+
+
+@contextmanager
+def _local(number: int) -> Iterator[Client]:
+    # One thread each: what costs time and memory runs in sandboxes, whose limits are their own.
+    # Ctrl-C reaches every process of the terminal; only this one is to answer it.
+    settings = {"distributed.scheduler.allowed-failures": 2}
+    answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with dask.config.set(settings):
+            cluster = LocalCluster(
+                n_workers=number,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=0,
+                dashboard_address=None,
+            )
+    finally:
+        signal.signal(signal.SIGINT, answer)
+    with cluster:
+        yield Client(cluster, set_as_default=False)
+
+
+def run(
+    client: Client, jobs: Iterable[tuple[Any, Json]], task: Callable[[Json], Json] = grade
+) -> Iterator[tuple[Any, Json]]:
+    """Do each job; give its tag and its result, in the order in which they end.
+
+    Args:
+        jobs: a tag and a job each; the next is only taken when there is room for it.
+
+    Raises:
+        GradingError: the scheduler went away, or a worker cannot grade.
+    """
+    waiting = iter(jobs)
+    alone: list[tuple[Any, Json]] = []
+    for tag, job, result in _results(client, waiting, task, _Room(client)):
+        if isinstance(result, KilledWorker):
+            alone.append((tag, job))
+        else:
+            yield tag, result
+    for tag, job, result in _results(client, iter(alone), task, lambda: 1):
+        if isinstance(result, KilledWorker):
+            result = failed(job, "the worker that graded it died, each time")
+        yield tag, result
+
+
+class _Room:
+    """How many jobs the workers may have in hand together; workers may come and go."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._asked = float("-inf")
+        self._room = 0
+
+    def __call__(self) -> int:
+        if time.monotonic() - self._asked > 2:
+            threads = sum(self._client.nthreads().values())
+            self._room = max(1, threads) * _IN_HAND
+            self._asked = time.monotonic()
+        return self._room
+
+
+def _results(
+    client: Client,
+    waiting: Iterator[tuple[Any, Json]],
+    task: Callable[[Json], Json],
+    room: Callable[[], int],
+) -> Iterator[tuple[Any, Json, Json | KilledWorker]]:
+    in_hand: dict[Future, tuple[Any, Json]] = {}
+    ended = as_completed(loop=client.loop)
+
+    def fill() -> None:
+        while len(in_hand) < room():
+            tag, job = next(waiting, (None, None))
+            if job is None:
+                return
+            future = client.submit(task, job, pure=False)
+            in_hand[future] = tag, job
+            ended.add(future)
+
+    with _scheduler_there(client):
+        fill()
+        for future in ended:
+            tag, job = in_hand.pop(future)
+            result = _result(future, job)
+            future.release()
+            yield tag, job, result
+            fill()
+
+
+@contextmanager
+def _scheduler_there(client: Client) -> Iterator[None]:
+    try:
+        yield
+    except GradingError:
+        raise
+    except (OSError, TimeoutError, RuntimeError) as error:
+        if client.status == "running":
+            raise
+        raise GradingError(_GONE) from error
+
+
+_GONE = "the Dask scheduler went away; what was graded is kept, start again to go on"
+
+
+def _result(future: Future, job: Json) -> Json | KilledWorker:
+    if future.status == "finished":
+        return future.result()
+    if future.status != "error":
+        raise GradingError(_GONE)
+    error = future.exception()
+    if isinstance(error, KilledWorker):
+        return error
+    if isinstance(error, GradingError):
+        raise error
+    # A fault of the grader's own must not stop the others.
+    return failed(job, f"the grader failed: {type(error).__name__}: {error}"[:500])

@@ -1,0 +1,231 @@
+"""Results into nbgrader's gradebook, by its own tables, so that its tools show the same points.
+
+What a teacher put in stays: manual scores, extra credit, comments, extensions and due dates are
+never written.  nbgrader's ``add_submission`` commits each row, and its relations load a whole class
+for one student; here a few hundred submissions are looked up and committed together.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+
+from nbgrader import api
+from sqlalchemy import select, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from backward_twice.grading import GradingError
+from backward_twice.grading.judge import Json
+from backward_twice.grading.master import Master
+
+COURSE = "backward_twice"
+"""The course's name in a gradebook that has no such assignment yet; as in nbgrader_config.py."""
+
+CHUNK = 200
+"""Submissions that are looked up and committed together."""
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The ids that an assignment's rows have in the gradebook."""
+
+    assignment: str
+    notebook: str
+    grades: Mapping[str, str]
+    solutions: Mapping[str, str]
+
+
+class Grades:
+    """The gradebook of a grading; open it with :func:`open_gradebook`."""
+
+    def __init__(self, gradebook: api.Gradebook, masters: Mapping[str, Master]) -> None:
+        self._db = gradebook.db
+        self._masters = masters
+        self._cells = {name: _prepared(gradebook, master) for name, master in masters.items()}
+        # A gradebook that can only be read is to be noticed now, not after hours of grading.
+        self._db.execute(text("UPDATE course SET id = id"))
+        self._db.commit()
+
+    def record(self, results: Iterable[tuple[Json, datetime | None]]) -> Iterator[float]:
+        """Write results with their times of submission; yield for each how late it was, in seconds.
+
+        Results of assignments that are none are passed over.
+        """
+        waiting = iter(results)
+        while chunk := list(islice(waiting, CHUNK)):
+            late = self._record(chunk)
+            self._db.commit()
+            self._db.expunge_all()
+            yield from late
+
+    def _record(self, chunk: Sequence[tuple[Json, datetime | None]]) -> list[float]:
+        known = [(r, when) for r, when in chunk if r["assignment"] in self._cells]
+        students = {result["student"] for result, _ in known}
+        there = set(self._db.scalars(select(api.Student.id).where(api.Student.id.in_(students))))
+        self._db.add_all(api.Student(id=student) for student in sorted(students - there))
+        submissions = {
+            (row.assignment_id, row.student_id): row
+            for row in self._all(api.SubmittedAssignment, "student_id", students)
+        }
+        notebooks = {
+            (row.assignment_id, row.notebook_id): row
+            for row in self._all(
+                api.SubmittedNotebook, "assignment_id", {row.id for row in submissions.values()}
+            )
+        }
+        ids = {row.id for row in notebooks.values()}
+        grades = {(r.notebook_id, r.cell_id): r for r in self._all(api.Grade, "notebook_id", ids)}
+        comments = {
+            (r.notebook_id, r.cell_id): r for r in self._all(api.Comment, "notebook_id", ids)
+        }
+        late = []
+        for result, when in chunk:
+            cells = self._cells.get(result["assignment"])
+            if cells is None:
+                late.append(0.0)
+                continue
+            submission = submissions.get((cells.assignment, result["student"])) or self._new(
+                api.SubmittedAssignment(
+                    id=api.new_uuid(),
+                    assignment_id=cells.assignment,
+                    student_id=result["student"],
+                )
+            )
+            submission.timestamp = when
+            notebook = notebooks.get((submission.id, cells.notebook)) or self._new(
+                api.SubmittedNotebook(
+                    id=api.new_uuid(), assignment_id=submission.id, notebook_id=cells.notebook
+                )
+            )
+            points = {found["id"]: found["points"] for found in result["questions"]}
+            for name, cell in cells.grades.items():
+                grade = grades.get((notebook.id, cell)) or self._new(
+                    api.Grade(notebook_id=notebook.id, cell_id=cell, needs_manual_grade=False)
+                )
+                _give(grade, points.get(name, 0.0))
+            words = self._words(result)
+            for name, cell in cells.solutions.items():
+                comment = comments.get((notebook.id, cell)) or self._new(
+                    api.Comment(notebook_id=notebook.id, cell_id=cell)
+                )
+                comment.auto_comment = words.get(name)
+            late.append(self._late(submission, cells))
+        return late
+
+    def _all(self, table: type, column: str, values: set[str]) -> list:
+        return list(self._db.scalars(select(table).where(getattr(table, column).in_(values))))
+
+    def _new(self, row: object) -> object:
+        self._db.add(row)
+        return row
+
+    def _words(self, result: Json) -> dict[str, str]:
+        """What was found of each answer.  nbgrader shows it as Markdown: no word is a student's."""
+        of = {asked.id: asked.answer for asked in self._masters[result["assignment"]].questions}
+        words: dict[str, str] = {}
+        for found in result["questions"]:
+            if found["id"] not in of:
+                continue
+            lines = [f"{found['id']}: {found['outcome']}"]
+            lines += [f"* {f['what']}: {_RIGHT[f['passed']]}" for f in found["findings"]]
+            before = words.get(of[found["id"]])
+            said = html.escape("\n".join(lines), quote=False)
+            words[of[found["id"]]] = f"{before}\n\n{said}" if before else said
+        return words
+
+    def _late(self, submission: api.SubmittedAssignment, cells: _Cells) -> float:
+        due = self._due(cells)
+        if submission.timestamp is None or due is None:
+            return 0.0
+        if submission.extension is not None:
+            due += submission.extension
+        return max(0.0, (submission.timestamp - due).total_seconds())
+
+    def _due(self, cells: _Cells) -> datetime | None:
+        return self._db.get(api.Assignment, cells.assignment).duedate
+
+
+_RIGHT = {True: "right", False: "wrong"}
+
+
+def _give(grade: api.Grade, points: float) -> None:
+    if grade.auto_score == points:
+        return
+    grade.auto_score = points
+    # As nbgrader does: the teacher who gave points is to see that the automatic ones changed.
+    grade.needs_manual_grade = grade.manual_score is not None
+
+
+def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
+    """The assignment's rows, made where they are missing."""
+    name = master.name
+    try:
+        assignment = gradebook.find_assignment(name)
+    except api.MissingEntry:
+        assignment = gradebook.add_assignment(name)
+    notebook = gradebook.update_or_create_notebook(name, name)
+    wanted = {asked.id: asked.points for asked in master.questions}
+    other = {cell.name for cell in (*notebook.grade_cells, *notebook.task_cells)} - wanted.keys()
+    if other:
+        raise GradingError(
+            f"the gradebook's {name} has other cells than its master: {', '.join(sorted(other))}; "
+            f"take another gradebook, or remove it there: nbgrader db assignment remove {name}"
+        )
+    grades = {
+        cell: gradebook.update_or_create_grade_cell(
+            cell, name, name, max_score=points, cell_type="code"
+        ).id
+        for cell, points in wanted.items()
+    }
+    solutions = {
+        answer.id: gradebook.update_or_create_solution_cell(answer.id, name, name).id
+        for answer in master.answers
+    }
+    return _Cells(assignment.id, notebook.id, grades, solutions)
+
+
+@contextmanager
+def open_gradebook(url: str, masters: Mapping[str, Master]) -> Iterator[Grades]:
+    """The gradebook at ``url`` (as SQLAlchemy takes it), with the masters' assignments in it.
+
+    Raises:
+        GradingError: it cannot be opened or written, here or while the context lasts, or it has
+            other questions than a master.
+    """
+    try:
+        shown = make_url(url).render_as_string(hide_password=True)
+    except SQLAlchemyError as error:
+        raise GradingError(f"{url!r} is no address of a gradebook: {_brief(error)}") from error
+    gradebook = None
+    try:
+        with _scripts_on_path():
+            gradebook = api.Gradebook(url, COURSE)
+        yield Grades(gradebook, masters)
+    except (SQLAlchemyError, api.InvalidEntry, ImportError) as error:
+        raise GradingError(f"the gradebook {shown} cannot be written: {_brief(error)}") from error
+    finally:
+        if gradebook is not None:
+            gradebook.close()
+            gradebook.engine.dispose()
+
+
+@contextmanager
+def _scripts_on_path() -> Iterator[None]:
+    """nbgrader looks for the program alembic on the path when it makes a gradebook."""
+    before = os.environ.get("PATH", "")
+    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), before])
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
+
+
+def _brief(error: Exception) -> str:
+    return str(getattr(error, "orig", None) or error).splitlines()[0]

@@ -1,0 +1,284 @@
+"""Grade one submission: a job in, a result out, both plain JSON, so that any worker can do it.
+
+The job's steps run in a sandbox (:mod:`backward_twice.grading.sandbox`), which hands back what the
+answers gave as text.  Here, outside the student's interpreter, each question judges that text by
+what is right for its inputs.  A question has all its points when every finding of every draw
+passed, and none otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from backward_twice import checks
+from backward_twice.checks import Finding, merged, question
+from backward_twice.grading import GradingError
+from backward_twice.grading.draws import Draws
+from backward_twice.grading.master import Answer, Asked, Master
+from backward_twice.grading.rebuild import Answers
+from backward_twice.grading.sandbox import (
+    Limits,
+    SandboxError,
+    StepResult,
+    available,
+    run_steps,
+    shared,
+)
+
+Json = dict[str, Any]
+
+PASSED, FAILED = "passed", "failed"
+TIMEOUT, MEMORY, CRASHED = "timeout", "memory", "crashed"
+"""Outcomes of a question; the last three are not judged, and are states of a submission too."""
+GRADED, PARTIAL = "graded", "partial"
+"""States of a submission whose questions were judged, all or some of them."""
+
+MAX_OUTPUT = 10_000
+"""The most of a cell's output that a result keeps, in characters."""
+_MAX_TEXT = 1_000
+_PRIVATE = " (private)"
+_NOT_SHOWN = "not shown, as it was asked of private inputs"
+
+
+@cache
+def checks_digest() -> str:
+    """Changes with the code that the questions are made of."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(checks.__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def job(student: str, master: Master, answers: Answers, draws: Draws, settings: Json) -> Json:
+    """The job of one submission: the master's cells with the student's answers, and hidden inputs.
+
+    Private inputs come after all cells, so that no output shown in the feedback can tell them.
+
+    Args:
+        settings: ``limits`` and ``sandbox``, as the sandbox takes them.
+    """
+    steps: list[Json] = []
+    last: list[Json] = []
+    for cell in master.cells:
+        if isinstance(cell, Answer):
+            for part, source in enumerate(answers.sources.get(cell.id, ()), 1):
+                id = cell.id if part == 1 else f"{cell.id} ({part})"
+                steps.append({"kind": "cell", "id": id, "source": source, "answer": cell.id})
+        elif isinstance(cell, Asked):
+            step = {
+                "kind": "question",
+                "id": cell.id,
+                "question": cell.question,
+                "points": cell.points,
+                "answer": cell.answer,
+                "missing": answers.missing.get(cell.answer),
+            }
+            steps.append(step | {"draws": draws.public(master, cell, answers.digest)})
+            private = draws.private(master, cell, answers.digest)
+            if private:
+                last.append(step | {"id": cell.id + _PRIVATE, "draws": private})
+        else:
+            steps.append({"kind": "cell", "id": cell.id, "source": cell.source, "answer": None})
+    return {
+        "student": student,
+        "assignment": master.name,
+        "steps": steps + last,
+        "checks": checks_digest(),
+        **settings,
+    }
+
+
+def rejected(student: str, assignment: str, why: str, max_points: float) -> Json:
+    """The result of a submission that is not run."""
+    return {
+        "student": student,
+        "assignment": assignment,
+        "state": f"rejected: {why}",
+        "points": 0.0,
+        "max_points": max_points,
+        "detail": "",
+        "questions": [],
+        "cells": [],
+    }
+
+
+def failed(job: Json, why: str) -> Json:
+    """The result of a submission whose grading itself came to grief: the next start tries again."""
+    none = {"outcome": CRASHED, "output": "", "error": None, "ename": None, "observed": None}
+    return _judged(job, [none] * len(job["steps"])) | {
+        "state": CRASHED,
+        "detail": why,
+        "again": True,
+    }
+
+
+def grade(job: Json) -> Json:
+    """Run and judge the submission that ``job`` describes; what a Dask worker is asked to do.
+
+    Raises:
+        GradingError: this machine cannot grade: it has other checks, or no sandbox.
+    """
+    if job["checks"] != checks_digest():
+        raise GradingError("a worker has other checks than the grader: install the same version")
+    kind, image, hide = (job["sandbox"][name] for name in ("kind", "image", "hide"))
+    if kind is None:
+        kind = _kind_here(image)
+    place = shared(kind, image, tuple(hide))
+    steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
+    try:
+        results = run_steps(steps, Limits(**job["limits"]), place)
+    except SandboxError as error:
+        # Is it the sandbox, or what this submission did to it?
+        run_steps([{"kind": "cell", "id": "try", "source": ""}], Limits(), place)
+        return failed(job, f"the sandbox failed: {error}"[:_MAX_TEXT])
+    return judged(job, results)
+
+
+_SENT = ("kind", "id", "source", "question", "draws")
+_kind_here = cache(available)
+
+
+def judged(job: Json, results: list[StepResult]) -> Json:
+    """Judge what came out of the job's steps.
+
+    Args:
+        results: one for each step, in order, as the sandbox gives them.
+    """
+    for step, came_out in zip(job["steps"], results, strict=True):
+        if step["kind"] == "question" or step["answer"] is not None:
+            break
+        if came_out["outcome"] != "done" or came_out["error"]:
+            # No student's code ran before it.
+            why = came_out["error"] or came_out["outcome"]
+            return failed(job, f"the master's own cell {step['id']} failed: {why[-200:]}")
+    return _judged(job, results)
+
+
+def _judged(job: Json, results: list[StepResult]) -> Json:
+    cells: list[Json] = []
+    questions: dict[str, Json] = {}
+    trouble: dict[str, tuple[str, str | None]] = {}
+    for step, came_out in zip(job["steps"], results, strict=True):
+        outcome = _outcome(came_out)
+        if step["kind"] == "cell":
+            if step["answer"] is not None:
+                cells.append(_cell(step, came_out, outcome))
+                if outcome is not None or came_out["error"]:
+                    trouble.setdefault(step["answer"], (outcome or FAILED, came_out["error"]))
+            continue
+        found = _question(step, came_out, outcome, trouble.get(step["answer"]))
+        known = questions.setdefault(found["id"], found)
+        if known is not found:
+            questions[found["id"]] = _together(known, found)
+    points = sum(found["points"] for found in questions.values())
+    return {
+        "student": job["student"],
+        "assignment": job["assignment"],
+        "points": points,
+        "max_points": sum(found["max_points"] for found in questions.values()),
+        **_state(list(questions.values())),
+        "questions": list(questions.values()),
+        "cells": cells,
+    }
+
+
+def _outcome(came_out: StepResult) -> str | None:
+    """Why a step's result cannot be judged; None if it can."""
+    if came_out["outcome"] == "done":
+        return None
+    if came_out["outcome"] == "skipped":  # the submission's time was used up before it
+        return TIMEOUT
+    return came_out["outcome"] if came_out["outcome"] in (TIMEOUT, MEMORY) else CRASHED
+
+
+def _cell(step: Json, came_out: StepResult, outcome: str | None) -> Json:
+    error = came_out["error"]
+    return {
+        "id": step["id"],
+        "answer": step["answer"],
+        "source": step["source"],
+        "output": (came_out["output"])[:MAX_OUTPUT],
+        "error": error and error[:MAX_OUTPUT],
+        "outcome": outcome or "done",
+    }
+
+
+def _question(
+    step: Json, came_out: StepResult, outcome: str | None, trouble: tuple[str, str | None] | None
+) -> Json:
+    private = step["id"].endswith(_PRIVATE)
+    error = came_out["error"]
+    findings: list[Finding] = []
+    if step["missing"]:
+        outcome, error = FAILED, step["missing"]
+    elif trouble and trouble[0] != FAILED:
+        outcome, error = trouble
+    elif outcome is None:
+        findings = _findings(step, came_out)
+        passed = bool(findings) and all(finding.passed for finding in findings)
+        outcome = PASSED if passed else FAILED
+        if error and came_out["ename"] == "NotImplementedError":
+            error = f"{question(step['question']).answer} is not written yet"
+        elif error and trouble:
+            error = trouble[1]  # the answer cell's own error is where to begin
+        elif error and private:
+            error = f"{came_out.get('ename') or 'an error'}: {_NOT_SHOWN}"[:_MAX_TEXT]
+    if private:
+        # How values differ could tell the inputs; which property is wrong cannot.
+        findings = [Finding(f.what, f.passed, "" if f.passed else _NOT_SHOWN) for f in findings]
+    return {
+        "id": step["id"].removesuffix(_PRIVATE),
+        "points": step["points"] if outcome == PASSED else 0.0,
+        "max_points": step["points"],
+        "outcome": outcome,
+        "findings": [
+            {"what": f.what[:_MAX_TEXT], "passed": f.passed, "text": f.text[:_MAX_TEXT]}
+            for f in findings
+        ],
+        "error": error and error[:_MAX_TEXT],
+    }
+
+
+def _findings(step: Json, came_out: StepResult) -> list[Finding]:
+    """What the question says of each draw, as one list.  Not one draw may be without an answer."""
+    if came_out["error"]:
+        return []
+    observed = came_out["observed"] or []
+    if len(observed) != len(step["draws"]):
+        return [Finding("what came out", False, "not an answer for each of the inputs")]
+    ask = question(step["question"])
+    draws = []
+    for text, inputs in zip(observed, step["draws"], strict=True):
+        try:
+            draws.append(ask.findings(text, inputs))
+        except Exception as error:  # whatever a student's values did to the comparison
+            draws.append([Finding("what came out", False, f"{type(error).__name__}: {error}")])
+        if not draws[-1]:
+            return []
+    return merged(draws)
+
+
+def _together(known: Json, private: Json) -> Json:
+    """A question's two rounds as one: the first that did not pass, with both's findings."""
+    worse = known if known["outcome"] != PASSED else private
+    by_name = {finding["what"]: finding for finding in known["findings"]}
+    for finding in private["findings"]:
+        if by_name.get(finding["what"], {"passed": True})["passed"] and not finding["passed"]:
+            by_name[finding["what"]] = finding
+    return worse | {"findings": list(by_name.values())}
+
+
+def _state(questions: list[Json]) -> Json:
+    lost = [found for found in questions if found["outcome"] not in (PASSED, FAILED)]
+    if not lost:
+        return {"state": GRADED, "detail": ""}
+    why = [found["error"] or "" for found in lost]
+    detail = "; ".join(
+        f"{found['id']}: {found['outcome']}" + (f" ({said})" if said else "")
+        for found, said in zip(lost, why, strict=True)
+    )
+    state = lost[0]["outcome"] if len(lost) == len(questions) else PARTIAL
+    return {"state": state, "detail": detail}
