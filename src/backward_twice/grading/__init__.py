@@ -3,6 +3,7 @@
 A submission passes through these modules, and nothing in it is trusted on the way:
 
 ====================  ==============================================================================
+:mod:`.command`       the command line; what follows is done in its turn
 :mod:`.submissions`   find the notebooks, look at what they are before opening them, read them
 :mod:`.rebuild`       take the answer cells' sources into the master notebook, and nothing else
 :mod:`.draws`         draw the hidden inputs, after the submission was read

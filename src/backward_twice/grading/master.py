@@ -17,8 +17,6 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-import nbformat
-
 from backward_twice.checks import question
 from backward_twice.grading import GradingError
 
@@ -155,6 +153,8 @@ def read_master(path: Path) -> Master:
         GradingError: it is no notebook, or a test cell asks no question, or none that there is, or
             no answer cell before it defines what it asks for.
     """
+    import nbformat  # not where only graded masters arrive: it takes longer than the rest
+
     try:
         notebook = nbformat.read(path, as_version=4)
     except Exception as error:  # nbformat raises much, all of it about this file
