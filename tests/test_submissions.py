@@ -1,0 +1,445 @@
+"""What students hand in is found, opened without harm, and rebuilt from the master."""
+
+import json
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from backward_twice.grading import master as masters
+from backward_twice.grading.rebuild import answers
+from backward_twice.grading.submissions import Place, Rejected, find, read, shown
+
+CHECKOUT = Path(__file__).parents[1]
+NAME = "two_losses"
+MASTER = masters.read_master(CHECKOUT / "solutions" / NAME / f"{NAME}.ipynb")
+ONE, TRUNK = (answer.id for answer in MASTER.answers)
+
+
+def notebook(name=NAME, folder="exercises"):
+    return json.loads((CHECKOUT / folder / name / f"{name}.ipynb").read_text(encoding="utf-8"))
+
+
+def answer_cell(found, id=ONE):
+    return next(cell for cell in found["cells"] if cell["id"] == id)
+
+
+def code(source, **more):
+    return {"cell_type": "code", "metadata": {}, "outputs": [], "source": source} | more
+
+
+@pytest.fixture
+def hand_in(tmp_path):
+    """Write what ada hands in, and read it as the grader does."""
+
+    def hand_in(content=None, name=f"{NAME}.ipynb"):
+        folder = tmp_path / "ada" / NAME
+        folder.mkdir(parents=True, exist_ok=True)
+        if content is not None:
+            content = content if isinstance(content, bytes) else json.dumps(content).encode()
+            (folder / name).write_bytes(content)
+        return read(tmp_path, Place("ada", NAME))
+
+    hand_in.folder = tmp_path / "ada" / NAME
+    return hand_in
+
+
+# Finding
+
+
+def test_every_visible_entry_is_a_place_or_says_why_not(tmp_path):
+    for folder in (
+        *("ada/two_losses", "Zoë Müller/two_losses", "=1+1/two_losses", "empty", "ada/nowhere"),
+        *(".hidden/two_losses", "__MACOSX/ada", "ada/.ipynb_checkpoints", "m/two_losses"),
+    ):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "export.zip").write_bytes(b"PK")
+    (tmp_path / "m" / "submission.zip").write_bytes(b"PK")
+    (tmp_path / "m" / "two_losses.ipynb").write_text("{}")
+    (tmp_path / "m" / "notes.txt").write_text("a remark of the collector's")
+    (tmp_path / "link").symlink_to(tmp_path / "ada")
+    (tmp_path / "ada" / "linked").symlink_to(tmp_path / "ada" / "two_losses")
+    os.mkfifo(tmp_path / "pipe")
+    found = {(p.student, p.assignment): p.problem for p in find(tmp_path, {NAME})}
+    assert {key for key, problem in found.items() if problem is None} == {
+        (student, NAME) for student in ("ada", "Zoë Müller", "=1+1", "m")
+    }
+    for key, said in {
+        ("empty", ""): "the folder is empty",
+        ("ada", "nowhere"): "there is no assignment 'nowhere'; there is two_losses",
+        ("export.zip", ""): "nbgrader zip_collect",
+        ("m", "submission.zip"): "nbgrader zip_collect",
+        ("m", "two_losses.ipynb"): "<student>/<assignment>/<assignment>.ipynb",
+        ("link", ""): "links are not followed",
+        ("ada", "linked"): "links are not followed",
+        ("pipe", ""): "neither file nor folder",
+    }.items():
+        assert said in found.pop(key)
+    assert set(found.values()) == {None}
+
+
+def test_names_that_no_gradebook_takes(tmp_path):
+    bad = os.fsencode(tmp_path) + b"/M\xfcller"
+    Path(os.fsdecode(bad)).mkdir()
+    (tmp_path / ("n" * 129)).mkdir()
+    problems = {p.student: p.problem for p in find(tmp_path, {NAME})}
+    assert "not UTF-8" in problems[os.fsdecode(b"M\xfcller")]
+    assert "longer than 128" in problems["n" * 129]
+    assert shown(os.fsdecode(b"M\xfcller")) == r"M\udcfcller"
+
+
+def test_a_folder_of_very_many_entries_is_not_listed(tmp_path, monkeypatch):
+    monkeypatch.setattr("backward_twice.grading.submissions.MAX_ENTRIES", 3)
+    for number in range(4):
+        (tmp_path / "ada" / f"a{number}").mkdir(parents=True)
+    assert [p.problem for p in find(tmp_path, {NAME})] == ["more than 3 entries in the folder"]
+
+
+# Opening
+
+
+def test_an_honest_notebook(hand_in):
+    handed = hand_in(notebook())
+    assert handed.notes == () and handed.timestamp is None
+    assert handed.cells == notebook()["cells"]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "an empty file"),
+        (b" \n", "an empty file"),
+        (b"{", "not JSON"),
+        (b"[]", "not a notebook"),
+        (b"1", "not a notebook"),
+        (b"null", "not a notebook"),
+        (b'{"cells": []}', "not a notebook"),
+        (b'{"nbformat": true, "cells": []}', "not a notebook"),
+        (b'{"nbformat": "4", "cells": []}', "not a notebook"),
+        (b'{"nbformat": 4}', "no cells"),
+        (b'{"nbformat": 4, "cells": []}', "no cells"),
+        (b'{"nbformat": 4, "cells": {"a": 1}}', "no cells"),
+        (b'{"nbformat": 4, "cells": [1, null, "x", [[]]]}', "no cells"),
+        (b'{"nbformat": 3, "worksheets": 1}', "no cells"),
+        (b'{"nbformat": 3, "worksheets": [1, {"cells": [2]}]}', "no cells"),
+        (b'{"nbformat": 99, "cells": [{}]}', "of format 99"),
+        (b'{"nbformat": 2, "worksheets": []}', "of format 2"),
+        ("{'a': 'ä'}".encode("latin-1"), "not UTF-8"),
+        ('{"nbformat": 4}'.encode("utf-16"), "not UTF-8"),
+        (b"[" * 1_000_000, "nested too deeply"),
+        (b'{"a":' * 500_000, "nested too deeply"),
+        (b"9" * 100_000, "not JSON"),
+        (b" " * 5_000_001, "too large: 5 MB"),
+        (b"\x00" * 100, "not JSON"),
+    ],
+    ids=lambda value: repr(value[:24]) if isinstance(value, bytes) else None,
+)
+def test_what_is_no_notebook_is_rejected_with_a_reason(hand_in, content, why):
+    with pytest.raises(Rejected, match=why):
+        hand_in(content)
+
+
+def test_what_is_no_file_is_not_opened(hand_in, tmp_path):
+    hand_in.folder.mkdir(parents=True)
+    path = hand_in.folder / f"{NAME}.ipynb"
+    secret = tmp_path / "secret.ipynb"
+    secret.write_text(json.dumps(notebook(folder="solutions")))
+    path.symlink_to(secret)
+    with pytest.raises(Rejected, match="a link; links are not followed"):
+        hand_in()
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(Rejected, match="a FIFO"):
+        hand_in()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(Rejected, match="not a file but a folder"):
+        hand_in()
+    path.rmdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        here = Path.cwd()
+        try:
+            os.chdir(hand_in.folder)  # a socket's path may not be long
+            listening.bind(path.name)
+        finally:
+            os.chdir(here)
+        with pytest.raises(Rejected, match="a socket"):
+            hand_in()
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(Rejected, match="a link"):
+        hand_in()
+    path.unlink()
+    if os.geteuid() == 0:
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
+        except OSError:
+            pytest.skip("devices cannot be made here")
+        with pytest.raises(Rejected, match="a device"):
+            hand_in()
+
+
+def test_a_folder_that_became_a_link_is_not_followed(hand_in, tmp_path):
+    hand_in(notebook())
+    hand_in.folder.rename(tmp_path / "elsewhere")
+    hand_in.folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Rejected, match="cannot be read"):
+        read(tmp_path, Place("ada", NAME))
+
+
+def test_a_large_file_is_not_read(hand_in):
+    with pytest.raises(Rejected):
+        hand_in(b"{}")
+    os.truncate(hand_in.folder / f"{NAME}.ipynb", 200_000_000)
+    with pytest.raises(Rejected, match=r"too large: 200 MB, at most 5 MB"):
+        hand_in()
+
+
+def test_which_notebook_counts(hand_in):
+    with pytest.raises(Rejected, match="the folder is empty"):
+        hand_in()
+    hand_in(notebook(), "Untitled.ipynb")
+    assert hand_in().notes == (f"named Untitled.ipynb instead of {NAME}.ipynb",)
+    (hand_in.folder / ".ipynb_checkpoints").mkdir()
+    assert len(hand_in().notes) == 1
+    (hand_in.folder / "other.ipynb").write_text("{}")
+    with pytest.raises(Rejected, match=r"several notebooks of other names: Untitled\.ipynb, other"):
+        hand_in()
+    assert hand_in(notebook()).notes == (
+        f"only {NAME}.ipynb counts, not Untitled.ipynb, other.ipynb",
+    )
+
+
+def test_no_notebook(hand_in):
+    hand_in.folder.mkdir(parents=True)
+    (hand_in.folder / "two_losses.zip").write_bytes(b"PK")
+    with pytest.raises(Rejected, match=r"an archive, two_losses\.zip; 'nbgrader zip_collect'"):
+        hand_in()
+    (hand_in.folder / "two_losses.zip").rename(hand_in.folder / "two_losses.py")
+    with pytest.raises(Rejected, match=r"no notebook in the folder, only two_losses\.py"):
+        hand_in()
+
+
+@pytest.mark.parametrize(
+    ("written", "when"),
+    [
+        ("2026-03-01 12:30:00.5 UTC", "2026-03-01T12:30:00.500000"),
+        ("2026-03-01 12:30:00 +0100\n", "2026-03-01T11:30:00"),
+        ("2026-03-01T12:30:00", "2026-03-01T12:30:00"),
+        ("", None),
+        ("2026-03-01 12:30:00 Europe/Zurich", "2026-03-01T11:30:00"),
+        ("2026-03-01 12:30:00 Nowhere", None),
+        ("2026-03-01 12:30:00 ../../x", None),
+        ("2026-99-99 12:30:00 UTC", None),
+        ("2026-03-01 12:30:00 /etc/passwd", None),
+        ("yesterday", None),
+        ("\0" * 5000, None),
+    ],
+)
+def test_the_time_that_nbgrader_noted(hand_in, written, when):
+    hand_in(notebook())
+    (hand_in.folder / "timestamp.txt").write_text(written)
+    handed = hand_in()
+    assert (handed.timestamp and handed.timestamp.isoformat()) == when
+    assert (handed.notes == ()) == (when is not None)
+
+
+# Rebuilding
+
+
+def rebuilt(found):
+    return answers(found["cells"], MASTER)
+
+
+def test_only_answer_cells_are_taken():
+    honest = rebuilt(notebook())
+    assert honest.notes == () and honest.missing == {}
+    tampered = notebook()
+    for cell in tampered["cells"]:
+        nbgrader = cell["metadata"].get("nbgrader", {})
+        if nbgrader.get("grade"):
+            nbgrader["points"] = 1_000
+            cell["source"] = "pass"
+        nbgrader |= {"locked": False, "schema_version": 77}
+    tampered["cells"].insert(0, code("import torch; torch.allclose = True"))
+    tampered["cells"].reverse()
+    tampered["metadata"] = {"kernelspec": {"name": "bash"}, "nbgrader": []}
+    assert rebuilt(tampered).digest == honest.digest
+    assert [asked.points for asked in MASTER.questions] != [1_000, 1_000]
+
+
+def test_test_cells_deleted():
+    found = notebook()
+    found["cells"] = [
+        c for c in found["cells"] if not c["metadata"].get("nbgrader", {}).get("grade")
+    ]
+    assert rebuilt(found).digest == rebuilt(notebook()).digest
+
+
+@pytest.mark.parametrize("lost", ["nbgrader", "grade_id", "id", "renamed", "all"])
+def test_an_answer_is_known_though_metadata_was_lost(lost):
+    found = notebook()
+    answer_cell(found)["source"] = "one_update = print"
+    for cell in found["cells"]:
+        if lost == "nbgrader":
+            cell["metadata"].pop("nbgrader", None)
+        elif lost == "grade_id":
+            cell["metadata"].get("nbgrader", {}).pop("grade_id", None)
+        elif lost == "renamed" and "nbgrader" in cell["metadata"]:
+            cell["metadata"]["nbgrader"]["grade_id"] += "-renamed"
+        elif lost == "id":
+            del cell["id"]
+        elif lost == "all":
+            cell["metadata"] = {}
+            del cell["id"]
+    given = rebuilt(found)
+    assert given.sources[ONE] == ("one_update = print",)
+    assert set(given.sources) == {ONE, TRUNK}
+    assert bool(given.notes) == (lost == "all")
+
+
+def test_a_notebook_of_format_3(hand_in):
+    cells = [
+        {"cell_type": c["cell_type"], "metadata": c["metadata"], "input": c["source"]}
+        for c in notebook()["cells"]
+        if c["cell_type"] == "code"
+    ]
+    handed = hand_in({"nbformat": 3, "nbformat_minor": 0, "worksheets": [{"cells": cells}]})
+    assert answers(handed.cells, MASTER).digest == rebuilt(notebook()).digest
+
+
+def test_a_copied_cell_runs_in_the_notebooks_order():
+    found = notebook()
+    place = found["cells"].index(answer_cell(found))
+    copy = json.loads(json.dumps(found["cells"][place])) | {"source": "one_update = len"}
+    found["cells"].insert(place + 1, copy)
+    first, second = rebuilt(found).sources[ONE]
+    assert first.startswith("def one_update") and second == "one_update = len"
+
+
+SPLIT = ["def one_update(*given):\n    a = (1 +", "         2)", "    return a\n"]
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+@pytest.mark.parametrize("parts", [["%time 1\n" + SPLIT[0] + " 3)", SPLIT[2]], SPLIT])
+def test_a_split_cell_is_joined(parts, with_ids):
+    found = notebook()
+    place = found["cells"].index(answer_cell(found))
+    metadata = found["cells"][place]["metadata"]
+    rest = [code(part, metadata=metadata if with_ids else {}) for part in parts[1:]]
+    found["cells"][place : place + 1] = [code(parts[0], metadata=metadata), *rest]
+    assert rebuilt(found).sources[ONE] == ("\n".join(parts),)
+
+
+def test_a_split_that_needs_no_joining_stays_apart():
+    found = notebook()
+    place = found["cells"].index(answer_cell(found))
+    metadata = found["cells"][place]["metadata"]
+    parts = ["def step(x):\n    return x", "def one_update(x):\n    return step(x)"]
+    found["cells"][place : place + 1] = [code(part, metadata=metadata) for part in parts]
+    assert rebuilt(found).sources[ONE] == tuple(parts)
+
+
+def test_a_missing_answer_is_said(hand_in):
+    found = notebook()
+    found["cells"].remove(answer_cell(found))
+    given = rebuilt(found)
+    assert given.missing == {ONE: "the answer cell is not there"} and set(given.sources) == {TRUNK}
+    found = notebook()
+    answer_cell(found)["cell_type"] = "markdown"
+    assert rebuilt(found).missing == {ONE: "the answer cell is not a code cell but markdown"}
+
+
+def test_no_answer_at_all_says_whose_cells_these_are(tmp_path):
+    others = {
+        NAME: MASTER,
+        "other": masters.Master("other", (masters.Answer("a", "b", ("f",)),), frozenset()),
+    }
+    with pytest.raises(Rejected, match="no answer cell of two_losses in it; it has those of other"):
+        answers([code("f = 1", id="b")], MASTER, others)
+    with pytest.raises(Rejected, match=r"no answer cell of two_losses in it$"):
+        answers([code("f = 1")], MASTER, others)
+
+
+def test_names_from_cells_that_are_not_handed_in_are_said():
+    found = notebook()
+    answer_cell(found)["source"] = (
+        "def one_update(*given):\n    return helper(np.ones(3), torch, len)"
+    )
+    found["cells"][3:3] = [code("def helper(x): pass\nimport numpy as np\nunused = torch = 1")]
+    (note,) = rebuilt(found).notes
+    assert note == "only answer cells are handed in, not the cells that define helper, np"
+    found["cells"].append(code("def one_update(): pass"))
+    assert "helper, np, one_update" in rebuilt(found).notes[0]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        {},
+        {"cell_type": "code"},
+        {"cell_type": ["code"], "source": 1, "metadata": 2, "id": []},
+        {"cell_type": "code", "source": [1, None, ["x"]], "metadata": {"nbgrader": 5}},
+        {"cell_type": "code", "source": {"a": 1}, "metadata": {"nbgrader": {"grade_id": {}}}},
+        {"cell_type": "code", "source": "(" * 150_000, "metadata": {"nbgrader": {"grade_id": ONE}}},
+        {"cell_type": "code", "source": "-" * 150_000, "metadata": {"nbgrader": {"grade_id": ONE}}},
+        {
+            "cell_type": "code",
+            "source": "1" + "+1" * 70_000,
+            "metadata": {"nbgrader": {"grade_id": ONE}},
+        },
+        {"cell_type": "code", "source": "a\0b\ud800", "metadata": {"nbgrader": {"grade_id": ONE}}},
+    ],
+)
+def test_cells_that_are_no_cells_do_no_harm(cell):
+    found = notebook()
+    found["cells"][2:2] = [cell]
+    assert set(rebuilt(found).sources) == {ONE, TRUNK}
+    json.dumps(dict(rebuilt(found).sources)).encode()
+
+
+def test_many_cells_and_much_text(hand_in):
+    found = notebook()
+    found["cells"][3:3] = [
+        code(f"x{i} = one_update if {i} else (", id=f"x{i}") for i in range(3000)
+    ]
+    found["cells"].append({"cell_type": "markdown", "metadata": {}, "source": "a" * 4_000_000})
+    handed = hand_in(found)
+    assert rebuilt({"cells": handed.cells}).sources == rebuilt(notebook()).sources
+
+
+def test_answers_of_endless_length_are_rejected():
+    found = notebook()
+    answer_cell(found)["source"] = "# " + "x" * 200_000
+    with pytest.raises(Rejected, match="at most 200000"):
+        rebuilt(found)
+
+
+# Masters
+
+
+def test_a_master_that_cannot_be_graded_by_is_refused(tmp_path):
+    with pytest.raises(masters.GradingError, match="no master notebooks"):
+        masters.read_masters(tmp_path)
+    path = tmp_path / NAME / f"{NAME}.ipynb"
+    path.parent.mkdir()
+    for old, new, said in [
+        ("two_losses.one_update", "two_losses.nothing", "has no question 'nothing'"),
+        ("check(", "checked(", "asks one question"),
+        ("def one_update", "def another", "no answer cell before two_losses.one_update defines"),
+        ('"cells"', '"sells"', "cannot be read"),
+        ('"grade": true', '"grade": false', "nothing to grade"),
+    ]:
+        text = (CHECKOUT / "solutions" / NAME / path.name).read_text(encoding="utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        with pytest.raises(masters.GradingError, match=said):
+            masters.read_masters(tmp_path)
+
+
+def test_what_only_the_solution_shows_is_not_run():
+    ids = [cell.id for cell in MASTER.cells]
+    assert "set-up" in ids and "bootstrap" not in ids
+    assert not any(id.startswith("starter") for id in ids)
