@@ -20,7 +20,7 @@ SITE := _build/html
 AXE := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises grade bench test clean
+.PHONY: help book serve lab address pictures notebooks exercises grade gradescope bench test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,10 @@ grade: export OUT := $(value OUT)
 grade: $(FULL) ## grade submissions (SUBMISSIONS=folder OUT=folder; GRADING="--workers 4 …")
 	@test -n "$$SUBMISSIONS" -a -n "$$OUT" || { echo "make grade SUBMISSIONS=folder OUT=folder"; exit 2; }
 	$(BIN)/python -m backward_twice.grading "$$SUBMISSIONS" --out "$$OUT" $(GRADING)
+
+gradescope: export PRIVATE := $(value PRIVATE)
+gradescope: $(FULL) ## write autograders for Gradescope (EXERCISE=name for one; PRIVATE=folder)
+	$(BIN)/python -m backward_twice.grading.gradescope $(EXERCISE) $${PRIVATE:+--private "$$PRIVATE"} $(GRADING)
 
 bench: book $(FULL) ## measure snapshot, player and watch
 	$(BIN)/python benchmarks/snapshot.py

@@ -1,0 +1,122 @@
+"""Write the zip for Gradescope: ``python -m backward_twice.grading.gradescope [EXERCISE ...]``.
+
+Run in the course's checkout.  The same checkout gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import backward_twice
+import gradtrace
+from backward_twice.grading import GradingError
+from backward_twice.grading.draws import read_draws
+from backward_twice.grading.master import read_masters
+
+_HERE = Path(__file__).parent
+_SCRIPTS = ("setup.sh", "run_autograder")
+_CONSTRAINTS = "requirements.txt"
+
+
+def contents(
+    exercise: str,
+    checkout: Path,
+    private: Path | None = None,
+    limits: Mapping[str, float] | None = None,
+) -> Iterator[tuple[str, bytes]]:
+    """What the zip of ``exercise`` holds: names and bytes, in order.
+
+    Args:
+        private: the teacher's folder of hidden variants and, if it is there, a secret.
+        limits: those of :data:`.autograder.LIMITS` that are to be other than there.
+
+    Raises:
+        GradingError: there is no such exercise, or something private cannot be used.
+    """
+    masters = read_masters(checkout / "solutions")
+    if exercise not in masters:
+        raise GradingError(f"there is no exercise {exercise!r}; there is {', '.join(masters)}")
+    for name in _SCRIPTS:
+        yield name, (_HERE / name).read_bytes()
+    yield "requirements.txt", "".join(f"{line}\n" for line in _needs(checkout)).encode()
+    yield "constraints.txt", (checkout / _CONSTRAINTS).read_bytes()
+    yield "limits.json", json.dumps(dict(limits or {})).encode()
+    path = f"solutions/{exercise}/{exercise}.ipynb"
+    yield path, (checkout / path).read_bytes()
+    for package, place in ((backward_twice, "course"), (gradtrace, "tool")):
+        folder = Path(package.__file__).parent
+        for file in sorted(folder.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                yield f"{place}/{folder.name}/{file.relative_to(folder)}", file.read_bytes()
+    if private is not None:
+        with tempfile.TemporaryDirectory() as nothing:
+            read_draws(Path(nothing), private, masters)
+        for name in ("secret", f"{exercise}.py"):
+            if (private / name).exists():
+                yield f"private/{name}", (private / name).read_bytes()
+
+
+def _needs(checkout: Path) -> list[str]:
+    """What has to be installed: the package's own requirements, and nbformat to read the master."""
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    return [*project["dependencies"], "nbformat"]
+
+
+def write(
+    exercise: str,
+    checkout: Path,
+    into: Path,
+    private: Path | None = None,
+    limits: Mapping[str, float] | None = None,
+) -> Path:
+    """Write ``into/<exercise>.zip`` with what :func:`contents` gives; its path.
+
+    Raises:
+        GradingError: there is no such exercise, or something private cannot be used.
+    """
+    files = list(contents(exercise, checkout, private, limits))
+    into.mkdir(parents=True, exist_ok=True)
+    path = into / f"{exercise}.zip"
+    path.touch(mode=0o600 if private else 0o644)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files:
+            info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = (0o100755 if name in _SCRIPTS else 0o100644) << 16
+            archive.writestr(info, content)
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m backward_twice.grading.gradescope",
+        description="Write _build/gradescope/<exercise>.zip, to be uploaded as an autograder.",
+    )
+    parser.add_argument("exercises", nargs="*", metavar="EXERCISE", help="default: all of them")
+    parser.add_argument("--private", type=Path, help="folder of hidden variants and a secret")
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help="limit of each cell and question"
+    )
+    parser.add_argument("--memory", type=int, metavar="MB", help="limit of the student's processes")
+    parser.add_argument("--into", type=Path, default=Path("_build/gradescope"))
+    asked = parser.parse_args()
+    limits = {"seconds": asked.seconds, "memory": asked.memory and asked.memory << 20}
+    limits = {name: limit for name, limit in limits.items() if limit is not None}
+    try:
+        masters = read_masters(Path("solutions"))
+        for exercise in asked.exercises or masters:
+            path = write(exercise, Path(), asked.into, asked.private, limits)
+            print(f"{path}: {masters[exercise].max_points:g} points")
+    except GradingError as error:
+        sys.exit(f"{parser.prog}: {error}")
+
+
+if __name__ == "__main__":
+    main()

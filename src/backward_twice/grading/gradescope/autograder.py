@@ -1,0 +1,156 @@
+"""What ``run_autograder`` starts: grade the one submission that is there, write ``results.json``.
+
+It runs as root and is the judge.  The student's code runs in another process, under bubblewrap if
+that works in this container, and otherwise as a user that is nobody else's, to whom
+``/autograder`` is closed.  Hidden inputs are drawn now, from a secret that is made now, unless the
+teacher's private folder holds one.  Nothing that the student's cells print is passed on: only the
+findings, in the judge's words, and the errors that an answer raised.
+
+Whatever goes wrong here ends in a ``results.json`` with 0 points that says so: the text which
+``run_autograder`` put there before is replaced in one step, or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import backward_twice
+from backward_twice.checks import Finding
+from backward_twice.grading import GradingError, judge
+from backward_twice.grading.draws import read_draws
+from backward_twice.grading.master import Master, read_masters
+from backward_twice.grading.rebuild import answers
+from backward_twice.grading.sandbox import Limits, SandboxError, available
+from backward_twice.grading.submissions import Rejected, read_folder
+
+Json = dict[str, Any]
+
+LIMITS = Limits(seconds=60.0, memory=256 << 20, files=32 << 20, total=300.0)
+"""For Gradescope's defaults, half a processor, 768 MB, 10 minutes; ``limits.json`` has others."""
+
+_FAILED = (
+    "The autograder itself failed, so these 0 points say nothing about your work. Submit again; if "
+    "this happens again, pass this message on to your teacher, who can read the rest of it in the "
+    "autograder's output."
+)
+
+
+def grade(source: Path, submission: Path, *closed: Path) -> Json:
+    """Grade the notebook in the folder ``submission`` by the one exercise in ``source``.
+
+    Args:
+        source: the unpacked zip.
+        closed: folders that the student's code must not see.
+
+    Returns:
+        what ``results.json`` has to hold.
+
+    Raises:
+        GradingError: this machine or this zip cannot grade; the message says why.
+    """
+    masters = read_masters(source / "solutions")
+    [master] = masters.values()
+    try:
+        handed = read_folder(submission, assignment=master.name)
+        written = answers(handed.cells, master)
+    except Rejected as why:
+        return _zero(f"Not graded: {why}. Hand in {master.name}.ipynb, and only that notebook.")
+    private = source / "private"
+    with tempfile.TemporaryDirectory() as folder:
+        draws = read_draws(Path(folder), private if private.exists() else None, masters)
+    limits = asdict(LIMITS) | json.loads((source / "limits.json").read_text())
+    hide = [str(path) for path in (*closed, Path(backward_twice.__file__).parent)]
+    place = {"kind": _kind(), "image": None, "hide": hide}
+    print(f"sandbox: {place['kind']}", flush=True)
+    result = judge.grade(
+        judge.job("", master, written, draws, {"limits": limits, "sandbox": place})
+    )
+    if result.get("again"):
+        raise GradingError(result["detail"])
+    return report(result, master, (*handed.notes, *written.notes))
+
+
+def _kind() -> str:
+    try:
+        return available()
+    except SandboxError:
+        return "account"
+
+
+def report(result: Json, master: Master, notes: tuple[str, ...] = ()) -> Json:
+    """A result of :func:`.judge.judged` as Gradescope's ``results.json``.
+
+    ``notes`` are remarks on the notebook as a whole, for the student.
+    """
+    titles = {asked.id: asked.title for asked in master.questions}
+    said = [f"{result['points']:g} of {result['max_points']:g} points."]
+    if result["state"] != judge.GRADED:
+        said.append(f"Not all of it could be judged: {result['detail']}.")
+    said += [f"Note: {note}." for note in notes]
+    return {
+        "score": result["points"],
+        "output": "\n".join(said),
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "tests": [_test(found, titles[found["id"]]) for found in result["questions"]],
+    }
+
+
+def _test(found: Json, title: str) -> Json:
+    lines = [str(Finding(**finding)) for finding in found["findings"]]
+    if found["error"]:
+        lines.append(found["error"])
+    if found["outcome"] not in (judge.PASSED, judge.FAILED):
+        lines.append(f"This could not be judged: {found['outcome']}.")
+    return {
+        "name": f"{title} ({found['id']})",
+        "score": found["points"],
+        "max_score": found["max_points"],
+        "status": "passed" if found["outcome"] == judge.PASSED else "failed",
+        "output": "\n".join(lines),
+        "visibility": "visible",
+    }
+
+
+def _zero(message: str) -> Json:
+    return {"score": 0, "output": message, "visibility": "visible", "stdout_visibility": "hidden"}
+
+
+def write(results: Path, content: Json) -> None:
+    """Replace ``results/results.json`` in one step."""
+    new = results / "results.json.new"
+    new.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    new.replace(results / "results.json")
+
+
+def main(source: Path, submission: Path, results: Path) -> None:
+    """Grade, and write ``results.json`` whatever happens."""
+    try:
+        content = grade(source, submission, source, submission, results)
+    except Exception:
+        traceback.print_exc()
+        content = _zero(_FAILED)
+    write(results, content)
+
+
+def try_solution(source: Path) -> None:
+    """Grade the master's own answers, and end with a message unless they have full marks."""
+    [folder] = (source / "solutions").iterdir()
+    content = grade(source, folder, source)
+    tests = content.get("tests", [])
+    if not tests or any(test["status"] != "passed" for test in tests):
+        sys.exit(f"the solution does not have full marks here: {json.dumps(content, indent=1)}")
+    print(f"{folder.name}: the solution has all {content['score']:g} points")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--try":
+        try_solution(Path(sys.argv[2]))
+    else:
+        main(*map(Path, sys.argv[1:4]))
