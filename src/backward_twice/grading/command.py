@@ -86,7 +86,7 @@ class Grading:
         """How the sandbox is chosen; on other machines the workers find out for themselves."""
         options = self.options
         folders = [options.submissions, options.out, options.solutions, options.private]
-        kind = None if options.scheduler else available(options.container_image)
+        kind = None if options.scheduler or options.trusted else available(options.container_image)
         return {
             "kind": "none" if options.trusted else kind,
             "image": options.container_image,
