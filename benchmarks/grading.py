@@ -72,12 +72,13 @@ def nbgrader(course: Path, *arguments: str) -> None:
     )
 
 
-def nbgrader_course(folder: Path, exercise: str) -> Path:
-    """A course of nbgrader's with one released exercise, where submissions can be put."""
+def nbgrader_course(folder: Path, *exercises: str) -> Path:
+    """A course of nbgrader's with these exercises, where submissions can be put."""
     folder.mkdir()
-    shutil.copytree(ROOT / "solutions" / exercise, folder / "solutions" / exercise)
     shutil.copy(ROOT / "nbgrader_config.py", folder)
-    nbgrader(folder, "generate_assignment", exercise)
+    for exercise in exercises:
+        shutil.copytree(ROOT / "solutions" / exercise, folder / "solutions" / exercise)
+        nbgrader(folder, "generate_assignment", exercise)
     return folder
 
 
