@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from subprocess import SubprocessError
 
 from nbgrader import api
 from sqlalchemy import select, text
@@ -208,7 +209,7 @@ def open_gradebook(url: str, masters: Mapping[str, Master]) -> Iterator[Grades]:
         with _scripts_on_path():
             gradebook = api.Gradebook(url, COURSE)
         yield Grades(gradebook, masters)
-    except (SQLAlchemyError, api.InvalidEntry, ImportError) as error:
+    except (SQLAlchemyError, SubprocessError, api.InvalidEntry, ImportError) as error:
         raise GradingError(f"the gradebook {shown} cannot be written: {_brief(error)}") from error
     finally:
         if gradebook is not None:

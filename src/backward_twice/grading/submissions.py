@@ -37,7 +37,7 @@ _ARCHIVE = re.compile(r"\.(zip|tar|tgz|gz|bz2|xz|7z|rar)$", re.I)
 _COLLECT = "'nbgrader zip_collect' sorts an LMS's export into folders"
 _TIMESTAMP = re.compile(
     r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)"
-    r" ?(?:(?P<utc>|UTC|GMT|Z)|(?P<offset>[+-]\d\d:?\d\d)|(?P<zone>[A-Za-z]+(?:/[A-Za-z_]+)*))"
+    r" ?(?:UTC|GMT|Z|(?P<offset>[+-]\d\d:?\d\d)|(?P<zone>[A-Za-z]+(?:/[A-Za-z_]+)*))?"
 )
 
 
