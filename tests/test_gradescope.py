@@ -94,6 +94,7 @@ class Gradescope:
             *(word for name in capabilities for word in ("--cap-add", name)),
             *("--setenv", "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
             *("--ro-bind", "/usr", "/usr", "--ro-bind", "/etc", "/etc", *links),
+            *("--bind", str(self.folder / "opt"), "/opt"),
             *(word for path in sorted(here) for word in _shown(Path(path))),
             *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp"),
             *(
@@ -116,7 +117,7 @@ class Gradescope:
 
     def contents(self):
         """What the image's own folders hold, file by file."""
-        ours = "find /autograder/source /opt ! -path '*/__pycache__*' -type f"
+        ours = "find /autograder/source /opt/backward-twice ! -path '*/__pycache__*' -type f"
         return self.command("sh", "-c", f"{ours} -exec md5sum {{}} + | sort").stdout
 
     def submit(self, folder, files, binds=(), before="", **how):
@@ -256,7 +257,7 @@ import gc, glob, importlib, json, os, sys
 def _attempts():
     for pattern in ("/autograder/**", "/proc/*/root/autograder/**", "/proc/*/cwd/**"):
         for path in glob.glob(pattern, recursive=True):
-            yield lambda path=path: open(path).read()
+            yield lambda path=path: open(path, "rb").read()
     yield lambda: open("/autograder/source/solutions/two_losses/two_losses.ipynb").read()
     yield lambda: open("/autograder/source/course/backward_twice/checks/two_losses.py").read()
     for place in sys.path:

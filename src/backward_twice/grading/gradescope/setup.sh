@@ -7,7 +7,7 @@ source=/autograder/source
 environment=/opt/backward-twice
 
 # An image of your own may bring an environment with what requirements.txt names; it is kept.
-if [ ! -x "$environment/bin/python" ]; then
+if ! "$environment/bin/python" -c "import torch, IPython, nbformat" 2> /dev/null; then
     export DEBIAN_FRONTEND=noninteractive PIP_BREAK_SYSTEM_PACKAGES=1
     apt-get update
     apt-get install -y --no-install-recommends ca-certificates python3 python3-pip
@@ -18,9 +18,8 @@ if [ ! -x "$environment/bin/python" ]; then
     # the processor alone, which is 3 GB smaller than the default.
     python3 -m pip install --quiet --no-cache-dir uv
     export UV_PYTHON_INSTALL_DIR=/opt/backward-twice-python UV_NO_CACHE=1 UV_LINK_MODE=copy
-    export UV_TORCH_BACKEND="${UV_TORCH_BACKEND-cpu}"
-    python3 -m uv venv --python '>=3.11,<3.14' "$environment"
-    python3 -m uv pip install --python "$environment/bin/python" \
+    python3 -m uv venv --clear --python '>=3.11,<3.14' "$environment"
+    python3 -m uv pip install --python "$environment/bin/python" --torch-backend cpu \
         --constraint "$source/constraints.txt" --requirement "$source/requirements.txt"
 fi
 
@@ -30,7 +29,7 @@ packages=$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_p
 rm -rf "$packages/gradtrace"
 cp -R "$source/tool/gradtrace" "$packages/"
 echo "$source/course" > "$packages/backward_twice.pth"
-chmod -R a+rX "$environment"
+chmod -R a+rX,go-w "$environment"
 chmod 755 "$source/run_autograder"
 chmod -R go-rwx "$source"
 
