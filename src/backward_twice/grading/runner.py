@@ -21,6 +21,7 @@ import json
 import os
 import pkgutil
 import random
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -77,6 +78,21 @@ def new_shell() -> InteractiveShell:
     with tempfile.TemporaryDirectory() as folder:
         shell = InteractiveShell.instance(config=config, ipython_dir=folder)
     shell.ask_exit = lambda: None  # exit() in a cell is no error in a notebook either
+
+    def system(command: str) -> None:
+        """``!command``, for which IPython wants a terminal."""
+        ran = subprocess.run(
+            shell.var_expand(command, depth=1),
+            shell=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        shell.user_ns["_exit_code"] = ran.returncode
+        print(ran.stdout.decode(errors="replace"), end="")
+
+    shell.system = system
     return shell
 
 
@@ -221,6 +237,7 @@ def main() -> None:
         confine.limit(**limits)
     if sys.platform.startswith("linux"):
         confine.renounce()
+    os.dup2(nothing, 2)
     run(job, events, shell)
 
 

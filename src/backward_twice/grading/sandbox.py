@@ -116,10 +116,12 @@ class Run(ABC):
     Attributes:
         events: the file descriptor that the student's process writes to; it never blocks.
         status: one that becomes readable when the student's process has ended, if there is one.
+        patience: seconds that it may take to the first step.
     """
 
     events: int
     status: int | None
+    patience: float
 
     @abstractmethod
     def how_ended(self) -> str:
@@ -193,10 +195,9 @@ def run_steps(steps: list[dict[str, Any]], limits: Limits, sandbox: Sandbox) -> 
             for k, step in enumerate(steps)
             if k not in failed and (results[k] is None or step["kind"] == "cell")
         ]
-        reached, failure = _attempt(steps, todo, results, limits, sandbox, end)
-        if failure is not None:
-            failed.add(reached)
-            results[reached] = _result(steps[reached], *failure)
+        left_out = _attempt(steps, todo, results, limits, sandbox, end)
+        if left_out is not None:
+            failed.add(left_out)
     unreached = f"not run: the submission's {limits.total:g} s were used up"
     return [
         _result(step, "skipped", unreached) if result is None else result
@@ -222,38 +223,56 @@ def _attempt(
     limits: Limits,
     sandbox: Sandbox,
     end: float,
-) -> tuple[int, _Failure | None]:
+) -> int | None:
     """Run the steps ``todo`` in one sandbox, up to the last that has no result yet.
 
     Returns:
-        the step that it reached, and how that failed, if it did.
+        the step that ended the sandbox and has to be left out of the next.
     """
     while results[todo[-1]] is not None:
         todo = todo[:-1]
     job = json.dumps({"steps": [steps[k] for k in todo]}).encode()
-    run = sandbox.start(job, limits)
+    run, stream = _started(job, limits, sandbox, end)
     try:
-        stream = _Events(run, limits, end)
         for place, k in enumerate(todo):
-            event = stream.next(_ENTER if place == 0 else limits.seconds)
-            if not isinstance(event, tuple) and event != {"began": place}:
-                event = ("crashed", "handed back what is no event of this step")
+            event: dict[str, Any] | _Failure = {"began": 0}
+            if place:
+                event = stream.next(limits.seconds)
+            if event == {"began": place}:
+                event = stream.next(limits.seconds)
+                if isinstance(event, dict):
+                    event = _done(event, place, steps[k], limits)
+            elif isinstance(event, dict):
+                event = _NO_EVENT
             if isinstance(event, tuple):
-                if place == 0:
-                    raise SandboxError(f"the sandbox did not start: {event[1]} {stream.rest()}")
-                return k, event
-            event = stream.next(limits.seconds)
-            if not isinstance(event, tuple):
-                event = _done(event, place, steps[k], limits)
-            if isinstance(event, tuple):
-                return k, event
+                results[k] = _result(steps[k], *event)
+                return k
             results[k] = event
             if event["outcome"] == "memory":
-                # What it filled the memory with may still be there.
-                return k, ("memory", event["error"])
-        return todo[-1], None
+                return k  # what it filled the memory with may still be there
+        return None
     finally:
         run.close()
+
+
+def _started(job: bytes, limits: Limits, sandbox: Sandbox, end: float) -> tuple[Run, _Events]:
+    """A run that has begun its first step.  A start that fails is tried once more."""
+    for tried_before in (False, True):
+        run = sandbox.start(job, limits)
+        try:
+            stream = _Events(run, limits, end)
+            if stream.next(run.patience, start=True) == {"began": 0}:
+                return run, stream
+            why = f"the sandbox did not start: {run.how_ended()} {stream.rest()}"
+        except BaseException:
+            run.close()
+            raise
+        run.close()
+        if tried_before:
+            raise SandboxError(why)
+
+
+_NO_EVENT: _Failure = ("crashed", "handed back what is no event of this step")
 
 
 def _done(
@@ -279,7 +298,7 @@ def _done(
         )
     )
     if not fits:
-        return "crashed", "handed back what is no event of this step"
+        return _NO_EVENT
     return _result(
         step,
         "memory" if ename == "MemoryError" else "done",
@@ -315,8 +334,10 @@ class _Events:
         if run.status is not None:
             self._poll.register(run.status, select.POLLIN)
 
-    def next(self, seconds: float) -> dict[str, Any] | _Failure:
-        deadline = min(time.monotonic() + seconds, self._end)
+    def next(self, seconds: float, *, start: bool = False) -> dict[str, Any] | _Failure:
+        deadline = time.monotonic() + seconds
+        if not start:
+            deadline = min(deadline, self._end)
         looked = time.monotonic()
         searched = 0
         while (newline := self._read.find(b"\n", searched)) < 0:
@@ -352,7 +373,7 @@ class _Events:
         return bool(read)
 
     def rest(self) -> str:
-        """What came instead of an event, for an error of our own."""
+        """What came instead of an event, before anything of the student's ran."""
         return self._read[-2000:].decode("utf-8", "replace")
 
 
@@ -362,13 +383,13 @@ def _parsed(line: bytes) -> dict[str, Any] | _Failure:
     >>> _parsed(b'{"began": 0}')
     {'began': 0}
     >>> _parsed(b"[" * 100_000)
-    ('crashed', 'handed back what is no event')
+    ('crashed', 'handed back what is no event of this step')
     """
     try:
         event = json.loads(line, object_pairs_hook=_distinct, parse_constant=_refuse)
     except (ValueError, RecursionError, MemoryError):
         event = None
-    return event if isinstance(event, dict) else ("crashed", "handed back what is no event")
+    return event if isinstance(event, dict) else _NO_EVENT
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -480,14 +501,10 @@ class _Warm:
         """Send file descriptors and the terms under which to run what they hold."""
         message = [json.dumps(terms).encode()]
         with self._lock:
-            if self._control is None:
-                self._start()
-            try:
-                socket.send_fds(self._control, message, fds)
-            except OSError:
+            if self._process is None or self._process.poll() is not None:
                 self._stop()
                 self._start()
-                socket.send_fds(self._control, message, fds)
+            socket.send_fds(self._control, message, fds)
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -531,6 +548,8 @@ class _Warm:
 
 class _WarmRun(Run):
     """A fork of the warm process; the processes of a submission are found by ``_processes``."""
+
+    patience = _ENTER
 
     def __init__(self, warm: _Warm, job: bytes, terms: dict[str, Any], sandbox: int | None) -> None:
         given = _held(job)
@@ -745,6 +764,9 @@ class _Account(Sandbox):
         for path in hide:
             if _open_to_others(path):
                 raise SandboxError(f"every user can read {path}; give it mode 700")
+        for path in map(Path, {sys.prefix, sys.base_prefix}):
+            if not _open_to_others(path):
+                raise SandboxError(f"another user cannot read Python's own folder, {path}")
         self._warm = _Warm()
 
     def start(self, job: bytes, limits: Limits) -> Run:
@@ -757,7 +779,11 @@ class _Account(Sandbox):
 def _open_to_others(path: Path) -> bool:
     """Whether a user who is nobody can enter the folder ``path`` or read it."""
     path = path.resolve()
-    return path.exists() and all(folder.stat().st_mode & 0o5 for folder in (path, *path.parents))
+    return (
+        path.exists()
+        and bool(path.stat().st_mode & 0o5)
+        and all(folder.stat().st_mode & 0o1 for folder in path.parents)
+    )
 
 
 # A process of its own
@@ -765,6 +791,7 @@ def _open_to_others(path: Path) -> bool:
 
 class _ColdRun(Run):
     status = None
+    patience = _START
 
     def __init__(self, command: list[str], job: bytes, env: dict[str, str], end: list[str]) -> None:
         self._end = end
@@ -788,7 +815,7 @@ class _ColdRun(Run):
             code = self._process.wait(_WATCH)
         except subprocess.TimeoutExpired:
             return "the process closed what it had to report to"
-        return _in_words(code)
+        return _in_words(128 - code if code > 128 else code)  # docker's way to tell a signal
 
     def memory(self) -> int:
         return 0

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import io
 import json
 import os
 import resource
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from IPython.core.interactiveshell import InteractiveShell
 
 from backward_twice.grading import confine, runner
 
@@ -54,9 +56,9 @@ def main(control: int) -> None:
     """Serve submissions that come over the socket ``control`` until its other end closes."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
     torch.set_num_threads(1)
-    _import_what_comes_late()
     runner.forget_the_truth()
     shell = runner.new_shell()
+    _import_what_comes_late(shell)
     uid = _own_uid() if os.geteuid() == 0 else None
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         sys.exit("a module started a thread: a process with threads can enter no namespace")
@@ -78,11 +80,19 @@ def main(control: int) -> None:
             os.close(fd)
 
 
-def _import_what_comes_late() -> None:
-    """What torch imports on first use, which would be paid in each submission."""
+def _import_what_comes_late(shell: InteractiveShell) -> None:
+    """What torch and IPython import on first use, which would be paid in each submission.
+
+    No backward: where there is a GPU it starts threads.
+    """
     weight = torch.zeros(1, requires_grad=True)
     weight.grad = torch.zeros(1)
     torch.optim.SGD([weight], lr=1.0).step()
+    with contextlib.redirect_stdout(io.StringIO()):
+        for source in ("%who", "1", "1 / 0"):
+            shell.run_cell(source, store_history=True)
+    shell.reset(new_session=True)
+    shell.execution_count = 1
 
 
 def _own_uid() -> int:
@@ -98,7 +108,7 @@ def _own_uid() -> int:
 def _keep(
     terms: dict[str, Any],
     uid: int | None,
-    shell: Any,
+    shell: InteractiveShell,
     job: int,
     events: int,
     status: int,
@@ -152,7 +162,9 @@ def _enter(sandbox: int, files: int, user: bool) -> None:
         raise OSError(number, f"mount: {os.strerror(number)}")
 
 
-def _become(terms: dict[str, Any], uid: int | None, shell: Any, job: int, events: int) -> None:
+def _become(
+    terms: dict[str, Any], uid: int | None, shell: InteractiveShell, job: int, events: int
+) -> None:
     """The submission's whole life; it does not return."""
     try:
         os.setsid()

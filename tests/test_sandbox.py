@@ -1,0 +1,1155 @@
+"""Submissions that mean harm, each beside an honest question that must come out as ever.
+
+A submission here is a set-up cell, one or more hostile cells, and questions.  The question is made
+up by the set-up cell, so no exercise is needed: ``trial.double`` wants its input twice.  After each
+test an honest submission is run, and this process may have no descendant but the warm process.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backward_twice.checks import plain
+from backward_twice.grading import sandbox as module
+from backward_twice.grading.sandbox import Limits, SandboxError, policy, run_steps, sandbox
+
+ROOT = Path(__file__).parents[1]
+MB = 1 << 20
+LIMITS = Limits(seconds=2, memory=512 * MB, processes=24, files=16 * MB, total=20)
+
+TRIAL = """
+import ctypes, gc, json, os, signal, socket, subprocess, sys, threading, time
+from types import ModuleType
+import torch
+from backward_twice.checks import Question
+trial = ModuleType("backward_twice.checks.trial")
+trial.double = Question("double", None, expect=lambda x: {"result": 2 * x})
+trial.raw = Question("raw", None, expect=lambda x: {"result": 2 * x})
+sys.modules[trial.__name__] = trial
+def double(x):
+    return 2 * x
+raw = double
+"""
+
+
+def cell(source, name="cell"):
+    return {"kind": "cell", "id": name, "source": source}
+
+
+def question(name="double", draws=2):
+    texts = [plain.dumps({"x": number + 3}) for number in range(draws)]
+    return {"kind": "question", "id": name, "question": f"trial.{name}", "draws": texts}
+
+
+def observed(result):
+    assert result["outcome"] == "done", result
+    assert result["error"] is None, result
+    return [json.loads(text) for text in result["observed"]]
+
+
+DOUBLED = [{"result": 6}, {"result": 8}]
+
+
+def descendants():
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            parents[int(path.parent.name)] = int(parent), state
+    found = {os.getpid()}
+    while more := {pid for pid, (parent, _) in parents.items() if parent in found} - found:
+        found |= more
+    return found - {os.getpid()}
+
+
+@pytest.fixture(scope="module")
+def started():
+    """The sandbox, its warm process started."""
+    try:
+        box = sandbox("bubblewrap")
+        run_steps([cell("")], LIMITS, box)
+    except SandboxError as error:
+        if os.environ.get("SANDBOX") == "required":
+            raise
+        pytest.skip(f"no bubblewrap here: {error}")
+    with box:
+        yield box
+
+
+@pytest.fixture
+def box(started):
+    """The sandbox; afterwards it must be as good as before, and nothing may be left."""
+    before = descendants()
+    yield started
+    assert until(lambda: not descendants() - before), "processes are left"
+    setup, answer = run_steps([cell(TRIAL), question()], LIMITS, started)
+    assert setup["error"] is None
+    assert observed(answer) == DOUBLED
+
+
+def attack(box, *sources, limits=LIMITS, asked=("double",)):
+    """The hostile cells' results; the set-up and an honest question are around them."""
+    steps = [cell(TRIAL), *map(cell, sources), *map(question, asked)]
+    results = run_steps(steps, limits, box)
+    assert results[0]["outcome"] == "done", results[0]
+    assert results[0]["error"] is None, results[0]
+    return results[1:]
+
+
+# What a step may do is its own affair
+
+
+def test_a_notebook_s_language(box):
+    """Magics, a shell's commands, top-level await, a last line that is shown."""
+    results = attack(
+        box,
+        "import asyncio\nawait asyncio.sleep(0)\n'awaited'",
+        "%time x = 1",
+        "!echo from the shell",
+        "from IPython.display import HTML\nHTML('<b>bold</b>')",
+        "import gradtrace",
+    )
+    assert [result["error"] for result in results] == [None] * 6
+    assert "'awaited'" in results[0]["output"]
+    assert "time" in results[1]["output"]
+    assert observed(results[-1]) == DOUBLED
+
+
+RAISED = {
+    "exit": ("sys.exit(3)", "SystemExit"),
+    "interrupt": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+    "own": ("class E(BaseException): pass\nraise E('x')", "E"),
+    "generator": ("raise GeneratorExit", "GeneratorExit"),
+    "input": ("input()", "EOFError"),
+    "recursion": ("def f(): f()\nf()", "RecursionError"),
+    "refuses its text": ("class E(Exception):\n def __str__(self): raise E\nraise E", "E"),
+    "wrong text": ("class E(Exception):\n def __str__(self): return 3\nraise E", "E|TypeError"),
+    "lies": ("class E(Exception):\n __class__ = int\nraise E", "E"),
+    "surrogates": ("raise ValueError(chr(0xD800) + chr(0))", "ValueError"),
+}
+NOT_COMPILED = {
+    "syntax": ("def", "SyntaxError"),
+    "nul": ("x = 1\0", "SyntaxError|ValueError"),
+    "surrogate": ("x = '\ud800'\nprint(x)", "UnicodeEncodeError"),
+}
+
+
+@pytest.mark.parametrize("case", RAISED | NOT_COMPILED)
+def test_whatever_a_cell_raises_costs_that_cell(box, case):
+    source, name = (RAISED | NOT_COMPILED)[case]
+    hostile, honest = attack(box, source)
+    was_raised(hostile, name)
+    assert observed(honest) == DOUBLED
+
+
+@pytest.mark.parametrize("case", RAISED)
+def test_whatever_an_answer_raises_costs_that_question(box, case):
+    source, name = RAISED[case]
+    body = source.replace("\n", "\n    ")
+    _, hostile, honest = attack(box, f"def raw(x):\n    {body}", asked=("raw", "double"))
+    was_raised(hostile, name)
+    assert hostile["observed"] is None
+    assert observed(honest) == DOUBLED
+
+
+def was_raised(result, name):
+    assert result["outcome"] == "done"
+    assert re.fullmatch(name, result["ename"])
+    assert result["error"].startswith(result["ename"])
+    json.dumps(result, ensure_ascii=False).encode()
+
+
+def test_leaving_as_one_leaves_a_notebook(box):
+    hostile, honest = attack(box, "exit()\nquit()")
+    assert hostile["outcome"] == "done"
+    assert observed(honest) == DOUBLED
+
+
+def test_output_is_kept_up_to_a_bound(box):
+    results = attack(
+        box,
+        "print('x' * 200_000_000)",
+        "for _ in range(200): print('x' * 1_000_000)",
+        "chunk = b'x' * 1_000_000\nfor _ in range(200): os.write(1, chunk)",
+        "subprocess.run('yes | head -c 200000000', shell=True)",
+        "sys.stderr.write('y' * 50_000); print(file=sys.__stdout__)",
+        "1 / 0  # " + "x" * 100_000,
+        r"print('\ud800 \0 \x1b[31m \x85')",
+        limits=Limits(seconds=20, output=1000),
+    )
+    assert all(result["outcome"] == "done" for result in results)
+    assert all(len(result["output"]) < 1200 for result in results)
+    assert results[0]["output"].startswith("xxx")
+    assert "\x1b" not in results[6]["output"]
+    results[6]["output"].encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("(i for i in range(3))", "TypeError"),
+        ("torch", "TypeError"),
+        ("int", "TypeError"),
+        ("type('L', (), {'__class__': dict, '__eq__': lambda *_: True})()", "TypeError"),
+        ("type('L', (), {'__reduce__': lambda s: (os.system, ('id',))})()", "TypeError"),
+        ("type('S', (str,), {'__eq__': lambda *_: True, '__hash__': None})('x')", None),
+        ("torch.zeros(1).expand(10**9)", "ValueError"),
+        ("torch.zeros(1).expand(10**9).to_sparse", "TypeError"),
+        ("torch.zeros(10**10)", "MemoryError"),
+        ("torch.empty(3, device='meta')", "NotImplementedError"),
+        ("torch.tensor(1j)", "TypeError"),
+        ("torch.zeros(3).to_sparse()", ".*Error"),
+        ("{1: 2}", "TypeError"),
+        ("{'result': [[]] * 3}", None),
+        ("float('nan')", None),
+        ("10 ** 5000", "ValueError"),
+        ("'\\ud800'", None),
+        ("eval('[' * 90 + ']' * 90)", None),
+    ],
+)
+def test_whatever_an_answer_gives_is_data_or_an_error(box, value, name):
+    _, hostile, honest = attack(box, f"def raw(x): return {value}", asked=("raw", "double"))
+    if name is None:
+        assert hostile["error"] is None
+        assert len(hostile["observed"]) == 2
+    else:
+        assert re.fullmatch(name, hostile["ename"])
+        assert hostile["outcome"] == ("memory" if name == "MemoryError" else "done")
+    assert observed(honest) == DOUBLED
+
+
+def test_nested_without_end(box):
+    source = "def raw(x):\n    v = []\n    for _ in range(10**6): v = [v]\n    return v"
+    _, hostile, honest = attack(box, source, asked=("raw", "double"))
+    assert hostile["ename"] == "RecursionError" or hostile["outcome"] == "crashed"
+    assert observed(honest) == DOUBLED
+
+
+@pytest.mark.parametrize("answer", ["torch", "int", "'text'", "None", "lambda: 1", "..."])
+def test_an_answer_that_is_no_such_function(box, answer):
+    _, hostile, honest = attack(box, f"raw = {answer}", asked=("raw", "double"))
+    assert hostile["outcome"] == "done"
+    assert hostile["error"] or json.loads(hostile["observed"][0]) != DOUBLED[0]
+    assert observed(honest) == DOUBLED
+
+
+def test_an_answer_that_is_missing(box):
+    _, hostile, honest = attack(box, "del raw", asked=("raw", "double"))
+    assert hostile["error"] == "NameError: no cell defines raw"
+    assert observed(honest) == DOUBLED
+
+
+def test_the_same_twice_gives_the_same(box):
+    source = "import random\nprint(torch.rand(3), random.random())"
+    first, *_ = attack(box, "torch.rand(1)", source)[1:]
+    second, *_ = attack(box, source)
+    assert first["output"] == second["output"]
+
+
+# What hangs, dies, or takes too much
+
+ENDS = {
+    "loop": ("while True: pass", "timeout"),
+    "swallow": (
+        """
+while True:
+    try:
+        while True: pass
+    except BaseException: pass
+""",
+        "timeout",
+    ),
+    "signals": (
+        """
+for number in range(1, 65):
+    try: signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError): pass
+signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+while True: time.sleep(100)
+""",
+        "timeout",
+    ),
+    "sleep": ("time.sleep(1e6)", "timeout"),
+    "stopped": ("os.kill(os.getpid(), signal.SIGSTOP)", "timeout"),
+    "deadlock": ("lock = threading.Lock()\nlock.acquire()\nlock.acquire()", "timeout"),
+    "regex": ("import re\nre.match('(a*)*b', 'a' * 40)", "timeout"),
+    "waiting": ("r, w = os.pipe()\nos.read(r, 1)", "timeout"),
+    "fork bomb": (
+        """
+while True:
+    try: os.fork()
+    except OSError: pass
+""",
+        "timeout",
+    ),
+    "_exit": ("os._exit(0)", "crashed"),
+    "segfault": ("ctypes.string_at(0)", "crashed"),
+    "abort": ("os.abort()", "crashed"),
+    "kill self": ("os.kill(os.getpid(), signal.SIGKILL)", "crashed"),
+    "kill all": ("os.kill(-1, signal.SIGKILL)\nos.kill(os.getpid(), 9)", "crashed"),
+    "deep recursion": (
+        "sys.setrecursionlimit(10**9)\nclass A:\n def __repr__(s): return repr(s)\nrepr(A())",
+        "crashed|timeout|done",
+    ),
+    "exec": ("os.execv('/bin/true', ['true'])", "crashed"),
+    "exec forever": ("os.execv('/bin/sleep', ['sleep', '1000'])", "timeout"),
+    "bytes": ("x = bytearray(100 << 30)", "memory"),
+    "list": ("x = [0]\nwhile True: x = x + x", "memory"),
+    "growing tensors": (
+        "x = []\nwhile True: x.append(torch.ones(1 << 20))",
+        "memory",
+    ),
+    "memory of many": (
+        """
+for _ in range(16):
+    if os.fork() == 0:
+        x = bytearray(os.urandom(1 << 20) * 200)
+        time.sleep(1000)
+time.sleep(1000)
+""",
+        "memory",
+    ),
+    "memory of many, unreadable": (
+        """
+for _ in range(16):
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(4, 0)
+        x = bytearray(os.urandom(1 << 20) * 200)
+        time.sleep(1000)
+time.sleep(1000)
+""",
+        "memory",
+    ),
+}
+
+
+@pytest.mark.parametrize("source", ENDS, ids=str)
+def test_what_ends_a_sandbox_costs_its_own_step(box, source):
+    source, outcome = ENDS[source]
+    start = time.monotonic()
+    limits = replace(LIMITS, seconds=1 if outcome == "timeout" else 10)
+    hostile, honest = attack(box, source, limits=limits)
+    assert re.fullmatch(outcome, hostile["outcome"]), hostile
+    assert hostile["error"] or outcome.endswith("done")
+    assert observed(honest) == DOUBLED
+    assert time.monotonic() - start < limits.seconds + 8
+
+
+@pytest.mark.parametrize("source", ["loop", "sleep", "_exit", "segfault", "growing tensors"])
+def test_the_same_in_a_question(box, source):
+    source, outcome = ENDS[source]
+    body = source.strip().replace("\n", "\n    ")
+    _, hostile, honest = attack(box, f"def raw(x):\n    {body}", asked=("raw", "double"))
+    assert hostile["outcome"] == outcome
+    assert hostile["observed"] is None
+    assert observed(honest) == DOUBLED
+
+
+def test_several_of_them_leave_the_rest_alone(box):
+    """What was answered before is not asked again; what comes after is."""
+    asking = "def raw(x):\n    print('asked')\n    return x"
+    steps = [
+        *(cell(TRIAL), cell(asking), question("raw")),
+        *(cell("os._exit(1)"), question(), cell("ctypes.string_at(0)"), question("raw")),
+    ]
+    results = run_steps(steps, LIMITS, box)
+    outcomes = [result["outcome"] for result in results]
+    assert outcomes == ["done", "done", "done", "crashed", "done", "crashed", "done"]
+    assert observed(results[4]) == DOUBLED
+    assert results[2]["output"] == results[6]["output"] == "asked\nasked\n"
+    assert "exit code 1" in results[3]["error"]
+    assert "SIGSEGV" in results[5]["error"]
+
+
+def test_the_submission_s_time_is_bounded(box):
+    limits = Limits(seconds=1, total=2.5)
+    loops = ["while True: pass"] * 6
+    start = time.monotonic()
+    results = attack(box, *loops, limits=limits)
+    assert time.monotonic() - start < 6
+    outcomes = [result["outcome"] for result in results]
+    assert outcomes[:2] == ["timeout", "timeout"]
+    assert outcomes[-1] == "skipped"
+    assert "2.5 s" in results[-1]["error"]
+
+
+@pytest.mark.parametrize("again", range(3))
+def test_processes_are_counted(box, again):
+    """However many the runs before had: the count is of this submission alone."""
+    source = """
+children = 0
+for _ in range(50):
+    try: pid = os.fork()
+    except OSError: break
+    if pid == 0:
+        time.sleep(1000)
+    children += 1
+print(children)
+"""
+    hostile, honest = attack(box, source)
+    assert LIMITS.processes - 6 <= int(hostile["output"]) < LIMITS.processes
+    assert observed(honest) == DOUBLED
+
+
+def test_threads_are_counted(box):
+    source = """
+def sleeps(): time.sleep(1000)
+threads = 0
+try:
+    for _ in range(500):
+        threading.Thread(target=sleeps, daemon=True).start()
+        threads += 1
+except RuntimeError: pass
+print(threads)
+"""
+    hostile, honest = attack(box, source)
+    assert int(hostile["output"]) < LIMITS.processes
+    assert observed(honest) == DOUBLED
+
+
+def test_a_daemon_ends_with_its_submission(box):
+    source = """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.closerange(0, 200)
+        time.sleep(1000)
+    os._exit(0)
+os.wait()
+print(len([p for p in os.listdir('/proc') if p.isdigit()]))
+"""
+    hostile, honest = attack(box, source)
+    assert int(hostile["output"]) >= 4
+    assert observed(honest) == DOUBLED
+
+
+def test_a_copy_of_the_submission_does_not_go_on(box):
+    hostile, honest = attack(box, "pid = os.fork()\nprint('here')")
+    assert hostile["output"] == "here\n"
+    assert observed(honest) == DOUBLED
+
+
+# What a submission can reach
+
+
+def told(box, *sources, **options):
+    """The last line that each cell prints; it must not fail."""
+    results = attack(box, *sources, **options)
+    assert observed(results[-1]) == DOUBLED
+    assert all(result["error"] is None for result in results), results
+    return [result["output"].strip() for result in results[:-1]]
+
+
+def test_its_namespaces_are_its_own(box):
+    """An argument missing from the policy shows here."""
+    [said] = told(
+        box, "print({n: os.readlink(f'/proc/self/ns/{n}') for n in os.listdir('/proc/self/ns')})"
+    )
+    inside = eval(said)
+    names = {"mnt", "pid", "net", "ipc", "uts"} | ({"user"} if os.geteuid() else set())
+    for name in names:
+        assert inside[name] != str(Path(f"/proc/self/ns/{name}").readlink()), name
+
+
+def test_its_privileges_are_gone(box):
+    [said] = told(box, "print(open('/proc/self/status').read())")
+    status = dict(line.split(":\t", 1) for line in said.splitlines() if ":\t" in line)
+    for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(status[name], 16) == 0, name
+    assert status["NoNewPrivs"] == "1"
+    assert status["Seccomp"] == "2"
+    if os.geteuid() == 0:
+        assert all(uid != "0" for uid in (status["Uid"] + status["Gid"]).split())
+        assert not status["Groups"].split()
+
+
+def test_it_sees_no_process_but_its_own(box):
+    [said] = told(
+        box,
+        "print([pid for pid in os.listdir('/proc') if pid.isdigit()])",
+    )
+    assert len(eval(said)) == 3
+
+
+def test_it_signals_no_process_but_its_own(box):
+    [said] = told(
+        box,
+        f"""
+reached = []
+for pid in (os.getppid(), 1, {os.getpid()}, {os.getppid()}):
+    try:
+        if pid: os.kill(pid, signal.SIGKILL); reached.append(pid)
+    except OSError: pass
+print(reached)
+""",
+    )
+    # Pid 1 of its namespace does not mind.
+    assert eval(said) in ([], [1])
+
+
+SECRET = "a-word-that-is-nowhere-in-the-sandbox"
+
+
+def test_it_has_no_environment_of_the_grader_s(monkeypatch):
+    monkeypatch.setenv("GRADER_TOKEN", SECRET)
+    with sandbox("bubblewrap") as box:
+        [said] = told(
+            box,
+            """
+import glob
+found = repr(os.environ)
+for path in glob.glob('/proc/*/environ'):
+    try: found += open(path).read()
+    except OSError: pass
+print(found)
+""",
+        )
+    assert "PATH" in said
+    assert SECRET not in said
+    assert "GRADER" not in said
+
+
+def test_it_has_no_other_submission_in_memory(box):
+    told(box, f"secret = '{SECRET}'.upper()\nkept = [secret * 3] * 1000")
+    needle = f"('{SECRET[:10]}' + '{SECRET[10:]}').upper().encode()"
+    [said] = told(
+        box,
+        f"""
+found = 0
+with open('/proc/self/mem', 'rb', 0) as memory:
+    for line in open('/proc/self/maps'):
+        start, end = (int(n, 16) for n in line.split()[0].split('-'))
+        if ' rw' in line:
+            memory.seek(start)
+            while start < end:
+                try: part = memory.read(min(1 << 20, end - start))
+                except OSError: break
+                if not part: break
+                found += part.count({needle})
+                start += len(part)
+print('found', found)
+""",
+    )
+    # once or twice, because it has just made the word itself to look for it
+    assert int(said.split()[1]) < 20
+
+
+def test_it_finds_no_file_of_the_course_s_or_the_grader_s(box, tmp_path):
+    (tmp_path / "gradebook.db").write_text(SECRET)
+    places = [ROOT / "solutions", ROOT / "tests", ROOT / ".git", ROOT / "book", tmp_path]
+    places += [Path.home() / ".bashrc", Path("/etc/passwd"), Path("/etc/shadow"), Path("/sys")]
+    places += [Path("/home"), Path("/var"), Path("/run"), Path("/dev/sda"), Path("/dev/kmsg")]
+    prefixes = ["", "/proc/1/root", "/proc/self/root", "/proc/1/cwd/..", "/proc/2/root"]
+    paths = [prefix + str(place) for prefix in prefixes for place in places]
+    [said] = told(box, f"print([path for path in {paths} if os.path.exists(path)])")
+    assert eval(said) == []
+
+
+def test_it_finds_nothing_else_of_the_checkout(box):
+    [said] = told(
+        box,
+        f"""
+found = []
+for folder, folders, files in os.walk({str(ROOT)!r}):
+    folders[:] = [name for name in folders if name not in ('.venv', 'gradtrace')]
+    found += [os.path.join(folder, name) for name in files]
+print(found)
+""",
+    )
+    assert eval(said) == []
+
+
+def test_what_is_right_is_not_there(box):
+    """Neither in the questions nor as a file: an answer cannot be had by asking the judge."""
+    [said] = told(
+        box,
+        f"""
+import glob, importlib, pkgutil
+from backward_twice import checks
+from backward_twice.checks import question
+asked = question("two_losses.one_update")
+for part in ("expect", "draw", "judge"):
+    try: print(getattr(asked, part)())
+    except (LookupError, TypeError) as error: print(type(error).__name__)
+left = [name for name, module in sys.modules.items() if name.startswith(checks.__name__ + ".")
+        for name in vars(module) if name.startswith(("_expect", "_draw", "_judge"))]
+print(left, glob.glob({str(ROOT)!r} + "/src/backward_twice/*"),
+    [o.__qualname__ for o in gc.get_objects() if type(o).__name__ == "function"
+     and o.__qualname__.startswith(("_expect", "_draw"))],
+    os.path.exists(checks.__file__))
+""",
+    )
+    assert said.splitlines() == ["TypeError", "LookupError", "LookupError", "[] [] [] False"]
+
+
+def test_it_writes_nowhere_but_in_its_own_folder(box):
+    [said] = told(
+        box,
+        """
+written = []
+seen = set()
+for folder, folders, _ in os.walk('/'):
+    if folder.count('/') > 6 or folder.startswith(('/proc', '/tmp', '/usr/share')):
+        folders.clear()
+        continue
+    try:
+        open(folder + '/mine', 'w').close()
+        written.append(folder)
+    except OSError: pass
+for path in ('/proc/sys/kernel/core_pattern', '/proc/sysrq-trigger', '/proc/sys/vm/drop_caches',
+             sys.executable, torch.__file__, '/usr/bin/env', '/dev/null/x'):
+    try:
+        open(path, 'r+b').close()
+        written.append(path)
+    except OSError: pass
+open('/tmp/mine', 'w').close()
+print(written)
+""",
+        limits=Limits(),
+    )
+    assert eval(said) == []
+
+
+def test_its_files_are_bounded(box):
+    said = told(
+        box,
+        """
+total = 0
+try:
+    for number in range(100):
+        with open(f'/tmp/{number}', 'wb') as file:
+            total += file.write(bytes(1 << 20))
+except OSError as error: print(error.errno)
+print(total)
+""",
+        "for name in os.listdir('/tmp'): os.remove(f'/tmp/{name}')",
+        """
+made = 0
+try:
+    for number in range(100_000):
+        os.mkdir(f'/tmp/d{number}')
+        made += 1
+except OSError: pass
+print(made)
+for number in range(made): os.rmdir(f'/tmp/d{number}')
+""",
+        """
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with open('/tmp/sparse', 'wb') as file:
+    for size in (1 << 20, 1 << 40):
+        try: file.truncate(size); print(size)
+        except OSError: pass
+""",
+        "print(os.path.realpath('/dev/shm'))",
+        limits=Limits(seconds=10, files=16 * MB),
+    )
+    assert int(said[0].splitlines()[-1]) <= 16 * MB
+    assert int(said[2]) <= 4096
+    assert said[3] == str(1 << 20)
+    assert said[4] == "/tmp"
+
+
+REFUSED = """
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *arguments):
+    ctypes.set_errno(0)
+    result = getattr(libc, name)(*arguments)
+    return name if result != -1 else None
+reached = [
+    call("unshare", 0x10000000), call("unshare", 0x20000), call("unshare", 0x40000000),
+    call("setns", os.open("/proc/self/ns/net", os.O_RDONLY), 0),
+    call("mount", b"none", b"/tmp", b"tmpfs", 0, None), call("umount", b"/tmp"),
+    call("chroot", b"/tmp"), call("sethostname", b"x", 1), call("setuid", 0), call("setgid", 0),
+    call("ptrace", 16, 1, 0, 0), call("memfd_create", b"x", 0), call("shmget", 0, 1 << 20, 0o1600),
+    call("prctl", 24, 0), call("mknod", b"/tmp/disk", 0o060666, 0x800), call("reboot", 0),
+    call("syscall", 250 if os.uname().machine == "x86_64" else 219, 1, None),
+    call("syscall", 321 if os.uname().machine == "x86_64" else 280, 0, None, 0),
+    call("syscall", 425, 1, None), call("syscall", 435, None, 0),
+]
+print([name for name in reached if name])
+"""
+
+
+def test_system_calls_that_it_has_no_use_for(box):
+    [said] = told(box, REFUSED)
+    assert eval(said) in ([], ["prctl"])  # dropping a capability is no harm
+
+
+def test_other_processes_of_its_own_cannot_be_traced(box):
+    [said] = told(
+        box,
+        """
+child = os.fork()
+if child == 0: time.sleep(1000)
+libc = ctypes.CDLL(None)
+print(libc.ptrace(16, child, 0, 0), libc.ptrace(16, 1, 0, 0), libc.ptrace(16, 2, 0, 0))
+""",
+    )
+    assert said == "-1 -1 -1"
+
+
+def test_programs_that_make_root(box):
+    [said] = told(
+        box,
+        """
+for command in (["su", "-c", "id -u"], ["mount", "-t", "tmpfs", "none", "/tmp"],
+                ["unshare", "-Ur", "id", "-u"], ["passwd"], ["sudo", "-n", "id", "-u"],
+                ["bwrap", "--ro-bind", "/", "/", "id", "-u"], ["newgrp"], ["chfn"]):
+    try: result = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    except OSError: continue
+    if result.returncode == 0: print(command, result.stdout)
+print(os.getuid() == os.geteuid())
+""",
+    )
+    assert said == "True"
+
+
+def test_no_network(box, tmp_path):
+    """Listeners of the host's, at every kind of address, hear nothing."""
+    reached = []
+    tcp, path, abstract = (
+        socket.create_server(("127.0.0.1", 0)),
+        socket.socket(socket.AF_UNIX),
+        socket.socket(socket.AF_UNIX),
+    )
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.bind(("127.0.0.1", 0))
+    name = f"\0gradtrace-test-{os.getpid()}"
+    abstract.bind(name)
+    file = Path("/tmp") / f"gradtrace-test-{os.getpid()}"
+    path.bind(str(file))
+    with tcp, udp, path, abstract:
+        for listener in (path, abstract):
+            listener.listen()
+        for listener in (tcp, udp, path, abstract):
+            listener.settimeout(0.05)
+        [said] = told(
+            box,
+            f"""
+reached = []
+def attempt(what, how):
+    try: how(); reached.append(what)
+    except (OSError, UnicodeError): pass
+def connect(family, address, kind=socket.SOCK_STREAM):
+    with socket.socket(family, kind) as s:
+        s.settimeout(1)
+        s.connect(address)
+        s.send(b"x")
+port, udp = {tcp.getsockname()[1]}, {udp.getsockname()[1]}
+attempt("tcp", lambda: connect(socket.AF_INET, ("127.0.0.1", port)))
+attempt("far", lambda: connect(socket.AF_INET, ("192.0.2.1", 80)))
+attempt("udp", lambda: connect(socket.AF_INET, ("127.0.0.1", udp), socket.SOCK_DGRAM))
+attempt("tcp6", lambda: connect(socket.AF_INET6, ("::1", port)))
+attempt("dns", lambda: socket.getaddrinfo("example.org", 80))
+attempt("abstract", lambda: connect(socket.AF_UNIX, {name!r}))
+attempt("path", lambda: connect(socket.AF_UNIX, {str(file)!r}))
+attempt("raw", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+attempt("netlink", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))
+attempt("vsock", lambda: socket.socket(40, socket.SOCK_STREAM))
+attempt("alg", lambda: socket.socket(38, socket.SOCK_SEQPACKET))
+print(reached, [line.split(":")[0].strip() for line in open("/proc/net/dev")][2:])
+""",
+        )
+        file.unlink()
+        for listener in (tcp, path, abstract):
+            with contextlib.suppress(TimeoutError):
+                listener.accept()
+                reached.append(listener)
+        with contextlib.suppress(TimeoutError):
+            reached.append(udp.recv(1))
+    assert not reached
+    assert said == "[] ['lo']"
+
+
+# Forged events
+
+FIND = """
+def others():
+    found = []
+    for fd in range(3, 200):
+        try: os.fstat(fd)
+        except OSError: continue
+        found.append(fd)
+    return found
+def say(data):
+    for fd in others():
+        try: os.write(fd, data)
+        except OSError: pass
+"""
+FORGED = {
+    "rubbish": "b'rubbish\\n'",
+    "no text": "b'\\xff\\xfe\\n'",
+    "empty": "b'\\n'",
+    "no object": "b'[]\\n'",
+    "deep": "b'[' * 1_000_000 + b'\\n'",
+    "deep objects": "b'{\"a\":' * 1_000_000 + b'\\n'",
+    "huge number": "b'{\"done\": ' + b'9' * 100_000 + b'}\\n'",
+    "nan": "b'{\"done\": NaN}\\n'",
+    "twice": 'b\'{"done": 1, "done": 1}\\n\'',
+    "truth": "b'{\"began\": true}\\n'",
+    "earlier": "b'{\"began\": 0}\\n'",
+    "later": "b'{\"began\": 5}\\n'",
+    "types": 'b\'{"done": 1, "output": 3, "error": [], "ename": {}, "observed": 1}\\n\'',
+    "half": 'b\'{"done": 1, "output": ""}\\n\'',
+    "observed": (
+        'b\'{"done": 1, "output": "", "error": null, "ename": null, "observed": ["1"]}\\n\''
+    ),
+}
+
+
+@pytest.mark.parametrize("said", FORGED, ids=str)
+def test_forged_events_are_those_of_its_own_step(box, said):
+    hostile, honest = attack(box, f"{FIND}\nsay({FORGED[said]})")
+    assert hostile["outcome"] == "crashed"
+    assert hostile["error"].startswith("handed back what is no event of this step")
+    assert observed(honest) == DOUBLED
+
+
+def test_a_well_forged_event_moves_nothing(box):
+    """It may pass for the end of its own step.  Then the true end is out of order."""
+    event = {"done": 1, "output": "forged", "error": None, "ename": None, "observed": None}
+    source = f"{FIND}\nsay({json.dumps(event).encode()!r} + b'\\n')"
+    hostile, honest = attack(box, source)
+    assert (hostile["outcome"], hostile["output"]) == ("done", "forged")
+    assert honest["outcome"] == "crashed"
+    assert honest["observed"] is None
+
+
+def test_a_forger_answers_with_what_is_judged(box):
+    """Forging the end of a question is to hand in an answer, which others judge."""
+    event = {"done": 2, "output": "", "error": None, "ename": None, "observed": ["{}", "{}"]}
+    lines = json.dumps({"began": 2}) + "\n" + json.dumps(event) + "\n"
+    mine = {"done": 1, "output": "", "error": None, "ename": None, "observed": None}
+    data = (json.dumps(mine) + "\n" + lines).encode()
+    source = f"{FIND}\nsay({data!r})\ntime.sleep(1000)"
+    hostile, answer = attack(box, source)
+    assert hostile["outcome"] == "done"
+    assert observed(answer) == [{}, {}]
+
+
+def test_a_flood(box):
+    hostile, honest = attack(box, f"{FIND}\nwhile True: say(b'x' * 65536)")
+    assert hostile["outcome"] == "crashed"
+    assert "more than" in hostile["error"]
+    assert observed(honest) == DOUBLED
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "os.closerange(0, 1000)",
+        f"{FIND}\nfor fd in others(): os.close(fd)\ntime.sleep(1000)",
+        f"{FIND}\nfor fd in others(): os.dup2(os.open('/dev/null', os.O_RDWR), fd)",
+        f"{FIND}\nfor fd in others(): os.dup2(1, fd)\nos.fork()",
+        "json.dumps = lambda *a, **k: '{\"done\": 7}'",
+        "os.write = lambda *a: 1/0",
+        "os.getpid = lambda: 0",
+        "import builtins\nbuiltins.type = builtins.len = builtins.str = None",
+        "sys.modules.clear()",
+        "from backward_twice.grading import runner\nrunner._emit = print\ntime.sleep(1000)",
+        "threading.Timer(0.01, os._exit, [0]).start()\ntime.sleep(1)",
+        "signal.setitimer(signal.ITIMER_REAL, 0.01)\ntime.sleep(1)",
+        "sys.stdout = sys.stderr = None",
+        "sys.settrace(lambda *a: 1/0)",
+        "gc.collect = None\ngc.disable()\nsys.setswitchinterval(1e9)",
+        "f = sys._getframe()\nwhile f:\n    f.f_locals.clear(); f.f_globals.clear(); f = f.f_back",
+    ],
+)
+def test_sabotage_of_the_runner_costs_the_saboteur(box, source):
+    """The step ends one way or another, and the questions after it are answered or are not."""
+    hostile, honest = attack(box, source, limits=Limits(seconds=1, total=8))
+    assert hostile["outcome"] in ("done", "crashed", "timeout")
+    if honest["outcome"] == "done" and honest["error"] is None:
+        assert [json.loads(text) for text in honest["observed"]] == DOUBLED
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "get_ipython().input_transformers_post.append(lambda lines: ['pass'])",
+        """
+import ast
+class Strip(ast.NodeTransformer):
+    def visit_FunctionDef(self, node): node.body = [ast.Pass()]; return node
+    def visit_Assert(self, node): return ast.Pass()
+get_ipython().ast_transformers.append(Strip())
+""",
+        "torch.allclose = torch.equal = lambda *a, **k: True",
+        "torch.Tensor.backward = lambda *a, **k: None",
+        "folder = '/tmp/x'\nos.mkdir(folder)\nos.chdir(folder)\nos.rmdir(folder)",
+        "class All:\n    __eq__ = lambda *_: True\ntrial.double.__dict__['answer'] = All()",
+    ],
+)
+def test_what_others_fall_for(box, source):
+    """Here a question is no cell, and nothing is compared inside."""
+    hostile, honest = attack(box, source)
+    assert hostile["error"] is None
+    if "answer" not in source:
+        assert observed(honest) == DOUBLED
+
+
+# The grader's side
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"", b"null", b'"text"', b"1e999", b"{", b"\xff", b"{'a': 1}", b'{"a": NaN}'),
+        *(b'{"a": 1, "a": 2}', b'{"a": Infinity}', b"1" * 10**5, b"[" * 10**6, b'{"a":' * 10**5),
+    ],
+    ids=lambda line: line[:20].decode("latin-1"),
+)
+def test_a_line_that_is_no_event_is_an_outcome(line):
+    assert module._parsed(line) == ("crashed", "handed back what is no event of this step")
+
+
+def test_runs_leave_nothing_open(box):
+    def count():
+        both = ("self", box._warm._process.pid)
+        return [len(list(Path(f"/proc/{process}/fd").iterdir())) for process in both]
+
+    before = count()
+    for _ in range(25):  # each takes two sandboxes
+        run_steps([cell("1"), cell("import os; os._exit(1)"), cell("2")], LIMITS, box)
+    assert count() == before
+
+
+def test_from_threads_that_end(started):
+    """A Dask worker's threads come and go; the warm process outlives the one that started it."""
+    with sandbox("bubblewrap") as box:
+        outputs = []
+
+        def work():
+            outputs.append(run_steps([cell("print(1)")], LIMITS, box)[0]["output"])
+
+        for _ in range(3):
+            threads = [threading.Thread(target=work) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert outputs == ["1\n"] * 6
+
+
+def test_the_warm_process_is_started_again(started):
+    with sandbox("bubblewrap") as box:
+        run_steps([cell("print(1)")], LIMITS, box)
+        os.kill(box._warm._process.pid, signal.SIGKILL)
+        [result] = run_steps([cell("print(1)")], LIMITS, box)
+        assert result["output"] == "1\n"
+    assert box._warm._process is None
+
+
+def test_nothing_outlives_a_grader_that_is_killed(started):
+    """Neither bubblewrap, nor the warm process, nor what the student started."""
+    program = (
+        "from backward_twice.grading.sandbox import *\n"
+        "box = sandbox('bubblewrap')\n"
+        "source = 'import os, time; os.fork(); time.sleep(1000)'\n"
+        "steps = [{'kind': 'cell', 'id': 'x', 'source': s} for s in ('', source)]\n"
+        "run_steps(steps[:1], Limits(), box)\n"
+        "print('warm', flush=True)\n"
+        "run_steps(steps, Limits(), box)\n"
+    )
+    before = descendants()
+    grader = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    try:
+        assert grader.stdout.readline() == b"warm\n"
+        # warm process, keeper, bubblewrap twice, cat, and the student's two
+        family = until(lambda: len(found := descendants() - before) >= 8 and found)
+        assert family
+    finally:
+        grader.kill()
+        grader.wait()
+        grader.stdout.close()
+    assert until(lambda: not [pid for pid in family if alive(pid)])
+
+
+def until(true, seconds=20):
+    """What ``true`` gives, as soon as that is something."""
+    give_up = time.monotonic() + seconds
+    while not (found := true()) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    return found
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_hidden_folders_within_what_is_shown(tmp_path):
+    inside = Path(sys.prefix) / "share"
+    arguments = policy([inside, tmp_path])
+    at = arguments.index(str(inside))
+    assert arguments[at - 1] == "--tmpfs"
+    assert arguments.index(str(Path(sys.prefix))) < at
+    assert str(tmp_path) not in arguments
+
+
+@pytest.mark.parametrize("name", ["seconds", "memory", "processes", "output", "files", "total"])
+def test_limits_are_positive(name):
+    with pytest.raises(ValueError, match=name):
+        Limits(**{name: 0})
+
+
+def test_without_any_sandbox_it_refuses(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(SandboxError, match="install bubblewrap") as refused:
+        module.available()
+    assert "docker" in str(refused.value)
+    assert "trust" in str(refused.value)
+
+
+# Other users, other kinds
+
+
+def test_as_a_normal_user(started):
+    """A part of this again, under a user who is nobody."""
+    if os.geteuid() != 0:
+        pytest.skip("this is a normal user")
+    chosen = (
+        "namespaces or privileges or process or signals or network or system_calls or traced or "
+        "make_root or finds or writes or files or counted or daemon or forges or (ends and "
+        "(loop or fork or many or kill or tensors)) or what_is_right or language"
+    )
+    program = f"""
+import os, sys
+os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+os.execv(sys.executable, [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider",
+         {__file__!r}, "-k", {chosen!r}])
+"""
+    ran = subprocess.run(
+        [*readable_to_all(), sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "SANDBOX": "required", "HOME": "/tmp"},
+    )
+    assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
+    assert int(re.search(r"(\d+) passed", ran.stdout)[1]) > 25
+
+
+def readable_to_all():
+    """A bubblewrap in which every user can read Python, wherever it is; else it is the host."""
+    arguments = ["bwrap", "--dev-bind", "/", "/", "--cap-add", "ALL"]
+    for folder in {Path(sys.base_prefix), Path(sys.prefix), ROOT}:
+        closed = [above for above in reversed(folder.parents) if not above.stat().st_mode & 1]
+        if closed:
+            arguments += ["--perms", "0755", "--tmpfs", str(closed[0])]
+            within = folder.relative_to(closed[0]).parents
+            arguments += [
+                argument
+                for above in list(reversed(within))[1:]
+                for argument in ("--perms", "0755", "--dir", str(closed[0] / above))
+            ]
+            arguments += ["--bind", str(folder), str(folder)]
+    return arguments
+
+
+ACCOUNT = r"""
+import sys
+sys.path.insert(0, {tests!r})
+from test_sandbox import *
+import tempfile
+secret = Path(tempfile.mkdtemp())
+(secret / "solution").write_text("x")
+with sandbox("account", hide=[secret]) as box:
+    before = descendants()
+    for source, outcome in ENDS.values():
+        limits = replace(LIMITS, seconds=1 if outcome == "timeout" else 10)
+        *hostile, honest = attack(box, source, limits=limits)
+        assert re.fullmatch(outcome, hostile[0]["outcome"]), (source, hostile)
+        assert observed(honest) == DOUBLED
+        assert until(lambda: not descendants() - before - {{box._warm._process.pid}}), source
+    assert box._warm.uid not in (0, os.getuid())
+    source = f"print(os.getuid(), os.path.exists('{{secret}}/solution'), os.listdir('.'))"
+    [said] = told(box, source)
+    assert said == f"{{box._warm.uid}} False []", said
+    test_its_privileges_are_gone(box)
+    test_system_calls_that_it_has_no_use_for(box)
+    test_a_daemon_ends_with_its_submission(box)
+    test_processes_are_counted(box, 0)
+    [said] = told(box, "reached = []\nfor pid in (1, os.getppid()):\n"
+        "    try: os.kill(pid, 9); reached.append(pid)\n    except OSError: pass\n"
+        "try: socket.socket(); reached.append('net')\nexcept OSError: pass\nprint(reached)")
+    assert said == "[]", said
+assert not [p for p in Path("/tmp").glob("submission-*") if p.owner]
+secret.chmod(0o755)
+try: sandbox("account", hide=[secret])
+except SandboxError as error: print(error)
+"""
+
+
+def test_an_account_of_its_own(started):
+    """The kind for a container that somebody else locks down."""
+    if os.geteuid() != 0:
+        with pytest.raises(SandboxError, match="root"):
+            sandbox("account")
+        return
+    ran = subprocess.run(
+        [*readable_to_all(), sys.executable, "-c", ACCOUNT.format(tests=str(ROOT / "tests"))],
+        capture_output=True,
+        text=True,
+        cwd="/",
+    )
+    assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-5000:]
+    assert "every user can read" in ran.stdout
+
+
+FAKE_DOCKER = """#!/bin/sh
+echo "$@" >> {log}
+test "$1" = run || exit 0
+shift
+while test "$1" != --entrypoint; do
+    test "$1" = --env && export "$2"
+    shift
+done
+shift 3
+exec {python} "$@"
+"""
+
+
+def test_a_container(tmp_path, monkeypatch):
+    """docker itself is not here: what it would be asked for, and that our side of it works."""
+    log, docker = tmp_path / "log", tmp_path / "docker"
+    docker.write_text(FAKE_DOCKER.format(log=log, python=sys.executable))
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with sandbox("container", image="course") as box:
+        hostile, honest = attack(box, "sys.stdout.write('x')\nos._exit(7)")
+    assert "exit code 7" in hostile["error"]
+    assert observed(honest) == DOUBLED
+    first, kill, *_ = log.read_text().splitlines()
+    for argument in (
+        *("--network none", "--read-only", "--cap-drop ALL", "--security-opt no-new-privileges"),
+        *("--user 65534:65534", "--pids-limit 25", "--memory ", "--memory-swap ", "--rm"),
+    ):
+        assert argument in first
+    name = re.search(r"--name (\S+)", first)[1]
+    assert kill == f"kill {name}"
+    with pytest.raises(SandboxError, match="image"):
+        sandbox("container")
+
+
+def test_work_that_is_trusted():
+    with sandbox("none") as box:
+        _, loop, honest = run_steps(
+            [cell(TRIAL), cell("while True: pass"), question()], replace(LIMITS, seconds=1), box
+        )
+    assert loop["outcome"] == "timeout"
+    assert observed(honest) == DOUBLED
