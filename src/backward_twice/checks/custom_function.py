@@ -1,0 +1,96 @@
+"""Exercise ``custom_function``: a Function's own backward, differentiated once more.
+
+Value, gradient and gradient of the gradient are compared with those that autograd finds without
+the Function.  It is applied twice in one graph, so what a call keeps must not be another's.  The
+gradient that arrives depends on the inputs, so a missing term is silent and does not raise.
+"""
+
+import torch
+
+from backward_twice.checks.question import Question
+
+
+def _number(generator, low, high):
+    return int(torch.randint(low, high + 1, (), generator=generator))
+
+
+def _derivatives(function, inputs, outer, vectors):
+    """Value, gradient and second derivatives of ``outer`` times the square of ``function``."""
+    leaves = {name: value.requires_grad_() for name, value in inputs.items()}
+    value = function(*leaves.values())
+    first = torch.autograd.grad((outer * value**2).sum(), leaves.values(), create_graph=True)
+    along = sum((v * gradient).sum() for v, gradient in zip(vectors, first, strict=True))
+    second = torch.autograd.grad(along, leaves.values())
+    found = {"value": value}
+    for name, gradient in zip(leaves, first, strict=True):
+        found[f"first derivative for {name}"] = gradient
+    for name, gradient in zip(leaves, second, strict=True):
+        found[f"second derivatives, for {name}"] = gradient
+    return found
+
+
+def _draw_squash(generator):
+    def normal(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    shape = [_number(generator, 2, 4) for _ in range(_number(generator, 1, 2))]
+    return {
+        "inputs": {"x": normal(*shape), "slope": 0.5 + normal().abs()},
+        "outer": normal(*shape),
+        "vectors": [normal(*shape), normal()],
+    }
+
+
+def _run_squash(answer, inputs, outer, vectors):
+    def twice(x, slope):
+        return answer.apply(answer.apply(x, slope), slope)
+
+    return _derivatives(twice, inputs, outer, vectors)
+
+
+def _expect_squash(inputs, outer, vectors):
+    def twice(x, slope):
+        return (slope * (slope * x).tanh()).tanh()
+
+    return _derivatives(twice, inputs, outer, vectors)
+
+
+squash = Question("Squash", _draw_squash, _expect_squash, _run_squash)
+
+
+def _draw_root(generator):
+    size = _number(generator, 2, 5)
+
+    def normal():
+        return torch.randn(size, generator=generator, dtype=torch.float64)
+
+    return {
+        "inputs": {"x": 2 * normal(), "a": 0.2 + normal().abs()},
+        "outer": normal(),
+        "vectors": [normal(), normal()],
+    }
+
+
+def _run_root(answer, inputs, outer, vectors):
+    def twice(x, a):
+        return answer.apply(1 + answer.apply(x, a), a)
+
+    return _derivatives(twice, inputs, outer, vectors)
+
+
+def _newton(x, a):
+    """The root by Newton's method, begun beyond it; autograd goes through each step."""
+    y = x
+    for _ in range(30):
+        y = y - (y + a * y**3 - x) / (1 + 3 * a * y**2)
+    return y
+
+
+def _expect_root(inputs, outer, vectors):
+    def twice(x, a):
+        return _newton(1 + _newton(x, a), a)
+
+    return _derivatives(twice, inputs, outer, vectors)
+
+
+root = Question("Root", _draw_root, _expect_root, _run_root)
