@@ -12,6 +12,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -153,14 +154,17 @@ _GONE = "the Dask scheduler went away; what was graded is kept, start again to g
 
 
 def _result(future: Future, job: Json) -> Json | KilledWorker:
-    if future.status == "finished":
-        return future.result()
-    if future.status != "error":
+    if future.status == "cancelled":
         raise GradingError(_GONE)
-    error = future.exception()
-    if isinstance(error, KilledWorker):
+    try:
+        # Even what has ended may fail here: a result is lost with the worker that still holds it,
+        # and Dask then starts the task again.
+        return future.result()
+    except KilledWorker as error:
         return error
-    if isinstance(error, GradingError):
-        raise error
-    # A fault of the grader's own must not stop the others.
-    return failed(job, f"the grader failed: {type(error).__name__}: {error}"[:500])
+    except CancelledError as error:
+        raise GradingError(_GONE) from error
+    except GradingError:
+        raise
+    except Exception as error:  # a fault of the grader's own must not stop the others
+        return failed(job, f"the grader failed: {type(error).__name__}: {error}"[:500])

@@ -1,0 +1,136 @@
+"""Jobs on Dask workers: none is lost with its worker, and what cannot be done is said soon."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from backward_twice.grading import GradingError, batch
+
+STEPS = [{"kind": "question", "id": "q", "question": "x.y", "points": 2.0, "answer": "a"}]
+
+
+def jobs(folder, numbers):
+    for number in numbers:
+        said = {"student": str(number), "assignment": "a", "folder": str(folder)}
+        yield number, said | {"steps": [step | {"missing": None} for step in STEPS]}
+
+
+def done(job):
+    return {"student": job["student"], "worker": os.getpid()}
+
+
+def dies(job):
+    """Student 3 takes a worker along once, student 5 each time; 7 meets a fault of the grader's."""
+    tries = Path(job["folder"], job["student"])
+    with tries.open("a") as file:
+        file.write("x")
+    if job["student"] == "5" or (job["student"] == "3" and tries.stat().st_size == 1):
+        os._exit(1)
+    if job["student"] == "7":
+        raise ZeroDivisionError("a fault")
+    return done(job)
+
+
+def unfit(job):
+    raise GradingError("a worker has other checks")
+
+
+def slow(job):
+    time.sleep(0.2)
+    return done(job)
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    with batch.workers(None, 2) as client:
+        yield client
+
+
+def test_every_job_has_its_result_and_few_are_drawn_ahead(two_workers, tmp_path):
+    drawn = []
+
+    def watched():
+        for number, job in jobs(tmp_path, range(40)):
+            drawn.append(number)
+            yield number, job
+
+    ahead, results = 0, {}
+    for tag, result in batch.run(two_workers, watched(), done):
+        results[tag] = result
+        ahead = max(ahead, len(drawn) - len(results))
+    assert {tag: r["student"] for tag, r in results.items()} == {n: str(n) for n in range(40)}
+    assert len({r["worker"] for r in results.values()}) == 2
+    assert 2 <= ahead <= 4
+
+
+def test_no_jobs(two_workers):
+    assert list(batch.run(two_workers, iter([]), done)) == []
+
+
+def test_a_killed_worker_costs_only_its_own_task(two_workers, tmp_path):
+    results = dict(batch.run(two_workers, jobs(tmp_path, range(12)), dies))
+    assert set(results) == set(range(12))
+    assert results[3]["worker"]  # tried again, and done
+    assert len((tmp_path / "3").read_text()) >= 2
+    for number, why in [(5, "the worker that graded it died"), (7, "ZeroDivisionError: a fault")]:
+        assert results[number]["state"] == "crashed" and why in results[number]["detail"]
+        assert results[number]["points"] == 0 and results[number]["again"]
+    assert all("worker" in r for n, r in results.items() if n not in (5, 7))
+
+
+def test_a_worker_that_cannot_grade_stops_the_grading(two_workers, tmp_path):
+    with pytest.raises(GradingError, match="other checks"):
+        list(batch.run(two_workers, jobs(tmp_path, range(10)), unfit))
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:{free}", "rubbish", "http://localhost:1"])
+def test_no_scheduler_there_is_said_within_seconds(address):
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        address = address.format(free=found.getsockname()[1])
+    began = time.monotonic()
+    with pytest.raises(GradingError, match="no Dask scheduler at"), batch.workers(address, 1):
+        pass
+    assert time.monotonic() - began < 15
+
+
+def test_a_scheduler_that_dies_is_said_and_what_was_done_is_kept(tmp_path):
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{found.getsockname()[1]}"
+    dask = [sys.executable, "-m", "distributed.cli"]
+    port = ["--port", address.rpartition(":")[2], "--no-dashboard"]
+    started = []
+    try:
+        for command in ("dask_scheduler", *port), ("dask_worker", address, "--nthreads", "1"):
+            program = [*dask[:2], f"distributed.cli.{command[0]}", *command[1:]]
+            env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}  # the tasks of this file
+            more = ["--no-dashboard", "--no-nanny"] if command[0] == "dask_worker" else []
+            started.append(subprocess.Popen([*program, *more], stderr=subprocess.DEVNULL, env=env))
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                with batch.workers(address, 1) as client:
+                    client.wait_for_workers(1, timeout=60)
+                    timer = threading.Timer(1, started[0].kill)
+                    results = []
+                    with pytest.raises(GradingError, match="went away; what was graded is kept"):
+                        for tag, _ in batch.run(client, jobs(tmp_path, range(1000)), slow):
+                            results.append(tag)
+                            if len(results) == 1:
+                                timer.start()
+                break
+            except GradingError:
+                if time.monotonic() > deadline:
+                    raise
+        assert 0 < len(results) < 1000
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
