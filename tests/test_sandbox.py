@@ -23,7 +23,7 @@ import pytest
 
 from backward_twice.checks import plain
 from backward_twice.grading import sandbox as module
-from backward_twice.grading.sandbox import Limits, SandboxError, policy, run_steps, sandbox
+from backward_twice.grading.sandbox import Limits, SandboxError, run_steps, sandbox
 
 ROOT = Path(__file__).parents[1]
 MB = 1 << 20
@@ -191,6 +191,7 @@ def test_output_is_kept_up_to_a_bound(box):
     )
     assert all(result["outcome"] == "done" for result in results)
     assert all(len(result["output"]) < 1200 for result in results)
+    assert "and 199999001 characters more" in results[0]["output"]
     assert results[0]["output"].startswith("xxx")
     assert "\x1b" not in results[6]["output"]
     results[6]["output"].encode()
@@ -700,6 +701,26 @@ print(libc.ptrace(16, child, 0, 0), libc.ptrace(16, 1, 0, 0), libc.ptrace(16, 2,
     assert said == "-1 -1 -1"
 
 
+def test_bubblewrap_s_own_processes_are_closed_to_it(box):
+    """They have no limits, so that a submission that could write to them would have none."""
+    [said] = told(
+        box,
+        """
+reached = []
+for path in ("mem", "environ", "fd/0", "fd/1", "root", "cwd", "maps", "ns/user"):
+    for pid in (1, 2):
+        path_of = f"/proc/{pid}/{path}"
+        try:
+            if path in ("root", "cwd"): os.listdir(path_of)
+            else: os.close(os.open(path_of, os.O_RDWR if path == "mem" else os.O_RDONLY))
+            reached.append(path_of)
+        except OSError: pass
+print(reached)
+""",
+    )
+    assert said == "[]"
+
+
 def test_programs_that_make_root(box):
     [said] = told(
         box,
@@ -992,13 +1013,20 @@ def alive(pid):
         return False
 
 
-def test_hidden_folders_within_what_is_shown(tmp_path):
-    inside = Path(sys.prefix) / "share"
-    arguments = policy([inside, tmp_path])
-    at = arguments.index(str(inside))
-    assert arguments[at - 1] == "--tmpfs"
-    assert arguments.index(str(Path(sys.prefix))) < at
-    assert str(tmp_path) not in arguments
+def test_hidden_folders_within_what_is_shown(started, tmp_path):
+    """Something shown may lie within something hidden, and that within something shown."""
+    library = Path(sys.prefix, "lib")
+    secret = tmp_path / "submissions"
+    with sandbox("bubblewrap", hide=[library, tmp_path]) as box:
+        said = told(
+            box,
+            f"from glob import glob\nprint(glob({str(library)!r} + '/*/*'))",
+            "import this, sympy.geometry",
+            f"print(os.path.exists({str(secret)!r}))",
+            f"try: open({str(library)!r} + '/x', 'w')\nexcept OSError: print('refused')",
+        )
+    assert [Path(path).name for path in eval(said[0])] == ["site-packages"]
+    assert said[2:] == ["False", "refused"]
 
 
 @pytest.mark.parametrize("name", ["seconds", "memory", "processes", "output", "files", "total"])
@@ -1024,8 +1052,8 @@ def test_as_a_normal_user(started):
         pytest.skip("this is a normal user")
     chosen = (
         "namespaces or privileges or process or signals or network or system_calls or traced or "
-        "make_root or finds or writes or files or counted or daemon or forges or (ends and "
-        "(loop or fork or many or kill or tensors)) or what_is_right or language"
+        "make_root or finds or writes or files or counted or daemon or forges or language or "
+        "(ends and (loop or fork or many or kill)) or what_is_right or own_processes"
     )
     program = f"""
 import os, sys
@@ -1070,7 +1098,8 @@ secret = Path(tempfile.mkdtemp())
 (secret / "solution").write_text("x")
 with sandbox("account", hide=[secret]) as box:
     before = descendants()
-    for source, outcome in ENDS.values():
+    for name in ("loop", "sleep", "fork bomb", "_exit", "kill all", "list", "memory of many"):
+        source, outcome = ENDS[name]
         limits = replace(LIMITS, seconds=1 if outcome == "timeout" else 10)
         *hostile, honest = attack(box, source, limits=limits)
         assert re.fullmatch(outcome, hostile[0]["outcome"]), (source, hostile)

@@ -38,9 +38,6 @@ from backward_twice import checks
 from backward_twice.checks import Question, question
 from backward_twice.grading import confine
 
-OUTPUT = 10_000
-"""Characters of what a step prints that are kept."""
-
 _ERROR = 2_000
 _RESERVE = 4 << 20
 _OURS = str(Path(__file__).parent.parent)
@@ -49,9 +46,9 @@ _OURS = str(Path(__file__).parent.parent)
 class _Kept(io.TextIOBase):
     """A text stream that keeps the beginning of what it is given, and counts the rest."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int) -> None:
         self._parts: list[str] = []
-        self._room = OUTPUT
+        self._room = room
         self._lost = 0
 
     def write(self, text: str) -> int:
@@ -151,25 +148,26 @@ def _names(code: CodeType) -> set[str]:
 def run(job: int, events: int, shell: InteractiveShell | None = None) -> None:
     """Run the job on the file descriptor ``job``, reporting to the descriptor ``events``.
 
-    The job is ``{"steps": [...]}``, a step ``{"kind": "cell", "source": ...}`` or
+    The job is ``{"steps": [...], "output": characters}``, a step is either
+    ``{"kind": "cell", "source": ...}`` or
     ``{"kind": "question", "question": ..., "draws": [...]}``.  Step k is reported as
     ``{"began": k}`` and ``{"done": k}``, this with ``output``, ``error``, ``ename``, ``observed``.
     """
     with os.fdopen(job, "rb") as file:
-        steps = json.loads(file.read())["steps"]
+        asked = json.loads(file.read())
     shell = shell or new_shell()
     me = os.getpid()
-    for number, step in enumerate(steps):
+    for number, step in enumerate(asked["steps"]):
         _emit(events, {"began": number})
-        done = _step(shell, step)
+        done = _step(shell, step, asked["output"])
         if os.getpid() != me:
             os._exit(0)  # a cell forked, and this is the copy
         _emit(events, {"done": number, **done})
 
 
-def _step(shell: InteractiveShell, step: dict[str, Any]) -> dict[str, Any]:
+def _step(shell: InteractiveShell, step: dict[str, Any], room: int) -> dict[str, Any]:
     reserve = bytearray(_RESERVE)  # to report with, when a step has used up the memory
-    kept = _Kept()
+    kept = _Kept(room)
     observed = error = None
     try:
         with contextlib.redirect_stdout(kept), contextlib.redirect_stderr(kept):

@@ -46,9 +46,10 @@ _START = 120.0  # s, for imports from a cold disk
 _ENTER = 30.0  # s, from the fork to the first step
 _GONE = 20.0  # s, for the kernel to end all processes of a sandbox
 _WATCH = 0.2  # s, between looks at the memory of a submission of several processes
-_LINE = 16 << 20  # bytes that one step may hand back
-_ALL = 64 << 20  # bytes that all of them together may
-_TEXT = 12_000  # characters of output or of an error
+_LINE = 8 << 20  # bytes that one step may hand back
+_ALL = 32 << 20  # bytes that all of them together may
+_TEXT = 12_000  # characters of an error
+_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _OURS = Path(backward_twice.__file__).parent
 
 
@@ -231,7 +232,7 @@ def _attempt(
     """
     while results[todo[-1]] is not None:
         todo = todo[:-1]
-    job = json.dumps({"steps": [steps[k] for k in todo]}).encode()
+    job = json.dumps({"steps": [steps[k] for k in todo], "output": limits.output}).encode()
     run, stream = _started(job, limits, sandbox, end)
     try:
         for place, k in enumerate(todo):
@@ -315,9 +316,8 @@ def _clean(text: str, length: int) -> str:
     >>> _clean("a\\0b\\ud800\\r\\nc", 100)
     'a�b?\\nc'
     """
-    text = text[:length].encode("utf-8", "replace").decode().replace("\r\n", "\n")
-    text = text.replace("\r", "\n")
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+    text = text[:length].encode("utf-8", "replace").decode()
+    return text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
 
 
 class _Events:
@@ -452,6 +452,7 @@ def _folders(hide: Iterable[Path], warm: bool) -> Iterator[str]:
     for name in ("torch", "IPython", "gradtrace", "backward_twice"):
         folder = Path(importlib.util.find_spec(name).origin).parent
         shown.add(folder.parent if folder.parent.name.endswith("-packages") else folder)
+    covered = []
     hidden = {Path(path).resolve() for path in hide}
     if (checkout := _OURS.parent.parent / "pyproject.toml").exists():
         hidden.add(checkout.parent)
@@ -463,13 +464,18 @@ def _folders(hide: Iterable[Path], warm: bool) -> Iterator[str]:
         around = [other for other in (*shown, Path("/usr")) if other in path.parents]
         if path in hidden:
             if around:
-                yield from ("--perms", "0555", "--tmpfs", str(path), "--remount-ro", str(path))
+                yield from ("--perms", "0755", "--tmpfs", str(path))
+                covered += ["--remount-ro", str(path)]
         elif not around or any(other in path.parents for other in hidden):
             # bubblewrap itself makes what is above a folder, but for root alone to enter.
             for above in reversed(path.parents[:-1]):
-                if not any(other in (above, *above.parents) for other in (*shown, Path("/usr"))):
+                inner = [other for other in hidden if other in above.parents]
+                if inner or not any(
+                    other in (above, *above.parents) for other in (*shown, Path("/usr"))
+                ):
                     yield from ("--dir", str(above))
             yield from ("--ro-bind", str(path), str(path))
+    yield from covered
 
 
 def _environment() -> dict[str, str]:
@@ -639,13 +645,11 @@ def _memory(processes: list[Path]) -> int:
 
 
 class _BubblewrapRun(_WarmRun):
-    def __init__(
-        self, warm: _Warm, program: str, hide: tuple[Path, ...], job: bytes, limits: Limits
-    ):
+    def __init__(self, warm: _Warm, bubblewrap: list[str], job: bytes, limits: Limits) -> None:
         said_r, said_w = os.pipe()
         # cat holds the sandbox open, for as long as its input is
         self._holder = subprocess.Popen(
-            [program, "--info-fd", str(said_w), *policy(hide), "/usr/bin/cat"],
+            [*bubblewrap, "--info-fd", str(said_w), "/usr/bin/cat"],
             pass_fds=[said_w],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -710,14 +714,14 @@ class _Bubblewrap(Sandbox):
     kind = "bubblewrap"
 
     def __init__(self, hide: tuple[Path, ...]) -> None:
-        self._program = shutil.which("bwrap")
-        if self._program is None:
+        program = shutil.which("bwrap")
+        if program is None:
             raise SandboxError("bubblewrap (the program bwrap) is not installed")
-        self._hide = hide
+        self._bubblewrap = [program, *policy(hide)]
         self._warm = _Warm()
 
     def start(self, job: bytes, limits: Limits) -> Run:
-        return _BubblewrapRun(self._warm, self._program, self._hide, job, limits)
+        return _BubblewrapRun(self._warm, self._bubblewrap, job, limits)
 
     def close(self) -> None:
         self._warm.close()

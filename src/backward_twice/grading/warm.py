@@ -47,6 +47,8 @@ _NAMESPACES = {
     "pid": 0x20000000,
     "net": 0x40000000,
 }
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
 _MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 2, 4, 32
 _FILES = 4096
 _MESSAGE = 4096
@@ -121,9 +123,14 @@ def _keep(
         if sandbox is not None:
             _enter(sandbox, terms["limits"]["files"], os.geteuid() != 0)
             os.close(sandbox)
+        else:
+            # What the submission leaves behind becomes a child of this process, which awaits it.
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         submission = os.fork()
         if submission == 0:
             os.close(status)
+            if sandbox is not None and uid is None:
+                _own_user_namespace()
             _become(terms, uid, shell, job, events)
         os.close(job)
         os.close(events)
@@ -162,6 +169,23 @@ def _enter(sandbox: int, files: int, user: bool) -> None:
         raise OSError(number, f"mount: {os.strerror(number)}")
 
 
+def _own_user_namespace() -> None:
+    """Set a normal user's submission apart from bubblewrap's own processes.
+
+    They are of the same user, and have none of its limits: within one user namespace it could
+    write to their memory.
+    """
+    user, group = os.geteuid(), os.getegid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # entering a namespace may have closed /proc/self
+    if libc.unshare(_NAMESPACES["user"]):
+        number = ctypes.get_errno()
+        raise OSError(number, f"unshare: {os.strerror(number)}")
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+
+
 def _become(
     terms: dict[str, Any], uid: int | None, shell: InteractiveShell, job: int, events: int
 ) -> None:
@@ -197,14 +221,16 @@ def _wait(submission: int, status: int) -> int:
 
 
 def _sweep(uid: int) -> None:
-    """Kill all processes of a user, at once: a list of them would be out of date."""
+    """End all processes of a user, at once: a list of them would be out of date."""
     sweeper = os.fork()
     if sweeper == 0:
         os.setresuid(uid, uid, uid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         os._exit(0)
-    os.waitpid(sweeper, 0)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
 
 
 def _report(status: int, what: dict[str, Any]) -> None:
