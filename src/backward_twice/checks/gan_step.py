@@ -2,8 +2,9 @@
 
 Several rounds are played, so that a gradient which is left over from one of them shows in the
 weights of the next.  The generator has a batch norm: its running mean moves with every forward
-pass, and tells one that was run again.  The truth is computed from weights as plain tensors, in
-float64, with ``torch.autograd.grad``: no modules, no optimizers, no ``.grad``.
+pass, and tells one that was run again.  The truth is computed from weights as plain tensors, with
+``torch.autograd.grad``: no modules, no optimizers, no ``.grad``.  All is in float64, since a batch
+norm over few rows may divide by little.
 """
 
 import torch
@@ -17,7 +18,7 @@ _ROUNDS = 3
 
 def _draw(generator):
     def normal(*shape):
-        return torch.randn(*shape, generator=generator)
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     return {
         "weights": {
@@ -49,6 +50,8 @@ def _run(answer, weights, rounds, rate, **critic_steps):
         ),
         "discriminator": nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)),
     }
+    for module in networks.values():
+        module.double()
     tensors = _tensors(networks)
     for name, value in weights.items():
         tensors[name].copy_(value)
@@ -68,7 +71,7 @@ def _tensors(networks):
 
 
 def _expect(weights, rounds, rate, critic_steps=1):
-    now = {name: value.double().requires_grad_() for name, value in weights.items()}
+    now = {name: value.requires_grad_() for name, value in weights.items()}
     running_mean = now.pop("generator[1].running_mean").detach()
 
     def layer(name, x):
@@ -84,8 +87,8 @@ def _expect(weights, rounds, rate, critic_steps=1):
             now[name] = (now[name] - rate * gradient).detach().requires_grad_()
 
     for inputs in rounds:
-        real = inputs["real"].double()
-        hidden = layer("generator[0]", inputs["noise"].double())
+        real = inputs["real"]
+        hidden = layer("generator[0]", inputs["noise"])
         mean, variance = hidden.mean(0), hidden.var(0, correction=0)
         running_mean = 0.9 * running_mean + 0.1 * mean.detach()
         normal = (hidden - mean) / (variance + 1e-5).sqrt()
