@@ -169,8 +169,12 @@ def _verdict_on_bytes(given, program):
     held, flags = _held(**program), program["flags"]
     sizes = f"batch {program['batch']}, widths {list(program['widths'].values())}"
     where = f"{_described(**program)}, retain_graph={flags}, {sizes}"
-    if not isinstance(given, list) or [type(n) for n in given] != [int] * len(held):
-        return False, f"not a list of {len(held)} whole numbers, {where}"
+    if (
+        not isinstance(given, list)
+        or len(given) != len(held)
+        or not all(type(said) is int and 0 <= said < 10**9 for said in given)
+    ):
+        return False, f"not a list of {len(held)} numbers of bytes, {where}"
     for number, (right, said) in enumerate(zip(held, given, strict=True), 1):
         if said != right:
             off = f"{abs(said - right)} too {'many' if said > right else 'few'}"
