@@ -59,12 +59,11 @@ def _added(lines):
 def _judge_programs(observed, programs):
     findings = []
     for name, lines in ((f"program {n}", lines) for n, lines in enumerate(programs, 1)):
-        right, given = _added(lines), observed.get(name)
-        text = "exact"
-        if not isinstance(given, list) or not all(type(times) in (int, float) for times in given):
-            text = "not a list of numbers"
-        elif given != right:
-            text = f"{given} is not right, after {'; '.join(lines)}"
+        given, text = observed.get(name), "exact"
+        if not isinstance(given, list) or [type(n) in (int, float) for n in given] != [True, True]:
+            text = "not a list of two numbers"
+        elif given != _added(lines):
+            text = f"not how often each was added, after {'; '.join(lines)}"
         findings.append(Finding(name, text == "exact", text))
     return findings
 
