@@ -1,0 +1,229 @@
+"""Exercise ``name_the_cause``: small programs, drawn at random, and the line where each went wrong.
+
+What is right is found by running, not by rules.  A line is where it began if the program goes wrong
+with this line alone, and does not with this line alone made harmless.  No other program is asked.
+What is run here is only what was drawn here.
+"""
+
+from functools import lru_cache, partial
+
+import torch
+
+from backward_twice.checks.question import Question
+
+_PROGRAMS = 6
+_ASKED = ("cause", "line that raises", "line where it began")
+_FAMILIES = {
+    "backward through the graph a second time": "freed",
+    "modified by an inplace operation": "modified",
+    "does not require grad and does not have a grad_fn": "no_graph",
+}
+
+
+def _number(generator, low, high):
+    return int(torch.randint(low, high + 1, (), generator=generator))
+
+
+def _choice(generator, among):
+    return among[_number(generator, 0, len(among) - 1)]
+
+
+def _program(generator, mistakes):
+    """Lines that compute with two leaves, ``a`` and ``b``; ``mistakes`` are mixed among them."""
+    leaves = ["a", "b"]
+    lines = [
+        f"{leaf} = torch.tensor(0.{_number(generator, 3, 9)}, requires_grad=True)"
+        for leaf in leaves
+    ]
+    computed, fresh = [], iter("cdefghijklmnopqrstuvwxyz")
+    for _ in range(_number(generator, 8, 12)):
+        kind = _choice(generator, ["operation"] * 5 + mistakes) if computed else "operation"
+        if kind in ("operation", "detach"):
+            x, y = (_choice(generator, leaves + computed[-3:]) for _ in range(2))
+            forms = [f"{x}.exp()", f"{x}.cos()", f"{x}.sin()", f"{x} * {y}", f"{x} + {y}"]
+            right = _choice(generator, forms) if kind == "operation" else f"{x}.detach()"
+            computed.append(next(fresh))
+            lines.append(f"{computed[-1]} = {right}")
+        elif kind == "write":
+            x = _choice(generator, leaves + computed)
+            if x in leaves:
+                lines.append(f"with torch.no_grad(): {x}.sub_(0.1)")
+            else:
+                lines.append(f"{x}.add_(0.5)")
+        elif kind == "data":
+            lines.append(f"{_choice(generator, leaves + computed)}.data.add_(0.5)")
+        else:
+            retain = _choice(generator, ["", "", "retain_graph=True"])
+            lines.append(f"{_choice(generator, computed[-4:])}.backward({retain})")
+    if not lines[-1].endswith(".backward()"):
+        lines.append(f"{computed[-1]}.backward()")
+    return lines
+
+
+_compiled = lru_cache(maxsize=4096)(partial(compile, filename="program", mode="exec"))
+
+
+def _outcome(lines):
+    """Family of the error and the line that raised, both None if none did; the gradients."""
+    names = {"torch": torch}
+    for number, line in enumerate(lines, 1):
+        try:
+            exec(_compiled(line), names)
+        except RuntimeError as error:
+            families = (name for text, name in _FAMILIES.items() if text in str(error))
+            return next(families, "other"), number, None
+        if number == 2:  # a program may give these names to other tensors
+            leaves = names["a"], names["b"]
+    return None, None, [leaf.grad for leaf in leaves]
+
+
+def _harmless(line):
+    """The line without what could spoil another, and the family of what that would have been."""
+    if line.endswith(".backward()"):
+        return line.replace("()", "(retain_graph=True)"), "freed"
+    if line.endswith(".detach()"):
+        return line.removesuffix(".detach()"), "no_graph"
+    if "add_(" in line or "sub_(" in line:
+        return "pass", "modified"
+    return line, None
+
+
+def _error(lines):
+    """Cause, line that raised, line where it began; all None if nothing raises.
+
+    Raises:
+        LookupError: no single line is where it began.
+    """
+    family, raised, _ = _outcome(lines)
+    if family is None:
+        return dict.fromkeys(_ASKED)
+    before, last = lines[: raised - 1], lines[raised - 1]
+    harmless = [_harmless(line)[0] for line in before]
+    began = [
+        number
+        for number, line in enumerate(before, 1)
+        if line != harmless[number - 1]
+        and _outcome([*_with(before, number, harmless), last])[0] is None
+    ]
+    if len(began) != 1 or _harmless(lines[began[0] - 1])[1] != family:
+        raise LookupError
+    alone = [*_with(harmless, began[0], before), last]
+    if _outcome(alone)[:2] != (family, raised):
+        raise LookupError
+    return dict(zip(_ASKED, (family, raised, began[0]), strict=True))
+
+
+def _with(lines, number, others):
+    """The lines with that one line as it is in ``others``."""
+    return [*lines[: number - 1], others[number - 1], *lines[number:]]
+
+
+def _drawn(generator, judged, mistakes, wanted):
+    """As many programs as are asked, with outcomes as ``wanted`` tells, in mixed order."""
+    programs = []
+    for place in torch.randperm(_PROGRAMS, generator=generator).tolist():
+        while True:
+            lines = _program(generator, mistakes)
+            try:
+                if wanted(place, judged(lines)):
+                    break
+            except LookupError:
+                continue
+        programs.append(lines)
+    return {"programs": programs}
+
+
+def _draw_errors(generator):
+    families = [*_FAMILIES.values()]
+    causes = [*families, _choice(generator, families), _choice(generator, families), None]
+
+    def wanted(place, found):
+        return found["cause"] == causes[place]
+
+    mistakes = ["backward", "backward", "write", "detach"]
+    return _drawn(generator, _error, mistakes, wanted)
+
+
+def _run_errors(answer, programs):
+    found = {}
+    for i, lines in enumerate(programs, 1):
+        said = answer(lines) or [None] * len(_ASKED)
+        for what, value in zip(_ASKED, said, strict=True):
+            found[f"program {i}: {what}"] = value
+    return found
+
+
+def _expect_errors(programs):
+    return {
+        f"program {i}: {what}": value
+        for i, lines in enumerate(programs, 1)
+        for what, value in _error(lines).items()
+    }
+
+
+name_the_cause = Question("name_the_cause", _draw_errors, _expect_errors, _run_errors)
+
+
+def _recorded(line):
+    """A write through ``.data`` as an operation that autograd records, and out of place."""
+    name, written, amount = line.partition(".data.add_(")
+    return f"{name} = {name} + {amount.rstrip(')')}" if written else line
+
+
+def _same(gradients, others):
+    """Whether gradients agree.
+
+    Raises:
+        LookupError: that is hard to say, or they are none at all.
+    """
+    pairs = list(zip(gradients, others, strict=True))
+    if any(one is None or other is None for one, other in pairs):
+        raise LookupError
+    difference = max(((one - other).abs() / (1 + other.abs())).item() for one, other in pairs)
+    if difference == 0:
+        return True
+    if difference > 1e-3:
+        return False
+    raise LookupError
+
+
+def _spoilt(lines):
+    """The line that makes the gradients wrong, or None.
+
+    Raises:
+        LookupError: something raises, there is no choice of lines, or it is no single line.
+    """
+    recorded = [_recorded(line) for line in lines]
+    if sum(line != other for line, other in zip(lines, recorded, strict=True)) < 2:
+        raise LookupError  # too easy
+    family, _, right = _outcome(recorded)
+    given = _outcome(lines)
+    if family or given[0]:
+        raise LookupError
+    spoiling = [
+        number
+        for number, line in enumerate(lines, 1)
+        if line != recorded[number - 1]
+        and not _same(_outcome(_with(recorded, number, lines))[2], right)
+    ]
+    if len(spoiling) > 1 or _same(given[2], right) == bool(spoiling):
+        raise LookupError
+    return spoiling[0] if spoiling else None
+
+
+def _draw_silent(generator):
+    def wanted(place, found):
+        return (found is not None) == (place < _PROGRAMS - 2)
+
+    return _drawn(generator, _spoilt, ["backward", "data", "data"], wanted)
+
+
+def _run_silent(answer, programs):
+    return {f"program {i}": answer(lines) for i, lines in enumerate(programs, 1)}
+
+
+def _expect_silent(programs):
+    return {f"program {i}": _spoilt(lines) for i, lines in enumerate(programs, 1)}
+
+
+spoilt_gradient = Question("spoilt_gradient", _draw_silent, _expect_silent, _run_silent)
