@@ -201,6 +201,22 @@ def test_a_worker_with_other_checks_refuses():
         judge.grade(job() | {"checks": "another"})
 
 
+def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeypatch):
+    for name in ("__init__", "question", "plain", "helper", "other"):
+        (tmp_path / f"{name}.py").touch()
+    (tmp_path / "mine.py").write_text("from backward_twice.checks.helper import f")
+    monkeypatch.setattr(judge.checks, "__file__", str(tmp_path / "__init__.py"))
+    fresh = judge.checks_digest.__wrapped__
+    known = {fresh("mine")}
+    (tmp_path / "other.py").write_text("1")
+    assert fresh("mine") in known
+    for name in ("mine", "helper", "question", "plain"):
+        with (tmp_path / f"{name}.py").open("a") as file:
+            file.write("\n1")
+        known.add(fresh("mine"))
+    assert len(known) == 5
+
+
 # Hidden inputs
 
 

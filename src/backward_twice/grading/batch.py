@@ -124,7 +124,7 @@ def _results(
             tag, job = next(waiting, (None, None))
             if job is None:
                 return
-            future = client.submit(task, job, pure=False)
+            future = client.submit(_fit, task, job, pure=False)
             in_hand[future] = tag, job
             ended.add(future)
 
@@ -159,12 +159,21 @@ def _result(future: Future, job: Json) -> Json | KilledWorker:
     try:
         # Even what has ended may fail here: a result is lost with the worker that still holds it,
         # and Dask then starts the task again.
-        return future.result()
+        done = future.result()
+        if isinstance(done, dict):
+            return done
     except KilledWorker as error:
         return error
     except CancelledError as error:
         raise GradingError(_GONE) from error
-    except GradingError:
-        raise
     except Exception as error:  # a fault of the grader's own must not stop the others
         return failed(job, f"the grader failed: {type(error).__name__}: {error}"[:500])
+    raise GradingError(done)
+
+
+def _fit(task: Callable[[Json], Json], job: Json) -> Json | str:
+    """What a worker does: the result, or in words why it can do none of them."""
+    try:
+        return task(job)
+    except GradingError as error:
+        return str(error)

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from backward_twice.grading import GradingError, batch
 from backward_twice.grading.draws import Draws, read_draws
-from backward_twice.grading.gradebook import open_gradebook
+from backward_twice.grading.gradebook import Grades, open_gradebook
 from backward_twice.grading.journal import Journal, Key, open_journal
 from backward_twice.grading.judge import Json, checks_digest, job, rejected
 from backward_twice.grading.master import Master, read_masters
@@ -97,7 +97,7 @@ class Grading:
     def digest(self) -> list[str]:
         """What every submission's grade depends on."""
         sandboxed = "trusted" if self.options.trusted else "sandboxed"
-        return [checks_digest(), self.draws.digest, sandboxed, repr(sorted(self.limits.items()))]
+        return [self.draws.digest, sandboxed, repr(sorted(self.limits.items()))]
 
     def jobs(self, places: list[Place], progress: Progress) -> Iterator[tuple[str, Json]]:
         """The jobs still to do, with the digest that their result is kept under.
@@ -117,25 +117,26 @@ class Grading:
                 progress.advance()
                 continue
             self.said[key] = ((*handed.notes, *given.notes), handed.timestamp)
-            digest = self.draws.key(*self.digest, master.digest, given.digest)
+            digest = self.draws.key(
+                *self.digest, checks_digest(master.name), master.digest, given.digest
+            )
             if self.journal.holds(key, digest):
                 progress.advance()
             else:
                 settings = {"limits": self.limits, "sandbox": self.sandbox}
                 yield digest, job(place.student, master, given, self.draws, settings)
 
-    def write(self, places: list[Place], url: str) -> list[Row]:
+    def write(self, places: list[Place], gradebook: Grades) -> list[Row]:
         """Gradebook, feedback and table, from the journal."""
         keys = [(place.student, place.assignment) for place in places]
         rows = []
-        with open_gradebook(url, self.masters) as gradebook:
-            results = ((self.journal[key], self.said[key][1]) for key in keys)
-            for key, late in zip(keys, gradebook.record(results), strict=True):
-                result = self.journal[key]
-                said = [*self.said[key][0], *_lateness(late)]
-                rows.append(row(result, said))
-                if master := self.masters.get(key[1]):
-                    write_page(self.options.out / "feedback", result, master, said)
+        results = ((self.journal[key], self.said[key][1]) for key in keys)
+        for key, late in zip(keys, gradebook.record(results), strict=True):
+            result = self.journal[key]
+            said = [*self.said[key][0], *_lateness(late)]
+            rows.append(row(result, said))
+            if master := self.masters.get(key[1]):
+                write_page(self.options.out / "feedback", result, master, said)
         write_table(self.options.out / "grades.csv", rows)
         return rows
 
@@ -169,11 +170,14 @@ def _grade(options: argparse.Namespace) -> int:
     masters = read_masters(options.solutions)
     draws = read_draws(out, options.private, masters)
     url = options.gradebook or f"sqlite:///{(out / 'gradebook.db').resolve()}"
-    with open_gradebook(url, masters):
+    places = find(options.submissions, masters)
+    handed_in = {place.assignment for place in places}
+    # nbgrader's export has a line for every student and assignment: no more than there are.
+    wanted = {name: master for name, master in masters.items() if name in handed_in}
+    with open_gradebook(url, wanted):
         pass  # it can be written
     with ExitStack() as stack:
         journal = stack.enter_context(open_journal(out / "results.jsonl"))
-        places = find(options.submissions, masters)
         grading = Grading(options, masters, draws, journal)
         with Progress(len(places)) as progress:
             jobs = grading.jobs(places, progress)
@@ -183,7 +187,8 @@ def _grade(options: argparse.Namespace) -> int:
                 for digest, result in batch.run(client, chain(first, jobs)):
                     journal.add(digest, result)
                     progress.advance()
-        rows = grading.write(places, url)
+        with open_gradebook(url, wanted) as gradebook:
+            rows = grading.write(places, gradebook)
     told = [out / "grades.csv", out / "feedback", options.gradebook or out / "gradebook.db"]
     print(summary(rows, told))
     return 0

@@ -9,6 +9,7 @@ passed, and none otherwise.
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,12 +45,24 @@ _NOT_SHOWN = "not shown, as it was asked of private inputs"
 
 
 @cache
-def checks_digest() -> str:
-    """Changes with the code that the questions are made of."""
+def checks_digest(exercise: str) -> str:
+    """Changes with the code of an exercise's questions, and with no other exercise's."""
+    folder = Path(checks.__file__).parent
     digest = hashlib.sha256()
-    for path in sorted(Path(checks.__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes() + b"\0")
+    todo, seen = ["__init__", "question", "plain", exercise], set()
+    while todo:
+        name = todo.pop()
+        path = folder / f"{name}.py"
+        if name in seen or not path.exists():
+            continue
+        seen.add(name)
+        text = path.read_text(encoding="utf-8")
+        digest.update(f"{name}\0{text}\0".encode())
+        todo += sorted(_OTHER_CHECKS.findall(text))
     return digest.hexdigest()
+
+
+_OTHER_CHECKS = re.compile(rf"\b{re.escape(checks.__name__)}\.(\w+)")
 
 
 def job(student: str, master: Master, answers: Answers, draws: Draws, settings: Json) -> Json:
@@ -86,7 +99,7 @@ def job(student: str, master: Master, answers: Answers, draws: Draws, settings: 
         "student": student,
         "assignment": master.name,
         "steps": steps + last,
-        "checks": checks_digest(),
+        "checks": checks_digest(master.name),
         **settings,
     }
 
@@ -121,7 +134,7 @@ def grade(job: Json) -> Json:
     Raises:
         GradingError: this machine cannot grade: it has other checks, or no sandbox.
     """
-    if job["checks"] != checks_digest():
+    if job["checks"] != checks_digest(job["assignment"]):
         raise GradingError("a worker has other checks than the grader: install the same version")
     kind, image, hide = (job["sandbox"][name] for name in ("kind", "image", "hide"))
     if kind is None:

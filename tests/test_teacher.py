@@ -1,0 +1,560 @@
+"""The teacher's command: every submission gets a row, whatever happens to it or to the grading."""
+
+import contextlib
+import csv
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import nullcontext
+
+import psutil
+import pytest
+from nbgrader import api
+from test_grading import empty_gradebook as empty_gradebook
+from test_grading import ran
+from test_submissions import CHECKOUT, NAME, ONE, TRUNK, answer_cell, code, notebook
+
+from backward_twice.grading import command, judge
+from backward_twice.grading.gradebook import COURSE
+
+RIGHT = {
+    id: "".join(answer_cell(notebook(folder="solutions"), id)["source"]) for id in (ONE, TRUNK)
+}
+SCRIPT = "<script>alert(1)</script>"
+
+
+def answered(one=RIGHT[ONE], trunk=RIGHT[TRUNK]):
+    """An exercise with these answers."""
+    found = notebook()
+    answer_cell(found, ONE)["source"] = one
+    answer_cell(found, TRUNK)["source"] = trunk
+    return found
+
+
+def stripped(found):
+    for cell in found["cells"]:
+        cell["metadata"] = {}
+        del cell["id"]
+    return found
+
+
+def tampered(found):
+    for cell in found["cells"]:
+        if cell["metadata"].get("nbgrader", {}).get("grade"):
+            cell["metadata"]["nbgrader"]["points"] = 1000
+            cell["source"] = "pass"
+    found["metadata"]["kernelspec"] = {"name": "bash", "display_name": "x", "language": "bash"}
+    return found
+
+
+def without_tests(found):
+    found["cells"] = [
+        c for c in found["cells"] if not c["metadata"].get("nbgrader", {}).get("grade")
+    ]
+    return found
+
+
+def reversed_cells(found):
+    found["cells"].reverse()
+    return found
+
+
+def split(found):
+    cell = answer_cell(found)
+    place = found["cells"].index(cell)
+    lines = cell["source"].splitlines(keepends=True)
+    parts = ["".join(lines[:3]), "".join(lines[3:])]
+    found["cells"][place : place + 1] = [code(p, metadata=cell["metadata"]) for p in parts]
+    return found
+
+
+def doubled(found):
+    place = found["cells"].index(answer_cell(found))
+    found["cells"].insert(place, json.loads(json.dumps(found["cells"][place])))
+    return found
+
+
+def huge(found):
+    found["cells"][3:3] = [code("1", id=f"x{number}") for number in range(3000)]
+    found["cells"].append({"cell_type": "markdown", "metadata": {}, "source": "a" * 4_000_000})
+    return found
+
+
+def of_format_3(found):
+    cells = [c | {"input": c["source"]} for c in found["cells"] if c["cell_type"] == "code"]
+    return {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": cells}]}
+
+
+def with_helper(found):
+    found["cells"].append(code("def helper(): pass"))
+    return found
+
+
+PATCHED = """
+import torch
+from IPython import get_ipython
+for name in ("allclose", "equal", "isclose"):
+    setattr(torch, name, lambda *a, **k: True)
+torch.Tensor.__eq__ = lambda *a: True
+torch.Tensor.backward = lambda *a, **k: None
+import backward_twice.checks.question as q
+q.compare = q.check = lambda *a, **k: []
+get_ipython().input_transformers_cleanup.append(lambda lines: ["pass"])
+class Equal(dict):
+    def __eq__(self, other): return True
+    __ne__ = __lt__ = __gt__ = lambda *a: False
+"""
+READS = """
+from pathlib import Path
+def trunk_gradients(*given):
+    found = [p.read_text() for place in ({out!r}, {checkout!r}, "/")
+             for p in [*Path(place).glob("*"), *Path(place).glob("*/*/*.ipynb")] if p.is_file()]
+    raise ValueError(found)
+"""
+
+# Of each student what is handed in, the state, and the points.
+HANDED_IN = {
+    "right": (answered(), "graded", 3),
+    "untouched": (notebook(), "graded", 0),
+    "half": (answered(trunk="def trunk_gradients(*given): return given[:3]"), "graded", 2),
+    "Zoë 李 O'Neill": (answered(), "graded", 3),
+    "=cmd|' calc'!A0": (answered(), "graded", 3),
+    "stripped": (stripped(answered()), "graded", 3),
+    "tampered": (tampered(notebook()), "graded", 0),
+    "without tests": (without_tests(answered()), "graded", 3),
+    "reversed": (reversed_cells(answered()), "graded", 3),
+    "split": (split(answered()), "graded", 3),
+    "doubled": (doubled(answered()), "graded", 3),
+    "huge": (huge(answered()), "graded", 3),
+    "old format": (of_format_3(answered()), "graded", 3),
+    "helper": (with_helper(answered(trunk="trunk_gradients = lambda *g: helper()")), "graded", 2),
+    "patched": (answered(f"{PATCHED}\none_update = Equal", "trunk_gradients = Equal"), "graded", 0),
+    "script": (
+        answered(f"print({SCRIPT!r})\n{RIGHT[ONE]}", f"raise ValueError({SCRIPT!r})"),
+        "graded",
+        2,
+    ),
+    "no syntax": (answered(one="def one_update(:"), "graded", 1),
+    "exits": (answered(one="def one_update(*given):\n    raise SystemExit"), "graded", 1),
+    "reads": (None, "graded", 2),
+    "loops": (answered(one="while True: pass"), "partial", 1),
+    "loops twice": (answered("while True: pass", "while True: pass"), "timeout", 0),
+    "much": (answered(one="x = bytearray(100 << 30)"), "partial", 1),
+    "ends": (answered(*["import os; os._exit(0)"] * 2), "crashed", 0),
+    "ends quietly": (
+        answered(trunk="def trunk_gradients(*g): import os; os._exit(0)"),
+        "partial",
+        2,
+    ),
+    "two": (answered(), "graded", 3),
+    "misnamed": (answered(), "graded", 3),
+    "late": (answered(), "graded", 3),
+}
+REJECTED = {
+    "empty": "nothing was handed in",
+    "no cells": "no cells",
+    "not json": "not JSON",
+    "a list": "not a notebook",
+    "other exercise": "no answer cell of two_losses in it",
+    "link": "a link; links are not followed",
+    "fifo": "a FIFO",
+    "folder": "a folder",
+    "200 MB": "too large: 200 MB",
+    "archive": "'nbgrader zip_collect'",
+}
+
+
+def write(submissions, out, student, found):
+    folder = submissions / student / NAME
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{NAME}.ipynb"
+    if student == "reads":
+        found = answered(trunk=READS.format(out=str(out), checkout=str(CHECKOUT)))
+    if found is not None:
+        path.write_text(json.dumps(found), encoding="utf-8")
+    if student == "two":
+        (folder / "older.ipynb").write_text(json.dumps(notebook()))
+    elif student == "misnamed":
+        path.rename(folder / "Untitled.ipynb")
+    elif student == "late":
+        (folder / "timestamp.txt").write_text("2026-03-02 01:00:00.000000 UTC")
+    return path
+
+
+@pytest.fixture(scope="module")
+def class_of_all(tmp_path_factory):
+    """A folder with every kind of submission, and the folder that it is graded into."""
+    root = tmp_path_factory.mktemp("class of all")
+    submissions, out = root / "handed in", root / "graded"
+    for student, (found, _, _) in HANDED_IN.items():
+        write(submissions, out, student, found)
+    paths = {student: write(submissions, out, student, None) for student in REJECTED}
+    paths["empty"].parent.rmdir()
+    paths["no cells"].write_text('{"nbformat": 4, "cells": []}')
+    paths["not json"].write_text("nonsense")
+    paths["a list"].write_text("[]")
+    paths["other exercise"].write_text(json.dumps(notebook("hidden_state")))
+    paths["link"].symlink_to(CHECKOUT / "solutions" / NAME / f"{NAME}.ipynb")
+    os.mkfifo(paths["fifo"])
+    paths["folder"].mkdir()
+    paths["200 MB"].touch()
+    os.truncate(paths["200 MB"], 200_000_000)
+    (paths["archive"].parent / "all of it.zip").write_bytes(b"PK")
+    (submissions / ".DS_Store").touch()
+    (submissions / "__MACOSX").mkdir()
+    return submissions, out
+
+
+def start(submissions, out, *options, **more):
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "backward_twice.grading", submissions, "--out", out),
+            *("--solutions", CHECKOUT / "solutions", "--seconds", "4", "--workers", "2", *options),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **more,
+    )
+
+
+def interrupted(process, journal, more, send):
+    """End a grading after so many more results; what it had started is gone soon."""
+    started = psutil.Process(process.pid)
+    children = []
+    graded = lines(journal)
+    deadline = time.monotonic() + 240
+    while len(children) < 4 or lines(journal) < graded + more:  # its workers, their warm processes
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.05)
+        children = started.children(recursive=True)
+    send(process.pid)
+    said = process.communicate(timeout=60)
+    left = psutil.wait_procs(children, timeout=30)[1]
+    assert not [child for child in left if child.status() != psutil.STATUS_ZOMBIE]
+    return process.returncode, *said
+
+
+def lines(journal):
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0
+
+
+@pytest.fixture(scope="module")
+def graded(class_of_all, bubblewrap):
+    """The class graded: killed on the way, interrupted on the way, and brought to its end."""
+    submissions, out = class_of_all
+    journal = out / "results.jsonl"
+    code, _, _ = interrupted(
+        start(submissions, out), journal, 3, lambda pid: os.kill(pid, signal.SIGKILL)
+    )
+    assert code == -signal.SIGKILL and not (out / "grades.csv").exists()
+    kept = journal.read_bytes()
+    with api.Gradebook(f"sqlite:///{out / 'gradebook.db'}", COURSE) as gradebook:
+        gradebook.find_assignment(NAME).duedate = api.utils.parse_utc("2026-03-01 23:00:00 UTC")
+        gradebook.db.commit()
+    # Ctrl-C goes to every process of the terminal.
+    code, _, said = interrupted(
+        start(submissions, out), journal, 3, lambda pid: os.killpg(pid, signal.SIGINT)
+    )
+    assert code == 130 and "start again to go on" in said and "Traceback" not in said, said
+    assert journal.read_bytes().startswith(kept[: kept.rfind(b"\n") + 1])
+    process = start(submissions, out)
+    printed, said = process.communicate(timeout=400)
+    assert process.returncode == 0, said
+    return submissions, out, printed, said
+
+
+def table(out):
+    with (out / "grades.csv").open(encoding="utf-8", newline="") as file:
+        return {row["student"].removeprefix("'"): row for row in csv.DictReader(file)}
+
+
+def test_every_submission_has_its_row(graded):
+    _, out, printed, said = graded
+    found = table(out)
+    expected = {student: (state, points) for student, (_, state, points) in HANDED_IN.items()}
+    assert {
+        s: (row["state"], float(row["points"])) for s, row in found.items() if s in expected
+    } == (expected)
+    for student, why in REJECTED.items():
+        row = found.pop(student)
+        assert row["state"].startswith("rejected: ") and why in row["state"], row
+        assert row["points"] == "0"
+    assert found.keys() == expected.keys()
+    counted = Counter(state for state, _ in expected.values())
+    for state, number in (counted | {"rejected": len(REJECTED)}).items():
+        assert f"{number:6} {state}\n" in printed
+    assert str(out / "grades.csv") in printed and "done" in said
+
+
+def test_the_detail_says_what_there_is_to_say(graded):
+    _, out, *_ = graded
+    found = {student: row["detail"] for student, row in table(out).items()}
+    for student, said in {
+        "right": "",
+        "two": f"only {NAME}.ipynb counts, not older.ipynb",
+        "misnamed": f"named Untitled.ipynb instead of {NAME}.ipynb",
+        "late": "late by 2:00:00",
+        "helper": "only answer cells are handed in, not the cells that define helper",
+        "loops": "one_update: timeout (took longer than 4 s)",
+    }.items():
+        assert found[student] == said
+    assert "one_update: memory" in found["much"] and "trunk_gradients: crashed" in found["ends"]
+    assert "by the name it defines" in found["stripped"]
+
+
+def test_the_gradebook_and_the_table_agree(graded):
+    _, out, *_ = graded
+    rows = table(out)
+    with api.Gradebook(f"sqlite:///{out / 'gradebook.db'}", COURSE) as gradebook:
+        points = {s.student_id: s.score for s in gradebook.assignment_submissions(NAME)}
+        assert gradebook.find_submission(NAME, "late").total_seconds_late == 7200
+    assert points == {
+        student: float(row["points"]) for student, row in rows.items() if row["assignment"]
+    }
+
+
+def test_feedback_for_all_and_nothing_of_theirs_runs(graded):
+    _, out, *_ = graded
+    pages = {path.parts[-3]: path.read_text() for path in out.glob("feedback/*/*/*.html")}
+    assert HANDED_IN.keys() <= pages.keys()
+    assert SCRIPT not in "".join(pages.values())
+    assert "&lt;script&gt;" in pages["script"]
+    assert "<pre>NameError" in pages["helper"] and "not written yet" in pages["untouched"]
+    assert "every value" in pages["half"] or "largest difference" in pages["half"]
+    secret = (out / "secret").read_text()
+    assert not any(secret in page or "HIDDEN TESTS" in page for page in pages.values())
+    assert not list(out.glob("**/.*"))
+
+
+def test_grading_twice_changes_nothing(graded):
+    submissions, out, printed, _ = graded
+    before = contents(out)
+    process = start(submissions, out)
+    again, said = process.communicate(timeout=200)
+    assert (process.returncode, again) == (0, printed), said
+    assert contents(out) == before
+
+
+def contents(out):
+    with api.Gradebook(f"sqlite:///{out / 'gradebook.db'}", COURSE) as gradebook:
+        grades = [
+            sorted(
+                str({**vars(row), "_sa_instance_state": None}) for row in gradebook.db.query(each)
+            )
+            for each in (api.Student, api.SubmittedAssignment, api.Grade, api.Comment)
+        ]
+    return grades, {
+        path: path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file() and path.name != "gradebook.db"
+    }
+
+
+# Without sandbox and workers: what becomes of a grading
+
+
+class Here:
+    """Grades in this process, without running anything: bob is wrong, all others are right."""
+
+    def __init__(self, root, monkeypatch, gradebook):
+        self.submissions, self.out = root / "handed in", root / "graded"
+        self.out.mkdir()
+        shutil.copy(gradebook, self.out / "gradebook.db")
+        self.graded = []
+        self.stop_after = None
+        monkeypatch.setattr(command.batch, "workers", lambda *_: nullcontext())
+        monkeypatch.setattr(command.batch, "run", self.run)
+        monkeypatch.setattr(command, "available", lambda *_: "none")
+
+    def run(self, client, jobs):
+        for tag, job in jobs:
+            if self.stop_after is not None and len(self.graded) >= self.stop_after[0]:
+                raise self.stop_after[1]
+            self.graded.append(job["student"])
+            bad = {} if job["student"] != "bob" else {"one_update": {"observed": ["{}"] * 2}}
+            yield tag, judge.judged(job, ran(job, **bad))
+
+    def hand_in(self, *students):
+        for student in students:
+            write(self.submissions, self.out, student, answered())
+
+    def grade(self, *options):
+        self.graded.clear()
+        return command.main(
+            [
+                *(str(self.submissions), "--out", str(self.out)),
+                *("--solutions", str(CHECKOUT / "solutions"), *map(str, options)),
+            ]
+        )
+
+    def points(self):
+        return {student: float(row["points"]) for student, row in table(self.out).items()}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, empty_gradebook):
+    return Here(tmp_path, monkeypatch, empty_gradebook)
+
+
+def test_only_what_is_new_is_graded(here, tmp_path):
+    here.hand_in("ada", "bob")
+    assert here.grade() == 0 and here.graded == ["ada", "bob"]
+    assert here.points() == {"ada": 3, "bob": 1}
+    assert here.grade() == 0 and here.graded == []
+    here.hand_in("eve")
+    assert here.grade() == 0 and here.graded == ["eve"]
+    changed = answered(one=RIGHT[ONE] + "\n# another answer")
+    write(here.submissions, here.out, "ada", changed)
+    assert here.grade() == 0 and here.graded == ["ada"]
+    changed["cells"].append(code("print('not handed in')"))
+    write(here.submissions, here.out, "ada", changed)
+    assert here.grade() == 0 and here.graded == []
+    assert here.grade("--seconds", 60) == 0 and here.graded == ["ada", "bob", "eve"]
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "secret").write_text("another secret, of the teacher's")
+    assert here.grade("--private", private) == 0 and here.graded == ["ada", "bob", "eve"]
+
+
+def test_a_submission_replaced_by_a_bad_one_and_back(here):
+    here.hand_in("ada")
+    assert here.grade() == 0 and here.points() == {"ada": 3}
+    path = here.submissions / "ada" / NAME / f"{NAME}.ipynb"
+    path.write_text("nonsense")
+    assert here.grade() == 0 and here.points() == {"ada": 0}
+    with api.Gradebook(f"sqlite:///{here.out / 'gradebook.db'}", COURSE) as gradebook:
+        assert gradebook.find_submission(NAME, "ada").score == 0
+    here.hand_in("ada")
+    assert here.grade() == 0 and here.points() == {"ada": 3}
+
+
+def test_a_submission_taken_away_has_no_row(here):
+    here.hand_in("ada", "bob")
+    here.grade()
+    path = here.submissions / "bob" / NAME / f"{NAME}.ipynb"
+    path.unlink()
+    path.parent.rmdir()
+    path.parent.parent.rmdir()
+    assert here.grade() == 0 and here.points() == {"ada": 3}
+
+
+@pytest.mark.parametrize(
+    ("stop", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted; what was graded is kept"),
+        (command.GradingError("the Dask scheduler went away"), 2, "scheduler went away"),
+        (OSError(28, "No space left on device", "results.jsonl"), 2, "No space left on device"),
+    ],
+)
+def test_an_interrupted_grading_goes_on(here, capsys, stop, code, said):
+    here.hand_in("ada", "bob", "eve")
+    here.stop_after = 2, stop
+    assert here.grade() == code
+    assert said in capsys.readouterr().err
+    assert not (here.out / "grades.csv").exists()
+    here.stop_after = None
+    assert here.grade() == 0 and here.graded == ["eve"]
+    assert here.points() == {"ada": 3, "bob": 1, "eve": 3}
+
+
+def test_a_disk_that_is_full_is_found_out_first(here, capsys):
+    here.hand_in("ada")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        assert here.grade() == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert here.graded == [] and "File too large" in capsys.readouterr().err
+    assert [path.name for path in here.out.iterdir()] == ["gradebook.db"]
+
+
+def test_a_disk_that_fills_up_while_the_table_is_written(here, capsys, monkeypatch):
+    here.hand_in("ada")
+
+    def full(*_):
+        raise OSError(28, "No space left on device", "grades.csv")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "write_table", full)
+        assert here.grade() == 2
+    said = capsys.readouterr().err
+    assert "grades.csv: No space left on device; what was graded is kept" in said
+    assert here.grade() == 0 and here.graded == [] and here.points() == {"ada": 3}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--gradebook", "sqlite:////nowhere/at/all/gradebook.db"], "cannot be written: unable to"),
+        (["--gradebook", "rubbish"], "no address of a gradebook"),
+        (["--private", "/nowhere"], "no private folder"),
+        (["--solutions", "/nowhere"], "no master notebooks"),
+    ],
+)
+def test_what_is_the_teachers_to_put_right_is_said_before_grading(here, capsys, options, said):
+    here.hand_in("ada")
+    assert here.grade(*options) == 2
+    assert said in capsys.readouterr().err and here.graded == []
+
+
+def test_folders_that_cannot_be(here, capsys):
+    assert here.grade() == 2
+    assert "there is no folder" in capsys.readouterr().err
+    here.hand_in("ada")
+    here.out = here.submissions / "graded"
+    assert here.grade() == 2
+    assert "would be taken for a student's" in capsys.readouterr().err
+    here.out = here.submissions.parent / "file"
+    here.out.write_text("")
+    assert here.grade() == 2
+    assert "File exists" in capsys.readouterr().err
+
+
+def test_an_empty_folder_of_submissions(here):
+    here.submissions.mkdir()
+    assert here.grade() == 0 and table(here.out) == {}
+
+
+def test_where_there_is_no_sandbox_nothing_is_run(here, capsys, monkeypatch):
+    here.hand_in("ada")
+
+    def none(*_):
+        raise command.GradingError("there is no sandbox to run students' work in")
+
+    monkeypatch.setattr(command, "available", none)
+    assert here.grade() == 2
+    assert "no sandbox" in capsys.readouterr().err and here.graded == []
+    assert here.grade("--trusted") == 0 and here.graded == ["ada"]
+
+
+def test_a_scheduler_that_is_not_there_is_said(tmp_path, capsys):
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{found.getsockname()[1]}"
+    write(tmp_path / "handed in", tmp_path / "graded", "ada", answered())
+    began = time.monotonic()
+    code = command.main(
+        [
+            *(str(tmp_path / "handed in"), "--out", str(tmp_path / "graded")),
+            *("--solutions", str(CHECKOUT / "solutions"), "--scheduler", address),
+        ]
+    )
+    assert code == 2 and f"no Dask scheduler at {address}" in capsys.readouterr().err
+    assert time.monotonic() - began < 30
+
+
+def test_numbers_that_are_none():
+    for option in ("--workers", "--seconds", "--memory"):
+        for text in ("0", "-1", "x", "1.5"):
+            with pytest.raises(SystemExit), contextlib.redirect_stderr(None):
+                command.parse(["a", "--out", "b", option, text])
