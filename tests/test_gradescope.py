@@ -252,7 +252,7 @@ def test_what_takes_too_much_costs_itself(gradescope, tmp_path, source):
 
 
 THEFT = """
-import gc, glob, importlib, json, os, sys
+import glob, os, socket, sys
 
 def _attempts():
     for pattern in ("/autograder/**", "/proc/*/root/autograder/**", "/proc/*/cwd/**"):
@@ -260,6 +260,7 @@ def _attempts():
             yield lambda path=path: open(path, "rb").read()
     yield lambda: open("/autograder/source/solutions/two_losses/two_losses.ipynb").read()
     yield lambda: open("/autograder/source/course/backward_twice/checks/two_losses.py").read()
+    yield lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     for place in sys.path:
         yield lambda place=place: open(place + "/backward_twice/checks/two_losses.py").read()
     for name in ("mem", "environ", "maps", "fd/3", "cwd/autograder/source/setup.sh"):
