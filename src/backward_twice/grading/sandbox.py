@@ -437,12 +437,13 @@ def policy(hide: Iterable[Path] = (), *, warm: bool = True) -> list[str]:
         *("--dir", "/dev", "--dir", "/etc"),
         *("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"),
         *("--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
+        *("--perms", "1777", "--tmpfs", "/tmp"),
         *_folders(hide, warm),
         *("--proc", "/proc"),
         # Not --dev: its devpts needs a second user namespace, and setns enters but one.
         *(argument for device in devices for argument in ("--dev-bind", device, device)),
         *("--symlink", "/tmp", "/dev/shm"),
-        *("--perms", "1777", "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/tmp"),
+        *("--remount-ro", "/", "--chdir", "/tmp"),
     ]
 
 
