@@ -11,6 +11,6 @@ another user's, without privileges, network sockets and sight of ``/autograder``
 process that it cannot touch; where bubblewrap works in that container, it is used.
 
 Why not otter, which writes such zips too: its tests run in the student's interpreter, where a
-submission can rewrite them (full marks from wrong answers, in four ways that were tried), its
+submission can rewrite them (one patched function of otter's gave wrong answers full marks), its
 checks would have to be written a second time, and it installs 500 MB of its own.
 """
