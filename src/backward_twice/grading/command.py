@@ -79,7 +79,8 @@ class Grading:
 
     @cached_property
     def limits(self) -> Json:
-        return asdict(Limits(seconds=self.options.seconds, memory=self.options.memory << 20))
+        seconds, memory = self.options.seconds, self.options.memory << 20
+        return asdict(Limits(seconds=seconds, memory=memory, total=4 * seconds))
 
     @cached_property
     def sandbox(self) -> Json:

@@ -86,6 +86,7 @@ class Grades:
         comments = {
             (r.notebook_id, r.cell_id): r for r in self._all(api.Comment, "notebook_id", ids)
         }
+        due = dict(self._db.execute(select(api.Assignment.id, api.Assignment.duedate)).all())
         late = []
         for result, when in chunk:
             cells = self._cells.get(result["assignment"])
@@ -117,7 +118,7 @@ class Grades:
                     api.Comment(notebook_id=notebook.id, cell_id=cell)
                 )
                 comment.auto_comment = words.get(name)
-            late.append(self._late(submission, cells))
+            late.append(_late(submission, due[cells.assignment]))
         return late
 
     def _all(self, table: type, column: str, values: set[str]) -> list:
@@ -141,16 +142,13 @@ class Grades:
             words[of[found["id"]]] = f"{before}\n\n{said}" if before else said
         return words
 
-    def _late(self, submission: api.SubmittedAssignment, cells: _Cells) -> float:
-        due = self._due(cells)
-        if submission.timestamp is None or due is None:
-            return 0.0
-        if submission.extension is not None:
-            due += submission.extension
-        return max(0.0, (submission.timestamp - due).total_seconds())
 
-    def _due(self, cells: _Cells) -> datetime | None:
-        return self._db.get(api.Assignment, cells.assignment).duedate
+def _late(submission: api.SubmittedAssignment, due: datetime | None) -> float:
+    if submission.timestamp is None or due is None:
+        return 0.0
+    if submission.extension is not None:
+        due += submission.extension
+    return max(0.0, (submission.timestamp - due).total_seconds())
 
 
 _RIGHT = {True: "right", False: "wrong"}
