@@ -46,7 +46,7 @@ serve: book ## look at the site in a browser
 	$(BIN)/python -m http.server --directory $(SITE) --bind 127.0.0.1 8000
 
 lab: $(FULL) ## work in JupyterLab
-	$(BIN)/jupyter lab notebooks
+	$(BIN)/jupyter lab
 
 address: $(LIGHT) ## rewrite what is derived from the repository's address (URL=… sets it)
 	PYTHONPATH=src $(BIN)/python -m backward_twice.address $(if $(filter undefined,$(origin URL)),,"$(URL)")

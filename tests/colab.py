@@ -1,4 +1,4 @@
-"""Run all notebooks and solutions as on Colab, without the package: ``python tests/colab.py WHEEL``.
+"""Run notebooks and solutions as on Colab, without the package: ``python tests/colab.py WHEEL``.
 
 The weekly workflow does this in Colab's public image.  Each notebook gets the bootstrap cell with
 the given wheel in place of the published one, and runs top to bottom in a folder of its own, with

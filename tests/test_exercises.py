@@ -119,6 +119,18 @@ def test_an_exercise_says_what_it_asks_of_its_learner(path):
     assert (ROOT / "notebooks" / f"{opening['chapter']}.ipynb").exists()
 
 
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
+def test_an_exercise_is_found_on_the_site(path):
+    pages = (ROOT / "book" / "_toc.yml").read_text("utf-8")
+    assert f"file: exercises/{path.stem}/{path.stem}\n" in pages
+    assert f"file: solutions/{path.stem}/{path.stem}\n" in pages
+    opening = OPENING.match(nbformat.read(path, as_version=4).cells[0].source)
+    chapter = nbformat.read(ROOT / "notebooks" / f"{opening['chapter']}.ipynb", as_version=4)
+    link = f"[{opening['title']}](../exercises/{path.stem}/{path.stem}.ipynb)"
+    about = f"{opening['difficulty']}, about {opening['minutes']} minutes"
+    assert f"- {link}: {about}" in chapter.cells[-1].source
+
+
 def test_every_chapter_has_three_exercises():
     chapters = [
         re.search(r"notebooks/(\w+)\.ipynb", path.read_text("utf-8"))[1] for path in SOLUTIONS

@@ -206,8 +206,10 @@ def _compare_numbers(expected: float, observed: float, what: str) -> Finding:
     difference = abs(observed - expected)
     if isinstance(expected, float) and difference <= ATOL + RTOL * abs(expected):
         return Finding(what, True, f"approximate, difference {difference:.2g}")
-    times = f"; it is {observed / expected:.4g} times the right one" if expected else ""
-    return Finding(what, False, f"off by {difference:.6g}{times}")
+    times = observed / expected if expected else 0
+    whole = times >= 2 and times == int(times)
+    pattern = f"; it is {times:.0f} times the right one" if whole else ""
+    return Finding(what, False, f"off by {difference:.6g}{pattern}")
 
 
 def _shown(value: Plain) -> str:
