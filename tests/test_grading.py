@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -182,10 +183,15 @@ def test_a_comparison_that_raises_is_a_failure(monkeypatch):
     assert "ZeroDivisionError" in result["questions"][0]["findings"][0]["text"]
 
 
-def test_no_finding_is_no_pass(monkeypatch):
+@pytest.mark.parametrize("of_draws", [(0, 0), (1, 0), (0, 1)])
+def test_no_finding_is_no_pass(monkeypatch, of_draws):
     asked = job()
     results = ran(asked)
-    monkeypatch.setattr(judge.question(ASKED_ONE.question).__class__, "findings", lambda *_: [])
+    told = itertools.cycle(of_draws)
+    right = judge.Finding("it", True, "exact")
+    monkeypatch.setattr(
+        judge.question(ASKED_ONE.question).__class__, "findings", lambda *_: [right] * next(told)
+    )
     assert judge.judged(asked, results)["points"] == 0
 
 
@@ -336,7 +342,9 @@ def test_the_journal_remembers_and_a_later_line_counts(tmp_path):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("torn", [b'{"digest": "2", "resu', b"{", b'{"digest": "2"}'])
+@pytest.mark.parametrize(
+    "torn", [b'{"digest": "2", "resu', b"{", b'{"digest": "2"}', b"x" * 99_999]
+)
 def test_a_torn_last_line_is_cut_off(tmp_path, torn):
     path = tmp_path / "results.jsonl"
     with journal.open_journal(path) as kept:

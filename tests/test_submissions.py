@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import stat
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -193,8 +194,24 @@ def test_a_large_file_is_not_read(hand_in):
     with pytest.raises(Rejected):
         hand_in(b"{}")
     os.truncate(hand_in.folder / f"{NAME}.ipynb", 200_000_000)
+    tracemalloc.start()
     with pytest.raises(Rejected, match=r"too large: 200 MB, at most 5 MB"):
         hand_in()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+@pytest.mark.parametrize("became", ["link", "FIFO"])
+def test_a_file_that_became_another_after_the_first_look(hand_in, tmp_path, monkeypatch, became):
+    hand_in(notebook())
+    path = hand_in.folder / f"{NAME}.ipynb"
+    before = path.stat()
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere") if became == "link" else os.mkfifo(path)
+    monkeypatch.setattr(os, "stat", lambda *_, **__: before)
+    with pytest.raises(Rejected, match="FIFO" if became == "FIFO" else "cannot be read"):
+        read(tmp_path, Place("ada", NAME))
 
 
 def test_which_notebook_counts(hand_in):
@@ -297,7 +314,8 @@ def test_an_answer_is_known_though_metadata_was_lost(lost):
     given = rebuilt(found)
     assert given.sources[ONE] == ("one_update = print",)
     assert set(given.sources) == {ONE, TRUNK}
-    assert bool(given.notes) == (lost == "all")
+    taken = [f"taken as {id} by the name it defines: a cell without that id" for id in (ONE, TRUNK)]
+    assert list(given.notes) == (taken if lost == "all" else [])
 
 
 def test_a_notebook_of_format_3(hand_in):
@@ -397,7 +415,7 @@ def test_cells_that_are_no_cells_do_no_harm(cell):
     found = notebook()
     found["cells"][2:2] = [cell]
     assert set(rebuilt(found).sources) == {ONE, TRUNK}
-    json.dumps(dict(rebuilt(found).sources)).encode()
+    "".join(sum(rebuilt(found).sources.values(), ())).encode()
 
 
 def test_many_cells_and_much_text(hand_in):
@@ -415,6 +433,13 @@ def test_answers_of_endless_length_are_rejected():
     answer_cell(found)["source"] = "# " + "x" * 200_000
     with pytest.raises(Rejected, match="at most 200000"):
         rebuilt(found)
+
+
+def test_what_is_too_long_or_too_deep_is_not_parsed():
+    assert masters.parsed("1" + " " * 200_000) is None
+    assert masters.parsed("1" + "+1" * 90_000) is None
+    assert masters.parsed("%time\nx = 1") is not None
+    assert masters.parsed("x = (1\n     % 2)") is not None
 
 
 # Masters
