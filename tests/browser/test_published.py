@@ -5,7 +5,8 @@ import http.server
 import threading
 
 import pytest
-from conftest import _Quiet
+
+from .conftest import _Quiet
 
 
 @pytest.fixture(scope="module")
