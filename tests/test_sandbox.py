@@ -575,7 +575,7 @@ def test_it_finds_nothing_else_of_the_checkout(box):
         f"""
 found = []
 for folder, folders, files in os.walk({str(ROOT)!r}):
-    folders[:] = [name for name in folders if name not in ('.venv', 'gradtrace')]
+    folders[:] = [name for name in folders if name not in ('.venv', 'gradtrace', 'backward_twice')]
     found += [os.path.join(folder, name) for name in files]
 print(found)
 """,
@@ -715,24 +715,30 @@ print(libc.ptrace(16, child, 0, 0), libc.ptrace(16, 1, 0, 0), libc.ptrace(16, 2,
     assert said == "-1 -1 -1"
 
 
-def test_bubblewrap_s_own_processes_are_closed_to_it(box):
-    """They have no limits, so that a submission that could write to them would have none."""
+def test_bubblewrap_s_own_processes_are_no_way_out(box):
+    """A normal user's submission can write to their memory: they are bound as it is."""
     [said] = told(
         box,
         """
-reached = []
-for path in ("mem", "environ", "fd/0", "fd/1", "root", "cwd", "maps", "ns/user"):
-    for pid in (1, 2):
-        path_of = f"/proc/{pid}/{path}"
-        try:
-            if path in ("root", "cwd"): os.listdir(path_of)
-            else: os.close(os.open(path_of, os.O_RDWR if path == "mem" else os.O_RDONLY))
-            reached.append(path_of)
-        except OSError: pass
-print(reached)
+for pid in (1, 2):
+    lines = open(f"/proc/{pid}/status").read().splitlines()
+    status = dict(line.split(":\\t", 1) for line in lines if ":\\t" in line)
+    limits = {line[:26].strip(): line.split()[-3] for line in open(f"/proc/{pid}/limits")}
+    print(status["CapEff"], status["CapPrm"], status["NoNewPrivs"], status["Seccomp"],
+          limits["Max address space"], limits["Max file size"], limits["Max processes"])
+try: os.open("/proc/2/mem", os.O_RDWR); print("open")
+except OSError: print("closed")
 """,
     )
-    assert said == "[]"
+    *both, memory = said.splitlines()
+    zero = "0" * 16
+    for line in both:
+        *capabilities, privileges, seccomp, space, size, processes = line.split()
+        assert capabilities == [zero, zero]
+        assert (privileges, seccomp) == ("1", "2")
+        assert int(space) <= 64 * MB
+        assert (int(size), int(processes)) == (LIMITS.files, LIMITS.processes)
+    assert memory == "closed" or os.geteuid() != 0
 
 
 def test_programs_that_make_root(box):
@@ -1071,7 +1077,7 @@ def test_as_a_normal_user(started):
     chosen = (
         "namespaces or privileges or process or signals or network or system_calls or traced or "
         "make_root or finds or writes or files or counted or daemon or forges or language or "
-        "(ends and (loop or fork or many or kill)) or what_is_right or own_processes"
+        "(ends and (loop or fork or many or kill)) or what_is_right or own_processes or new_python"
     )
     program = f"""
 import os, sys
@@ -1088,6 +1094,27 @@ os.execv(sys.executable, [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:
     )
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
     assert int(re.search(r"(\d+) passed", ran.stdout)[1]) > 25
+
+
+def test_a_new_python_for_each_submission(started):
+    """The kind for where a process may not enter bubblewrap's namespaces later."""
+    if os.geteuid() == 0:
+        with pytest.raises(SandboxError, match="root"):
+            sandbox("cold")
+        return
+    with sandbox("cold") as box:
+        before = descendants()
+        for name in ("loop", "kill self", "memory of many"):
+            source, outcome = ENDS[name]
+            limits = replace(LIMITS, seconds=2 if outcome == "timeout" else 10, total=100)
+            hostile, honest = attack(box, source, limits=limits)
+            assert hostile["outcome"] == outcome
+            assert observed(honest) == DOUBLED
+        test_its_namespaces_are_its_own(box)
+        test_its_privileges_are_gone(box)
+        test_processes_are_counted(box, 0)
+        test_it_finds_nothing_else_of_the_checkout(box)
+        assert until(lambda: not descendants() - before)
 
 
 def readable_to_all():

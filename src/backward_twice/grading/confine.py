@@ -116,7 +116,7 @@ def renounce(uid: int | None = None) -> None:
     header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
     _call(libc.capset, header, bytes(24))
     _call(libc.prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if program := _filter():
+    if program := system_call_filter():
         code = ctypes.create_string_buffer(program, len(program))
         # struct sock_fprog: the number of instructions, padding, a pointer to them
         described = struct.pack("HP", len(program) // 8, ctypes.addressof(code))
@@ -139,7 +139,7 @@ def _call(function: ctypes._CFuncPtr, *arguments: int | bytes) -> None:
         raise OSError(number, f"{function.__name__}: {os.strerror(number)}")
 
 
-def _filter() -> bytes:
+def system_call_filter() -> bytes:
     """The seccomp filter of this machine, as a BPF program; empty where its numbers are unknown."""
     if not sys.platform.startswith("linux") or platform.machine() not in _MACHINES:
         return b""

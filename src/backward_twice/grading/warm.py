@@ -47,7 +47,6 @@ _NAMESPACES = {
     "pid": 0x20000000,
     "net": 0x40000000,
 }
-_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 2, 4, 32
 _FILES = 4096
@@ -129,8 +128,6 @@ def _keep(
         submission = os.fork()
         if submission == 0:
             os.close(status)
-            if sandbox is not None and uid is None:
-                _own_user_namespace()
             _become(terms, uid, shell, job, events)
         os.close(job)
         os.close(events)
@@ -167,23 +164,6 @@ def _enter(sandbox: int, files: int, user: bool) -> None:
     if libc.mount(None, b"/tmp", None, _MS_REMOUNT | _MS_NOSUID | _MS_NODEV, bound):
         number = ctypes.get_errno()
         raise OSError(number, f"mount: {os.strerror(number)}")
-
-
-def _own_user_namespace() -> None:
-    """Set a normal user's submission apart from bubblewrap's own processes.
-
-    They are of the same user, and have none of its limits: within one user namespace it could
-    write to their memory.
-    """
-    user, group = os.geteuid(), os.getegid()
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # entering a namespace may have closed /proc/self
-    if libc.unshare(_NAMESPACES["user"]):
-        number = ctypes.get_errno()
-        raise OSError(number, f"unshare: {os.strerror(number)}")
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
 def _become(

@@ -1,0 +1,315 @@
+"""Sandboxes of bubblewrap: what a submission may see is its argument list, :func:`policy`.
+
+The warm kind starts bubblewrap around a ``cat``, which does nothing but last, and a fork of the
+warm process enters the namespaces.  The cold kind starts Python in it.  Either way the first
+process of the pid namespace is held by a pidfd: when that is killed the kernel kills all that is
+inside, and tells when it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from backward_twice.grading import confine
+from backward_twice.grading.forks import (
+    COLD,
+    OURS,
+    START,
+    UNENDING,
+    Fork,
+    WarmProcess,
+    cold_end,
+    environment,
+    held,
+    memory_of,
+)
+from backward_twice.grading.place import Limits, Run, Sandbox, SandboxError
+
+_OWN = 64 << 20  # bytes of address space that each of bubblewrap's own processes may have
+_GONE = 20.0  # s, for the kernel to end all that is in a sandbox
+
+
+def policy(hide: Iterable[Path] = (), *, files: int | None = None) -> list[str]:
+    """bubblewrap's arguments: all that a submission may see.
+
+    Its own namespaces, ``/usr``, the Python installation and its packages, all of it read-only, and
+    one writable folder, ``/tmp``.  The environment of whoever grades is not there.
+
+    Args:
+        hide: folders that stay out of sight even if they lie within one of those, such as the
+            submissions.  The checkout that this package is part of is hidden anyway.
+        files: bytes in the writable folder, for a Python that starts inside.  A process that
+            enters later bounds the folder itself, and brings this package along in its memory; it
+            is then hidden too, and with it what the questions expect.
+    """
+    root = os.geteuid() == 0
+    namespaces = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
+    links = []
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        path = Path("/", name)
+        if path.is_symlink():
+            links += ["--symlink", str(path.readlink()), str(path)]
+        elif path.exists():
+            links += ["--ro-bind", str(path), str(path)]
+    devices = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")]
+    return [
+        *namespaces,
+        # Root becomes a user of its own later; a user namespace would make it root again.
+        *([] if root else ["--unshare-user"]),
+        *("--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"),
+        *("--cap-drop", "ALL", "--ro-bind", "/usr", "/usr", *links),
+        *("--dir", "/dev", "--dir", "/etc"),
+        *("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"),
+        *("--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
+        *(() if files is None else ("--size", str(files))),
+        *("--perms", "1777", "--tmpfs", "/tmp"),
+        *_folders(hide, warm=files is None),
+        *("--proc", "/proc"),
+        # Not --dev: its devpts needs a second user namespace, and setns enters but one.
+        *(argument for device in devices for argument in ("--dev-bind", device, device)),
+        *("--symlink", "/tmp", "/dev/shm"),
+        *("--remount-ro", "/", "--chdir", "/tmp"),
+    ]
+
+
+def _folders(hide: Iterable[Path], warm: bool) -> Iterator[str]:
+    """The folders to show, and those to hide within them, outer ones first."""
+    shown = {Path(sys.prefix), Path(sys.base_prefix)}
+    for name in ("torch", "IPython", "gradtrace", "backward_twice"):
+        folder = Path(importlib.util.find_spec(name).origin).parent
+        shown.add(folder.parent if folder.parent.name.endswith("-packages") else folder)
+    covered = []
+    hidden = {Path(path).resolve() for path in hide}
+    if (checkout := OURS.parent.parent / "pyproject.toml").exists():
+        hidden.add(checkout.parent)
+    if warm:
+        hidden.add(OURS)
+        shown.discard(OURS)
+    shown = {path.resolve() for path in shown} | shown
+    for path in sorted(shown | hidden, key=lambda path: len(path.parts)):
+        around = [other for other in (*shown, Path("/usr")) if other in path.parents]
+        if path in hidden:
+            if around:
+                yield from ("--perms", "0755", "--tmpfs", str(path))
+                covered += ["--remount-ro", str(path)]
+        elif not around or any(other in path.parents for other in hidden):
+            # bubblewrap itself makes what is above a folder, but for root alone to enter.
+            for above in reversed(path.parents[:-1]):
+                inner = [other for other in hidden if other in above.parents]
+                if inner or not any(
+                    other in (above, *above.parents) for other in (*shown, Path("/usr"))
+                ):
+                    yield from ("--dir", str(above))
+            yield from ("--ro-bind", str(path), str(path))
+    yield from covered
+
+
+class _Namespaces:
+    """A bubblewrap with a command in it; its processes are seen from outside, and end together."""
+
+    def __init__(
+        self, bubblewrap: list[str], command: list[str], limits: Limits, own: int, **io: int
+    ) -> None:
+        """Start it.
+
+        Args:
+            own: how many processes are in it before the submission has started any.
+            io: standard input and output of the command, as ``subprocess.Popen`` takes them.
+        """
+        info_r, info_w = os.pipe()
+        passed, filtering = [info_w], []
+        if program := confine.system_call_filter():
+            passed.append(held(program))
+            filtering = ["--seccomp", str(passed[-1])]
+        self._first: int | None = None
+        try:
+            self.holder = subprocess.Popen(
+                [*bubblewrap, "--info-fd", str(info_w), *filtering, *command],
+                pass_fds=passed,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env={},
+                cwd="/",
+                start_new_session=True,
+                **io,
+            )
+        except BaseException:
+            os.close(info_r)
+            raise
+        finally:
+            for fd in passed:
+                os.close(fd)
+        with os.fdopen(info_r, "rb") as info:
+            said = info.read()
+        try:
+            pid = json.loads(said)["child-pid"]
+            self._first = os.pidfd_open(pid)
+        except (ValueError, OSError):
+            self.refused()
+        self._folder = Path(f"/proc/{pid}")
+        self._limits, self._own = limits, own
+
+    @property
+    def first(self) -> int:
+        """A pidfd of the first process in them."""
+        return self._first
+
+    def refused(self) -> NoReturn:
+        """It did not come into being."""
+        text = self.holder.stderr.read(1000).decode(errors="replace").strip()
+        self.end()
+        raise SandboxError(f"bubblewrap refused: {text}")
+
+    def limit(self) -> None:
+        """Limit bubblewrap's own processes: a submission of the same user can write to them."""
+        most = {
+            "RLIMIT_AS": _OWN,
+            "RLIMIT_FSIZE": self._limits.files,
+            "RLIMIT_NPROC": self._limits.processes,
+            "RLIMIT_NOFILE": 64,
+            "RLIMIT_MSGQUEUE": 0,
+            "RLIMIT_CORE": 0,
+        }
+        inner = (self._folder / "task" / self._folder.name / "children").read_text()
+        for pid in (self._folder.name, *inner.split()):
+            for which, value in most.items():
+                resource.prlimit(int(pid), getattr(resource, which), (value, value))
+
+    def memory(self) -> int:
+        """Bytes of all processes in them, what they share counted once."""
+        try:
+            found = [path for path in (self._folder / "root/proc").iterdir() if path.name.isdigit()]
+        except OSError:
+            return 0
+        return memory_of(found, self._own)
+
+    def end(self) -> None:
+        """End all that is in them, and wait until the kernel has.
+
+        Raises:
+            SandboxError: a process does not end.
+        """
+        left = False
+        if self._first is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+            gone = select.poll()
+            gone.register(self._first, select.POLLIN)
+            left = not gone.poll(1000 * _GONE)
+            os.close(self._first)
+            self._first = None
+        for pipe in (self.holder.stdin, self.holder.stdout, self.holder.stderr):
+            if pipe is not None:
+                pipe.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.holder.wait(1)
+        self.holder.kill()
+        self.holder.wait()
+        if left:
+            raise SandboxError(UNENDING)
+
+
+class _WarmRun(Fork):
+    def __init__(
+        self, warm: WarmProcess, bubblewrap: list[str], job: bytes, limits: Limits
+    ) -> None:
+        # cat holds the namespaces open, for as long as its input is
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._inside = _Namespaces(bubblewrap, ["/usr/bin/cat"], limits, 3, **pipes)
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                self._inside.holder.stdin.write(b"\n")
+            if self._inside.holder.stdout.read(1) != b"\n":  # every mount is in place now
+                self._inside.refused()
+            self._inside.limit()
+            terms = {"limits": limits.of_kernel(), "folder": "/tmp"}
+            super().__init__(warm, job, terms, self._inside.first)
+        except BaseException:
+            self._inside.end()
+            raise
+
+    def memory(self) -> int:
+        return self._inside.memory()
+
+    def close(self) -> None:
+        try:
+            self.end_fork()
+        finally:
+            self._inside.end()
+
+
+class Bubblewrap(Sandbox):
+    kind = "bubblewrap"
+
+    def __init__(self, hide: tuple[Path, ...]) -> None:
+        self._bubblewrap = [_program(), *policy(hide)]
+        self._warm = WarmProcess()
+
+    def start(self, job: bytes, limits: Limits) -> Run:
+        return _WarmRun(self._warm, self._bubblewrap, job, limits)
+
+    def close(self) -> None:
+        self._warm.close()
+
+
+def _program() -> str:
+    if (program := shutil.which("bwrap")) is None:
+        raise SandboxError("bubblewrap (the program bwrap) is not installed")
+    return program
+
+
+class _ColdRun(Run):
+    status = None
+    patience = START
+
+    def __init__(self, bubblewrap: list[str], job: bytes, limits: Limits) -> None:
+        given = held(job)
+        inside = {"BACKWARD_TWICE_LIMITS": json.dumps(limits.of_kernel())}
+        variables = [("--setenv", *pair) for pair in (environment() | inside).items()]
+        try:
+            self._inside = _Namespaces(
+                [*bubblewrap, *(argument for variable in variables for argument in variable)],
+                [sys.executable, *COLD],
+                limits,
+                2,
+                stdin=given,
+                stdout=subprocess.PIPE,
+            )
+        finally:
+            os.close(given)
+        self.events = self._inside.holder.stdout.fileno()
+        os.set_blocking(self.events, False)
+
+    def how_ended(self) -> str:
+        return cold_end(self._inside.holder)
+
+    def memory(self) -> int:
+        return self._inside.memory()
+
+    def close(self) -> None:
+        self._inside.end()
+
+
+class ColdBubblewrap(Sandbox):
+    kind = "cold"
+
+    def __init__(self, hide: tuple[Path, ...]) -> None:
+        if os.geteuid() == 0:
+            raise SandboxError("of root's processes the limit on processes would not hold")
+        self._program, self._hide = _program(), hide
+
+    def start(self, job: bytes, limits: Limits) -> Run:
+        bubblewrap = [self._program, *policy(self._hide, files=limits.files)]
+        return _ColdRun(bubblewrap, job, limits)

@@ -1,0 +1,110 @@
+"""What a sandbox is: a way to start a submission's process, to read from it, and to end it.
+
+:mod:`.bubblewrap` and :mod:`.elsewhere` are the kinds; :mod:`.sandbox` chooses one and runs a
+submission's steps in it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from backward_twice.grading import GradingError
+
+Kind = Literal["bubblewrap", "cold", "container", "account", "none"]
+
+
+class SandboxError(GradingError):
+    """There is no sandbox, or it failed before anything of the student's ran in it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a submission may use.
+
+    Attributes:
+        seconds: wall clock, for each step.
+        memory: bytes, for all its processes together, beyond what Python and torch take.
+        processes: processes and threads at one time.
+        output: characters kept of what a step prints.
+        files: bytes in all files together; there are no more than 4,096 files.
+        total: seconds of wall clock for the submission, fresh starts included.
+
+    Raises:
+        ValueError: one of them is not positive.
+    """
+
+    seconds: float = 30.0
+    memory: int = 2 << 30
+    processes: int = 32
+    output: int = 10_000
+    files: int = 64 << 20
+    total: float = 120.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not getattr(self, field.name) > 0:
+                raise ValueError(f"the limit {field.name} must be positive")
+
+    def of_kernel(self, *, processes: bool = True) -> dict[str, Any]:
+        """The limits that the kernel keeps, as :func:`.confine.limit` takes them."""
+        return {
+            "memory": self.memory,
+            "files": self.files,
+            "seconds": self.total + 10,
+            "processes": self.processes if processes else None,
+        }
+
+
+class Run(ABC):
+    """One submission in one sandbox.
+
+    Attributes:
+        events: the file descriptor that the student's process writes to; it never blocks.
+        status: one that becomes readable when the student's process has ended, if there is one.
+        patience: seconds that it may take to the first step.
+    """
+
+    events: int
+    status: int | None
+    patience: float
+
+    @abstractmethod
+    def how_ended(self) -> str:
+        """How the student's process ended, in words; it has, or its events have."""
+
+    @abstractmethod
+    def memory(self) -> int:
+        """Bytes that its processes use together; 0 where something else bounds that."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End every process of it.
+
+        Raises:
+            SandboxError: one is left.
+        """
+
+
+class Sandbox(ABC):
+    """A way to start runs; see :func:`sandbox`."""
+
+    kind: Kind
+
+    @abstractmethod
+    def start(self, job: bytes, limits: Limits) -> Run:
+        """Start the submission ``job`` in a sandbox of its own.
+
+        Raises:
+            SandboxError: it could not be started.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of what is held between runs; some hold nothing."""
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
