@@ -337,6 +337,12 @@ def test_a_copied_cell_runs_in_the_notebooks_order():
     assert first.startswith("def one_update") and second == "one_update = len"
 
 
+def test_a_cell_copied_without_end_is_one_step():
+    found = notebook()
+    found["cells"] += [answer_cell(found) | {"source": "one_update = len"}] * 10_000
+    assert len(rebuilt(found).sources[ONE]) == 1
+
+
 SPLIT = ["def one_update(*given):\n    a = (1 +", "         2)", "    return a\n"]
 
 

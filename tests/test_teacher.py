@@ -17,8 +17,9 @@ from contextlib import nullcontext
 import psutil
 import pytest
 from nbgrader import api
+from sqlalchemy import URL
+from test_grading import VARIANT, ran
 from test_grading import empty_gradebook as empty_gradebook
-from test_grading import ran
 from test_submissions import CHECKOUT, NAME, ONE, TRUNK, answer_cell, code, notebook
 
 from backward_twice.grading import command, judge
@@ -192,7 +193,7 @@ def write(submissions, out, student, found):
 def class_of_all(tmp_path_factory):
     """A folder with every kind of submission, and the folder that it is graded into."""
     root = tmp_path_factory.mktemp("class of all")
-    submissions, out = root / "handed in", root / "graded"
+    submissions, out = root / "what's handed in", root / "graded? 100% #ü"
     for student, (found, _, _) in HANDED_IN.items():
         write(submissions, out, student, found)
     paths = {student: write(submissions, out, student, None) for student in REJECTED}
@@ -243,6 +244,10 @@ def interrupted(process, journal, more, send):
     return process.returncode, *said
 
 
+def gradebook_in(out):
+    return api.Gradebook(URL.create("sqlite", database=str(out / "gradebook.db")), COURSE)
+
+
 def lines(journal):
     return journal.read_bytes().count(b"\n") if journal.exists() else 0
 
@@ -257,7 +262,7 @@ def graded(class_of_all, bubblewrap):
     )
     assert code == -signal.SIGKILL and not (out / "grades.csv").exists()
     kept = journal.read_bytes()
-    with api.Gradebook(f"sqlite:///{out / 'gradebook.db'}", COURSE) as gradebook:
+    with gradebook_in(out) as gradebook:
         gradebook.find_assignment(NAME).duedate = api.utils.parse_utc("2026-03-01 23:00:00 UTC")
         gradebook.db.commit()
     # Ctrl-C goes to every process of the terminal.
@@ -314,7 +319,7 @@ def test_the_detail_says_what_there_is_to_say(graded):
 def test_the_gradebook_and_the_table_agree(graded):
     _, out, *_ = graded
     rows = table(out)
-    with api.Gradebook(f"sqlite:///{out / 'gradebook.db'}", COURSE) as gradebook:
+    with gradebook_in(out) as gradebook:
         points = {s.student_id: s.score for s in gradebook.assignment_submissions(NAME)}
         assert gradebook.find_submission(NAME, "late").total_seconds_late == 7200
     assert points == {
@@ -345,7 +350,7 @@ def test_grading_twice_changes_nothing(graded):
 
 
 def contents(out):
-    with api.Gradebook(f"sqlite:///{out / 'gradebook.db'}", COURSE) as gradebook:
+    with gradebook_in(out) as gradebook:
         grades = [
             sorted(
                 str({**vars(row), "_sa_instance_state": None}) for row in gradebook.db.query(each)
@@ -423,6 +428,9 @@ def test_only_what_is_new_is_graded(here, tmp_path):
     private.mkdir()
     (private / "secret").write_text("another secret, of the teacher's")
     assert here.grade("--private", private) == 0 and here.graded == ["ada", "bob", "eve"]
+    (private / f"{NAME}.py").write_text(VARIANT)
+    assert here.grade("--private", private) == 0 and here.graded == ["ada", "bob", "eve"]
+    assert here.grade("--private", private) == 0 and here.graded == []
 
 
 def test_a_submission_replaced_by_a_bad_one_and_back(here):
@@ -431,7 +439,7 @@ def test_a_submission_replaced_by_a_bad_one_and_back(here):
     path = here.submissions / "ada" / NAME / f"{NAME}.ipynb"
     path.write_text("nonsense")
     assert here.grade() == 0 and here.points() == {"ada": 0}
-    with api.Gradebook(f"sqlite:///{here.out / 'gradebook.db'}", COURSE) as gradebook:
+    with gradebook_in(here.out) as gradebook:
         assert gradebook.find_submission(NAME, "ada").score == 0
     here.hand_in("ada")
     assert here.grade() == 0 and here.points() == {"ada": 3}

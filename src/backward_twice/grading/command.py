@@ -23,6 +23,8 @@ from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 
+from sqlalchemy.engine import URL
+
 from backward_twice.grading import GradingError, batch
 from backward_twice.grading.draws import Draws, read_draws
 from backward_twice.grading.gradebook import Grades, open_gradebook
@@ -170,7 +172,8 @@ def _grade(options: argparse.Namespace) -> int:
     _look_at_folders(options.submissions, out)
     masters = read_masters(options.solutions)
     draws = read_draws(out, options.private, masters)
-    url = options.gradebook or f"sqlite:///{(out / 'gradebook.db').resolve()}"
+    here = URL.create("sqlite", database=str((out / "gradebook.db").resolve()))
+    url = options.gradebook or here
     places = find(options.submissions, masters)
     handed_in = {place.assignment for place in places}
     # nbgrader's export has a line for every student and assignment: no more than there are.
@@ -188,8 +191,11 @@ def _grade(options: argparse.Namespace) -> int:
                 for digest, result in batch.run(client, chain(first, jobs)):
                     journal.add(digest, result)
                     progress.advance()
-        with open_gradebook(url, wanted) as gradebook:
-            rows = grading.write(places, gradebook)
+        try:
+            with open_gradebook(url, wanted) as gradebook:
+                rows = grading.write(places, gradebook)
+        except GradingError as error:
+            raise GradingError(f"{error}; what was graded is kept, start again") from error
     told = [out / "grades.csv", out / "feedback", options.gradebook or out / "gradebook.db"]
     print(summary(rows, told))
     return 0

@@ -8,6 +8,7 @@ for one student; here a few hundred submissions are looked up and committed toge
 from __future__ import annotations
 
 import html
+import logging
 import os
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from subprocess import SubprocessError
 
 from nbgrader import api
 from sqlalchemy import select, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from backward_twice.grading import GradingError
@@ -191,7 +192,7 @@ def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
 
 
 @contextmanager
-def open_gradebook(url: str, masters: Mapping[str, Master]) -> Iterator[Grades]:
+def open_gradebook(url: str | URL, masters: Mapping[str, Master]) -> Iterator[Grades]:
     """The gradebook at ``url`` (as SQLAlchemy takes it), with the masters' assignments in it.
 
     Raises:
@@ -202,6 +203,7 @@ def open_gradebook(url: str, masters: Mapping[str, Master]) -> Iterator[Grades]:
         shown = make_url(url).render_as_string(hide_password=True)
     except SQLAlchemyError as error:
         raise GradingError(f"{url!r} is no address of a gradebook: {_brief(error)}") from error
+    api.app_log.setLevel(logging.CRITICAL)  # its tracebacks are said in words, below
     gradebook = None
     try:
         with _scripts_on_path():

@@ -160,6 +160,8 @@ def _with_rest(found: list[int], handed: list[_Cell], master: Master) -> list[in
 def _parts(code: list[str]) -> tuple[str, ...]:
     """The cells as they are, or joined if only together they can be read as Python."""
     whole = "\n".join(code)
+    if len(code) > _MOST_PARTS:
+        return (whole,)
     if any(parsed(part) is None for part in code) and parsed(whole) is not None:
         return (whole,)
     return tuple(code)
