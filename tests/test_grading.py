@@ -354,7 +354,8 @@ def test_a_torn_last_line_is_cut_off(tmp_path, torn):
     with journal.open_journal(path) as kept:
         assert kept.holds(("ada", NAME), "1")
         kept.add("2", result("bob"))
-    assert path.read_bytes().startswith(whole) and path.read_bytes().count(b"\n") == 2
+    text = path.read_bytes()
+    assert text.startswith(whole) and text.count(b"\n") == 2 and text.endswith(b"\n")
     with journal.open_journal(path) as kept:
         assert kept["bob", NAME] == result("bob")
 
