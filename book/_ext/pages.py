@@ -1,10 +1,11 @@
-"""What theme and MyST-NB get wrong: colour mode, description, landing page, a label."""
+"""What theme and MyST-NB get wrong: colour mode, description, landing page, two labels."""
 
 from __future__ import annotations
 
 import html
 import textwrap
 
+from bs4 import BeautifulSoup
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
@@ -38,6 +39,22 @@ def complete_page(
         return
 
 
+def name_toggles(
+    app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
+) -> None:
+    """Say what each arrow in the navigation unfolds; the theme's are pictures without a name."""
+    generate = context["generate_toctree_html"]
+
+    def generate_named(*args: object, **kwargs: object) -> str:
+        tree = BeautifulSoup(str(generate(*args, **kwargs)), "html.parser")
+        for summary in tree.select("li.has-children > details > summary"):
+            page = summary.find_parent("li").find("a").get_text(strip=True)
+            summary["aria-label"] = f"Pages under {page}"
+        return str(tree)
+
+    context["generate_toctree_html"] = generate_named
+
+
 def defer_scripts(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
@@ -62,5 +79,6 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_js_file(None, body=f"{{{MODE}}}")
     app.add_js_file(None, body=SUMMARY)
     app.connect("html-page-context", complete_page)
+    app.connect("html-page-context", name_toggles, priority=900)  # after the theme
     app.connect("html-page-context", defer_scripts, priority=900)  # after all that add scripts
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,6 +8,7 @@ company: it is tried once more at the end, alone.  What then still kills its wor
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import time
@@ -45,7 +46,12 @@ def workers(address: str | None, number: int) -> Iterator[Client]:
             try:
                 client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
             except (OSError, ValueError) as error:
-                raise GradingError(f"no Dask scheduler at {address}: {error}") from error
+                client, why = None, str(error)
+            if client is None:
+                # The half-made client closes itself when it is collected; were that to happen
+                # while another one starts, both would wait for ever (seen: distributed 2026.8.0).
+                gc.collect()
+                raise GradingError(f"no Dask scheduler at {address}: {why}")
         yield stack.enter_context(client)
 
 
