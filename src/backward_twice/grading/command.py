@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, make_url
 
 from backward_twice.grading import GradingError, batch
 from backward_twice.grading.draws import Draws, read_draws
@@ -196,7 +196,10 @@ def _grade(options: argparse.Namespace) -> int:
                 rows = grading.write(places, gradebook)
         except GradingError as error:
             raise GradingError(f"{error}; what was graded is kept, start again") from error
-    told = [out / "grades.csv", out / "feedback", options.gradebook or out / "gradebook.db"]
+    where = out / "gradebook.db"
+    if options.gradebook:
+        where = make_url(options.gradebook).render_as_string(hide_password=True)
+    told = [out / "grades.csv", out / "feedback", where]
     print(summary(rows, told))
     return 0
 
