@@ -18,10 +18,11 @@ from sphinx.util.typing import ExtensionMetadata
 
 OPENING = re.compile(
     r"# Solution: (?P<title>.+)\n\n"
-    r"\*\*Chapter\*\* \[(?P<number>\d) · .+\]\(\.\./\.\./notebooks/(?P<chapter>\w+)\.ipynb\)\s·\s"
-    r"\*\*Time\*\* about (?P<minutes>\d+) minutes\s·\s"
-    r"\*\*Difficulty\*\* (?P<difficulty>easy|medium|hard): [^·]+\s·\s"
-    r"\*\*Hand in\*\* [^·]+\n\n\S"
+    r"\*\*Chapter\*\*\s\[(?P<number>\d) · [^]]+\]"
+    r"\(\.\./\.\./notebooks/(?P<chapter>\w+)\.ipynb\)\s·\s"
+    r"\*\*Time\*\*\sabout\s(?P<minutes>\d+)\sminutes\s·\s"
+    r"\*\*Difficulty\*\*\s(?P<difficulty>easy|medium|hard):\s[^·]+\s·\s"
+    r"\*\*Hand\sin\*\*\s[^·]+\n\n\S"
 )
 _EASIEST_FIRST = ("easy", "medium", "hard")
 
@@ -49,14 +50,15 @@ class Exercises(LedgerDirective):
                 row[0],
             )
         )
-        head = ["Chapter", "Exercise", "Difficulty", "Time", "Points", "Solution"]
+        head = ["Chapter", "Exercise", "Folder", "Difficulty", "Time", "Points", "Solution"]
         rows = [self.exercise(*row) for row in found]
-        return [self.table("exercises", [10, 44, 14, 12, 8, 12], head, rows)]
+        return [self.table("exercises", [9, 32, 24, 10, 9, 7, 9], head, rows)]
 
     def exercise(self, name: str, opening: re.Match[str], points: int) -> nodes.row:
         cells = [
             self.link(opening["number"], f"notebooks/{opening['chapter']}"),
             self.link(opening["title"], f"exercises/{name}/{name}"),
+            nodes.paragraph("", "", nodes.literal("", name)),
             nodes.paragraph("", opening["difficulty"]),
             nodes.paragraph("", f"{opening['minutes']} min"),
             nodes.paragraph("", str(points)),

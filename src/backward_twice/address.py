@@ -93,7 +93,7 @@ def bootstrap(wheel: str | None) -> str:
     missing = (
         f'get_ipython().run_line_magic("pip", "install -q --no-deps anywidget psygnal {wheel}")'
         if wheel
-        else 'raise ModuleNotFoundError("install the course\'s package first; README.md says how")'
+        else 'raise ModuleNotFoundError("install the course\'s package: pip install . in a clone")'
     )
     return (
         "# On Colab, install the course's package; PyTorch and NumPy stay as they are.\n"

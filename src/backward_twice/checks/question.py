@@ -177,8 +177,11 @@ def _pattern(right: torch.Tensor, given: torch.Tensor) -> str:
     if not given.any():
         return "; every value is 0"
     ratio = given[right != 0] / right[right != 0]
-    if torch.allclose(ratio, ratio[0].expand_as(ratio), rtol=RTOL) and not given[right == 0].any():
-        return f"; every value is {ratio[0].item():.4g} times the right one"
+    first = ratio[0].item()
+    # The ratio of one value to one other says something only if it is -1 or a whole number.
+    telling = len(ratio) > 1 or abs(first - round(first)) < RTOL
+    if telling and torch.allclose(ratio, ratio[0], rtol=RTOL) and not given[right == 0].any():
+        return f"; every value is {first:.4g} times the right one"
     return ""
 
 

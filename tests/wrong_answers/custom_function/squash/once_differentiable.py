@@ -7,7 +7,7 @@ class Squash(Function):
         return y
 
     @staticmethod
-    @once_differentiable
+    @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
         x, slope, y = ctx.saved_tensors
         inner = grad * (1 - y * y)
