@@ -649,7 +649,7 @@ try:
 except OSError as error: print(error.errno)
 print(total)
 """,
-        "for name in os.listdir('/tmp'): os.remove(f'/tmp/{name}')",
+        "for made in os.listdir('/tmp'):\n    if made.isdigit(): os.remove(f'/tmp/{made}')",
         """
 made = 0
 try:
