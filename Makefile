@@ -87,7 +87,7 @@ test: $(FULL) $(AXE) ## prove everything: style, site, tests, every stored outpu
 	$(BIN)/pytest --doctest-modules tests src
 	$(if $(ELSEWHERE),$(BIN)/python -c "import torch; torch.ones(1, device='$(DEVICE)')")
 	$(if $(ELSEWHERE),GRADTRACE_DEVICE=$(DEVICE)) $(BIN)/pytest --nbval --nbval-cell-timeout=120 \
-		--nbval-sanitize-with=tests/$(if $(ELSEWHERE),device,nbval).cfg notebooks
+		--nbval-sanitize-with=tests/$(if $(ELSEWHERE),device,nbval).cfg notebooks solutions
 
 clean: ## remove what was built, but not the environment
 	rm -rf _build .pytest_cache .ruff_cache
