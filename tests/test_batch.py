@@ -1,5 +1,6 @@
 """Jobs on Dask workers: none is lost with its worker, and what cannot be done is said soon."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from backward_twice.grading import GradingError, batch
@@ -87,6 +89,24 @@ def test_a_killed_worker_costs_only_its_own_task(two_workers, tmp_path):
 def test_a_worker_that_cannot_grade_stops_the_grading(two_workers, tmp_path):
     with pytest.raises(GradingError, match="other checks"):
         list(batch.run(two_workers, jobs(tmp_path, range(10)), unfit))
+
+
+def test_workers_that_do_not_come_back_are_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(batch, "_MISSED_LOOKS", 1)
+    with batch.workers(None, 1) as client:
+        results = batch.run(client, jobs(tmp_path, range(1000)), slow)
+        next(results)
+        client.cluster.scale(0)
+        with pytest.raises(GradingError, match="all workers died; what was graded is kept"):
+            list(results)
+
+
+def test_a_worker_that_does_not_end_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(batch, "_CLOSE_SECONDS", 0.001)
+    with batch.workers(None, 1) as client:
+        (_, result), *_ = batch.run(client, jobs(tmp_path, range(1)), done)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(result["worker"]).wait(10)
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:{free}", "rubbish", "http://localhost:1"])

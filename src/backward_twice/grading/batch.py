@@ -14,7 +14,8 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import active_children
 from typing import Any
 
 import dask
@@ -28,6 +29,10 @@ _IN_HAND = 2
 """Jobs for each thread: one that runs and one that waits, so that no worker waits for a job."""
 
 _CONNECT_SECONDS = 5
+_CLOSE_SECONDS = 10
+_LOOK_SECONDS = 2
+_MISSED_LOOKS = 45  # a worker takes its time to start, on a slow machine
+_PAUSE = 0.01  # s
 
 
 @contextmanager
@@ -68,12 +73,26 @@ def _local(number: int) -> Iterator[Client]:
                 threads_per_worker=1,
                 processes=True,
                 memory_limit=0,
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",  # None would take port 8787 for the world
             )
     finally:
         signal.signal(signal.SIGINT, answer)
-    with cluster:
+    try:
         yield Client(cluster, set_as_default=False)
+    finally:
+        _close(cluster)
+
+
+def _close(cluster: LocalCluster) -> None:
+    """End the workers, and wait no longer for one that was just being started again."""
+    with suppress(TimeoutError):
+        cluster.close(timeout=_CLOSE_SECONDS)
+        return
+    for process in active_children():
+        if process.name.startswith("Dask Worker"):
+            process.kill()
+    with suppress(TimeoutError):
+        cluster.close(timeout=_CLOSE_SECONDS)
 
 
 def run(
@@ -87,46 +106,60 @@ def run(
     Raises:
         GradingError: the scheduler went away, or a worker cannot grade.
     """
-    waiting = iter(jobs)
-    alone: list[tuple[Any, Json]] = []
-    for tag, job, result in _results(client, waiting, task, _Room(client)):
+    again: list[tuple[Any, Json]] = []
+    for tag, job, result in _results(client, iter(jobs), task):
         if isinstance(result, KilledWorker):
-            alone.append((tag, job))
+            again.append((tag, job))
         else:
             yield tag, result
-    for tag, job, result in _results(client, iter(alone), task, lambda: 1):
+    for tag, job, result in _results(client, iter(again), task, alone=True):
         if isinstance(result, KilledWorker):
             result = failed(job, "the worker that graded it died, each time")
         yield tag, result
 
 
-class _Room:
+class _Workers:
     """How many jobs the workers may have in hand together; workers may come and go."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._asked = float("-inf")
-        self._room = 0
+        self._looked = float("-inf")
+        self._threads = 0
+        self._missed = 0
 
-    def __call__(self) -> int:
-        if time.monotonic() - self._asked > 2:
-            threads = sum(self._client.nthreads().values())
-            self._room = max(1, threads) * _IN_HAND
-            self._asked = time.monotonic()
-        return self._room
+    def room(self) -> int:
+        self.look()
+        return max(1, self._threads) * _IN_HAND
+
+    def look(self) -> None:
+        """Count them, now and then.
+
+        Raises:
+            GradingError: those that were started here are all gone, and none comes back.
+        """
+        now = time.monotonic()
+        if now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        self._threads = sum(self._client.nthreads().values())
+        self._missed = 0 if self._threads else self._missed + 1
+        # Looks are counted, not time: a laptop that slept has missed nothing.
+        if self._client.cluster is not None and self._missed > _MISSED_LOOKS:
+            raise GradingError(f"all workers died; {_KEPT}")
 
 
 def _results(
     client: Client,
     waiting: Iterator[tuple[Any, Json]],
     task: Callable[[Json], Json],
-    room: Callable[[], int],
+    alone: bool = False,
 ) -> Iterator[tuple[Any, Json, Json | KilledWorker]]:
     in_hand: dict[Future, tuple[Any, Json]] = {}
     ended = as_completed(loop=client.loop)
+    there = _Workers(client)
 
     def fill() -> None:
-        while len(in_hand) < room():
+        while len(in_hand) < (1 if alone else there.room()):
             tag, job = next(waiting, (None, None))
             if job is None:
                 return
@@ -136,7 +169,12 @@ def _results(
 
     with _scheduler_there(client):
         fill()
-        for future in ended:
+        while in_hand:
+            if not ended.has_ready():
+                there.look()
+                time.sleep(_PAUSE)
+                continue
+            future = next(ended)
             tag, job = in_hand.pop(future)
             result = _result(future, job)
             future.release()
@@ -156,7 +194,8 @@ def _scheduler_there(client: Client) -> Iterator[None]:
         raise GradingError(_GONE) from error
 
 
-_GONE = "the Dask scheduler went away; what was graded is kept, start again to go on"
+_KEPT = "what was graded is kept, start again to go on"
+_GONE = f"the Dask scheduler went away; {_KEPT}"
 
 
 def _result(future: Future, job: Json) -> Json | KilledWorker:
