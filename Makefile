@@ -33,9 +33,9 @@ $(LIGHT): .venv/pyvenv.cfg requirements.txt
 	$(BIN)/python -m pip install --quiet -c requirements.txt jupyter-book
 	@touch $@
 
-$(FULL): .venv/pyvenv.cfg requirements.txt pyproject.toml
+$(FULL): .venv/pyvenv.cfg requirements.txt pyproject.toml gradtrace/pyproject.toml
 	$(BIN)/python -m pip install --quiet -r requirements.txt
-	$(BIN)/python -m pip install --quiet --no-deps -e .
+	$(BIN)/python -m pip install --quiet --no-deps -e gradtrace -e .
 	@touch $(LIGHT) $@
 
 book: $(LIGHT) ## build the site
@@ -72,9 +72,9 @@ gradescope: $(FULL) ## write autograders for Gradescope (EXERCISE=name for one; 
 	$(BIN)/python -m backward_twice.grading.gradescope $(EXERCISE) $${PRIVATE:+--private "$$PRIVATE"} $(GRADING)
 
 bench: book $(FULL) ## measure snapshot, player and watch
-	$(BIN)/python benchmarks/snapshot.py
-	$(BIN)/python benchmarks/player.py
-	$(BIN)/python benchmarks/watch.py
+	$(BIN)/python gradtrace/benchmarks/snapshot.py
+	$(BIN)/python gradtrace/benchmarks/player.py
+	$(BIN)/python gradtrace/benchmarks/watch.py
 
 $(AXE): tests/browser/package-lock.json
 	@if command -v npm >/dev/null; then npm ci --prefix tests/browser --silent --no-audit --no-fund; \
@@ -84,7 +84,7 @@ test: $(FULL) $(AXE) ## prove everything: style, site, tests, every stored outpu
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(MAKE) book
-	$(BIN)/pytest --doctest-modules tests src
+	$(BIN)/pytest --doctest-modules gradtrace tests src
 	$(if $(ELSEWHERE),$(BIN)/python -c "import torch; torch.ones(1, device='$(DEVICE)')")
 	$(if $(ELSEWHERE),GRADTRACE_DEVICE=$(DEVICE)) $(BIN)/pytest --nbval --nbval-cell-timeout=120 \
 		--nbval-sanitize-with=tests/$(if $(ELSEWHERE),device,nbval).cfg notebooks solutions

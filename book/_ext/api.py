@@ -20,7 +20,8 @@ from sphinx.util.inspect import signature as signature_of
 from sphinx.util.inspect import stringify_signature
 from sphinx.util.typing import ExtensionMetadata
 
-SOURCE = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
+SOURCES = (ROOT / "src", ROOT / "gradtrace" / "src")
 PACKAGES = ("gradtrace", "backward_twice")
 
 
@@ -70,7 +71,7 @@ def leave_other_names(
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    sys.path.insert(0, str(SOURCE))
+    sys.path[:0] = map(str, SOURCES)
     app.setup_extension("sphinx.ext.autodoc")
     app.config.autodoc_mock_imports = ["anywidget", "ipywidgets", "matplotlib", "networkx", "torch"]
     app.config.autodoc_member_order = "groupwise"

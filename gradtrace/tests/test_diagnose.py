@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from gradtrace.diagnose import Diagnosis
-from gradtrace.watch import explain_on, recorder, watch
+from gradtrace.watcher import explain_on, recorder, watch
 
 _HEAD = "import torch, torch.nn as nn, torch.nn.functional as F; torch.manual_seed(0)\n"
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gradtrace import Player, Trace, trace
-from gradtrace.player import outcome, payload, static_html
+from gradtrace.page import outcome, payload, static_html
 
 EVIL = "</script><script>alert(1)</script><!--"
 

@@ -19,7 +19,7 @@ import torch
 from gradtrace.diagnose import UNKNOWN, Diagnosis, failure
 from gradtrace.frames import is_users, namespace, reach
 from gradtrace.graph import FREED, describe, roots_of, undisturbed, walk
-from gradtrace.watch import Recorder, explanation_of
+from gradtrace.watcher import Recorder, explanation_of
 
 _AUTOGRAD = str(Path(torch.autograd.__file__))
 

@@ -1,7 +1,7 @@
 """From a failed backward to its cause, the line where it began, and the fix to prefer.
 
 The error's text gives the family.  The cause within the family follows from the graph as it stands
-when backward has just failed: which nodes an earlier call had freed (:mod:`gradtrace.watch`
+when backward has just failed: which nodes an earlier call had freed (:mod:`gradtrace.watcher`
 remembers), when they were made compared with that call (PyTorch numbers its operations), and which
 variables still hold them.  Where the evidence does not decide, the cause is ``"unknown"``.
 """
@@ -29,7 +29,7 @@ from gradtrace.frames import Found, Location, is_users, namespace, reach, user_f
 from gradtrace.graph import ALIVE, FREED, MODIFIED, Graph, describe, roots_of, storage_of, walk
 
 if TYPE_CHECKING:
-    from gradtrace.watch import BackwardCall, Export, Recorder, Sum
+    from gradtrace.watcher import BackwardCall, Export, Recorder, Sum
 
 SCHEMA = 1
 ROOT_TAG = "gradtrace.root"  # on node.metadata: the number of the backward call that began there

@@ -1,9 +1,8 @@
-"""Play a trace: an anywidget for live notebooks, and the same front end as self-contained HTML.
+"""Traces as a self-contained piece of HTML that plays them without a kernel and without a network.
 
-``player.js`` draws everything.  Live, it is the module of :class:`Player`, an ordinary ipywidget
-whose ``trace`` and ``step`` can be observed and linked.  On a page without a kernel it is written
-into the page by :func:`static_html`, together with the traces of every setting of the controls,
-and asks for nothing else.  Both show the payload that :func:`payload` makes of a trace.
+``player.js`` draws everything.  :func:`static_html` writes it into the page, together with the
+traces of every setting of the controls, and it asks for nothing else.  The live widget
+(:mod:`gradtrace.notebook.player`) is the same front end, and shows the same :func:`payload`.
 """
 
 from __future__ import annotations
@@ -15,14 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import anywidget
-import traitlets
-
 from gradtrace.graph import FREED, MODIFIED
 from gradtrace.layout import layout, title
-from gradtrace.trace import Trace
+from gradtrace.tracer import Trace
 
-_MODULE = Path(__file__).with_name("player.js")
+MODULE = Path(__file__).with_name("player.js")
 
 
 def outcome(trace: Trace) -> list[str]:
@@ -74,42 +70,6 @@ def payload(trace: Trace) -> dict[str, Any]:
     return trace.to_dict() | {"layout": drawn, "outcome": outcome(trace)}
 
 
-class Player(anywidget.AnyWidget):
-    """An ipywidget that plays one trace at a time.
-
-    ``trace`` is a :func:`payload`; ``step`` is the step shown, from 0; both can be set, observed
-    and linked.  The step survives a change of trace as far as it goes.
-
-    >>> from gradtrace import trace
-    >>> def fine():
-    ...     return 1
-    >>> player = Player(trace(fine))
-    >>> player.step
-    1
-    """
-
-    _esm = _MODULE
-    trace = traitlets.Dict().tag(sync=True)
-    step = traitlets.Int().tag(sync=True)
-
-    def __init__(self, trace: Trace, **kwargs: Any):
-        super().__init__(trace=payload(trace), step=len(trace.steps) - 1, **kwargs)
-
-    def show(self, trace: Trace) -> None:
-        """Play another trace, at its last step."""
-        with self.hold_sync():
-            self.trace = payload(trace)
-            self.step = len(trace.steps) - 1
-
-    @traitlets.observe("trace")
-    def _another_trace(self, change: dict) -> None:
-        self.step = min(self.step, len(self.trace["steps"]) - 1)
-
-    @traitlets.validate("step")
-    def _within_the_trace(self, proposal: dict) -> int:
-        return max(0, min(proposal["value"], len(self.trace["steps"]) - 1))
-
-
 def static_html(
     traces: Sequence[Trace],
     controls: Sequence[dict[str, Any]] = (),
@@ -135,7 +95,7 @@ def static_html(
     }
     # In a script element only "<" can do harm: "</script>" would end it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    module = _MODULE.read_text(encoding="utf-8")
+    module = MODULE.read_text(encoding="utf-8")
     return (
         '<div class="gradtrace">'
         f"<div>{_as_text(traces, controls)}</div>"

@@ -16,9 +16,9 @@ import torch
 from playwright.sync_api import sync_playwright
 
 from gradtrace import trace
-from gradtrace.player import static_html
+from gradtrace.page import static_html
 
-SITE = Path(__file__).parents[1] / "_build" / "html"
+SITE = Path(__file__).parents[2] / "_build" / "html"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 STEP_TIMES = """

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from gradtrace import SilentFailure, diagnose, watch
-from gradtrace.watch import Recorder, explanation_of, recorder
+from gradtrace.watcher import Recorder, explanation_of, recorder
 
 STRICT = pytest.mark.parametrize("strict", [False, True])
 TWICE = "second time"
@@ -86,7 +86,7 @@ def test_ways_to_watch(strict):
     one.stop()
     note = context.value.__notes__[-1]
     assert note.startswith("gradtrace: ")
-    assert "began:" in note and "test_watch.py" in note and "fix:" in note
+    assert "began:" in note and "test_watcher.py" in note and "fix:" in note
 
 
 def test_plain_exception_is_unchanged():
@@ -350,7 +350,7 @@ def test_nothing_grows_or_is_kept_alive(strict):
 
 
 def test_what_is_remembered_of_freed_nodes_is_bounded(monkeypatch):
-    monkeypatch.setattr(sys.modules["gradtrace.watch"], "_MAX_FREED", 300)
+    monkeypatch.setattr(sys.modules["gradtrace.watcher"], "_MAX_FREED", 300)
     w = torch.ones(3, requires_grad=True)
     with watch(), pytest.raises(RuntimeError, match=TWICE) as context:
         for _ in range(200):

@@ -16,7 +16,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from gradtrace import Trace, trace
-from gradtrace.trace import SCHEMA
+from gradtrace.tracer import SCHEMA
 
 needs_keep_graph = pytest.mark.skipif(
     not hasattr(torch._C._autograd, "_get_current_graph_task_keep_graph"),

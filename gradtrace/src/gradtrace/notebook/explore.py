@@ -2,7 +2,7 @@
 
 :func:`explore` reads its arguments as ``ipywidgets.interact`` does, with ipywidgets' own code, so
 there is nothing new to learn.  Every setting is traced beforehand: a live notebook then shows
-ordinary ipywidgets beside a :class:`~gradtrace.player.Player`, and a page without a kernel shows
+ordinary ipywidgets beside a :class:`~gradtrace.Player`, and a page without a kernel shows
 the same controls as native HTML.
 """
 
@@ -22,8 +22,9 @@ import ipywidgets
 import torch
 from IPython.display import display
 
-from gradtrace.player import Player, outcome, static_html
-from gradtrace.trace import Trace, trace
+from gradtrace.notebook.player import Player
+from gradtrace.page import outcome, static_html
+from gradtrace.tracer import Trace, trace
 
 MAX_SETTINGS = 64
 
@@ -88,7 +89,7 @@ class Exploration:
     """What :func:`explore` returns: call it, ask it for traces, display it, link its player.
 
     ``controls`` maps each name to its :class:`Control`; ``player`` is the live
-    :class:`~gradtrace.player.Player`, ``widget`` the controls and the player together.
+    :class:`~gradtrace.Player`, ``widget`` the controls and the player together.
     """
 
     def __init__(self, function: Callable, controls: dict[str, Control], constants: dict[str, Any]):

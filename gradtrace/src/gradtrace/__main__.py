@@ -20,9 +20,9 @@ from types import CodeType, ModuleType
 import torch
 
 from gradtrace.diagnose import SCHEMA, Diagnosis
-from gradtrace.player import static_html
-from gradtrace.trace import CallRecorder, Trace
-from gradtrace.watch import explain_on, guarded, recorder, watch
+from gradtrace.page import static_html
+from gradtrace.tracer import CallRecorder, Trace
+from gradtrace.watcher import explain_on, guarded, recorder, watch
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:

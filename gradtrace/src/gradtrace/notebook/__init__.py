@@ -1,0 +1,1 @@
+"""What needs a notebook: ``explore`` and the live player.  Install ``gradtrace[notebook]``."""

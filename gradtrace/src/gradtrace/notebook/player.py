@@ -1,0 +1,51 @@
+"""Play a trace in a live notebook: an anywidget around the front end of :mod:`gradtrace.page`.
+
+``player.js`` is the module of :class:`Player`, an ordinary ipywidget whose ``trace`` and ``step``
+can be observed and linked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anywidget
+import traitlets
+
+from gradtrace.page import MODULE, payload
+from gradtrace.tracer import Trace
+
+
+class Player(anywidget.AnyWidget):
+    """An ipywidget that plays one trace at a time.
+
+    ``trace`` is a :func:`payload`; ``step`` is the step shown, from 0; both can be set, observed
+    and linked.  The step survives a change of trace as far as it goes.
+
+    >>> from gradtrace import trace
+    >>> def fine():
+    ...     return 1
+    >>> player = Player(trace(fine))
+    >>> player.step
+    1
+    """
+
+    _esm = MODULE
+    trace = traitlets.Dict().tag(sync=True)
+    step = traitlets.Int().tag(sync=True)
+
+    def __init__(self, trace: Trace, **kwargs: Any):
+        super().__init__(trace=payload(trace), step=len(trace.steps) - 1, **kwargs)
+
+    def show(self, trace: Trace) -> None:
+        """Play another trace, at its last step."""
+        with self.hold_sync():
+            self.trace = payload(trace)
+            self.step = len(trace.steps) - 1
+
+    @traitlets.observe("trace")
+    def _another_trace(self, change: dict) -> None:
+        self.step = min(self.step, len(self.trace["steps"]) - 1)
+
+    @traitlets.validate("step")
+    def _within_the_trace(self, proposal: dict) -> int:
+        return max(0, min(proposal["value"], len(self.trace["steps"]) - 1))
