@@ -601,6 +601,14 @@ class Watch(contextlib.AbstractContextManager):
     def findings(self) -> list[diagnose.Diagnosis]:
         return recorder.findings
 
+    def explain(self, error: Exception) -> diagnose.Diagnosis | None:
+        """Explain an error that came from elsewhere than a backward, and add it as a note."""
+        return explain_on(error)
+
+    def look_for_leaks(self, variables: Mapping[str, Any]) -> None:
+        """Warn about sums and lists among ``variables`` that keep many graphs alive."""
+        guarded(recorder.look_for_leaks)(variables)
+
     def _begin(self) -> None:
         _install(self)
         if self.strict:
