@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from gradtrace.diagnose import Diagnosis
-from gradtrace.watcher import explain_on, recorder, watch
+from gradtrace.watcher import watch
 
 _HEAD = "import torch, torch.nn as nn, torch.nn.functional as F; torch.manual_seed(0)\n"
 
@@ -98,10 +98,10 @@ def run(tmp_path, monkeypatch):
                 except Exception as raised:
                     error = raised
                 if strict:
-                    recorder.look_for_leaks(module.__dict__)
-                found = None if error is None else explain_on(error)
-            assert recorder.broken is None
-            return Outcome(error, found, list(recorder.findings))
+                    one.look_for_leaks(module.__dict__)
+                found = None if error is None else one.explain(error)
+            assert one.broken is None
+            return Outcome(error, found, one.findings)
         finally:
             one.stop()
             torch.set_grad_enabled(True)

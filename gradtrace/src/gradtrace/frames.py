@@ -10,6 +10,7 @@ import contextlib
 import dis
 import functools
 import itertools
+import os
 import sys
 import sysconfig
 from collections import deque
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -24,18 +26,28 @@ _MODULE_INTERNALS = frozenset(vars(torch.nn.Module()))
 _MAX_ITEMS = 1_000  # of one container
 _MAX_DEPTH = 8  # of containers inside containers
 _MAX_OBJECTS = 20_000  # in all
-_MAX_CHAIN = 20  # frames
+_MAX_CHAIN = 20  # frames of the user's
+_MAX_FRAMES = 200  # frames looked at for them
 
 
-_PATHS = sysconfig.get_paths()
-_NOT_THE_USERS = tuple(
-    {_PATHS["stdlib"], _PATHS["platstdlib"], _PATHS["purelib"], _PATHS["platlib"]}
-    | {str(Path(torch.__file__).parent), str(Path(__file__).parent), "<frozen"}
+# A path is a library's if it lies in one of these folders, or in any folder of these names:
+# environments, ``pip install --user``, distributions and embedded Pythons each have their own.
+_LIBRARIES = tuple(
+    {
+        f"{Path(folder)}{os.sep}"
+        for folder in (
+            sysconfig.get_path("stdlib"),
+            sysconfig.get_path("platstdlib"),
+            Path(torch.__file__).parent,
+            Path(__file__).parent,
+        )
+    }
 )
-_USERS: dict[CodeType, bool] = {}
-
-
-Chain = tuple[tuple[CodeType, int], ...]
+_SITES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+# Code without a file, made by Python, torch.fx, NumPy, attrs and the like.
+_GENERATED = ("<frozen", "<eval_with_key>", "<__array_function__", "<attrs generated", "<torch_")
+_USERS: dict[str, bool] = {}  # by file name
+STAND_IN = "<gradtrace>"  # the name of code of ours that has the file and line of the user's
 
 
 class Location(NamedTuple):
@@ -63,9 +75,13 @@ def _ipython() -> Any:
 
 def is_users(code: CodeType) -> bool:
     """Whether the code belongs to the user, not to PyTorch, a library or gradtrace."""
-    users = _USERS.get(code)
+    if code.co_name == STAND_IN:
+        return False
+    file = code.co_filename
+    users = _USERS.get(file)
     if users is None:
-        users = _USERS[code] = not code.co_filename.startswith(_NOT_THE_USERS)
+        libraries = file.startswith((*_LIBRARIES, *_GENERATED)) or any(n in file for n in _SITES)
+        users = _USERS[file] = not libraries
     return users
 
 
@@ -82,18 +98,60 @@ def user_location() -> Location | None:
     return None if frame is None else Location(frame.f_code.co_filename, frame.f_lineno)
 
 
-def user_chain() -> Chain:
-    """The lines of the user's code that run now, innermost first: which call of which call."""
-    chain, frame = [], user_frame(sys._getframe(1))
-    while frame is not None and len(chain) < _MAX_CHAIN:
-        chain.append((frame.f_code, frame.f_lineno))
-        frame = user_frame(frame.f_back)
-    return tuple(chain)
+class Chain:
+    """The calls of the user's code that ran at some moment, innermost first.
+
+    For each its code object and the line in it, looked up when somebody asks.
+    """
+
+    def __init__(self, codes: list[CodeType], instructions: list[int]):
+        self._codes = codes
+        self._instructions = instructions
+
+    @functools.cached_property
+    def lines(self) -> list[tuple[CodeType, int]]:
+        return [
+            (code, _line(code, instruction))
+            for code, instruction in zip(self._codes, self._instructions, strict=True)
+        ]
+
+    @property
+    def location(self) -> Location:
+        """The innermost line."""
+        code, line = self.lines[0]
+        return Location(code.co_filename, line)
 
 
-def location_of(chain: Chain) -> Location | None:
-    """The innermost line of a chain."""
-    return Location(chain[0][0].co_filename, chain[0][1]) if chain else None
+def _line(code: CodeType, instruction: int) -> int:
+    lines = code.co_lines()
+    found = (line for start, end, line in lines if start <= instruction < end and line is not None)
+    return next(found, code.co_firstlineno)
+
+
+class Chains:
+    """Every chain once: equal chains are one object."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], Chain] = {}
+
+    def here(self, frame: FrameType | None) -> Chain | None:
+        """The chain of the user's frames from ``frame`` outward; None if there is none."""
+        key: list[int] = []
+        codes: list[CodeType] = []
+        for _ in range(_MAX_FRAMES):
+            if frame is None or len(codes) == _MAX_CHAIN:
+                break
+            code = frame.f_code
+            if is_users(code):
+                codes.append(code)
+                key += (id(code), frame.f_lasti)
+            frame = frame.f_back
+        if not codes:
+            return None
+        found = self._known.get(tuple(key))  # it holds the code objects: no identity is used twice
+        if found is None:
+            found = self._known[tuple(key)] = Chain(codes, key[1::2])
+        return found
 
 
 class Found(NamedTuple):
@@ -108,7 +166,7 @@ class Found(NamedTuple):
         return any(isinstance(owner, kinds) for owner in self.owners)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1_000)
 def _globals_read(code: CodeType) -> tuple[str, ...]:
     loads = ("LOAD_GLOBAL", "LOAD_NAME")
     return tuple({i.argval: None for i in dis.get_instructions(code) if i.opname in loads})
@@ -155,13 +213,16 @@ PLAIN = (type(None), bool, int, float, str)
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
     """What is inside a container, a module, or another object of the program's own.
 
-    Read past the methods of its class: none of the program's code runs.
+    Read past the methods of its class: none of the program's code runs.  Copied before it is gone
+    through, since another thread may be changing it.
     """
     if isinstance(value, dict):
-        yield from ((f"[{_key(key, i)}]", x) for i, (key, x) in enumerate(dict.items(value)))
+        items = list(dict.items(value))
+        yield from ((f"[{_key(key, i)}]", inner) for i, (key, inner) in enumerate(items))
     for kind in (list, tuple, set, frozenset, deque):
         if isinstance(value, kind):
-            yield from ((f"[{i}]", inner) for i, inner in enumerate(kind.__iter__(value)))
+            items = list(kind.__iter__(value))
+            yield from ((f"[{i}]", inner) for i, inner in enumerate(items))
     if isinstance(value, _NOT_STATE):
         return
     try:
@@ -170,9 +231,9 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
         attributes = {}
     if isinstance(value, torch.nn.Module):
         for part in ("_parameters", "_buffers", "_modules"):
-            yield from ((f".{key}", inner) for key, inner in attributes.get(part, {}).items())
-        attributes = {k: v for k, v in attributes.items() if k not in _MODULE_INTERNALS}
-    yield from ((f".{key}", inner) for key, inner in attributes.items())
+            yield from ((f".{key}", inner) for key, inner in list(attributes.get(part, {}).items()))
+        attributes = {k: v for k, v in list(attributes.items()) if k not in _MODULE_INTERNALS}
+    yield from ((f".{key}", inner) for key, inner in list(attributes.items()))
     for slot, member in _slots(type(value)):
         with contextlib.suppress(AttributeError):
             yield f".{slot}", member.__get__(value)
@@ -191,13 +252,18 @@ def _key(key: Any, place: int) -> str:
     return repr(key) if type(key) in PLAIN else f"{type(key).__name__} {place}"
 
 
-@functools.cache
+_SLOTS: WeakKeyDictionary[type, list[tuple[str, MemberDescriptorType]]] = WeakKeyDictionary()
+
+
 def _slots(kind: type) -> list[tuple[str, MemberDescriptorType]]:
     """The ``__slots__`` of a Python class."""
-    return [
-        (name, member)
-        for base in kind.__mro__
-        if "__slots__" in vars(base)
-        for name, member in vars(base).items()
-        if isinstance(member, MemberDescriptorType)
-    ]
+    found = _SLOTS.get(kind)
+    if found is None:
+        found = _SLOTS[kind] = [
+            (name, member)
+            for base in kind.__mro__
+            if "__slots__" in vars(base)
+            for name, member in vars(base).items()
+            if isinstance(member, MemberDescriptorType)
+        ]
+    return found

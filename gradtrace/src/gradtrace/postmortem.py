@@ -11,17 +11,15 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from gradtrace.diagnose import UNKNOWN, Diagnosis, failure
+from gradtrace._torch import AUTOGRAD_FILE
+from gradtrace.causes import UNKNOWN
+from gradtrace.diagnose import Diagnosis, failure
 from gradtrace.frames import is_users, namespace, reach
 from gradtrace.graph import FREED, describe, roots_of, undisturbed, walk
-from gradtrace.watcher import Recorder, explanation_of
-
-_AUTOGRAD = str(Path(torch.autograd.__file__))
+from gradtrace.record import Record
+from gradtrace.watcher import explanation_of
 
 
 def explain(exception: BaseException | None = None) -> Diagnosis | None:
@@ -50,7 +48,7 @@ def explain(exception: BaseException | None = None) -> Diagnosis | None:
         return known  # it was watched
     outputs = next(_called_on(exception), None)
     with undisturbed():
-        found = failure(Recorder(), exception, outputs, None)
+        found = failure(Record(), exception, outputs, None)
     if found is None or outputs is None:
         return found
     if found.family == "freed":
@@ -73,7 +71,10 @@ def _called_on(exception: BaseException) -> Iterator[Any]:
     traceback = exception.__traceback__
     while traceback is not None:
         frame = traceback.tb_frame
-        if frame.f_code.co_filename == _AUTOGRAD and frame.f_code.co_name in ("backward", "grad"):
+        if frame.f_code.co_filename == AUTOGRAD_FILE and frame.f_code.co_name in (
+            "backward",
+            "grad",
+        ):
             yield frame.f_locals.get("tensors", frame.f_locals.get("outputs"))
         traceback = traceback.tb_next
 

@@ -1,0 +1,269 @@
+"""What gradtrace needs of PyTorch that is not documented: the one file to look at for a new torch.
+
+Every such name stands here, with what to do where it is missing.  The rest of gradtrace asks this
+module.  Seen on torch 2.4.1, 2.13.0 and 2.15.0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.autograd import graph as _graph
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode, handle_torch_function
+from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.weak import WeakIdKeyDictionary
+
+__all__ = ["WeakIdKeyDictionary"]  # a dict that a tensor may be a key of, by identity
+
+# Nodes.
+
+# The number that the next recorded operation of this thread will get; each thread counts its own.
+# Without it lines and edits cannot be put in order, and explanations say less.
+next_sequence_nr: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
+
+
+def sequence_nr(node: Any) -> int:
+    """The number of the operation that made ``node``; all leaves have the same, a huge one."""
+    return node._sequence_nr()
+
+
+LEAF = type(_graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)  # AccumulateGrad
+CUSTOM = torch.autograd.function.BackwardCFunction  # what a torch.autograd.Function's nodes are
+
+
+def result_shapes(node: Any) -> list[tuple[int, ...]] | None:
+    """The shapes of what the node's operation returned; None where PyTorch does not tell (2.4)."""
+    made = getattr(node, "_input_metadata", None)
+    return None if made is None else [tuple(one.shape) for one in made]
+
+
+_ONCE = torch.autograd.function.once_differentiable(lambda: None).__code__
+
+
+def is_once_differentiable(node: Any) -> bool:
+    """Whether it belongs to a custom function whose backward is marked so."""
+    backward = getattr(getattr(type(node), "_forward_cls", None), "backward", None)
+    return getattr(backward, "__code__", None) is _ONCE
+
+
+APPLY: CodeType = torch.autograd.Function.apply.__func__.__code__  # runs a custom function
+
+AUTOGRAD_FILE: str = torch.autograd.__file__
+
+
+# Compiled code (torch.compile) is left alone.
+
+_frames = torch._C._dynamo.eval_frame
+
+
+def never_compiled(function: Callable) -> Callable:
+    """``function``, which PyTorch's compiler does not look into, nor into what it calls."""
+
+    def uncompiled(*args: Any, **kwargs: Any) -> Any:
+        compiling = _set_eval_frame(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if compiling is not None:
+                _set_eval_frame(compiling)
+
+    _skip_code(uncompiled.__code__)
+    return uncompiled
+
+
+_set_eval_frame: Callable[[Any], Any] = getattr(_frames, "set_eval_frame", lambda callback: None)
+
+
+def _skip_code(code: CodeType) -> None:
+    if hasattr(_frames, "set_code_exec_strategy"):  # since torch 2.6
+        skip = _frames._FrameAction.SKIP
+        _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(skip, skip))
+    elif hasattr(_frames, "skip_code"):
+        _frames.skip_code(code)
+
+
+# Backward: all of them pass one function, which can log what it runs.
+
+_LOGGED = all(
+    name in _graph._engine_run_backward.__code__.co_names
+    for name in ("log", "_register_logging_hooks_on_whole_graph")
+)
+_ARGUMENTS = ("grad_tensors", "keep_graph", "create_graph", "inputs")
+
+
+class BackwardHook:
+    """Has ``before(outputs, keep_graph, create_graph, inputs)`` called before every backward.
+
+    What ``before`` returns is called with the exception that ended the backward, or None.
+
+    ``torch.autograd.graph._engine_run_backward`` asks its module's ``log`` whether to log, and then
+    calls ``_register_logging_hooks_on_whole_graph`` before the engine runs, and what that returned
+    after it.  Both names are exchanged here.  So nothing of gradtrace is on the stack while a
+    backward runs, in a traceback, or in the way of others who wrap that function.
+    """
+
+    def __init__(self, before: Callable[..., Callable[[BaseException | None], None]]):
+        self._before = never_compiled(before)
+        self._log, self._register = _graph.log, _graph._register_logging_hooks_on_whole_graph
+
+    def install(self) -> None:
+        if not _LOGGED:
+            raise NotImplementedError(f"torch {torch.__version__} runs backward in an unknown way")
+        if _graph.log is not self:
+            self._log, self._register = _graph.log, _graph._register_logging_hooks_on_whole_graph
+        _graph.log, _graph._register_logging_hooks_on_whole_graph = self, self._began
+
+    def remove(self) -> None:
+        _graph.log, _graph._register_logging_hooks_on_whole_graph = self._log, self._register
+
+    # In place of the module's ``log``.
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def getEffectiveLevel(self) -> int:
+        return logging.DEBUG
+
+    def _began(self, outputs: Any) -> Callable[[], None]:
+        log = self._log.getEffectiveLevel() <= logging.DEBUG
+        unregister = self._register(outputs) if log else None
+        called_with = sys._getframe(1).f_locals
+        arguments = dict(zip(_ARGUMENTS, called_with.get("args", ()), strict=False))
+        arguments |= called_with.get("kwargs", {})
+        handled = sys.exc_info()[1]  # by whoever calls backward in an except block
+        ended = self._before(
+            outputs,
+            bool(arguments.get("keep_graph")),
+            bool(arguments.get("create_graph")),
+            tuple(arguments.get("inputs") or ()),
+        )
+
+        def after() -> None:
+            if unregister is not None:
+                unregister()
+            error = sys.exc_info()[1]
+            never_compiled(ended)(None if error is handled else error)
+
+        return after
+
+
+_skip_code(BackwardHook.getEffectiveLevel.__code__)
+_skip_code(BackwardHook._began.__code__)
+
+
+class CompiledRegions:
+    """Has ``changed(inside)`` called when a thread enters or leaves what is compiled.
+
+    The compiler does both by ``set_eval_frame``, which its modules have imported, under that name
+    or another: it is exchanged wherever it stands.
+    """
+
+    def __init__(self, changed: Callable[[bool], None]):
+        self.seen = False  # whether there was any compiled code
+
+        def set_eval_frame(callback: Any) -> Any:
+            inside = callback is not None and callback is not False
+            prior = None
+            if not inside:  # what follows runs as plain Python
+                prior = _set_eval_frame(callback)
+            elif not self.seen:
+                self.seen = True
+            changed(inside)
+            return _set_eval_frame(callback) if inside else prior
+
+        _skip_code(set_eval_frame.__code__)
+        self._ours = set_eval_frame
+
+    def install(self) -> None:
+        _exchange(_set_eval_frame, self._ours)
+
+    def remove(self) -> None:
+        _exchange(self._ours, _set_eval_frame)
+
+
+def _exchange(old: Callable, new: Callable) -> None:
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("torch._dynamo", "torch._C._dynamo")):
+            for attribute, value in list(vars(module).items()):
+                if value is old:
+                    setattr(module, attribute, new)
+
+
+# Modes: what sees every operation of a thread.
+
+HANDLE: CodeType = handle_torch_function.__code__  # calls a mode for functions written in Python
+
+
+class Mode(TorchFunctionMode):
+    """A mode below all others: it sees what they make of an operation, and none misses its place.
+
+    Modes are entered and left like brackets, by this thread's program too, which must find its own
+    on top.  Only the context of a default device stays below: it expects to be the lowest.
+    """
+
+    def insert(self) -> None:
+        """Put it on this thread's stack, if it is not there."""
+        others = _pop_all()
+        lowest = [mode for mode in others[:1] if isinstance(mode, DeviceContext)]
+        _push_all([*lowest, self, *(mode for mode in others[len(lowest) :] if mode is not self)])
+
+    def take_out(self) -> None:
+        """Take it off this thread's stack, if it is there."""
+        _push_all([mode for mode in _pop_all() if mode is not self])
+
+
+def _pop_all() -> list[Any]:
+    """This thread's modes, the lowest first."""
+    depth = torch._C._len_torch_function_stack()
+    return [torch._C._pop_torch_function_stack() for _ in range(depth)][::-1]
+
+
+def _push_all(modes: list[Any]) -> None:
+    for mode in modes:
+        torch._C._push_on_torch_function_stack(mode)
+
+
+no_torch_function = torch._C.DisableTorchFunction  # as a context: modes and subclasses see nothing
+modes_on: Callable[[], int] = torch._C._len_torch_function_stack
+
+
+def others_drive() -> bool:
+    """Whether what runs now is looked at, transformed or recorded by others of PyTorch's kind.
+
+    Fake and functional tensors, torch.func, torch.jit.trace, torch.export and so on: what they pass
+    around is not the program's.
+    """
+    return bool(
+        torch._C._len_torch_dispatch_stack()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._get_tracing_state() is not None
+    )
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Read tensors without running the program's code: none of its modes and tensor subclasses."""
+    with (
+        torch._C.DisableTorchFunction(),
+        _disable_current_modes(),
+        torch.inference_mode(False),
+    ):
+        yield
+
+
+class StorageReference:
+    """Tells whether a tensor's memory still lives, without keeping it alive."""
+
+    def __init__(self, tensor: torch.Tensor):
+        self._reference = StorageWeakRef(tensor.untyped_storage())
+
+    def expired(self) -> bool:
+        return self._reference.expired()

@@ -1,0 +1,192 @@
+"""The one place that is hooked into PyTorch, while any watch is on.
+
+It hears of every backward, of every optimizer's step, and of entering and leaving compiled code,
+and tells the watches.  It marks the nodes that a backward freed: once, whatever watches are on.
+When the last watch ends, PyTorch is as it was.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from gradtrace import _torch
+from gradtrace.frames import user_location
+from gradtrace.graph import (
+    FREED,
+    describe,
+    no_garbage_collection,
+    roots_of,
+    undisturbed,
+    walk,
+)
+from gradtrace.record import FREED_TAG, BackwardCall
+
+_MAX_OPERATIONS = 100
+
+
+class Listener(Protocol):
+    """What a watch is told, in the thread where it happens.  Of an error, the one that knows most.
+
+    None of these raises.
+    """
+
+    @property
+    def knowledge(self) -> int: ...
+    def began(self, call: BackwardCall, outputs: Any) -> None: ...
+    def failed(self, call: BackwardCall, outputs: Any, error: BaseException) -> None: ...
+    def stepping(self, has_closure: bool) -> None: ...
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None: ...
+    def compiled(self, inside: bool) -> None: ...
+    def broke(self, error: Exception) -> None: ...
+
+
+class Engine:
+    """Tells its listeners.  There is one, :data:`engine`."""
+
+    def __init__(self) -> None:
+        self._listeners: tuple[Listener, ...] = ()
+        self._lock = threading.RLock()
+        self._numbers = itertools.count(1)
+        self._backward = _torch.BackwardHook(self._before)
+        self._compiled = _torch.CompiledRegions(self._compiled_region)
+        self._handles: list[Any] = []
+
+    def attach(self, listener: Listener) -> None:
+        with self._lock:
+            if not self._listeners:
+                self._backward.install()
+                self._compiled.install()
+                self._handles = [
+                    register_optimizer_step_pre_hook(_torch.never_compiled(self._stepping)),
+                    register_optimizer_step_post_hook(_torch.never_compiled(self._stepped)),
+                ]
+            self._listeners = (*self._listeners, listener)
+
+    def detach(self, listener: Listener) -> None:
+        with self._lock:
+            self._listeners = tuple(one for one in self._listeners if one is not listener)
+            if not self._listeners:
+                self._backward.remove()
+                self._compiled.remove()
+                while self._handles:
+                    self._handles.pop().remove()
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """In the order in which they came."""
+        return self._listeners
+
+    # What PyTorch reports.
+
+    def _before(
+        self, outputs: Any, keep_graph: bool, create_graph: bool, inputs: tuple
+    ) -> Callable[[BaseException | None], None]:
+        call = BackwardCall(
+            next(self._numbers),
+            user_location(),
+            _torch.next_sequence_nr(),
+            keeps_graph=keep_graph or create_graph,
+            creates_graph=create_graph,
+            whole=not inputs,
+        )
+        for listener in self._listeners:
+            listener.began(call, outputs)
+
+        def after(error: BaseException | None) -> None:
+            try:
+                if error is not None:
+                    self._failed(call, outputs, error)
+                elif not call.keeps_graph:
+                    mark_freed(call, outputs, inputs)
+            except Exception as ours:  # the program goes on
+                for listener in self._listeners:
+                    listener.broke(ours)
+
+        return after
+
+    def _failed(self, call: BackwardCall, outputs: Any, error: BaseException) -> None:
+        call.failed = True
+        if self._listeners:
+            max(self._listeners, key=lambda one: one.knowledge).failed(call, outputs, error)
+        mark_what_ran(call, outputs)
+
+    def _stepping(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
+        has_closure = any(map(callable, (*args[1:], *kwargs.values())))
+        for listener in self._listeners:
+            listener.stepping(has_closure)
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
+        for listener in self._listeners:
+            listener.stepped(optimizer)
+
+    def _compiled_region(self, inside: bool) -> None:
+        for listener in self._listeners:
+            listener.compiled(inside)
+
+
+def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
+    """Note on each node that ``call`` freed that it did, unless an earlier one had."""
+    roots = [node for node in dict.fromkeys(roots_of(outputs)) if type(node) is not _torch.LEAF]
+    call.roots = tuple(_torch.sequence_nr(root) for root in roots)
+    with no_garbage_collection():
+        if inputs:
+            freed = _leading_to(inputs, roots)
+            for node in freed:
+                node.metadata.setdefault(FREED_TAG, call)
+        else:
+            freed = _mark_all(call, roots)
+        call.operations = tuple(node.name() for node in freed[:_MAX_OPERATIONS])
+
+
+def mark_what_ran(call: BackwardCall, outputs: Any) -> None:
+    """Note on each node that a backward which failed had freed before it stopped that it did."""
+    with undisturbed():
+        live, links = walk(roots_of(outputs))
+        for node, described in zip(live, describe(live, links).nodes, strict=True):
+            if described.state == FREED:
+                node.metadata.setdefault(FREED_TAG, call)
+
+
+def _mark_all(call: BackwardCall, roots: list[Any]) -> list[Any]:
+    """Mark what the roots reach, up to where an earlier call had freed all of it."""
+    seen, pending = set(), list(roots)
+    for node in pending:
+        if node in seen:
+            continue
+        seen.add(node)
+        earlier = node.metadata.setdefault(FREED_TAG, call)
+        if earlier is call or not earlier.whole:
+            for successor, _ in node.next_functions:
+                if successor is not None and type(successor) is not _torch.LEAF:
+                    pending.append(successor)
+    return pending
+
+
+def _leading_to(inputs: Sequence[Any], roots: list[Any]) -> list[Any]:
+    """The nodes that a backward to these inputs runs: those from which a path leads there."""
+    live, links = walk(roots)
+    users: dict[int, list[int]] = {}
+    for i, successors in enumerate(links):
+        for j in successors:
+            users.setdefault(j, []).append(i)
+    targets = set(roots_of(inputs))
+    pending = [i for i, node in enumerate(live) if node in targets]
+    leading: set[int] = set()
+    for i in pending:
+        for user in users.get(i, ()):
+            if user not in leading:
+                leading.add(user)
+                pending.append(user)
+    return [live[i] for i in sorted(leading)]
+
+
+engine = Engine()

@@ -1,0 +1,477 @@
+"""The observer of a strict watch: it sees each operation of its thread, and writes to a timeline.
+
+It is a ``TorchFunctionMode`` that hands every operation on and notes which line made which nodes,
+which changed a tensor in place, which call cut a gradient off.  It decides nothing.
+
+The operation runs in a *stand-in*: a function with the file, line and globals of the line that
+called it.  So a warning that PyTorch raises names that line and is counted there, and an error
+leaves with the traceback that it would have without the observer.
+
+It steps aside where something else drives: in what ``torch.compile`` compiles, inside an
+optimizer's step, under ``torch.func``, ``torch.jit.trace``, ``torch.export`` and other dispatch
+modes.  What happens there it does not see.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import torch
+
+from gradtrace import _torch
+from gradtrace.frames import STAND_IN, Chain, Chains, Location, is_users, user_location
+from gradtrace.graph import storage_of
+from gradtrace.record import SUM_TAG, Cut, Edit, Export, Memory, Record, Sum, Timeline, freed_by
+
+LONG = 10  # additions that make a sum worth following
+_MAX_EXPORT = 1_000_000  # bytes of what is checked for changes
+_MAX_SITES = 20_000
+
+
+class Observer(_torch.Mode):
+    """Sees the operations of the thread that made it, from :meth:`look` to :meth:`end`."""
+
+    def __init__(self, record: Record, leak: Callable[[Location | None], None]):
+        """``leak`` is told the line of a sum that keeps on adding losses which were freed."""
+        super().__init__()
+        self._record: Record | None = record
+        self._timeline: Timeline = record.timeline
+        self._timeline.observed = True
+        self._leak = leak
+        self._thread = threading.get_ident()
+        self._chains = Chains()
+        self._stand_ins: dict[tuple[int, int], tuple[CodeType, FunctionType]] = {}
+        self._region: Location | None = None  # of the line that switched gradients off
+
+    def step_aside(self) -> None:
+        """See nothing of what follows in this thread, until :meth:`look`."""
+        if self.of_this_thread:
+            self.take_out()
+
+    def look(self) -> None:
+        """See this thread's operations, if this is the observer's."""
+        if self.of_this_thread:
+            self.insert()
+
+    def end(self) -> None:
+        """See nothing more.  Where it cannot be taken off, in another thread, it hands on."""
+        self.step_aside()
+        self._record = None
+        self._timeline = Timeline()
+        self._chains = Chains()
+        self._stand_ins.clear()
+
+    @property
+    def of_this_thread(self) -> bool:
+        return self._thread == threading.get_ident() and self._record is not None
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._record is None or func in _SAYS_NOTHING:
+            return func(*args, **kwargs)
+        frame = sys._getframe(1)
+        if frame.f_code is _torch.HANDLE:  # a function written in Python: whoever called that
+            frame = frame.f_back.f_back
+        call = self._stand_in(frame)
+        seen = None
+        if not _torch.others_drive():
+            if _torch.modes_on():
+                with _torch.no_torch_function():
+                    seen = self._before(func, args, kwargs)
+            else:
+                seen = self._before(func, args, kwargs)
+        started = _torch.next_sequence_nr()
+        try:
+            result = call(func, args, kwargs)
+        except BaseException as error:
+            # Raised again by this bare ``raise``, it leaves without this frame and the stand-in's.
+            inner = error.__traceback__ and error.__traceback__.tb_next
+            error.__traceback__ = inner and inner.tb_next
+            raise
+        if seen is not None:
+            if _torch.modes_on():
+                with _torch.no_torch_function():
+                    self._after(frame, seen, started, result)
+            else:
+                self._after(frame, seen, started, result)
+        return result
+
+    def _stand_in(self, frame: FrameType) -> FunctionType:
+        code = frame.f_code
+        key = id(code), frame.f_lasti
+        found = self._stand_ins.get(key)  # it holds the code: no identity is used twice
+        if found is None:
+            if len(self._stand_ins) == _MAX_SITES:
+                self._stand_ins.clear()
+            place = _CALL.replace(
+                co_filename=code.co_filename,
+                co_name=STAND_IN,
+                co_qualname=STAND_IN,
+                co_firstlineno=frame.f_lineno,
+            )
+            found = self._stand_ins[key] = code, FunctionType(place, frame.f_globals)
+        return found[1]
+
+    # What went wrong in here is remembered and never raised: the program wins.
+
+    def _before(self, func: Callable, args: tuple, kwargs: dict) -> tuple | None:
+        """The operation's kind, its tensors, their versions, and those of them that it is about.
+
+        These are what it will write to, or what a gradient is the gradient of.
+        """
+        try:
+            kind = _KINDS.get(func)
+            if kind is None:
+                kind = _kind_of(func)
+            if kind is _REGION:
+                self._note_region(args[0])
+                return None
+            tensors = [*_tensors(args), *_tensors(kwargs.values())] if kwargs else [*_tensors(args)]
+            part = None
+            if kind is _SET_ITEM:
+                part = _written_part(*args[:2])
+            elif kind is _GRADIENT:
+                part = [*_tensors((args[1] if len(args) > 1 else kwargs.get("inputs", args[0]),))]
+            return kind, tensors, [_version(tensor) for tensor in tensors], part
+        except Exception as error:
+            self._broke(error)
+            return None
+
+    def _after(self, frame: FrameType, seen: tuple, started: int, result: Any) -> None:
+        try:
+            self._note(frame, *seen, started, result)
+        except Exception as error:
+            self._broke(error)
+
+    def _broke(self, error: Exception) -> None:
+        if self._record is not None:
+            self._record.broken = f"{type(error).__name__}: {error}"
+
+    def _note(
+        self,
+        frame: FrameType,
+        kind: str,
+        tensors: list[torch.Tensor],
+        before: list[int | None],
+        part: list[torch.Tensor] | None,
+        started: int,
+        result: Any,
+    ) -> None:
+        timeline, chain = self._timeline, None
+        now = _torch.next_sequence_nr()
+        if now != started:
+            chain = self._chains.here(frame)
+            if chain is not None:
+                timeline.lines.add(started, now, chain)
+            for tensor in tensors:
+                if self._is_exported(tensor):
+                    self._note_export(tensor, chain, started)
+        elif not torch.is_grad_enabled():
+            self._note_custom_function(frame, started)
+        for tensor, version in zip(tensors, before, strict=True):
+            if version is not None and tensor._version != version:
+                # A custom function saves when its forward ends, but has its number before.
+                inside = not torch.is_grad_enabled() and _caller_of_apply(frame, _FAR)
+                edited = started - 1 if inside else started
+                written = tensor if part is None else part[0]
+                self._note_edit(tensor, written, _location(chain), edited)
+        if kind in (_EXPORT, _LEAVE):
+            if kind is _EXPORT:
+                self._note_export(tensors[0], chain, started)
+            self._note_leaving(tensors[0])
+        if isinstance(result, torch.Tensor):
+            if not result.requires_grad:
+                self._note_cut(kind, tensors, part, result)
+            elif kind is _ADD:
+                self._note_sum(tensors, result, chain)
+        elif isinstance(result, (tuple, list)):
+            for output in result:
+                if isinstance(output, torch.Tensor) and not output.requires_grad:
+                    self._note_cut(kind, tensors, part, output)
+
+    def _note_custom_function(self, frame: FrameType | None, sequence_nr: int) -> None:
+        """The node of a torch.autograd.Function is numbered before its forward runs."""
+        caller = _caller_of_apply(frame, _NEAR)
+        chain = None if caller is None else self._chains.here(caller)
+        if chain is not None and self._timeline.lines.find(sequence_nr - 1) is None:
+            self._timeline.lines.add(sequence_nr - 1, sequence_nr, chain)
+
+    def _note_edit(
+        self, tensor: torch.Tensor, written: torch.Tensor, location: Location | None, now: int
+    ) -> None:
+        edit = Edit(location, now, Memory.of(written), self._timeline.last_call)
+        self._timeline.edited(storage_of(tensor)[0], edit)
+
+    def _note_export(self, tensor: torch.Tensor, chain: Chain | None, now: int) -> None:
+        """Memory that numpy shares can change without PyTorch: remember what is in it."""
+        memory = Memory.of(tensor) if tensor.device.type == "cpu" else None
+        if memory is None or len(memory.span) > _MAX_EXPORT:
+            return
+        storage, alive = tensor.untyped_storage(), _torch.StorageReference(tensor)
+        export = Export(_location(chain), now, checksum(storage, memory.span), memory, alive)
+        self._timeline.exported(storage._cdata, export)
+
+    def _is_exported(self, tensor: torch.Tensor) -> bool:
+        """Whether others, numpy for one, can write to its memory: PyTorch cannot resize that."""
+        if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+            return False
+        try:
+            storage = tensor.untyped_storage()
+            return not storage.resizable() or self._timeline.is_exported(storage._cdata)
+        except (NotImplementedError, RuntimeError):
+            return False
+
+    def _note_region(self, enabled: bool) -> None:
+        """Remember the line ``with torch.no_grad():``; a decorated function has no such line."""
+        if enabled:
+            self._region = None
+        elif torch.is_grad_enabled():
+            frame, decorated = sys._getframe(3), False
+            while frame is not None and not is_users(frame.f_code):
+                decorated = decorated or frame.f_code.co_name == "decorate_context"
+                frame = frame.f_back
+            known = frame is not None and not decorated
+            self._region = Location(frame.f_code.co_filename, frame.f_lineno) if known else None
+
+    def _note_leaving(self, tensor: torch.Tensor) -> None:
+        cut = self._timeline.cuts.get(tensor)
+        if cut is not None or tensor.requires_grad:
+            location = user_location() if cut is None else cut.location
+            self._timeline.left = Cut("detach", location, tuple(tensor.shape))
+
+    def _note_cut(
+        self,
+        kind: str,
+        tensors: list[torch.Tensor],
+        part: list[torch.Tensor] | None,
+        output: torch.Tensor,
+    ) -> None:
+        """Why a result has no gradient: where it was cut off, or what its inputs' was."""
+        timeline = self._timeline
+        if timeline.cuts.get(output) is not None:
+            return
+        if kind is _GRADIENT:
+            call = timeline.calls[-1] if timeline.calls else None
+            if call is None or not call.creates_graph:
+                location = call.location if call is not None else user_location()
+                of = frozenset(storage_of(tensor)[0] for tensor in part or ())
+                cut = Cut("first_order", location, of=of)
+            elif call.once_differentiable:
+                cut = Cut("once_differentiable", user_location())
+            else:
+                return
+        elif not any(tensor.requires_grad for tensor in tensors):
+            cut = self._inherited(kind, tensors, output)
+            if cut is None:
+                return
+        elif kind is _CUT or kind is _EXPORT:
+            cut = Cut("detach", user_location())
+        elif not torch.is_grad_enabled():
+            how = _library_how() or "region"
+            location = self._region if how == "region" else None
+            cut = Cut(how, location or user_location())
+        else:
+            cut = Cut("operation", user_location())
+        timeline.cuts.set(output, cut)
+
+    def _inherited(
+        self, kind: str, tensors: list[torch.Tensor], output: torch.Tensor
+    ) -> Cut | None:
+        if not len(self._timeline.cuts) and self._timeline.left is None:
+            return None
+        cuts = [cut for tensor in tensors if (cut := self._timeline.cuts.get(tensor))]
+        if not cuts:
+            return self._came_back(tensors, output)
+        cut = cuts[0]
+        if cut.how != "first_order":
+            return cut
+        if kind is _CUT:
+            return Cut("detach", user_location())
+        of = cut.of.union(*(other.of for other in cuts))
+        return cut if of == cut.of else Cut(cut.how, cut.location, of=of)
+
+    def _came_back(self, tensors: list[torch.Tensor], output: torch.Tensor) -> Cut | None:
+        """Why a tensor made of a Python number, or in numpy's memory, has no gradient."""
+        left = self._timeline.left
+        if left is None or not output.is_floating_point():
+            return None
+        if not tensors:
+            return left if tuple(output.shape) in ((), left.shape) else None
+        back = any(tuple(t.shape) == left.shape and self._is_exported(t) for t in tensors)
+        return left if back else None
+
+    def _note_sum(
+        self, tensors: list[torch.Tensor], output: torch.Tensor, chain: Chain | None
+    ) -> None:
+        """Follow what one line adds up, and gradients that are used without a graph."""
+        node = output.grad_fn
+        if node is None or isinstance(node, _torch.LEAF):
+            return
+        timeline = self._timeline
+        for tensor in tensors if len(timeline.cuts) else ():
+            cut = timeline.cuts.get(tensor)
+            # A step against a tensor's own gradient (first-order methods) is meant.
+            if cut is None or cut.how != "first_order":
+                continue
+            if not any(storage_of(other)[0] in cut.of for other in tensors):
+                timeline.first_order[_torch.sequence_nr(node)] = cut
+        if output.numel() != 1:
+            return
+        location = _location(chain)
+        total, used_up = Sum(location), False
+        for successor, _ in node.next_functions:
+            if successor is None or isinstance(successor, _torch.LEAF):
+                continue
+            before = successor.metadata.get(SUM_TAG)
+            if before is not None and before.location == location:
+                total = before
+                total.count += 1
+            used_up = used_up or freed_by(successor) is not None
+        total.sequence_nr = _torch.sequence_nr(node)
+        node.metadata[SUM_TAG] = total
+        if used_up and total.count >= _LEAKING:
+            self._leak(location)
+        elif total.count == LONG and _adds_the_same(node, total):
+            timeline.summed(total)
+
+
+_CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
+_NEAR, _FAR = 4, 200  # frames from an operation to the custom function that it may be in
+_LEAKING = 3  # additions of a loss that has been through backward to one sum
+
+# Properties and methods that ask for facts and change nothing: most of what a program calls.
+_SAYS_NOTHING = frozenset(
+    [
+        getattr(torch.Tensor, name).__get__
+        for name in (
+            "_backward_hooks", "_base", "_version", "device", "dtype", "grad_fn", "is_cpu",
+            "is_cuda", "is_leaf", "is_meta", "is_mps", "is_nested", "is_quantized", "is_sparse",
+            "is_sparse_csr", "is_xla", "is_xpu", "itemsize", "layout", "ndim", "nbytes",
+            "requires_grad", "shape",
+        )
+        if hasattr(torch.Tensor, name)
+    ]
+    + [
+        torch.Tensor.data_ptr, torch.Tensor.dim, torch.Tensor.element_size,
+        torch.Tensor.is_contiguous, torch.Tensor.is_floating_point, torch.Tensor.is_inference,
+        torch.Tensor.numel, torch.Tensor.size, torch.Tensor.stride, torch.Tensor.untyped_storage,
+        torch.is_complex, torch.is_floating_point, torch.Tensor.is_complex, torch.Tensor.__len__,
+    ]
+)  # fmt: skip
+
+# What an operation means for what is noted.
+_OTHER, _ADD, _CUT, _EXPORT, _LEAVE, _GRADIENT, _REGION, _SET_ITEM = (
+    "other", "add", "cut", "export", "leave", "gradient", "region", "set item",
+)  # fmt: skip
+_KIND_OF_NAME = {
+    **dict.fromkeys(
+        ("add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__",
+         "__rsub__", "rsub"), _ADD,
+    ),
+    **dict.fromkeys(("data", "detach", "detach_", "tensor"), _CUT),
+    **dict.fromkeys(("numpy", "__array__", "__dlpack__"), _EXPORT),
+    **dict.fromkeys(("item", "tolist", "__float__"), _LEAVE),
+    "grad": _GRADIENT,
+    "_set_grad_enabled": _REGION,
+    "__setitem__": _SET_ITEM,
+}  # fmt: skip
+_KINDS: dict[Callable, str] = {}  # of PyTorch's own functions, which stay
+
+
+def _kind_of(func: Callable) -> str:
+    name = getattr(func, "__name__", "")
+    if name == "__get__":
+        name = func.__self__.__name__
+    kind = _KIND_OF_NAME.get(name, _OTHER)
+    if not isinstance(func, FunctionType) or func.__module__.startswith("torch"):
+        _KINDS[func] = kind
+    return kind
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from (item for item in value if isinstance(item, torch.Tensor))
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    """None for a tensor that has none: of inference mode, or not yet with a shape."""
+    try:
+        return tensor._version
+    except RuntimeError:
+        return None
+
+
+def _caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
+    """Whoever called the custom function whose forward, near this frame, runs; None if none."""
+    for _ in range(frames):
+        if frame is None:
+            return None
+        if frame.f_code is _torch.APPLY:
+            return frame.f_back
+        frame = frame.f_back
+    return None
+
+
+def _written_part(tensor: torch.Tensor, index: Any) -> list[torch.Tensor] | None:
+    """What ``tensor[index] = …`` writes to, where that is a view."""
+    indices = index if isinstance(index, tuple) else (index,)
+    basic = all(type(one) in (int, slice, type(...), type(None)) for one in indices)
+    return [tensor.detach()[index]] if basic else None
+
+
+def _location(chain: Chain | None) -> Location | None:
+    return user_location() if chain is None else chain.location
+
+
+def checksum(storage: torch.UntypedStorage, span: range) -> str:
+    """A hash of the bytes at these addresses, which lie in the storage."""
+    start = span.start - storage.data_ptr()
+    values = torch.empty(0, dtype=torch.uint8).set_(storage, start, (len(span),), (1,))
+    return hashlib.sha1(values.numpy().tobytes()).hexdigest()
+
+
+def _library_how() -> str | None:
+    """How it was cut when it is not the program that has switched gradients off, but PyTorch."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code):
+        for library, how in _LIBRARIES.items():
+            if frame.f_code.co_filename.startswith(library):
+                return how
+        frame = frame.f_back
+    return None
+
+
+_TORCH = Path(torch.__file__).parent
+_LIBRARIES = {
+    str(Path(_TORCH, "utils", "checkpoint")): "checkpoint",
+    str(Path(_TORCH, "distributions")): "operation",
+}
+
+
+def _adds_the_same(node: Any, total: Sum) -> bool:
+    """Whether what was added comes from the same parameters each time: an iteration's loss does."""
+    leaves, additions = set(), 0
+    pending = [node]
+    for adding in pending:
+        for successor, _ in adding.next_functions:
+            if successor is None:
+                continue
+            if not isinstance(successor, _torch.LEAF) and successor.metadata.get(SUM_TAG) is total:
+                pending.append(successor)
+                continue
+            additions += 1
+            while following := next((n for n, _ in successor.next_functions if n), None):
+                successor = following
+            leaves.add(successor)
+    return len(leaves) <= additions // 2

@@ -1,0 +1,341 @@
+"""What a watch remembers of the program: plain data, apart for each thread.
+
+PyTorch numbers the operations that it records, in each thread from 0: such a number
+(``sequence_nr``) says what was first, within one thread.  So each thread has its own
+:class:`Timeline`; it goes when the thread ends.  The numbers and lines kept here keep no tensor and
+no graph alive; what is long is bounded.
+
+Which backward freed a node stands on the node itself (:func:`freed_by`), where it is right whatever
+thread asks, and goes when the node does.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import threading
+import weakref
+from array import array
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gradtrace import _torch
+from gradtrace.frames import Chain, Location
+
+FREED_TAG = "gradtrace.freed_by"  # on node.metadata: the BackwardCall
+SUM_TAG = "gradtrace.sum"  # on node.metadata: the Sum that it adds to
+
+_MAX_CALLS = _MAX_STEPS = 10_000
+_MAX_LINES = 200_000
+_MAX_EDITED, _MAX_EDITS = 10_000, 100  # storages, edits of one
+_MAX_EXPORTED, _MAX_EXPORTS = 64, 64  # storages, exports of one
+_MAX_CUTS = 100_000
+_MAX_COMPARED = 10_000_000  # elements
+GROWING = 5  # backwards from one line, each over a larger retained graph
+
+
+@dataclass(eq=False)
+class BackwardCall:
+    """One call of ``backward`` or ``autograd.grad``; ``sequence_nr`` is the thread's counter then.
+
+    ``operations`` are names of nodes that it freed, those nearest to the loss; ``roots`` the
+    numbers of the nodes that it began at.  ``failed`` calls may have freed a part of their graph.
+    """
+
+    number: int
+    location: Location | None
+    sequence_nr: int
+    keeps_graph: bool = False
+    creates_graph: bool = False
+    once_differentiable: bool = False  # whether such a function is in its graph
+    operations: tuple[str, ...] = ()
+    roots: tuple[int, ...] = ()
+    whole: bool = True  # it ran to the leaves, not to some inputs only
+    failed: bool = False
+
+
+@dataclass(eq=False)
+class Step:
+    """An optimizer's step, and the storages that it may have changed."""
+
+    optimizer: weakref.ref[torch.optim.Optimizer]
+    location: Location | None
+    sequence_nr: int
+    last_call: int
+    storages: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Which elements of a storage a strided tensor has: the address of the first, and the view."""
+
+    address: int
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    itemsize: int
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Memory | None:
+        """None for what has no such memory: empty, sparse, nested, or inside a transform."""
+        try:
+            address = tensor.data_ptr()
+            if tensor.layout is not torch.strided or not address or not tensor.numel():
+                return None
+            view = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+            return cls(address, *view, tensor.element_size())
+        except (NotImplementedError, RuntimeError):
+            return None
+
+    @property
+    def span(self) -> range:
+        """The addresses from the first element to behind the last."""
+        last = sum((n - 1) * stride for n, stride in zip(self.shape, self.stride, strict=True))
+        return range(self.address, self.address + (last + 1) * self.itemsize)
+
+    def overlaps(self, other: Memory) -> bool:
+        """Whether they share an element; of very large ones, whether their spans do."""
+        mine, its = self.span, other.span
+        if mine.stop <= its.start or its.stop <= mine.start:
+            return False
+        begin, end = min(mine.start, its.start), max(mine.stop, its.stop)
+        size = (end - begin) // self.itemsize
+        if self.itemsize != other.itemsize or size > _MAX_COMPARED:
+            return True
+        marked = torch.zeros(size, dtype=torch.bool)
+        first = (mine.start - begin) // self.itemsize
+        marked.as_strided(self.shape, self.stride, first).fill_(True)
+        first = (its.start - begin) // self.itemsize
+        return bool(marked.as_strided(other.shape, other.stride, first).any())
+
+
+@dataclass(eq=False)
+class Edit:
+    """An in-place change of a tensor's memory, made when the counter stood at ``sequence_nr``.
+
+    ``memory`` is what may have changed, None where it is not known; ``last_call`` the number of the
+    backward call before it.
+    """
+
+    location: Location | None
+    sequence_nr: int
+    memory: Memory | None
+    last_call: int
+    by_optimizer: bool = False
+
+
+@dataclass(eq=False)
+class Cut:
+    """Where a tensor lost its gradient, and how: the name of the evidence is ``cut_by_<how>``.
+
+    ``shape`` is that of what left for Python or numpy, where it can only be guessed that it is what
+    came back; ``of`` are the storages of what a gradient is the gradient of.
+    """
+
+    how: str
+    location: Location | None
+    shape: tuple[int, ...] | None = None
+    of: frozenset[int] = frozenset()
+
+
+@dataclass(eq=False)
+class Sum:
+    """A total that one line adds to.  It lives in the metadata of the additions' nodes."""
+
+    location: Location | None
+    count: int = 1
+    sequence_nr: int = -1  # of the last addition
+
+
+@dataclass(eq=False)
+class Export:
+    """What was in memory that others than PyTorch can write to, at ``sequence_nr``."""
+
+    location: Location | None
+    sequence_nr: int
+    checksum: str
+    memory: Memory
+    storage: _torch.StorageReference
+
+
+def freed_by(node: Any) -> BackwardCall | None:
+    """The backward call that freed ``node``, if it was watched."""
+    return None if isinstance(node, _torch.LEAF) else node.metadata.get(FREED_TAG)
+
+
+class Lines:
+    """Which line made which nodes: ranges of their numbers, in order."""
+
+    def __init__(self) -> None:
+        self._starts, self._ends = array("q"), array("q")
+        self._chains: list[Chain] = []
+
+    def add(self, start: int, end: int, chain: Chain) -> None:
+        """The numbers from ``start`` up to ``end``, which is not among them."""
+        if self._chains and self._chains[-1] is chain and self._ends[-1] == start:
+            self._ends[-1] = end
+            return
+        self._starts.append(start)
+        self._ends.append(end)
+        self._chains.append(chain)
+        if len(self._chains) > 2 * _MAX_LINES:
+            for part in (self._starts, self._ends, self._chains):
+                del part[:_MAX_LINES]
+
+    def find(self, sequence_nr: int) -> Chain | None:
+        """The line that made the node of this number; None if no operation was seen to."""
+        place = bisect.bisect_right(self._starts, sequence_nr) - 1
+        if place < 0 or sequence_nr >= self._ends[place]:
+            return None
+        return self._chains[place]
+
+    def __len__(self) -> int:
+        return len(self._chains)
+
+
+class Cuts:
+    """The tensors that have no gradient, and why; none is kept alive."""
+
+    def __init__(self) -> None:
+        self._cuts: dict[int, tuple[weakref.ref, Cut]] = {}
+
+    def get(self, tensor: torch.Tensor) -> Cut | None:
+        reference, cut = self._cuts.get(id(tensor), (None, None))
+        return cut if reference is not None and reference() is tensor else None
+
+    def set(self, tensor: torch.Tensor, cut: Cut) -> None:
+        identity = id(tensor)
+        if len(self._cuts) >= _MAX_CUTS:
+            del self._cuts[next(iter(self._cuts))]
+
+        def died(reference: weakref.ref, cuts: dict = self._cuts) -> None:
+            if identity in cuts and cuts[identity][0] is reference:
+                del cuts[identity]
+
+        self._cuts[identity] = weakref.ref(tensor, died), cut
+
+    def __len__(self) -> int:
+        return len(self._cuts)
+
+
+class Timeline:
+    """What happened in one thread.  Lines, writes and cuts are known if it is ``observed``."""
+
+    def __init__(self) -> None:
+        self.observed = False  # by a strict watch
+        self.calls: deque[BackwardCall] = deque(maxlen=_MAX_CALLS)
+        self.steps: deque[Step] = deque(maxlen=_MAX_STEPS)
+        self.lines = Lines()
+        self.cuts = Cuts()
+        self.left: Cut | None = None  # where a value last left for Python or numpy
+        self.first_order: dict[int, Cut] = {}  # by the number of the node that used the gradient
+        self.sums: dict[int, weakref.ref[Sum]] = {}  # long ones, by identity
+        self.died: set[Location | None] = set()  # where long sums were made that nothing used
+        self.sizes: dict[Location | None, deque[tuple[int, int, int | None]]] = {}
+        self.last_write = -1  # the number at which memory was last changed, or given to others
+        self._edits: dict[int, deque[Edit]] = {}  # by storage
+        self._exports: dict[int, deque[Export]] = {}  # by storage
+
+    def line_of(self, sequence_nr: int | None) -> Location | None:
+        """The line that made the node of this number."""
+        chain = self.lines.find(-1 if sequence_nr is None else sequence_nr)
+        return None if chain is None else chain.location
+
+    @property
+    def last_call(self) -> int:
+        return self.calls[-1].number if self.calls else 0
+
+    def stepped(
+        self, optimizer: torch.optim.Optimizer, location: Location | None, storages: frozenset[int]
+    ) -> None:
+        if self.steps and self.steps[-1].storages == storages:
+            storages = self.steps[-1].storages  # kept once
+        now = _torch.next_sequence_nr()
+        step = Step(weakref.ref(optimizer), location, now, self.last_call, storages)
+        self.steps.append(step)
+        self.last_write = now
+
+    def edited(self, storage: int, edit: Edit) -> None:
+        _latest(self._edits, storage, _MAX_EDITED, _MAX_EDITS).append(edit)
+        self.last_write = max(self.last_write, edit.sequence_nr)
+
+    def exported(self, storage: int, export: Export) -> None:
+        _latest(self._exports, storage, _MAX_EXPORTED, _MAX_EXPORTS).append(export)
+
+    def edits_since(self, sequence_nr: int, storage: int) -> Iterator[Edit]:
+        """The changes of this storage after the operation of that number, the first one first."""
+        steps = (
+            Edit(step.location, step.sequence_nr, None, step.last_call, by_optimizer=True)
+            for step in _since(sequence_nr, self.steps)
+            if storage in step.storages
+        )
+        edits = [*_since(sequence_nr, self._edits.get(storage, ())), *steps]
+        return iter(sorted(edits, key=lambda edit: edit.sequence_nr))
+
+    def edits_of(self, address: int, since: int) -> Iterator[Edit]:
+        """The changes of memory at this address, whatever tensor they were made through."""
+        for edits in tuple(self._edits.values()):
+            for edit in edits:
+                if edit.sequence_nr > since and edit.memory and address in edit.memory.span:
+                    yield edit
+
+    def exports_of(self, storage: int) -> list[Export]:
+        found = self._exports.get(storage, ())
+        return [export for export in found if not export.storage.expired()]
+
+    @property
+    def has_exports(self) -> bool:
+        return bool(self._exports)
+
+    def is_exported(self, storage: int) -> bool:
+        return storage in self._exports
+
+    def summed(self, total: Sum) -> None:
+        """Remember a long sum until it dies: it may never go through a backward."""
+        identity, location = id(total), total.location
+
+        def died(_: Any) -> None:
+            if self.sums.pop(identity, None) is not None:
+                self.died.add(location)
+
+        self.sums[identity] = weakref.ref(total, died)
+
+
+class Record:
+    """What one watch knows: a timeline for each thread, and its findings."""
+
+    def __init__(self) -> None:
+        self._threads = threading.local()
+        self._count = itertools.count(1)
+        self.threads = 0  # that called backward or made a step
+        self.findings: list[Any] = []
+        self.told: set[tuple[str, Location]] = set()  # cause and line, each told once
+        self.broken: str | None = None  # what went wrong in gradtrace itself
+
+    @property
+    def timeline(self) -> Timeline:
+        """This thread's."""
+        found = getattr(self._threads, "timeline", None)
+        if found is None:
+            found = self._threads.timeline = Timeline()
+            self.threads = next(self._count)
+        return found
+
+
+def _since(sequence_nr: int, entries: Sequence[Any]) -> Iterator[Any]:
+    """Those of the last entries that are newer, the newest first."""
+    return itertools.takewhile(lambda entry: entry.sequence_nr > sequence_nr, reversed(entries))
+
+
+def _latest(table: dict[int, deque], key: int, keys: int, entries: int) -> deque:
+    """The entries under a key, made if need be; of both only the latest are kept."""
+    found = table.get(key)
+    if found is None:
+        found = table[key] = deque(maxlen=entries)
+        if len(table) > keys:
+            del table[next(iter(table))]
+    return found

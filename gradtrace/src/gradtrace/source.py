@@ -1,0 +1,136 @@
+"""Questions to the source text of the program: which loop is around a line, what a line assigns.
+
+What cannot be read (a notebook cell with magics, code without a file) has no answers.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+from collections.abc import Iterator
+from types import CodeType, FrameType
+
+from gradtrace.frames import Location, user_frame
+
+Loop = ast.For | ast.AsyncFor | ast.While
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def loops_around(frame: FrameType | None) -> Iterator[tuple[CodeType, int, Loop]]:
+    """For each frame of the user's its code and line, and the innermost loop around that line."""
+    frame = user_frame(frame)
+    while frame is not None:
+        loop = loop_around(frame)
+        if loop is not None:
+            yield frame.f_code, frame.f_lineno, loop
+        frame = user_frame(frame.f_back)
+
+
+def loop_around(frame: FrameType) -> Loop | None:
+    """The innermost loop of the frame's own code around the line that runs."""
+    scope = _scope(frame.f_code, frame.f_lineno)
+    return None if scope is None else _innermost(scope, (ast.For, ast.AsyncFor, ast.While), frame)
+
+
+def assigned_and_used(made_at: Location, used_at: Location) -> str | None:
+    """The one name that the first line assigns and the second one reads."""
+    names = _statement_names(made_at, ast.Store) & _statement_names(used_at, ast.Load)
+    return names.pop() if len(names) == 1 else None
+
+
+def writes_into(frame: FrameType, name: str) -> list[int]:
+    """The lines of the frame's own code, up to the one that runs, that write into ``name``.
+
+    By an augmented assignment, or to an item of it.
+    """
+    scope = _scope(frame.f_code, frame.f_lineno)
+    lines = []
+    for node in _own_nodes(scope) if scope is not None else ():
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        for target in targets if isinstance(node, (ast.Assign, ast.AugAssign)) else ():
+            written = target.value if isinstance(target, ast.Subscript) else target
+            in_place = isinstance(node, ast.AugAssign) or written is not target
+            if in_place and isinstance(written, ast.Name) and written.id == name:
+                lines.append(node.lineno)
+    return sorted(line for line in lines if line <= frame.f_lineno)
+
+
+def assigns(loop: Loop, name: str) -> bool:
+    """Whether the loop assigns this variable, attribute, or the variable that it belongs to."""
+    return bool({name, root_of(name)} & names(loop, ast.Store))
+
+
+def runs_over(loop: Loop, name: str) -> bool:
+    """Whether what the loop goes through is made of this variable."""
+    return isinstance(loop, ast.For) and root_of(name) in names(loop.iter, ast.Load)
+
+
+def names(tree: ast.AST, context: type) -> set[str]:
+    """Names, and attributes as ``self.mem``, that the code loads or stores."""
+    return {
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, context)
+    }
+
+
+def root_of(name: str) -> str:
+    """The variable at the start of ``model.layers[0]``."""
+    return re.split(r"[.\[]", name)[0]
+
+
+def _scope(code: CodeType, line: int) -> ast.AST | None:
+    """The module, or the function's definition, that the code object was made of."""
+    module = _tree(code.co_filename)
+    if module is None or code.co_name == "<module>":
+        return module
+    found = [
+        node
+        for node in ast.walk(module)
+        if isinstance(node, _FUNCTIONS)
+        and node.name == code.co_name
+        and node.lineno <= line <= node.end_lineno
+    ]
+    return max(found, key=lambda node: node.lineno, default=None)
+
+
+def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """What is in a module or function, but not in the functions inside it."""
+    pending = list(ast.iter_child_nodes(scope))
+    for node in pending:
+        yield node
+        if not isinstance(node, (*_FUNCTIONS, ast.Lambda)):
+            pending.extend(ast.iter_child_nodes(node))
+
+
+def _innermost(scope: ast.AST, kinds: tuple[type, ...], frame: FrameType):
+    line = frame.f_lineno
+    around = [
+        node
+        for node in ast.walk(scope)
+        if isinstance(node, kinds) and node.lineno <= line <= node.end_lineno
+    ]
+    return max(around, key=lambda node: node.lineno, default=None)
+
+
+def _statement_names(place: Location, context: type) -> set[str]:
+    """The names in the statement that covers a line."""
+    module = _tree(place.file)
+    statements = [
+        node
+        for node in (ast.walk(module) if module is not None else ())
+        if isinstance(node, ast.stmt)
+        and not hasattr(node, "body")
+        and node.lineno <= place.line <= node.end_lineno
+    ]
+    return {name for statement in statements for name in names(statement, context)}
+
+
+def _tree(file: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:  # a notebook cell with magics
+        return None
+    except SystemError:  # Python 3.11 cannot parse in two threads at once
+        return None
