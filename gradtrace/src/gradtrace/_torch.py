@@ -64,8 +64,16 @@ AUTOGRAD_FILE: str = torch.autograd.__file__
 _frames = torch._C._dynamo.eval_frame
 
 
+_set_eval_frame: Callable[[Any], Any] = getattr(_frames, "set_eval_frame", lambda callback: None)
+
+
 def never_compiled(function: Callable) -> Callable:
     """``function``, which PyTorch's compiler does not look into, nor into what it calls."""
+    code = getattr(function, "__func__", function).__code__
+    if hasattr(_frames, "set_code_exec_strategy"):  # since torch 2.7
+        skip = _frames._FrameAction.SKIP
+        _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(skip, skip))
+        return function
 
     def uncompiled(*args: Any, **kwargs: Any) -> Any:
         compiling = _set_eval_frame(None)
@@ -75,19 +83,9 @@ def never_compiled(function: Callable) -> Callable:
             if compiling is not None:
                 _set_eval_frame(compiling)
 
-    _skip_code(uncompiled.__code__)
+    if hasattr(_frames, "skip_code"):
+        _frames.skip_code(uncompiled.__code__)
     return uncompiled
-
-
-_set_eval_frame: Callable[[Any], Any] = getattr(_frames, "set_eval_frame", lambda callback: None)
-
-
-def _skip_code(code: CodeType) -> None:
-    if hasattr(_frames, "set_code_exec_strategy"):  # since torch 2.6
-        skip = _frames._FrameAction.SKIP
-        _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(skip, skip))
-    elif hasattr(_frames, "skip_code"):
-        _frames.skip_code(code)
 
 
 # Backward: all of them pass one function, which can log what it runs.
@@ -102,7 +100,8 @@ _ARGUMENTS = ("grad_tensors", "keep_graph", "create_graph", "inputs")
 class BackwardHook:
     """Has ``before(outputs, keep_graph, create_graph, inputs)`` called before every backward.
 
-    What ``before`` returns is called with the exception that ended the backward, or None.
+    After it ``after`` is called with what that returned, and the exception that ended the backward
+    or None.
 
     ``torch.autograd.graph._engine_run_backward`` asks its module's ``log`` whether to log, and then
     calls ``_register_logging_hooks_on_whole_graph`` before the engine runs, and what that returned
@@ -110,16 +109,25 @@ class BackwardHook:
     backward runs, in a traceback, or in the way of others who wrap that function.
     """
 
-    def __init__(self, before: Callable[..., Callable[[BaseException | None], None]]):
-        self._before = never_compiled(before)
+    def __init__(
+        self,
+        before: Callable[[Any, bool, bool, tuple], Any],
+        after: Callable[[Any, BaseException | None], None],
+    ):
+        self._before, self._after = never_compiled(before), never_compiled(after)
+        self._register_ours = never_compiled(self._began)
+        never_compiled(self.getEffectiveLevel)
         self._log, self._register = _graph.log, _graph._register_logging_hooks_on_whole_graph
+
+    @property
+    def installed(self) -> bool:
+        return _graph.log is self
 
     def install(self) -> None:
         if not _LOGGED:
             raise NotImplementedError(f"torch {torch.__version__} runs backward in an unknown way")
-        if _graph.log is not self:
-            self._log, self._register = _graph.log, _graph._register_logging_hooks_on_whole_graph
-        _graph.log, _graph._register_logging_hooks_on_whole_graph = self, self._began
+        self._log, self._register = _graph.log, _graph._register_logging_hooks_on_whole_graph
+        _graph.log, _graph._register_logging_hooks_on_whole_graph = self, self._register_ours
 
     def remove(self) -> None:
         _graph.log, _graph._register_logging_hooks_on_whole_graph = self._log, self._register
@@ -136,10 +144,10 @@ class BackwardHook:
         log = self._log.getEffectiveLevel() <= logging.DEBUG
         unregister = self._register(outputs) if log else None
         called_with = sys._getframe(1).f_locals
-        arguments = dict(zip(_ARGUMENTS, called_with.get("args", ()), strict=False))
-        arguments |= called_with.get("kwargs", {})
+        arguments = dict(zip(_ARGUMENTS, called_with["args"], strict=False))
+        arguments |= called_with["kwargs"]
         handled = sys.exc_info()[1]  # by whoever calls backward in an except block
-        ended = self._before(
+        began = self._before(
             outputs,
             bool(arguments.get("keep_graph")),
             bool(arguments.get("create_graph")),
@@ -150,13 +158,9 @@ class BackwardHook:
             if unregister is not None:
                 unregister()
             error = sys.exc_info()[1]
-            never_compiled(ended)(None if error is handled else error)
+            self._after(began, None if error is handled else error)
 
         return after
-
-
-_skip_code(BackwardHook.getEffectiveLevel.__code__)
-_skip_code(BackwardHook._began.__code__)
 
 
 class CompiledRegions:
@@ -167,20 +171,19 @@ class CompiledRegions:
     """
 
     def __init__(self, changed: Callable[[bool], None]):
-        self.seen = False  # whether there was any compiled code
-
         def set_eval_frame(callback: Any) -> Any:
-            inside = callback is not None and callback is not False
-            prior = None
-            if not inside:  # what follows runs as plain Python
-                prior = _set_eval_frame(callback)
-            elif not self.seen:
-                self.seen = True
-            changed(inside)
-            return _set_eval_frame(callback) if inside else prior
+            prior = _set_eval_frame(None)
+            if (callback is None) != (prior is None):
+                changed(callback is not None)
+            if callback is not None:
+                _set_eval_frame(callback)
+            return prior
 
-        _skip_code(set_eval_frame.__code__)
-        self._ours = set_eval_frame
+        self._ours = never_compiled(set_eval_frame)
+
+    @property
+    def installed(self) -> bool:
+        return _frames.set_eval_frame is self._ours
 
     def install(self) -> None:
         _exchange(_set_eval_frame, self._ours)
@@ -195,6 +198,25 @@ def _exchange(old: Callable, new: Callable) -> None:
             for attribute, value in list(vars(module).items()):
                 if value is old:
                     setattr(module, attribute, new)
+
+
+class StepHook:
+    """Has ``function`` called before or after every optimizer's step, as ``register`` says."""
+
+    def __init__(self, register: Callable, function: Callable[..., None]):
+        self._register, self._function = register, never_compiled(function)
+        self._handle: Any = None
+
+    @property
+    def installed(self) -> bool:
+        return self._handle is not None
+
+    def install(self) -> None:
+        self._handle = self._register(self._function)
+
+    def remove(self) -> None:
+        self._handle.remove()
+        self._handle = None
 
 
 # Modes: what sees every operation of a thread.

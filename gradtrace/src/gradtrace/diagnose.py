@@ -278,7 +278,7 @@ class FreedEvidence(Evidence):
 
     @property
     def same_operations(self) -> bool:
-        return {self.nodes[i].name for i in self.new} <= set(self.freeing.operations)
+        return {type(self.live[i]).__name__ for i in self.new} <= set(self.freeing.operations)
 
     @cached_property
     def made_again(self) -> list[int]:

@@ -7,9 +7,10 @@ When the last watch ends, PyTorch is as it was.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -39,6 +40,8 @@ class Listener(Protocol):
     None of these raises.
     """
 
+    strict: bool
+
     @property
     def knowledge(self) -> int: ...
     def began(self, call: BackwardCall, outputs: Any) -> None: ...
@@ -56,29 +59,32 @@ class Engine:
         self._listeners: tuple[Listener, ...] = ()
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
-        self._backward = _torch.BackwardHook(self._before)
+        self._backward = _torch.BackwardHook(self._before, self._after)
+        self._steps = _torch.StepHook(register_optimizer_step_post_hook, self._stepped)
+        self._before_steps = _torch.StepHook(register_optimizer_step_pre_hook, self._stepping)
         self._compiled = _torch.CompiledRegions(self._compiled_region)
-        self._handles: list[Any] = []
 
     def attach(self, listener: Listener) -> None:
         with self._lock:
-            if not self._listeners:
-                self._backward.install()
-                self._compiled.install()
-                self._handles = [
-                    register_optimizer_step_pre_hook(_torch.never_compiled(self._stepping)),
-                    register_optimizer_step_post_hook(_torch.never_compiled(self._stepped)),
-                ]
             self._listeners = (*self._listeners, listener)
+            self._hook()
 
     def detach(self, listener: Listener) -> None:
         with self._lock:
             self._listeners = tuple(one for one in self._listeners if one is not listener)
-            if not self._listeners:
-                self._backward.remove()
-                self._compiled.remove()
-                while self._handles:
-                    self._handles.pop().remove()
+            self._hook()
+
+    def _hook(self) -> None:
+        """Into no more than the watches that are on need."""
+        on, strict = bool(self._listeners), any(one.strict for one in self._listeners)
+        for hook, wanted in (
+            (self._backward, on),
+            (self._steps, on),
+            (self._before_steps, strict),
+            (self._compiled, strict),
+        ):
+            if wanted != hook.installed:
+                (hook.install if wanted else hook.remove)()
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
@@ -89,7 +95,7 @@ class Engine:
 
     def _before(
         self, outputs: Any, keep_graph: bool, create_graph: bool, inputs: tuple
-    ) -> Callable[[BaseException | None], None]:
+    ) -> tuple[BackwardCall, Any, tuple]:
         call = BackwardCall(
             next(self._numbers),
             user_location(),
@@ -100,18 +106,18 @@ class Engine:
         )
         for listener in self._listeners:
             listener.began(call, outputs)
+        return call, outputs, inputs
 
-        def after(error: BaseException | None) -> None:
-            try:
-                if error is not None:
-                    self._failed(call, outputs, error)
-                elif not call.keeps_graph:
-                    mark_freed(call, outputs, inputs)
-            except Exception as ours:  # the program goes on
-                for listener in self._listeners:
-                    listener.broke(ours)
-
-        return after
+    def _after(self, began: tuple[BackwardCall, Any, tuple], error: BaseException | None) -> None:
+        call, outputs, inputs = began
+        try:
+            if error is not None:
+                self._failed(call, outputs, error)
+            elif not call.keeps_graph:
+                mark_freed(call, outputs, inputs)
+        except Exception as ours:  # the program goes on
+            for listener in self._listeners:
+                listener.broke(ours)
 
     def _failed(self, call: BackwardCall, outputs: Any, error: BaseException) -> None:
         call.failed = True
@@ -135,16 +141,21 @@ class Engine:
 
 def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
     """Note on each node that ``call`` freed that it did, unless an earlier one had."""
-    roots = [node for node in dict.fromkeys(roots_of(outputs)) if type(node) is not _torch.LEAF]
-    call.roots = tuple(_torch.sequence_nr(root) for root in roots)
-    with no_garbage_collection():
-        if inputs:
-            freed = _leading_to(inputs, roots)
-            for node in freed:
-                node.metadata.setdefault(FREED_TAG, call)
-        else:
-            freed = _mark_all(call, roots)
-        call.operations = tuple(node.name() for node in freed[:_MAX_OPERATIONS])
+    roots = [node for node in roots_of(outputs) if type(node) is not _torch.LEAF]
+    call.roots = tuple(map(_torch.sequence_nr, roots))
+    if inputs:
+        freed = _leading_to(inputs, roots)
+        for node in freed:
+            node.metadata.setdefault(FREED_TAG, call)
+    else:
+        freed = _mark_all(call, roots)
+    call.operations = _kept_once(tuple([type(node).__name__ for node in freed[:_MAX_OPERATIONS]]))
+
+
+@functools.lru_cache(maxsize=1_000)
+def _kept_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    """One tuple for the calls of all iterations."""
+    return names
 
 
 def mark_what_ran(call: BackwardCall, outputs: Any) -> None:
@@ -158,15 +169,19 @@ def mark_what_ran(call: BackwardCall, outputs: Any) -> None:
 
 def _mark_all(call: BackwardCall, roots: list[Any]) -> list[Any]:
     """Mark what the roots reach, up to where an earlier call had freed all of it."""
-    seen, pending = set(), list(roots)
-    for node in pending:
-        if node in seen:
-            continue
-        seen.add(node)
-        earlier = node.metadata.setdefault(FREED_TAG, call)
-        if earlier is call or not earlier.whole:
+    leaf, pending, passed = _torch.LEAF, roots.copy(), set()
+    with no_garbage_collection():
+        for node in pending:  # the hot loop of a plain watch
+            marks = node.metadata
+            earlier = marks.get(FREED_TAG)
+            if earlier is None:
+                marks[FREED_TAG] = call
+            elif earlier is call or earlier.whole or node in passed:
+                continue
+            else:
+                passed.add(node)
             for successor, _ in node.next_functions:
-                if successor is not None and type(successor) is not _torch.LEAF:
+                if successor is not None and type(successor) is not leaf:
                     pending.append(successor)
     return pending
 

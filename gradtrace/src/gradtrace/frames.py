@@ -75,21 +75,23 @@ def _ipython() -> Any:
 
 def is_users(code: CodeType) -> bool:
     """Whether the code belongs to the user, not to PyTorch, a library or gradtrace."""
-    if code.co_name == STAND_IN:
-        return False
     file = code.co_filename
     users = _USERS.get(file)
     if users is None:
         libraries = file.startswith((*_LIBRARIES, *_GENERATED)) or any(n in file for n in _SITES)
         users = _USERS[file] = not libraries
-    return users
+    return users and code.co_name != STAND_IN
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame of the user's code, from ``frame`` outward."""
-    while frame is not None and not is_users(frame.f_code):
+    known = _USERS  # a hot loop: most frames are a library's, known by their file
+    while frame is not None:
+        code = frame.f_code
+        if known.get(code.co_filename, True) and is_users(code):
+            return frame
         frame = frame.f_back
-    return frame
+    return None
 
 
 def user_location() -> Location | None:

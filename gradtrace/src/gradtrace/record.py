@@ -25,11 +25,12 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.frames import Chain, Location
+from gradtrace.graph import storage_of
 
 FREED_TAG = "gradtrace.freed_by"  # on node.metadata: the BackwardCall
 SUM_TAG = "gradtrace.sum"  # on node.metadata: the Sum that it adds to
 
-_MAX_CALLS = _MAX_STEPS = 10_000
+_MAX_CALLS = _MAX_STEPS = 2_000
 _MAX_LINES = 200_000
 _MAX_EDITED, _MAX_EDITS = 10_000, 100  # storages, edits of one
 _MAX_EXPORTED, _MAX_EXPORTS = 64, 64  # storages, exports of one
@@ -38,11 +39,11 @@ _MAX_COMPARED = 10_000_000  # elements
 GROWING = 5  # backwards from one line, each over a larger retained graph
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class BackwardCall:
     """One call of ``backward`` or ``autograd.grad``; ``sequence_nr`` is the thread's counter then.
 
-    ``operations`` are names of nodes that it freed, those nearest to the loss; ``roots`` the
+    ``operations`` are the types of nodes that it freed, those nearest to the loss; ``roots`` the
     numbers of the nodes that it began at.  ``failed`` calls may have freed a part of their graph.
     """
 
@@ -58,15 +59,28 @@ class BackwardCall:
     failed: bool = False
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Step:
-    """An optimizer's step, and the storages that it may have changed."""
+    """An optimizer's step, and the storages that it may have changed.
+
+    None where they were not looked up: all of the optimizer's parameters.
+    """
 
     optimizer: weakref.ref[torch.optim.Optimizer]
     location: Location | None
     sequence_nr: int
     last_call: int
-    storages: frozenset[int]
+    storages: frozenset[int] | None
+
+    def changed(self, storage: int) -> bool:
+        if self.storages is not None:
+            return storage in self.storages
+        optimizer = self.optimizer()
+        return optimizer is not None and any(
+            storage_of(parameter)[0] == storage
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        )
 
 
 @dataclass(frozen=True)
@@ -113,7 +127,7 @@ class Memory:
         return bool(marked.as_strided(other.shape, other.stride, first).any())
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Edit:
     """An in-place change of a tensor's memory, made when the counter stood at ``sequence_nr``.
 
@@ -228,6 +242,7 @@ class Timeline:
     def __init__(self) -> None:
         self.observed = False  # by a strict watch
         self.calls: deque[BackwardCall] = deque(maxlen=_MAX_CALLS)
+        self.backwards = 0
         self.steps: deque[Step] = deque(maxlen=_MAX_STEPS)
         self.lines = Lines()
         self.cuts = Cuts()
@@ -249,11 +264,18 @@ class Timeline:
     def last_call(self) -> int:
         return self.calls[-1].number if self.calls else 0
 
-    def stepped(
-        self, optimizer: torch.optim.Optimizer, location: Location | None, storages: frozenset[int]
-    ) -> None:
-        if self.steps and self.steps[-1].storages == storages:
-            storages = self.steps[-1].storages  # kept once
+    def stepped(self, optimizer: torch.optim.Optimizer, location: Location | None) -> None:
+        storages = None
+        if self.observed:  # those that have a gradient now
+            with _torch.no_torch_function():
+                storages = frozenset(
+                    storage_of(parameter)[0]
+                    for group in optimizer.param_groups
+                    for parameter in group["params"]
+                    if parameter.grad is not None
+                )
+            if self.steps and self.steps[-1].storages == storages:
+                storages = self.steps[-1].storages  # kept once
         now = _torch.next_sequence_nr()
         step = Step(weakref.ref(optimizer), location, now, self.last_call, storages)
         self.steps.append(step)
@@ -271,7 +293,7 @@ class Timeline:
         steps = (
             Edit(step.location, step.sequence_nr, None, step.last_call, by_optimizer=True)
             for step in _since(sequence_nr, self.steps)
-            if storage in step.storages
+            if step.changed(storage)
         )
         edits = [*_since(sequence_nr, self._edits.get(storage, ())), *steps]
         return iter(sorted(edits, key=lambda edit: edit.sequence_nr))

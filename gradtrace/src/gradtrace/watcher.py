@@ -31,7 +31,7 @@ from gradtrace import _torch, diagnose, silent
 from gradtrace.diagnose import Diagnosis
 from gradtrace.engine import engine
 from gradtrace.frames import Location, namespace, user_frame, user_location
-from gradtrace.graph import roots_of, storage_of, undisturbed, walk
+from gradtrace.graph import roots_of, undisturbed, walk
 from gradtrace.operations import Observer
 from gradtrace.record import BackwardCall, Record
 
@@ -178,12 +178,16 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     # What the engine reports.
 
-    @guarded
     def began(self, call: BackwardCall, outputs: Any) -> None:
         timeline = self._record.timeline
         timeline.calls.append(call)
-        if self._observer is None or not self._observer.of_this_thread:
-            return
+        timeline.backwards += 1
+        if self._observer is not None and self._observer.of_this_thread:
+            self._look_for_silent_failures(call, outputs)
+
+    @guarded
+    def _look_for_silent_failures(self, call: BackwardCall, outputs: Any) -> None:
+        timeline = self._record.timeline
         with undisturbed():
             live, links = walk(roots_of(outputs))
             call.once_differentiable = any(
@@ -191,7 +195,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
                 for node in live
             )
             self._report(silent.in_backward(timeline, call, live, links))
-            if len(timeline.calls) in _LOOKS:
+            if timeline.backwards in _LOOKS:
                 frame = user_frame(sys._getframe(1))
                 while frame is not None:
                     self._report(silent.leaks(timeline, namespace(frame), live))
@@ -218,14 +222,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         if self._observer is not None:
             self._observer.look()
-        with _torch.no_torch_function():
-            storages = frozenset(
-                storage_of(parameter)[0]
-                for group in optimizer.param_groups
-                for parameter in group["params"]
-                if parameter.grad is not None
-            )
-        self._record.timeline.stepped(optimizer, user_location(), storages)
+        self._record.timeline.stepped(optimizer, user_location())
 
     @guarded
     def compiled(self, inside: bool) -> None:
