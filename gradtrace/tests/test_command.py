@@ -49,12 +49,10 @@ TRACED = """\
 import os, torch
 class Model:
     def loss(self, w):
-        text = "\\udcff"
         y = w.exp()
-        return y.sum()
+        raise ValueError("bad file name \\udcff")
 os.chdir(os.path.dirname(os.getcwd()))
-Model().loss(torch.ones(3, requires_grad=True)).backward()
-raise ValueError("bad file name \\udcff")
+Model().loss(torch.ones(3, requires_grad=True))
 """
 # Everything about a process that a program without torch can look at.
 LOOKING = """\
@@ -203,7 +201,7 @@ def test_trace_of_what_is_never_called(script):
     ],
 )
 def test_what_cannot_be_run(script, tmp_path, words, message):
-    script("def f():\n    return '\\d'\nprint('ran')")
+    script("def f():\n    return 1 is 1\nprint('ran')")
     seen = command(*words, cwd=tmp_path)
     assert (seen.returncode, seen.stdout) == (2, "")
     assert seen.stderr.startswith("gradtrace: ")
@@ -403,6 +401,22 @@ def test_torch_that_is_not_pytorch(script):
     assert outcome(seen)[:2] == (0, outcome(plain)[1])
     ours = seen.stderr.removeprefix(plain.stderr)
     assert ours.startswith("gradtrace: cannot watch this program: ")
+    assert ours.count("\n") == 1
+
+
+def test_torch_that_another_hook_loads(script):
+    script(STAND_IN, "torch.py")
+    path = script(
+        "import importlib.machinery as m, sys\n"
+        "class Hook:\n"
+        "    find_spec = m.PathFinder.find_spec\n"
+        "sys.meta_path.insert(0, Hook)\n"
+        "import torch"
+    )
+    plain, seen = run(path), command(path)
+    assert outcome(seen)[:2] == outcome(plain)[:2]
+    ours = seen.stderr.removeprefix(plain.stderr)
+    assert ours.startswith("gradtrace: nothing was watched: ")
     assert ours.count("\n") == 1
 
 

@@ -79,7 +79,7 @@ class _Waiting:
         if os.getpid() != self.process:
             return
         if "torch" in sys.modules and not self.began:
-            _say("gradtrace: torch was imported in a way that gradtrace does not see: not watched")
+            _say("gradtrace: nothing was watched: another import hook loaded torch")
         elif self.session is not None or (self.wants_files and not self.began):
             _guarded("cannot tell what was found", self.close)
 
