@@ -1,14 +1,21 @@
-"""``python -m gradtrace script.py``: the script's output and exit code are its own."""
+"""``python -m gradtrace script.py``: the command reads its options, and Python runs the program."""
 
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 
-from gradtrace.__main__ import main
+import gradtrace
+from gradtrace import diagnose, session
+from gradtrace.cli import interpreter_flags
 
 KEYS = {
     "schema", "torch", "family", "cause", "confidence", "raised_at", "began_at", "made_at",
@@ -31,47 +38,82 @@ y = torch.ones(3, requires_grad=True).sigmoid()
 y.data.zero_()
 y.sum().backward()
 """
+ELSEWHERE = """\
+import sys, torch
+if len(sys.argv) > 1:
+    sys.excepthook = lambda kind, error, trace: print("mine:", kind.__name__, file=sys.stderr)
+w = torch.ones(3, requires_grad=True)
+w += 1
+"""
+TRACED = """\
+import os, torch
+class Model:
+    def loss(self, w):
+        y = w.exp()
+        raise ValueError("bad file name \\udcff")
+os.chdir(os.path.dirname(os.getcwd()))
+Model().loss(torch.ones(3, requires_grad=True))
+"""
+# Everything about a process that a program without torch can look at.
+LOOKING = """\
+import atexit, builtins, inspect, os, signal, sys, threading
+print(__name__, globals().get("__file__"), globals().get("__cached__", "none"), __spec__, __doc__)
+print(type(__loader__), globals().get("__annotations__"), sorted(globals()))
+print(sys.argv, sys.orig_argv, sys.executable, sys.path, sys.flags, sys.warnoptions, sys._xoptions)
+print(sorted(sys.modules), sorted(sys.path_importer_cache))
+print([finder for finder in sys.meta_path if "Waiting" not in repr(finder)])
+print({k: v for k, v in os.environ.items()})
+print(len(inspect.stack()), sys._getframe().f_back, sys.getrecursionlimit(), sys.excepthook)
+print([(s, signal.getsignal(s)) for s in (signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)])
+print(sys.stdin.encoding, sys.stdin.errors, sys.stdout.errors, sys.stdout.line_buffering)
+print(sys.modules.get("sitecustomize"), getattr(builtins, "marked", None))
+print([thread.name for thread in threading.enumerate()])
+sys.stdout.flush()
+if "child" not in sys.argv:
+    os.system(f"{sys.executable} -c 'import os, sys; print(sys.path, dict(os.environ))'")
+"""
 
 
 @pytest.fixture
 def script(tmp_path):
-    def write(text: str) -> str:
-        path = tmp_path / "script.py"
+    def write(text: str, name: str = "script.py") -> str:
+        path = tmp_path / name
         path.write_text(text, encoding="utf-8")
         return str(path)
 
     return write
 
 
-@pytest.fixture
-def run(monkeypatch, capfd):
-    """Run the command in this process; returns exit code, standard output and error."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-        monkeypatch.setattr(sys, "argv", list(sys.argv))
-        monkeypatch.setattr(sys, "path", list(sys.path))
-        status = main(list(arguments))
-        return status, *capfd.readouterr()
-
-    return run
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess:
+def run(*words: str, flags: tuple[str, ...] = (), **options) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "gradtrace", *arguments], capture_output=True, text=True, check=False
+        [sys.executable, *flags, *words], capture_output=True, text=True, check=False, **options
     )
+
+
+def command(*words: str, flags: tuple[str, ...] = (), **options) -> subprocess.CompletedProcess:
+    return run("-m", "gradtrace", *words, flags=flags, **options)
+
+
+def outcome(done: subprocess.CompletedProcess) -> tuple[int, str, str]:
+    """Without the addresses of objects, which differ from run to run."""
+    out, error = (re.sub(r"0x[0-9a-f]+", "0x", text) for text in (done.stdout, done.stderr))
+    return done.returncode, out, error
+
+
+def same(*words: str, **options) -> subprocess.CompletedProcess:
+    plain = run(*words, **options)
+    assert outcome(command(*words, **options)) == outcome(plain)
+    return plain
 
 
 def test_failing_script(script, tmp_path):
     path, report = script(FAILING), tmp_path / "report.json"
-    plain = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    plain = run(path)
     seen = command("--strict", "--json", str(report), path)
     assert (plain.returncode, plain.stdout) == (1, "step 0\nstep 1\n")
     assert (seen.returncode, seen.stdout) == (1, "step 0\nstep 1\n")
     assert seen.stderr.splitlines()[:3] == plain.stderr.splitlines()[:3]
     assert seen.stderr.count("gradtrace: ") == 1
-    assert "__main__.py" not in seen.stderr  # not the frames of whoever runs the script
     data = json.loads(report.read_text(encoding="utf-8"))
     assert set(data) == KEYS
     assert (data["schema"], data["family"], data["cause"]) == (1, "freed", "hidden_state_carried")
@@ -83,19 +125,21 @@ def test_failing_script(script, tmp_path):
     assert data["warnings"] == []
 
 
-def test_script_that_ends_well(script, run, tmp_path):
+def test_script_that_ends_well(script, tmp_path):
     report = tmp_path / "report.json"
-    status, out, err = run("--json", str(report), script("print('fine')"))
-    assert (status, out, err) == (0, "fine\n", "")
+    path = script("import torch; print('fine')")
+    assert outcome(command("--json", str(report), path)) == (0, "fine\n", "")
     data = json.loads(report.read_text(encoding="utf-8"))
+    assert set(data) == {"schema", "torch", "family", "error", "warnings"}
     assert (data["family"], data["error"], data["warnings"]) == (None, None, [])
 
 
-def test_silent_finding_is_a_warning(script, run, tmp_path):
+def test_silent_finding(script, tmp_path):
     report, path = tmp_path / "report.json", script(SILENT)
-    with pytest.warns(UserWarning, match="gradtrace: "):
-        status, out, _ = run("--strict", "--json", str(report), path)
-    assert (status, out) == (0, "")
+    seen = command("--strict", "--json", str(report), path)
+    assert (seen.returncode, seen.stdout) == (0, "")
+    assert seen.stderr.count("SilentFailure") == 1
+    assert "y.data.zero_()" in seen.stderr
     data = json.loads(report.read_text(encoding="utf-8"))
     (finding,) = data["warnings"]
     assert data["family"] is None
@@ -104,49 +148,324 @@ def test_silent_finding_is_a_warning(script, run, tmp_path):
     assert finding["began_at"] == {"file": path, "line": 3}
 
 
-def test_silent_finding_is_printed(script):
-    seen = command("--strict", script(SILENT))
-    assert seen.returncode == 0
-    assert seen.stdout == ""
-    assert seen.stderr.count("SilentFailure") == 1
-    assert "y.data.zero_()" in seen.stderr
+def test_error_from_elsewhere_is_explained_under_the_traceback(script):
+    """It came from no backward, so nobody could add a note when it was raised."""
+    path = script(ELSEWHERE)
+    seen, plain = command(path), run(path)
+    assert seen.stderr.startswith(plain.stderr)
+    explanation = seen.stderr.removeprefix(plain.stderr)
+    assert explanation.startswith("gradtrace: ")
+    assert "  fix:     " in explanation
+    hooked = command(path, "hook")
+    assert hooked.stderr == "mine: RuntimeError\n" + explanation
 
 
-def test_script_that_does_not_exist(run):
-    status, out, err = run("nowhere.py")
-    assert (status, out) == (2, "")
-    assert err == "gradtrace: can't open 'nowhere.py': No such file or directory\n"
+def test_trace(script, tmp_path):
+    folder = tmp_path / "here"
+    folder.mkdir()
+    path, report = script(TRACED), "report.json"
+    seen = command("--trace", "Model.loss", "--json", report, path, cwd=folder)
+    assert seen.returncode == 1
+    page = folder / "script.Model.loss.html"
+    assert seen.stderr.endswith(f"gradtrace: Model.loss line by line: {page.as_uri()}\n")
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert "y = w.exp()" in text
+    data = json.loads((folder / report).read_text(encoding="utf-8"))
+    assert data["error"] == "ValueError: bad file name \udcff"
 
 
-def test_syntax_error(script):
-    path = script("def f(:\n    pass\n")
-    plain = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
-    seen = command(path)
-    assert (seen.returncode, seen.stdout, seen.stderr) == (1, "", plain.stderr)
+def test_trace_of_what_is_never_called(script):
+    path = script("import torch\ndef f(): pass")
+    assert outcome(command("--trace", "f", path)) == (0, "", "gradtrace: f was never called\n")
+    path = script("def f(): pass\nf()")
+    seen = command("--trace", "f", path)
+    assert outcome(seen)[:2] == (0, "")
+    assert seen.stderr == "gradtrace: torch was never imported: there is nothing to trace\n"
 
 
 @pytest.mark.parametrize(
-    "text, status, error",
+    "words, message",
     [
-        ("raise SystemExit", 0, ""),
-        ("raise SystemExit(0)", 0, ""),
-        ("import sys; sys.exit(7)", 7, ""),
-        ("raise SystemExit('no data')", 1, "no data\n"),
-        ("raise KeyboardInterrupt", 130, None),
-        ("1 / 0", 1, None),
+        ([], "no program to run"),
+        (["--strict"], "no program to run"),
+        (["--verbose", "x.py"], "unrecognized arguments: --verbose"),
+        (["--json"], "expected one argument"),
+        (["--", "-O", "x.py"], "-O is no program"),
+        (["--trace", "g", "script.py"], "no function 'g' is defined in script.py"),
+        (["--trace", "f", "-m", "script"], "--trace needs a script"),
+        (["--trace", "f", "-c", "def f(): 1"], "--trace needs a script"),
+        (["--trace", "f", "-"], "--trace needs a script"),
+        (["--trace", "f", "."], "--trace needs a script"),
+        (["--json", "a\nb", "script.py"], "line break"),
     ],
 )
-def test_exit_codes(script, run, text, status, error):
-    seen, _, err = run(script(text))
-    assert seen == status
-    assert "gradtrace" not in err
-    if error is not None:
-        assert err == error
+def test_what_cannot_be_run(script, tmp_path, words, message):
+    script("def f():\n    return 1 is 1\nprint('ran')")
+    seen = command(*words, cwd=tmp_path)
+    assert (seen.returncode, seen.stdout) == (2, "")
+    assert seen.stderr.startswith("gradtrace: ")
+    assert message in seen.stderr
+    assert seen.stderr.count("\n") == 1
 
 
-def test_arguments_reach_the_script(script, run, tmp_path):
-    (tmp_path / "beside.py").write_text("here = True", encoding="utf-8")
-    path = script("import sys, beside; print(__name__, __file__, sys.argv[1:], beside.here)")
-    status, out, _ = run(path, "--strict", "--json", "x", "-n", "3")
-    assert status == 0
-    assert out == f"__main__ {path} ['--strict', '--json', 'x', '-n', '3'] True\n"
+@pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
+def test_flags_that_keep_gradtrace_out(script, flag):
+    # Without the environment or the site packages gradtrace itself may not be found.
+    begin = f"import sys; sys.path.insert(0, {str(Path(gradtrace.__file__).parents[1])!r})"
+    call = f"{begin}; from gradtrace.cli import main; main([{script('print(1)')!r}])"
+    done = run("-c", call, flags=(flag,))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("gradtrace: python -") and done.stderr.count("\n") == 1
+
+
+def test_version_and_help():
+    assert outcome(command("--version")) == (0, f"gradtrace {gradtrace.__version__}\n", "")
+    assert "-m module" in command("-h").stdout
+
+
+def test_console_script(script):
+    installed = script("import sys\nfrom gradtrace.cli import main\nsys.exit(main())", "gradtrace")
+    path = script("import sys; print(sys.argv, sys.flags.optimize)")
+    done = run(installed, path, "--", "-m", flags=("-O",))
+    assert outcome(done) == (0, f"{[path, '--', '-m']} 1\n", "")
+
+
+@pytest.mark.parametrize(
+    "given, flags",
+    [
+        ("-m gradtrace x.py", ""),
+        ("-mgradtrace -O x.py", ""),
+        ("-Im gradtrace", "-I"),
+        ("-OOmgradtrace", "-OO"),
+        ("-uWerror -X dev -Xutf8 -m gradtrace", "-uWerror -X dev -Xutf8"),
+        ("-bW error -m gradtrace -W x", "-bW error"),
+        ("--check-hash-based-pycs never -u -m gradtrace", "--check-hash-based-pycs never -u"),
+        ("-B /usr/bin/gradtrace -u x.py", "-B"),
+        ("-B -- /usr/bin/gradtrace -u x.py", "-B"),
+        ("-Bc main() x.py", "-B"),
+    ],
+)
+def test_interpreter_flags(given, flags):
+    assert interpreter_flags(["python", *given.split()]) == flags.split()
+
+
+PLACES = {
+    "script": ["script.py", "a", "--strict"],
+    "double dash": ["script.py", "--", "--json", "x"],
+    "full path": [],  # filled in below
+    "module": ["-m", "script", "-m", "--"],
+    "glued module": ["-mscript", "--strict"],
+    "code": ["-c", LOOKING, "-x", "--"],
+    "folder": ["folder", "--"],
+    "zip": ["folder.zip", "-h"],
+}
+
+
+@pytest.fixture
+def places(script, tmp_path):
+    script(LOOKING)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "__main__.py").write_text(LOOKING, encoding="utf-8")
+    with zipfile.ZipFile(tmp_path / "folder.zip", "w") as file:
+        file.writestr("__main__.py", LOOKING)
+    return tmp_path
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_of_gradtrace_is_to_be_seen(places, place):
+    """From the first line of the program to its children: as without the command."""
+    words = PLACES[place] or [str(places / "script.py")]
+    assert same(*words, cwd=places).returncode == 0
+
+
+def test_program_on_standard_input(places):
+    same("-", "a", input=LOOKING, cwd=places)
+    same("-", stdin=subprocess.DEVNULL, cwd=places)
+
+
+@pytest.mark.parametrize(
+    "flags", ["-O", "-X dev -W error", "-P", "-Wignore -bu", "-Xutf8=0", "-s", "-B -q"]
+)
+def test_interpreter_flags_are_the_programs(places, flags):
+    # python -P -m gradtrace finds gradtrace where it is installed.
+    assert same("script.py", flags=tuple(flags.split()), cwd=places).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONPATH": None},
+        {"PYTHONPATH": ""},
+        {"PYTHONPATH": os.pathsep.join(["lib", "", "lib"])},
+        {"PYTHONPATH": "lib", "PYTHONSAFEPATH": "1"},
+        {"LANG": None, "LC_ALL": None, "LC_CTYPE": None},
+        {"LANG": None, "LC_ALL": "C"},
+        {"LANG": None, "LC_ALL": None, "LC_CTYPE": "C.UTF-8"},
+        {"PYTHONUTF8": "1", "LC_CTYPE": "C.UTF-8"},
+    ],
+)
+def test_environment_is_the_programs(places, variables):
+    """Also the user's own ``sitecustomize``, which ours stands in front of."""
+    (places / "lib").mkdir()
+    text = "import builtins, os; builtins.marked = os.environ.get('PYTHONPATH')"
+    (places / "lib" / "sitecustomize.py").write_text(text, encoding="utf-8")
+    environment = {**os.environ, **variables}
+    environment = {name: value for name, value in environment.items() if value is not None}
+    plain = same("script.py", cwd=places, env=environment)
+    assert ("lib/sitecustomize.py" in plain.stdout) == ("lib" in environment.get("PYTHONPATH", ""))
+
+
+def test_failing_sitecustomize_of_the_users(places):
+    (places / "sitecustomize.py").write_text("1 / 0", encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(places)}
+    plain = run("script.py", "child", cwd=places, env=environment)
+    seen = command("script.py", "child", cwd=places, env=environment)
+    assert outcome(seen)[:2] == outcome(plain)[:2]
+    assert "ZeroDivisionError" in plain.stderr
+    assert seen.stderr == 2 * plain.stderr  # the command is a Python process, too
+
+
+@pytest.mark.parametrize(
+    "text, status",
+    [
+        ("raise SystemExit", 0),
+        ("import sys; sys.exit(7)", 7),
+        ("raise SystemExit('no data')", 1),
+        ("raise KeyboardInterrupt", -2),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -15),
+        ("import os; os._exit(5)", 5),
+        ("1 / 0", 1),
+        ("def f(:\n    pass\n", 1),
+        ("x = '\\d'\nprint(x)", 0),
+        ("import sys; sys.excepthook = lambda *a: print('mine', a[0]); 1 / 0", 1),
+        ("raise ValueError('bad file name \\udcff')", 1),
+        ("def f(x: int): pass\nprint(f.__annotations__)", 0),
+        ("import os; os.chdir('/'); print(__file__)\ndef f(): 1 / 0\nf()", 1),
+        ("import json; print(json.__file__)", 0),  # one that stands beside it
+        ("import atexit; atexit.register(print, 'last', flush=True); 1 / 0", 1),
+        ("def f(n): f(n + 1) if n < 990 else print(n)\nf(0)\nf(-9)", 1),
+        ("\0", 1),
+    ],
+)
+def test_ends_as_python_ends_it(script, tmp_path, text, status):
+    (tmp_path / "json.py").write_text("", encoding="utf-8")
+    assert same(script(text)).returncode == status
+
+
+def test_script_that_does_not_exist():
+    assert same("nowhere.py").returncode == 2
+    assert command("--trace", "f", "nowhere.py").stderr.startswith(run("nowhere.py").stderr)
+
+
+def test_keyboard_is_the_programs(script):
+    """In a terminal the program is the process that the shell started."""
+    path = script("import os, sys; print(os.getppid(), sys.stdin.isatty(), input())")
+    ours, theirs = pty.openpty()
+    os.write(ours, b"typed\n")
+    seen = command(path, stdin=theirs)
+    assert seen.stdout == f"{os.getpid()} True typed\n"
+
+
+STAND_IN = """\
+import sys, warnings
+warnings.warn("told to the line that imports", stacklevel=2)
+print(__spec__.loader is __loader__, sorted(vars(__loader__)), type(__spec__).__name__)
+print([type(finder).__name__ for finder in sys.meta_path if "Waiting" not in repr(finder)])
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "raise ValueError('broken')",
+        "raise ImportError('broken')",
+        "import nothing_of_that_name",
+        "def f(:",
+        "import sys; sys.exit(3)",
+    ],
+)
+def test_import_of_torch_that_fails(script, text):
+    """Its traceback has no frame of gradtrace's."""
+    script(STAND_IN + text, "torch.py")
+    path = script("import importlib.util as u; print(u.find_spec('torch'))\nimport torch")
+    assert same(path).returncode in (1, 3)
+    path = script("try:\n    import torch\nexcept BaseException as e: print(repr(e))")
+    assert same(path).returncode == 0
+
+
+def test_torch_that_is_not_pytorch(script):
+    script(STAND_IN, "torch.py")
+    path = script("import torch; print(torch.__spec__, torch.__loader__.name)")
+    plain, seen = run(path), command(path)
+    assert outcome(seen)[:2] == (0, outcome(plain)[1])
+    ours = seen.stderr.removeprefix(plain.stderr)
+    assert ours.startswith("gradtrace: cannot watch this program: ")
+    assert ours.count("\n") == 1
+
+
+def test_torch_that_another_hook_loads(script):
+    script(STAND_IN, "torch.py")
+    path = script(
+        "import importlib.machinery as m, sys\n"
+        "class Hook:\n"
+        "    find_spec = m.PathFinder.find_spec\n"
+        "sys.meta_path.insert(0, Hook)\n"
+        "import torch"
+    )
+    plain, seen = run(path), command(path)
+    assert outcome(seen)[:2] == outcome(plain)[:2]
+    ours = seen.stderr.removeprefix(plain.stderr)
+    assert ours.startswith("gradtrace: nothing was watched: ")
+    assert ours.count("\n") == 1
+
+
+def test_report_of_a_program_without_torch(script, tmp_path):
+    report = tmp_path / "report.json"
+    done = command("--json", str(report), script("print(1); raise KeyError('a')"))
+    assert (done.returncode, done.stdout) == (1, "1\n")
+    data = json.loads(report.read_text(encoding="utf-8"))
+    assert data == {
+        "schema": 1,
+        "torch": None,
+        "family": None,
+        "error": "KeyError: 'a'",
+        "warnings": [],
+    }
+    assert session.SCHEMA == diagnose.SCHEMA
+
+
+def test_report_that_cannot_be_written(script):
+    done = command("--json", "/nowhere/report.json", script("print(1)"))
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert done.stderr.startswith("gradtrace: ") and "/nowhere/report.json" in done.stderr
+
+
+def test_only_the_process_that_began_tells(script, tmp_path):
+    text = (
+        "import os, sys, torch\n"
+        "if not os.fork():\n"
+        "    sys.exit(0)\n"
+        "os.wait(); print(os.path.exists('report.json'))"
+    )
+    done = command("--strict", "--json", "report.json", script(text), cwd=tmp_path)
+    assert outcome(done) == (0, "False\n", "")
+    assert (tmp_path / "report.json").exists()
+
+
+def test_program_that_closes_standard_error(script):
+    done = command("--trace", "f", script("import sys, torch\ndef f(): 1\nsys.stderr.close()"))
+    assert outcome(done) == (0, "", "")
+
+
+def test_torch_comes_after_the_programs_own_variables(script):
+    """gradtrace imports nothing before the program has set what torch reads when it is imported."""
+    path = script(
+        "import os, sys\n"
+        "print('torch' in sys.modules, 'gradtrace' in sys.modules)\n"
+        "os.environ['OMP_NUM_THREADS'] = '1'\n"
+        "import torch\n"
+        "print(torch.get_num_threads(), torch.__spec__.loader is torch.__loader__)\n"
+        "print(vars(torch.__loader__).keys(), [type(f).__name__ for f in sys.meta_path])\n"
+    )
+    assert same(path).stdout.startswith("False False\n1 True\n")

@@ -1,0 +1,150 @@
+"""The first thing in a watched process: waits, without a trace, for the program to import torch.
+
+``python -m gradtrace`` puts this folder first in ``PYTHONPATH`` and replaces itself by the plain
+interpreter, which imports ``sitecustomize`` when it starts.  This one first puts everything back
+(the environment, ``sys.path``, the user's own ``sitecustomize``), so that the program and the
+processes that it starts see nothing of it.  A program may set variables for torch before it imports
+it, so nothing is imported here: a finder at the front of ``sys.meta_path`` waits for ``torch`` and
+begins the watch when torch's own import has ended.  A function at exit, registered first and so
+called last, says what was found.
+
+Only what every Python process has loaded already may be imported here: the program may bring its
+own ``json``.
+"""
+
+# Not pathlib and not contextlib.
+# ruff: noqa: PTH100, PTH118, PTH120, SIM105
+
+import atexit
+import os
+import sys
+
+
+class _Waiting:
+    """A finder that finds nothing of its own: it notices that ``torch`` is imported, and goes."""
+
+    def __init__(self, strict, trace, page, report):
+        self.options = bool(strict), trace, page, report
+        self.wants_files = bool(trace or report)
+        self.session = None
+        self.began = False
+        self.process = os.getpid()
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec = None if find is None else find(name, path, target)
+            if spec is not None:
+                self.follow(spec.loader)
+                return spec
+        return None
+
+    def follow(self, loader):
+        """Let ``loader`` tell when it has run the module.  It stays the same object."""
+        attributes = getattr(loader, "__dict__", None)
+        if not isinstance(attributes, dict) or not hasattr(loader, "exec_module"):
+            return
+        run, before = loader.exec_module, attributes.get("exec_module")
+
+        def exec_module(module):
+            if before is None:
+                del loader.exec_module  # the class's own is in sight again
+            else:
+                loader.exec_module = before
+            run(module)
+            self.begin()
+
+        # Python leaves the frames of its import system out of tracebacks, and counts no warning
+        # to them.  This function is a part of it for as long as the import lasts.
+        exec_module.__code__ = exec_module.__code__.replace(
+            co_filename="<frozen importlib._bootstrap>", co_name="_call_with_frames_removed"
+        )
+        loader.exec_module = exec_module
+
+    def begin(self):
+        self.began = True
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        if os.getpid() == self.process:  # not a fork
+            _guarded("cannot watch this program", self.open)
+
+    def open(self):
+        session = self.new()
+        session.begin()
+        self.session = session
+
+    def end(self):
+        if os.getpid() != self.process:
+            return
+        if "torch" in sys.modules and not self.began:
+            _say("gradtrace: nothing was watched: another import hook loaded torch")
+        elif self.session is not None or (self.wants_files and not self.began):
+            _guarded("cannot tell what was found", self.close)
+
+    def close(self):
+        (self.session or self.new()).end()
+
+    def new(self):
+        _import_gradtrace()
+        from gradtrace.session import Session
+
+        return Session(*self.options, _say)
+
+
+def _guarded(what, step):
+    """The program always wins."""
+    try:
+        step()
+    except Exception as error:
+        _say(f"gradtrace: {what}: {type(error).__name__}: {error}")
+
+
+def _say(text):
+    if sys.stderr is not None:
+        try:
+            print(text, file=sys.stderr)
+        except Exception:  # it was closed
+            pass
+
+
+def _import_gradtrace():
+    """The one that the command belongs to, wherever it stands."""
+    if "gradtrace" in sys.modules:
+        return
+    import importlib.util
+
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    spec = importlib.util.spec_from_file_location(
+        "gradtrace", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gradtrace"] = module
+    spec.loader.exec_module(module)
+
+
+def _put_back():
+    """Undo what the command did to reach this process.  Returns what it wants done."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    session = os.environ.pop("GRADTRACE_SESSION")
+    path = os.environ.pop("GRADTRACE_PYTHONPATH", None)
+    if path is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = path
+    sys.path[:] = [entry for entry in sys.path if entry != folder]
+    sys.path_importer_cache.pop(folder, None)
+    del sys.modules["sitecustomize"]
+    return session
+
+
+if "GRADTRACE_SESSION" in os.environ:  # else somebody only looks at this file
+    _waiting = _Waiting(*_put_back().split("\n"))
+    atexit.register(_waiting.end)
+    if "torch" in sys.modules:  # a .pth file wanted it
+        _waiting.begin()
+    else:
+        sys.meta_path.insert(0, _waiting)
+    # The user's own.  If there is none, this is the error that Python expects and passes over.
+    import sitecustomize  # noqa: F401

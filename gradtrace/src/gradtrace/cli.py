@@ -1,0 +1,205 @@
+"""Run a program under a watch: ``gradtrace [options] script.py [arguments]``.
+
+The command does not run the program.  It reads its own options and then replaces itself by the
+plain interpreter, with the flags it was itself started with: ``python -O -m gradtrace --strict
+train.py --lr 1`` becomes ``python -O train.py --lr 1``.  So everything about the program is
+Python's own doing: ``sys.argv``, ``__main__``, the frames, the exit code, signals, ``-m``, ``-c``,
+zip files, a file that is missing, an error of syntax.
+
+What is left of the command in the new process is a folder in front of ``PYTHONPATH``.  It holds a
+``sitecustomize``, which Python imports when it starts, and which waits for the program to import
+torch; :mod:`gradtrace.session` does the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from types import CodeType
+from typing import NoReturn
+
+from gradtrace import __version__
+
+STARTUP = str(Path(__file__).absolute().parent / "_startup")
+
+_USAGE = "gradtrace [options] (script.py | -m module | -c code | -) [arguments]"
+_WITH_VALUE = ("--trace", "--json")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        _refuse(f"{message} (usage: {_USAGE})")
+
+
+def _refuse(message: str) -> NoReturn:
+    print(f"gradtrace: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="gradtrace",
+        usage=_USAGE,
+        description="Run a PyTorch program; when backward fails, say what caused it and the fix.",
+        epilog="What follows the program's name is the program's. gradtrace is also "
+        "python -m gradtrace, which hands Python's own flags on to the program.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="see every operation: more detail, and warnings about failures that raise nothing",
+    )
+    parser.add_argument(
+        "--trace",
+        metavar="FUNCTION",
+        help="play the first call of FUNCTION line by line: writes SCRIPT.FUNCTION.html here",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the explanation as JSON to FILE")
+    parser.add_argument("--version", action="version", version=f"gradtrace {__version__}")
+    return parser
+
+
+def split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The command's own arguments, and from the program's name on the program's, as they are.
+
+    >>> split(["--strict", "--json", "out.json", "train.py", "--", "--strict"])
+    (['--strict', '--json', 'out.json'], ['train.py', '--', '--strict'])
+    >>> split(["--", "-m", "train"])
+    ([], ['-m', 'train'])
+    """
+    place = 0
+    while place < len(arguments):
+        word = arguments[place]
+        if word == "--":
+            return arguments[:place], arguments[place + 1 :]
+        if _names_a_program(word):
+            break
+        place += 2 if word in _WITH_VALUE else 1
+    return arguments[:place], arguments[place:]
+
+
+def _names_a_program(word: str) -> bool:
+    return word == "-" or not word.startswith("-") or word[1] in "mc"  # -m json, -mjson
+
+
+def interpreter_flags(command: list[str]) -> list[str]:
+    """The interpreter's own flags in a command line as ``sys.orig_argv`` has it.
+
+    >>> interpreter_flags(["python", "-Wignore", "-X", "dev", "-Om", "gradtrace", "train.py"])
+    ['-Wignore', '-X', 'dev', '-O']
+    >>> interpreter_flags(["python", "-u", "/usr/bin/gradtrace", "-m", "train"])
+    ['-u']
+    """
+    flags = []
+    words = iter(command[1:])
+    for word in words:
+        if not word.startswith("-") or word in ("-", "--"):
+            break
+        if word.startswith("--"):
+            flags += [word, *([next(words)] if word == "--check-hash-based-pycs" else [])]
+            continue
+        for place, letter in enumerate(word[1:], 1):
+            if letter in "mc":
+                return flags + ([word[:place]] if place > 1 else [])
+            if letter in "WX":  # its value is the rest of the word, or the next one
+                flags += [word, *([next(words)] if place == len(word) - 1 else [])]
+                break
+        else:
+            flags.append(word)
+    return flags
+
+
+def _check_function(script: str, name: str) -> None:
+    """Refuse to trace a function that the script does not define."""
+    if script.startswith("-") or Path(script).is_dir():
+        _refuse("--trace needs a script, whose functions it can find")
+    try:
+        source = Path(script).read_bytes()
+        with warnings.catch_warnings(action="ignore"):  # Python gives them in the program
+            code = compile(source, script, "exec", dont_inherit=True)
+    except (OSError, SyntaxError, ValueError):
+        return  # Python says it better
+    pending = [code]
+    for outer in pending:
+        pending += [inner for inner in outer.co_consts if isinstance(inner, CodeType)]
+    if not any(name in (inner.co_name, inner.co_qualname) for inner in pending[1:]):
+        _refuse(f"no function {name!r} is defined in {script}")
+
+
+def _session(options: argparse.Namespace, script: str) -> str:
+    """The options as ``_startup/sitecustomize.py`` reads them, one a line.
+
+    The program may change its folder: files are named in full.
+    """
+    page = options.trace and str(Path(f"{Path(script).stem}.{options.trace}.html").absolute())
+    report = options.json and str(Path(options.json).absolute())
+    lines = ["strict" if options.strict else "", options.trace or "", page or "", report or ""]
+    if any("\n" in line for line in lines):
+        _refuse("a file with a line break in its name cannot be written")
+    return "\n".join(lines)
+
+
+def _environment(session: str) -> dict[str, str]:
+    """The new process's environment; ``_startup/sitecustomize.py`` makes it what it was."""
+    environment = dict(os.environ, GRADTRACE_SESSION=session)
+    path = environment.get("PYTHONPATH")
+    if path is not None:
+        environment["GRADTRACE_PYTHONPATH"] = path
+    environment["PYTHONPATH"] = f"{STARTUP}{os.pathsep}{path}" if path else STARTUP
+    if _coerced():
+        environment["LC_CTYPE"] = "C"
+    return environment
+
+
+def _coerced() -> bool:
+    """Whether this Python has replaced the C locale in its environment (PEP 538).
+
+    The next one must find the C locale too, or it is not in UTF-8 mode (PEP 540).
+    """
+    return (
+        os.name == "posix"
+        and sys.flags.utf8_mode == 1
+        and "utf8" not in sys._xoptions
+        and os.environ.get("PYTHONUTF8") != "1"
+        and not os.environ.get("LC_ALL")
+        and os.environ.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8")
+    )
+
+
+def _unreachable() -> str | None:
+    """Why the new process would not import our ``sitecustomize``."""
+    flags = {"I": sys.flags.isolated, "E": sys.flags.ignore_environment, "S": sys.flags.no_site}
+    for letter, given in flags.items():
+        if given:
+            return f"python -{letter} keeps gradtrace out of the program: leave that flag out"
+    if os.pathsep in STARTUP:
+        return f"a folder with {os.pathsep!r} in its name cannot stand in PYTHONPATH: {STARTUP}"
+    return None
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Replace this process by the program that ``arguments`` name.
+
+    Ends with exit code 2 if the command itself cannot be understood, else with the program's.
+    """
+    ours, program = split(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser()
+    options = parser.parse_args(ours)
+    if not program:
+        parser.error("no program to run")
+    if not _names_a_program(program[0]):
+        parser.error(f"{program[0]} is no program")
+    if (reason := _unreachable()) is not None:
+        _refuse(reason)
+    if options.trace:
+        _check_function(program[0], options.trace)
+    environment = _environment(_session(options, program[0]))
+    command = [sys.orig_argv[0], *interpreter_flags(sys.orig_argv), *program]
+    if os.name == "posix":
+        os.execve(sys.executable, command, environment)
+    sys.exit(subprocess.call(command, executable=sys.executable, env=environment))

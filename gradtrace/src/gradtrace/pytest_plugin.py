@@ -1,0 +1,78 @@
+"""``pytest --gradtrace``: the explanation of a failing backward stands under the failing test.
+
+With the option there is a watch around the call of each test, its fixtures left out, from the
+first test on before which torch has been imported; ``--gradtrace=strict`` makes it a strict one,
+whose findings pytest lists among the warnings.  An explanation is a note on the exception, which
+pytest shows with it; where it does not, the report of the test gets a section ``gradtrace``.
+
+pytest loads this module in every run of every project where gradtrace is installed.  So without
+the option it imports nothing and is called by nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("gradtrace")
+    group.addoption(
+        "--gradtrace",
+        action="store_const",
+        const="plain",
+        dest="gradtrace",
+        help="explain errors of PyTorch's autograd under the tests that they fail",
+    )
+    # An option of its own: with an optional value, `pytest --gradtrace tests` would take tests.
+    group.addoption(
+        "--gradtrace=strict",
+        action="store_const",
+        const="strict",
+        dest="gradtrace",
+        help="see every operation, and warn about failures that raise nothing, too",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    mode = config.getoption("gradtrace")
+    if mode is not None:
+        config.pluginmanager.register(_Watching(mode == "strict"), "gradtrace.watching")
+
+
+class _Watching:
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
+
+    @pytest.hookimpl(wrapper=True, trylast=True)  # the innermost: nothing of pytest's is watched
+    def pytest_runtest_call(self) -> Generator[None]:
+        if "torch" not in sys.modules:
+            return (yield)
+        from gradtrace.watcher import watch
+
+        with watch(strict=self.strict):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if report.when == "call" and report.failed and "torch" in sys.modules:
+            self.add_section(report, call.excinfo)
+        return report
+
+    def add_section(
+        self, report: pytest.TestReport, excinfo: pytest.ExceptionInfo[BaseException] | None
+    ) -> None:
+        from gradtrace.postmortem import explain
+
+        found = None
+        if excinfo is not None and isinstance(excinfo.value, Exception):
+            found = explain(excinfo.value)
+        if found is not None:
+            text = found.text()
+            if text.splitlines()[0] not in report.longreprtext:
+                report.sections.append(("gradtrace", text))

@@ -1,0 +1,176 @@
+"""What the command wants done inside the watched process: begin, and tell at the end.
+
+``_startup/sitecustomize.py`` makes the one :class:`Session` of a process.  It begins when torch
+has just been imported and ends when the interpreter does, after the program's own functions at
+exit.  An error that ended the program is in ``sys.last_value`` then: Python puts it there before
+it calls ``sys.excepthook``, so whoever prints the traceback, the explanation stands under it.
+
+Importing this module imports no torch: a program without torch has a report too.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import sys
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from gradtrace.diagnose import Diagnosis
+    from gradtrace.tracer import Trace
+    from gradtrace.watcher import Watch
+
+SCHEMA = 1  # of the report; that of gradtrace.diagnose, which cannot be read without torch
+
+
+class Session:
+    """One run of a program under the command.
+
+    Args:
+        strict: whether the watch is a strict one.
+        trace: the function of the script to play line by line; its page goes to the file ``page``.
+        report: the file for the JSON report.
+        say: prints one message of gradtrace's own.
+
+    An empty text is an option that was not given.
+    """
+
+    def __init__(
+        self, strict: bool, trace: str, page: str, report: str, say: Callable[[str], None]
+    ) -> None:
+        self.strict = strict
+        self.function = trace
+        self.page = page
+        self.report = report
+        self.say = say
+        self.watch: Watch | None = None
+        self.recording: Any = None
+
+    def begin(self) -> None:
+        """Watch from now on; torch has been imported."""
+        from gradtrace.watcher import watch
+
+        self.watch = watch(strict=self.strict)
+        if self.function:
+            self.recording = _CallRecorder(sys.modules["__main__"].__file__, self.function)
+            self.recording.__enter__()
+
+    def end(self) -> None:
+        """Say and write what was found, and stop watching."""
+        error = getattr(sys, "last_value", None)
+        found = None
+        if self.watch is not None:
+            found = self._look(self.watch, error)
+        if self.report:
+            self._guarded(self._write_report, error, found)
+        if self.function:
+            self._guarded(self._write_page)
+        if self.watch is not None:
+            self.watch.stop()
+
+    def _look(self, watch: Watch, error: BaseException | None) -> Diagnosis | None:
+        if self.recording is not None:
+            self.recording.__exit__(None, None, None)
+        if self.strict:
+            watch.look_for_leaks(vars(sys.modules["__main__"]))
+        if not isinstance(error, Exception):
+            return None
+        shown = _explained(error)  # with the traceback
+        found = watch.explain(error)
+        if found is not None and not shown:
+            self.say(found.text())
+        return found
+
+    def _write_report(self, error: BaseException | None, found: Diagnosis | None) -> None:
+        torch = sys.modules.get("torch")
+        data = {
+            "schema": SCHEMA,
+            "torch": torch and torch.__version__,
+            "family": None,
+            "error": None if error is None else _message(error),
+        }
+        if found is not None:
+            data = found.to_dict()
+        findings = [] if self.watch is None else self.watch.findings
+        data["warnings"] = [finding.to_dict() for finding in findings]
+        Path(self.report).write_text(json.dumps(data, indent=1), encoding="utf-8")
+
+    def _write_page(self) -> None:
+        if self.recording is None:
+            self.say("gradtrace: torch was never imported: there is nothing to trace")
+            return
+        seen: Trace | None = self.recording.trace()
+        if seen is None:
+            self.say(f"gradtrace: {self.function} was never called")
+            return
+        from gradtrace.page import static_html
+
+        page = Path(self.page)
+        head = f"<!doctype html><meta charset=utf-8><title>{html.escape(page.stem)}</title>"
+        # What a program prints or raises need not be valid text.
+        page.write_text(head + static_html([seen]), encoding="utf-8", errors="backslashreplace")
+        self.say(f"gradtrace: {self.function} line by line: {page.as_uri()}")
+        if sys.stderr.isatty():  # somebody is there to look
+            webbrowser.open(page.as_uri())
+
+    def _guarded(self, step: Callable, *arguments: Any) -> None:
+        """One that fails leaves the others, and the program's exit code, alone."""
+        try:
+            step(*arguments)
+        except Exception as error:
+            self.say(f"gradtrace: {error}")
+
+
+def _explained(error: BaseException) -> bool:
+    """Whether an explanation is one of the exception's notes, which a traceback shows."""
+    notes = getattr(error, "__notes__", ())
+    return any(isinstance(note, str) and note.startswith("gradtrace") for note in notes)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # its own method fails
+        return type(error).__name__
+
+
+class _CallRecorder:
+    """To be removed: stands in for ``gradtrace.tracer.CallRecorder(path, name)``.
+
+    Today's wants a code object, and the program's is not known before the function is called.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        self.path = path
+        self.name = name
+        self.recorder: Any = None
+
+    def __enter__(self) -> None:
+        self.previous = sys.gettrace()
+        sys.settrace(self.on_call)
+
+    def __exit__(self, *exception: Any) -> None:
+        sys.settrace(self.previous)
+        if self.recorder is not None:
+            for hook in self.recorder.hooks:
+                hook.remove()
+
+    def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable | None:
+        from gradtrace.tracer import MAX_STEPS, _Recorder
+
+        code = frame.f_code
+        wanted = code.co_filename == self.path and self.name in (code.co_name, code.co_qualname)
+        if self.recorder is not None or not wanted:
+            return None
+        self.recorder = _Recorder(code, self.name, MAX_STEPS)
+        return self.recorder.on_event
+
+    def trace(self) -> Trace | None:
+        if self.recorder is None:
+            return None
+        return self.recorder.trace(self.recorder.steps[-1].raised)

@@ -1,0 +1,3 @@
+"""Programs to run, not modules to look for doctests in."""
+
+collect_ignore_glob = ["*"]
