@@ -59,6 +59,7 @@ class Engine:
         self._listeners: tuple[Listener, ...] = ()
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
+        self._compiled_regions = 0  # that threads are in
         self._backward = _torch.BackwardHook(self._before, self._after)
         self._steps = _torch.StepHook(register_optimizer_step_post_hook, self._stepped)
         self._before_steps = _torch.StepHook(register_optimizer_step_pre_hook, self._stepping)
@@ -77,11 +78,13 @@ class Engine:
     def _hook(self) -> None:
         """Into no more than the watches that are on need."""
         on, strict = bool(self._listeners), any(one.strict for one in self._listeners)
+        # The compiler would look into hooks of an optimizer's step, and compile another graph.
+        plain = self._compiled_regions == 0
         for hook, wanted in (
             (self._backward, on),
-            (self._steps, on),
-            (self._before_steps, strict),
-            (self._compiled, strict),
+            (self._compiled, on),
+            (self._steps, on and plain),
+            (self._before_steps, strict and plain),
         ):
             if wanted != hook.installed:
                 (hook.install if wanted else hook.remove)()
@@ -135,6 +138,9 @@ class Engine:
             listener.stepped(optimizer)
 
     def _compiled_region(self, inside: bool) -> None:
+        with self._lock:
+            self._compiled_regions += 1 if inside else -1
+            self._hook()
         for listener in self._listeners:
             listener.compiled(inside)
 

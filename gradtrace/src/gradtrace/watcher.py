@@ -36,7 +36,6 @@ from gradtrace.operations import Observer
 from gradtrace.record import BackwardCall, Record
 
 _LOOKS = (32, 128, 512, 2_048)  # at these backwards look for what the variables keep
-_EXPLAINED = "__gradtrace__"  # in the dict of an exception: its Diagnosis, or None
 _NOTES_SINCE = (8, 14)  # IPython prints the notes of an exception
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -132,9 +131,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
         None if it is not one of autograd's.
         """
-        if _EXPLAINED in error.__dict__:
-            return explanation_of(error)
-        return self._explain(error, None, None)
+        known = _explanation_on(error)
+        return known.diagnosis if known is not None else self._explain(error, None, None)
 
     @guarded
     def look_for_leaks(self, variables: Mapping[str, Any]) -> None:
@@ -207,7 +205,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         return 1 if self._observer is None or not self._observer.of_this_thread else 2
 
     def failed(self, call: BackwardCall, outputs: Any, error: BaseException) -> None:
-        if isinstance(error, Exception) and _EXPLAINED not in error.__dict__:
+        if isinstance(error, Exception) and _explanation_on(error) is None:
             self._explain(error, outputs, call)
 
     def broke(self, error: Exception) -> None:
@@ -255,12 +253,12 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
             found = self._diagnosed(error, outputs, call)
             broken = self._record.broken
         if found is not None:
-            note = found.text()
+            note = Explanation(found.text())
         elif broken is not None:
-            note = f"gradtrace could not explain this error ({broken})."
+            note = Explanation(f"gradtrace could not explain this error ({broken}).")
         else:
             return None
-        error.__dict__[_EXPLAINED] = found
+        note.diagnosis = found
         # An exception class may forbid notes.
         with contextlib.suppress(Exception):
             error.add_note(note)
@@ -283,9 +281,21 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 _lock = threading.RLock()
 
 
+class Explanation(str):
+    """The note that a watch adds to an exception."""
+
+    diagnosis: Diagnosis | None = None
+
+
+def _explanation_on(error: BaseException) -> Explanation | None:
+    notes = getattr(error, "__notes__", ())
+    return next((note for note in notes if isinstance(note, Explanation)), None)
+
+
 def explanation_of(error: BaseException) -> Diagnosis | None:
     """What a watch found out about this exception."""
-    return error.__dict__.get(_EXPLAINED)
+    known = _explanation_on(error)
+    return None if known is None else known.diagnosis
 
 
 def _notes_are_shown() -> bool:
