@@ -73,7 +73,7 @@ class Report(LedgerDirective):
         self.env.note_dependency(causes.__file__)
         rows = [self.key(name, what) for name, what in causes.KEYS.items()]
         number = nodes.paragraph("", f"This is schema {causes.SCHEMA}.")
-        return [number, self.table("report", [25, 75], ["Key", "What it holds"], rows)]
+        return [number, self.table("report", [38, 62], ["Key", "What it holds"], rows)]
 
     def key(self, name: str, what: str) -> nodes.row:
         return self.row([nodes.paragraph("", "", nodes.literal("", name)), said(what)])
