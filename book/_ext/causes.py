@@ -24,7 +24,9 @@ from gradtrace.causes import Cause, Rule
 
 def said(text: str, *before: nodes.Node) -> nodes.paragraph:
     """A text of the tool's, letter for letter: it may hold code."""
-    return nodes.paragraph("", "", *before, nodes.Text(text), support_smartquotes=False)
+    told = nodes.paragraph("", "", *before, nodes.Text(text), classes=["said"])
+    told["support_smartquotes"] = False
+    return told
 
 
 class Causes(LedgerDirective):
