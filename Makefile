@@ -71,7 +71,7 @@ gradescope: export PRIVATE := $(value PRIVATE)
 gradescope: $(FULL) ## write autograders for Gradescope (EXERCISE=name for one; PRIVATE=folder)
 	$(BIN)/python -m backward_twice.grading.gradescope $(EXERCISE) $${PRIVATE:+--private "$$PRIVATE"} $(GRADING)
 
-bench: book $(FULL) ## measure snapshot, player and watch
+bench: book $(FULL) ## measure what snapshot, player and watch cost
 	$(BIN)/python gradtrace/benchmarks/snapshot.py
 	$(BIN)/python gradtrace/benchmarks/player.py
 	$(BIN)/python gradtrace/benchmarks/watch.py
@@ -80,9 +80,10 @@ $(AXE): tests/browser/package-lock.json
 	@if command -v npm >/dev/null; then npm ci --prefix tests/browser --silent --no-audit --no-fund; \
 	else echo "npm is missing: the accessibility of the site will not be tested"; fi
 
-test: $(FULL) $(AXE) ## prove everything: style, site, tests, every stored output
+test: $(FULL) $(AXE) ## prove everything: style, types, site, tests, every stored output
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	cd gradtrace && ../$(BIN)/mypy
 	$(MAKE) book
 	$(BIN)/pytest --doctest-modules gradtrace tests src
 	$(if $(ELSEWHERE),$(BIN)/python -c "import torch; torch.ones(1, device='$(DEVICE)')")
@@ -90,4 +91,4 @@ test: $(FULL) $(AXE) ## prove everything: style, site, tests, every stored outpu
 		--nbval-sanitize-with=tests/$(if $(ELSEWHERE),device,nbval).cfg notebooks solutions
 
 clean: ## remove what was built, but not the environment
-	rm -rf _build .pytest_cache .ruff_cache
+	rm -rf _build .pytest_cache .ruff_cache gradtrace/.mypy_cache gradtrace/.pytest_cache

@@ -1,8 +1,10 @@
 """The repository's address stands in one place, and all that is derived from it follows."""
 
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -20,14 +22,14 @@ DOCUMENTS = [ROOT / name for name in module.DERIVED]
 @pytest.fixture
 def copy(tmp_path):
     """What a fork has: everything that the address is derived into, and the book."""
-    for folder in ("book", "notebooks", "solutions", "exercises", "src", ".github"):
+    for folder in ("book", "notebooks", "solutions", "exercises", "src", "gradtrace", ".github"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     for name in ("_config.yml", "pyproject.toml", "index.md", "README.md", "CITATION.cff"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_documents_are_as_derived(path):
     assert path.read_text(encoding="utf-8") == dict(derived(ROOT))[path], "run `make address`"
 
@@ -74,7 +76,7 @@ def test_what_is_no_address_is_refused(copy, url):
 
 
 def test_a_site_of_its_own_has_no_folder():
-    assert Address("https://github.com/Me/me.github.io", "main", "1").site == (
+    assert Address("https://github.com/Me/me.github.io", "main", {}).site == (
         "https://me.github.io/"
     )
 
@@ -89,15 +91,43 @@ class Shell:
         self.told.append(f"{name} {line}")
 
 
-def test_the_bootstrap_installs_the_package_only_and_only_where_it_is_missing(monkeypatch):
+def test_the_bootstrap_installs_the_packages_only_and_only_where_they_are_missing(monkeypatch):
     shell = Shell()
-    exec(bootstrap("some.whl"), {"get_ipython": lambda: shell})
+    source = bootstrap(["tool.whl", "course.whl"])
+    exec(source, {"get_ipython": lambda: shell})
     assert shell.told == []
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    exec(bootstrap("some.whl"), {"get_ipython": lambda: shell})
-    assert shell.told == ["pip install -q --no-deps anywidget psygnal some.whl"]
-    with pytest.raises(ModuleNotFoundError, match="pip install"):
-        exec(bootstrap(None), {})
+    exec(source, {"get_ipython": lambda: shell})
+    assert shell.told == ["pip install -q --no-deps anywidget psygnal tool.whl course.whl"]
+    with pytest.raises(ModuleNotFoundError, match=r"pip install \./gradtrace \."):
+        exec(bootstrap(()), {})
+
+
+def test_the_urls_of_the_tool_are_metadata(copy):
+    """In the table ``[project.urls]``, and nothing after it becomes part of that table."""
+    main([""], copy)
+    pyproject = copy / "gradtrace" / "pyproject.toml"
+    before = tomllib.loads(pyproject.read_text(encoding="utf-8"))
+    assert "urls" not in before["project"]
+    main([FORK], copy)
+    after = tomllib.loads(pyproject.read_text(encoding="utf-8"))
+    urls = after["project"].pop("urls")
+    assert urls["Source"] == FORK
+    assert after == before
+
+
+def test_the_wheels_are_named_as_they_are_built(copy):
+    main([FORK], copy)
+    init = copy / "gradtrace" / "src" / "gradtrace" / "__init__.py"
+    text = re.sub('__version__ = ".*"', '__version__ = "7.8.9"', init.read_text(encoding="utf-8"))
+    init.write_text(text, encoding="utf-8")
+    for folder in (copy / "gradtrace", copy):
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", copy / "built"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    address = read_address(copy)
+    built = {f"{address.site}{path.name}" for path in (copy / "built").iterdir()}
+    assert set(address.wheels) == built
+    assert f"{address.site}gradtrace-7.8.9-py3-none-any.whl" in built
 
 
 def test_the_published_site_of_a_fork(copy):

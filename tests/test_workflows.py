@@ -51,5 +51,5 @@ def test_what_a_workflow_calls_is_there(text):
     makefile = (root / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"\bmake ([\w./]+)", text):
         assert target == ".venv/.full" or f"\n{target}:" in makefile, target
-    for path in re.findall(r"(?:tests|src|\.ci)/[\w./]+", text):
+    for path in re.findall(r"(?:tests|src|gradtrace|\.ci)/[\w./]+", text):
         assert (root / path).exists(), path

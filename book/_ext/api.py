@@ -1,12 +1,14 @@
 """The API reference, from the docstrings, in an environment without torch.
 
-autodoc imports the packages from ``src`` with everything mocked that building the book does not
-install.  Names of other libraries stay plain text: linking them would take their inventories from
-the network.
+autodoc imports the packages from their sources with everything mocked that building the book does
+not install; gradtrace imports a public name when it is first asked for, so all are asked for while
+that is in place.  Names of other libraries stay plain text: linking them would take their
+inventories from the network.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.ext.autodoc import FunctionDocumenter
+from sphinx.ext.autodoc.mock import mock
 from sphinx.ext.napoleon import GoogleDocstring
 from sphinx.util.inspect import signature as signature_of
 from sphinx.util.inspect import stringify_signature
@@ -23,6 +26,13 @@ from sphinx.util.typing import ExtensionMetadata
 ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT / "src", ROOT / "gradtrace" / "src")
 PACKAGES = ("gradtrace", "backward_twice")
+
+
+def import_public_names(app: Sphinx) -> None:
+    with mock(app.config.autodoc_mock_imports):
+        for package in map(importlib.import_module, PACKAGES):
+            for name in package.__all__:
+                getattr(package, name)
 
 
 def google_style(
@@ -73,9 +83,10 @@ def leave_other_names(
 def setup(app: Sphinx) -> ExtensionMetadata:
     sys.path[:0] = map(str, SOURCES)
     app.setup_extension("sphinx.ext.autodoc")
-    app.config.autodoc_mock_imports = ["anywidget", "ipywidgets", "matplotlib", "networkx", "torch"]
+    app.config.autodoc_mock_imports = ["anywidget", "ipywidgets", "matplotlib", "torch"]
     app.config.autodoc_member_order = "groupwise"
     FunctionDocumenter.member_order = 0  # functions before classes
+    app.connect("builder-inited", import_public_names)
     app.connect("autodoc-process-docstring", google_style)
     app.connect("autodoc-process-signature", own_signature)
     app.connect("autodoc-skip-member", skip_tuple_fields)

@@ -1,10 +1,11 @@
 """Write what is derived from the repository's address: ``python -m backward_twice.address [URL]``.
 
 The address stands in one place, ``repository`` in ``_config.yml``.  What can read it there does,
-such as the book (``book/_ext/published.py``).  What cannot read anything (README, CITATION.cff, the
-issue forms, the first code cell of each notebook) holds text derived from it, which this module
-rewrites and ``tests/test_address.py`` holds to it.  Without an address that text is empty, rather
-than dead links.  A URL given to it becomes the address.  No torch is needed.
+such as the book (``book/_ext/published.py``).  What cannot read anything (the READMEs, gradtrace's
+metadata, CITATION.cff, the issue forms, the first code cell of each notebook) holds text derived
+from it, which this module rewrites and ``tests/test_address.py`` holds to it.  Without an address
+that text is empty, rather than dead links.  A URL given to it becomes the address.  Neither torch
+nor gradtrace is needed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,17 +24,19 @@ CONFIG = "_config.yml"
 FIRST_CHAPTER = "notebooks/01_two_networks.ipynb"
 
 _URL = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+)")
+_VERSION = re.compile(r'^__version__ = "(.+)"$', re.M)
 
 
 @dataclass(frozen=True)
 class Address:
     """A repository on GitHub (Colab opens notebooks from nowhere else) and what follows from it.
 
-    >>> address = Address("https://github.com/someone/course", "main", "0.1.0")
+    >>> versions = {"gradtrace": "0.2.0", "backward_twice": "0.1.0"}
+    >>> address = Address("https://github.com/someone/course", "main", versions)
     >>> address.site
     'https://someone.github.io/course/'
-    >>> address.wheel
-    'https://someone.github.io/course/gradtrace-0.1.0-py3-none-any.whl'
+    >>> address.wheels[0]
+    'https://someone.github.io/course/gradtrace-0.2.0-py3-none-any.whl'
 
     Raises:
         ValueError: ``url`` is not ``https://github.com/OWNER/NAME``.
@@ -41,7 +44,7 @@ class Address:
 
     url: str
     branch: str
-    version: str
+    versions: Mapping[str, str]  # of the distributions, by the names of their wheels
 
     def __post_init__(self) -> None:
         if not _URL.fullmatch(self.url):
@@ -62,9 +65,12 @@ class Address:
         return f"https://{root}/" if name.lower() == root else f"https://{root}/{name}/"
 
     @property
-    def wheel(self) -> str:
-        """The package, as the deploy workflow publishes it beside the site."""
-        return f"{self.site}gradtrace-{self.version}-py3-none-any.whl"
+    def wheels(self) -> tuple[str, ...]:
+        """The packages, as the deploy workflow publishes them beside the site."""
+        return tuple(
+            f"{self.site}{name}-{version}-py3-none-any.whl"
+            for name, version in self.versions.items()
+        )
 
     def colab(self, path: str) -> str:
         return f"https://colab.research.google.com/github/{self.slug}/blob/{self.branch}/{path}"
@@ -79,24 +85,27 @@ def read_address(root: Path) -> Address | None:
     if not repository["url"]:
         return None
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return Address(repository["url"], repository["branch"], project["version"])
+    tool = (root / "gradtrace/src/gradtrace/__init__.py").read_text(encoding="utf-8")
+    versions = {"gradtrace": _VERSION.search(tool)[1], "backward_twice": project["version"]}
+    return Address(repository["url"], repository["branch"], versions)
 
 
-def bootstrap(wheel: str | None) -> str:
-    """The notebooks' first code cell: install the package from ``wheel`` where it is missing.
+def bootstrap(wheels: Iterable[str]) -> str:
+    """The notebooks' first code cell: install the packages from ``wheels`` where they are missing.
 
-    A wheel beside the site, and not the repository at a fixed revision: a notebook cannot name the
-    commit that it is itself part of, site and wheel are always of one commit, and nothing has to be
-    built.  ``--no-deps`` keeps pip off torch, numpy and ipywidgets, which Colab brings; it may lack
-    anywidget and psygnal.
+    Wheels beside the site, and not the repository at a fixed revision: a notebook cannot name the
+    commit that it is itself part of, site and wheels are always of one commit, and nothing has to
+    be built.  ``--no-deps`` keeps pip off torch, numpy and ipywidgets, which Colab brings; it may
+    lack anywidget and psygnal.  Without wheels the cell says what to do.
     """
+    named = " ".join(wheels)
     missing = (
-        f'get_ipython().run_line_magic("pip", "install -q --no-deps anywidget psygnal {wheel}")'
-        if wheel
-        else 'raise ModuleNotFoundError("install the course\'s package: pip install . in a clone")'
+        f'get_ipython().run_line_magic("pip", "install -q --no-deps anywidget psygnal {named}")'
+        if named
+        else 'raise ModuleNotFoundError("in a clone of the course: pip install ./gradtrace .")'
     )
     return (
-        "# On Colab, install the course's package; PyTorch and NumPy stay as they are.\n"
+        "# On Colab, install the course's packages; PyTorch and NumPy stay as they are.\n"
         "from importlib.util import find_spec\n\n"
         f'if find_spec("backward_twice") is None:\n    {missing}'
     )
@@ -109,7 +118,7 @@ def with_bootstrap(notebook: str, address: Address | None) -> str:
     package is installed, so the notebook stays as executed.
     """
     read = nbformat.reads(notebook, as_version=4)
-    source = bootstrap(address and address.wheel)
+    source = bootstrap(address.wheels if address else ())
     first = next(i for i, cell in enumerate(read.cells) if cell.cell_type == "code")
     if read.cells[first].id == "bootstrap":
         if read.cells[first].source == source:
@@ -133,6 +142,26 @@ def _readme(address: Address) -> str:
     )
 
 
+def _tool_readme(address: Address) -> str:
+    """Shown where gradtrace is published, so its links name the site."""
+    return (
+        f"[API]({address.site}book/api.html) ·\n"
+        f"[every cause and its fix]({address.site}book/causes.html) ·\n"
+        f"[the error messages of autograd]({address.site}notebooks/error_atlas.html)"
+    )
+
+
+def _tool_urls(address: Address) -> str:
+    return (
+        "[project.urls]\n"
+        f'Homepage = "{address.site}"\n'
+        f'Documentation = "{address.site}book/api.html"\n'
+        f'Source = "{address.url}"\n'
+        f'Issues = "{address.url}/issues"\n'
+        f'Changelog = "{address.url}/blob/{address.branch}/CHANGELOG.md"'
+    )
+
+
 def _citation(address: Address) -> str:
     return f"repository-code: {address.url}\nurl: {address.site}"
 
@@ -149,6 +178,8 @@ def _issue_links(address: Address) -> str:
 # Where such text stands, between two marks.
 DERIVED = {
     "README.md": _readme,
+    "gradtrace/README.md": _tool_readme,
+    "gradtrace/pyproject.toml": _tool_urls,
     "CITATION.cff": _citation,
     ".github/ISSUE_TEMPLATE/config.yml": _issue_links,
 }
@@ -176,7 +207,7 @@ def main(arguments: list[str], root: Path = Path()) -> None:
         config = root / CONFIG
         text = config.read_text(encoding="utf-8")
         if url:
-            Address(url, "", "")  # refuse a bad one before anything is written
+            Address(url, "", {})  # refuse a bad one before anything is written
         config.write_text(re.sub(r'^  url: ".*"$', f'  url: "{url}"', text, flags=re.M), "utf-8")
     for path, text in derived(root):
         if path.read_text(encoding="utf-8") != text:

@@ -1,0 +1,87 @@
+"""Two directives that print what gradtrace promises to programs: its causes and its JSON.
+
+``{causes}`` makes a section of each family: its causes with what they mean and the fix, and the
+order in which evidence decides between them.  ``{report}`` is a table of the keys of
+``python -m gradtrace --json``.  Both read :mod:`gradtrace.causes`, from which the tool itself
+answers, so the page cannot say another thing than the tool.  That module needs no torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from docutils import nodes
+from ledger import LedgerDirective
+from sphinx.application import Sphinx
+from sphinx.util.typing import ExtensionMetadata
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "gradtrace" / "src"))
+
+from gradtrace import causes
+from gradtrace.causes import Cause, Rule
+
+
+def said(text: str, *before: nodes.Node) -> nodes.paragraph:
+    """A text of the tool's, letter for letter: it may hold code."""
+    told = nodes.paragraph("", "", *before, nodes.Text(text), classes=["said"])
+    told["support_smartquotes"] = False
+    return told
+
+
+class Causes(LedgerDirective):
+    """A section for each family, and one for the causes that any family may end in."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(causes.__file__)
+        return [
+            *(self.section(name, what) for name, what in causes.FAMILIES.items()),
+            self.section(None, "What any family may end in, when the evidence does not decide."),
+        ]
+
+    def section(self, family: str | None, what: str) -> nodes.section:
+        title = nodes.literal("", family) if family else nodes.Text("any family")
+        found = [cause for cause in causes.CAUSES.values() if cause.family == family]
+        section = nodes.section("", nodes.title("", "", title), said(what))
+        section["names"] = [title.astext()]
+        self.state.document.note_explicit_target(section)  # the page's contents link to it
+        section += nodes.definition_list("", *map(self.cause, found))
+        if rules := causes.RULES.get(family):
+            section += nodes.paragraph("", "The first of these whose evidence holds is the cause:")
+            section += nodes.enumerated_list("", *map(self.rule, rules))
+        return section
+
+    def cause(self, cause: Cause) -> nodes.definition_list_item:
+        name = nodes.term("", "", nodes.literal("", cause.name), ids=[f"cause-{cause.name}"])
+        fix = said(f": {cause.fix_for(None)}.", nodes.strong("", "Fix"))
+        return nodes.definition_list_item(
+            "", name, nodes.definition("", said(f"{cause.meaning}."), fix)
+        )
+
+    def rule(self, rule: Rule) -> nodes.list_item:
+        needed = []
+        for name in rule.evidence:
+            what = causes.EVIDENCE[name.removeprefix("not ")]
+            needed.append(f"not: {what}" if name.startswith("not ") else what)
+        when = "; ".join(needed) or "otherwise"
+        name = nodes.literal("", rule.cause)
+        return nodes.list_item("", said(f": {when}. {rule.confidence.capitalize()}.", name))
+
+
+class Report(LedgerDirective):
+    """A row for each key of the report, and the number of the schema that they belong to."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(causes.__file__)
+        rows = [self.key(name, what) for name, what in causes.KEYS.items()]
+        number = nodes.paragraph("", f"This is schema {causes.SCHEMA}.")
+        return [number, self.table("report", [38, 62], ["Key", "What it holds"], rows)]
+
+    def key(self, name: str, what: str) -> nodes.row:
+        return self.row([nodes.paragraph("", "", nodes.literal("", name)), said(what)])
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.add_directive("causes", Causes)
+    app.add_directive("report", Report)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

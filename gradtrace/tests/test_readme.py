@@ -1,0 +1,18 @@
+"""The first example of the README ends as the README says."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_note_is_what_the_program_gets(tmp_path):
+    program = re.search(r"```python\n(.*?)```", README, re.S)[1]
+    note = re.search(r"```text\n(.*?)```", README, re.S)[1]
+    (tmp_path / "train.py").write_text(program)
+    command = [sys.executable, "-m", "gradtrace", "--strict", "train.py"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 1
+    assert run.stderr.replace(f"{tmp_path}/", "").endswith(f"\n{note}")
