@@ -14,10 +14,6 @@ A submission passes through these modules, and nothing in it is trusted on the w
 :mod:`.gradebook`     nbgrader's own tables
 :mod:`.report`        ``grades.csv`` and a page of feedback for each submission
 ====================  ==============================================================================
-
-Of the sandbox, :mod:`.place` says what one is, :mod:`.bubblewrap` and :mod:`.elsewhere` are its
-kinds, :mod:`.forks` and :mod:`.warm` the process that is forked into it, :mod:`.confine` what that
-gives up there, and :mod:`.runner` what it then runs.
 """
 
 
