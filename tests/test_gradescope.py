@@ -17,7 +17,7 @@ import nbformat
 import pytest
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.gradescope.__main__ import write
+from backward_twice.grading.platforms.gradescope.archive import write
 
 ROOT = Path(__file__).parent.parent
 EXERCISE = "two_losses"

@@ -34,4 +34,4 @@ chmod 755 "$source/run_autograder"
 chmod -R go-rwx "$source"
 
 # The solution must have full marks here, or the build ends with the reason.
-"$environment/bin/python" -P -m backward_twice.grading.gradescope.autograder --try "$source"
+"$environment/bin/python" -P -m backward_twice.grading.platforms.gradescope.autograder --try "$source"

@@ -1,13 +1,11 @@
-"""Write the zip for Gradescope: ``python -m backward_twice.grading.gradescope [EXERCISE ...]``.
+"""The zip that Gradescope takes as an autograder, made of the course's checkout.
 
-Run in the course's checkout.  The same checkout gives the same bytes.
+The same checkout gives the same bytes.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import tempfile
 import tomllib
 import zipfile
@@ -92,31 +90,3 @@ def write(
             info.external_attr = (0o100755 if name in _SCRIPTS else 0o100644) << 16
             archive.writestr(info, content)
     return path
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m backward_twice.grading.gradescope",
-        description="Write _build/gradescope/<exercise>.zip, to be uploaded as an autograder.",
-    )
-    parser.add_argument("exercises", nargs="*", metavar="EXERCISE", help="default: all of them")
-    parser.add_argument("--private", type=Path, help="folder of hidden variants and a secret")
-    parser.add_argument(
-        "--seconds", type=float, metavar="S", help="limit of each cell and question"
-    )
-    parser.add_argument("--memory", type=int, metavar="MB", help="limit of the student's processes")
-    parser.add_argument("--into", type=Path, default=Path("_build/gradescope"))
-    asked = parser.parse_args()
-    limits = {"seconds": asked.seconds, "memory": asked.memory and asked.memory << 20}
-    limits = {name: limit for name, limit in limits.items() if limit is not None}
-    try:
-        masters = read_masters(Path("solutions"))
-        for exercise in asked.exercises or masters:
-            path = write(exercise, Path(), asked.into, asked.private, limits)
-            print(f"{path}: {masters[exercise].max_points:g} points")
-    except GradingError as error:
-        sys.exit(f"{parser.prog}: {error}")
-
-
-if __name__ == "__main__":
-    main()
