@@ -48,11 +48,11 @@ def contents(
     yield "limits.json", json.dumps(dict(limits or {})).encode()
     path = f"solutions/{exercise}/{exercise}.ipynb"
     yield path, (checkout / path).read_bytes()
-    for package, place in ((backward_twice, "course"), (gradtrace, "tool")):
+    for package, above in ((backward_twice, "course"), (gradtrace, "tool")):
         folder = Path(package.__file__).parent
         for file in sorted(folder.rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:
-                yield f"{place}/{folder.name}/{file.relative_to(folder)}", file.read_bytes()
+                yield f"{above}/{folder.name}/{file.relative_to(folder)}", file.read_bytes()
     if private is not None:
         with tempfile.TemporaryDirectory() as nothing:
             read_draws(Path(nothing), private, masters)
@@ -62,9 +62,15 @@ def contents(
 
 
 def _needs(checkout: Path) -> list[str]:
-    """What has to be installed: the package's own requirements, and nbformat to read the master."""
-    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
-    return [*project["dependencies"], "nbformat"]
+    """What has to be installed, apart from our own two packages, which are in the zip.
+
+    Cells import gradtrace without its extras, so no widget and no plot is among it.
+    """
+    tool, course = (
+        tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for folder in (checkout / "gradtrace", checkout)
+    )
+    return [*tool["dependencies"], *course["optional-dependencies"]["sandbox"]]
 
 
 def write(
