@@ -4,6 +4,7 @@ The container is bubblewrap's, with the capabilities that Docker gives one, this
 and nothing else of its files.  ``setup.sh`` finds an environment there and installs nothing.
 """
 
+import ast
 import json
 import os
 import shutil
@@ -11,13 +12,17 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import nbformat
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.gradescope.__main__ import write
+from backward_twice.grading.master import parsed
+from backward_twice.grading.platforms.gradescope.archive import write
 
 ROOT = Path(__file__).parent.parent
 EXERCISE = "two_losses"
@@ -59,6 +64,25 @@ def _shown(path):
     yield from ("--ro-bind", str(path), str(path))
 
 
+def _installed(requirements):
+    """The distributions that these requirements bring, by those that are installed here."""
+    found, todo = set(), [(Requirement(line), "") for line in requirements]
+    while todo:
+        wanted, extra = todo.pop()
+        if wanted.marker and not wanted.marker.evaluate({"extra": extra}):
+            continue
+        key = canonicalize_name(wanted.name), frozenset(wanted.extras)
+        if key in found:
+            continue
+        found.add(key)
+        try:
+            more = metadata.requires(wanted.name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        todo += [(Requirement(line), e) for line in more for e in ("", *wanted.extras)]
+    return {name for name, _ in found}
+
+
 class Gradescope:
     """An image built from a zip, and containers started from it."""
 
@@ -71,13 +95,20 @@ class Gradescope:
         self._environment()
 
     def _environment(self):
-        """What the first half of setup.sh makes: a Python, and packages that are not ours."""
+        """What the first half of setup.sh makes: a Python, and what requirements.txt brings."""
         place = self.folder / "opt" / "backward-twice"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
         [packages] = place.glob("lib/python*/site-packages")
         here = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
-        absent = "import sys; sys.modules.update(nbgrader=None, distributed=None, dask=None)"
-        (packages / "tests.pth").write_text("\n".join([absent, *sorted(here)]))
+        there = _installed((self.source / "requirements.txt").read_text().splitlines())
+        absent = {
+            name
+            for name, brought_by in metadata.packages_distributions().items()
+            if not there & set(map(canonicalize_name, brought_by))
+        } - {"backward_twice", "gradtrace"}
+        assert {"anywidget", "distributed", "ipywidgets", "matplotlib", "nbgrader"} <= absent
+        hide = f"import sys; sys.modules.update(dict.fromkeys({sorted(absent)}))"
+        (packages / "tests.pth").write_text("\n".join([hide, *sorted(here)]))
 
     def command(self, *command, binds=(), capabilities=DOCKER):
         here = {sys.base_prefix, *(sysconfig.get_path(n) for n in ("purelib", "platlib"))}
@@ -172,6 +203,28 @@ def test_the_solution_has_all_points(gradescope, tmp_path):
     assert result["tests"][0]["name"] == "Repair the update (one_update)"
     assert "✓ right: weight of the head a" in result["tests"][0]["output"]
     assert result["output"] == "3 of 3 points."
+
+
+def test_what_cells_import_is_there(gradescope):
+    """Of every exercise; the environment of the image holds what the zip names, and no more."""
+    lines = {"import torch; torch.ones(1).numpy()"}
+    for path in (ROOT / "solutions").glob("*/*.ipynb"):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "code" and cell.id != "bootstrap":
+                found = ast.walk(parsed(cell.source))
+                lines |= {
+                    ast.unparse(n) for n in found if isinstance(n, ast.Import | ast.ImportFrom)
+                }
+    assert len(lines) > 10
+    program = "\n".join(sorted(lines))
+    ran = gradescope.command("/opt/backward-twice/bin/python", "-P", "-c", program)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_nothing_of_ours_is_asked_of_a_registry(gradescope):
+    """Somebody else may have taken the name there."""
+    needs = (gradescope.source / "requirements.txt").read_text().splitlines()
+    assert not {"gradtrace", "backward-twice"} & _installed(needs)
 
 
 def test_the_untouched_exercise_has_none(gradescope, tmp_path):

@@ -18,9 +18,12 @@ import torch
 from nbgrader import api
 
 from backward_twice.checks import question
-from backward_twice.grading import GradingError, gradebook, journal, judge, report
+from backward_twice.grading import GradingError, journal, judge
 from backward_twice.grading.draws import DRAWS, Draws, read_draws
+from backward_twice.grading.feedback import table
+from backward_twice.grading.feedback.page import page, write_page
 from backward_twice.grading.master import read_master
+from backward_twice.grading.platforms.nbgrader import gradebook
 from backward_twice.grading.rebuild import Answers
 
 CHECKOUT = Path(__file__).parents[1]
@@ -577,8 +580,8 @@ def test_a_class_of_many(url):
     "text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1", "＠x", "\n-1"]
 )
 def test_no_cell_is_a_formula(tmp_path, text):
-    row = report.Row(text, text, 1.5, 3, text, text)
-    report.write_table(tmp_path / "grades.csv", [row])
+    row = table.Row(text, text, 1.5, 3, text, text)
+    table.write_table(tmp_path / "grades.csv", [row])
     with (tmp_path / "grades.csv").open(newline="", encoding="utf-8") as file:
         (_, cells) = csv.reader(file)
     for cell in (*cells[:2], *cells[4:]):
@@ -588,18 +591,18 @@ def test_no_cell_is_a_formula(tmp_path, text):
 
 def test_the_table_is_written_as_a_whole_or_not_at_all(tmp_path):
     path = tmp_path / "grades.csv"
-    report.write_table(path, [report.Row("Zoë", NAME, 1, 3, "graded", 'a "quoted", detail')])
+    table.write_table(path, [table.Row("Zoë", NAME, 1, 3, "graded", 'a "quoted", detail')])
     assert path.read_text(encoding="utf-8") == (
         "student,assignment,points,max_points,state,detail\n"
         'Zoë,two_losses,1,3,graded,"a ""quoted"", detail"\n'
     )
 
     def rows():
-        yield report.Row("eve", NAME, 1, 3, "graded", "")
+        yield table.Row("eve", NAME, 1, 3, "graded", "")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        report.write_table(path, rows())
+        table.write_table(path, rows())
     assert "Zoë" in path.read_text(encoding="utf-8")
     assert [found.name for found in tmp_path.iterdir()] == ["grades.csv"]
 
@@ -627,10 +630,10 @@ def test_nothing_of_a_students_runs_on_the_page(tmp_path):
         each |= {"error": evil + "2"}
         each["findings"][0] |= {"what": evil, "text": evil}
     found |= {"student": evil.replace("/", ""), "detail": evil}
-    text = report.page(found, MASTER, [evil])
-    page = Page(text)
-    assert page.tags.isdisjoint({"script", "img", "iframe", "link", "a", "form", "object"})
-    assert not [name for name in page.attributes if name.startswith("on") or name == "src"]
+    text = page(found, MASTER, [evil])
+    seen = Page(text)
+    assert seen.tags.isdisjoint({"script", "img", "iframe", "link", "a", "form", "object"})
+    assert not [name for name in seen.attributes if name.startswith("on") or name == "src"]
     assert text.count("&lt;script&gt;") >= 8 and "{{ 7 * 7 }}" in text
     assert "default-src 'none'" in text
 
@@ -638,7 +641,7 @@ def test_nothing_of_a_students_runs_on_the_page(tmp_path):
 def test_the_page_tells_what_was_wrong_and_no_hidden_test(tmp_path):
     found = result(points=2)
     found["cells"][0]["output"] = "what it printed"
-    report.write_page(tmp_path, found, MASTER, ["late by 1:00:00"])
+    write_page(tmp_path, found, MASTER, ["late by 1:00:00"])
     path = tmp_path / "ada" / NAME / f"{NAME}.html"
     text = path.read_text(encoding="utf-8")
     for said in (
@@ -651,19 +654,19 @@ def test_the_page_tells_what_was_wrong_and_no_hidden_test(tmp_path):
     assert len(numbers) > 20 and not any(number in text for number in numbers)
     assert "HIDDEN" not in text and "check(" not in text
     written = path.stat().st_mtime_ns
-    report.write_page(tmp_path, found, MASTER, ["late by 1:00:00"])
+    write_page(tmp_path, found, MASTER, ["late by 1:00:00"])
     assert path.stat().st_mtime_ns == written
 
 
 def test_a_rejected_submission_has_a_page_that_says_why(tmp_path):
-    report.write_page(tmp_path, judge.rejected("ada", NAME, "no <b>", 3.0), MASTER, [])
+    write_page(tmp_path, judge.rejected("ada", NAME, "no <b>", 3.0), MASTER, [])
     assert "rejected: no &lt;b&gt;" in (tmp_path / "ada" / NAME / f"{NAME}.html").read_text()
 
 
 @pytest.mark.parametrize("student", ["", ".", "..", "a/b", "/etc", "../x", "a\0b"])
 def test_no_page_lies_outside_its_folder(tmp_path, student):
     with pytest.raises(ValueError, match="no name of a folder"):
-        report.write_page(tmp_path / "feedback", result(student), MASTER, [])
+        write_page(tmp_path / "feedback", result(student), MASTER, [])
     assert not list(tmp_path.iterdir())
 
 
@@ -672,7 +675,7 @@ def test_two_questions_about_one_answer_show_it_once():
     master = replace(
         MASTER, cells=tuple(asked if cell == ASKED_TRUNK else cell for cell in MASTER.cells)
     )
-    text = report.page(result(), master, [])
+    text = page(result(), master, [])
     assert text.count("def one_update(): ...") == 1
 
 

@@ -22,8 +22,15 @@ from pathlib import Path
 import pytest
 
 from backward_twice.checks import plain
-from backward_twice.grading import sandbox as module
-from backward_twice.grading.sandbox import Limits, SandboxError, run_steps, sandbox
+from backward_twice.grading.sandbox import (
+    Limits,
+    SandboxError,
+    available,
+    run_steps,
+    sandbox,
+    steps,
+)
+from backward_twice.grading.sandbox.events import NO_EVENT, parsed
 
 ROOT = Path(__file__).parents[1]
 MB = 1 << 20
@@ -119,7 +126,7 @@ def test_a_notebook_s_language(box):
         "%time x = 1",
         "!echo from the shell",
         "from IPython.display import HTML\nHTML('<b>bold</b>')",
-        "import gradtrace",
+        "from gradtrace import explain, snapshot, trace, watch",
     )
     assert [result["error"] for result in results] == [None] * 6
     assert "'awaited'" in results[0]["output"]
@@ -570,12 +577,14 @@ def test_it_finds_no_file_of_the_course_s_or_the_grader_s(box, tmp_path):
 
 
 def test_it_finds_nothing_else_of_the_checkout(box):
+    ours = [ROOT / name for name in (".venv", "gradtrace/src/gradtrace", "src/backward_twice")]
+    assert all(path.is_dir() for path in ours[1:])
     [said] = told(
         box,
         f"""
 found = []
 for folder, folders, files in os.walk({str(ROOT)!r}):
-    folders[:] = [name for name in folders if name not in ('.venv', 'gradtrace', 'backward_twice')]
+    folders[:] = [n for n in folders if os.path.join(folder, n) not in {[*map(str, ours)]}]
     found += [os.path.join(folder, name) for name in files]
 print(found)
 """,
@@ -902,7 +911,7 @@ def test_a_flood(box):
         "os.getpid = lambda: 0",
         "import builtins\nbuiltins.type = builtins.len = builtins.str = None",
         "sys.modules.clear()",
-        "from backward_twice.grading import runner\nrunner._emit = print\ntime.sleep(1000)",
+        "from backward_twice.grading.sandbox import runner\nrunner._emit = print\ntime.sleep(1000)",
         "threading.Timer(0.01, os._exit, [0]).start()\ntime.sleep(1)",
         "signal.setitimer(signal.ITIMER_REAL, 0.01)\ntime.sleep(1)",
         "sys.stdout = sys.stderr = None",
@@ -956,7 +965,53 @@ def test_what_others_fall_for(box, source):
     ids=lambda line: line[:20].decode("latin-1"),
 )
 def test_a_line_that_is_no_event_is_an_outcome(line):
-    assert module._parsed(line) == ("crashed", "handed back what is no event of this step")
+    assert parsed(line) == ("crashed", "handed back what is no event of this step")
+
+
+ENDED = {"done": 1, "output": "", "error": None, "ename": None, "observed": ["{}", "{}"]}
+RAISED_INSTEAD = {"error": "E: no", "ename": "E", "observed": None}
+NEARLY = {
+    "another step": {"done": 2},
+    "a step that is a truth": {"done": True},
+    "one key more": {"points": 3},
+    "no text": {"output": None},
+    "an error without a name": RAISED_INSTEAD | {"ename": None},
+    "a name without an error": {"ename": "E"},
+    "an error that is no text": RAISED_INSTEAD | {"error": 1},
+    "a name that is no text": RAISED_INSTEAD | {"ename": ["E"]},
+    "an error and an answer": RAISED_INSTEAD | {"observed": ["{}", "{}"]},
+    "no answer": {"observed": None},
+    "a draw less": {"observed": ["{}"]},
+    "a draw more": {"observed": ["{}"] * 3},
+    "answers that are no texts": {"observed": ["{}", {}]},
+    "answers as one text": {"observed": "{}"},
+}
+
+
+def test_the_end_of_a_question_is_a_result():
+    for event in (ENDED, ENDED | RAISED_INSTEAD):
+        result = steps._finished(event, 1, question(), LIMITS)
+        assert {name: result[name] for name in ("outcome", "error", "observed")} == {
+            "outcome": "done",
+            "error": event["error"],
+            "observed": event["observed"],
+        }
+
+
+@pytest.mark.parametrize("change", NEARLY)
+def test_what_is_nearly_the_end_of_a_question_is_none(change):
+    assert steps._finished(ENDED | NEARLY[change], 1, question(), LIMITS) == NO_EVENT
+
+
+def test_a_cell_answers_no_question():
+    assert steps._finished(ENDED, 1, cell(""), LIMITS) == NO_EVENT
+    assert steps._finished(ENDED | {"observed": None}, 1, cell(""), LIMITS) != NO_EVENT
+
+
+@pytest.mark.parametrize("key", ENDED)
+def test_an_end_lacks_nothing(key):
+    event = {name: value for name, value in ENDED.items() if name != key}
+    assert steps._finished(event, 1, question(), LIMITS) == NO_EVENT
 
 
 def test_runs_leave_nothing_open(box):
@@ -1062,7 +1117,7 @@ def test_limits_are_positive(name):
 def test_without_any_sandbox_it_refuses(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(SandboxError, match="install bubblewrap") as refused:
-        module.available()
+        available()
     assert "docker" in str(refused.value)
     assert "trust" in str(refused.value)
 

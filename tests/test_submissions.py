@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from backward_twice.grading import master as masters
+from backward_twice.grading.platforms.nbgrader.collected import find, read
 from backward_twice.grading.rebuild import answers
-from backward_twice.grading.submissions import Place, Rejected, find, read, shown
+from backward_twice.grading.submissions import Place, Rejected, shown
 
 CHECKOUT = Path(__file__).parents[1]
 NAME = "two_losses"

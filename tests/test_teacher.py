@@ -23,7 +23,7 @@ from test_grading import empty_gradebook as empty_gradebook
 from test_submissions import CHECKOUT, NAME, ONE, TRUNK, answer_cell, code, notebook
 
 from backward_twice.grading import command, judge
-from backward_twice.grading.gradebook import COURSE
+from backward_twice.grading.platforms.nbgrader.gradebook import COURSE
 
 RIGHT = {
     id: "".join(answer_cell(notebook(folder="solutions"), id)["source"]) for id in (ONE, TRUNK)

@@ -4,20 +4,20 @@ A submission passes through these modules, and nothing in it is trusted on the w
 
 ====================  ==============================================================================
 :mod:`.command`       the command line; what follows is done in its turn
-:mod:`.submissions`   find the notebooks, look at what they are before opening them, read them
+:mod:`.platforms`     what a learning platform exports is found and read
+:mod:`.submissions`   look at what was handed in before opening it, read it
 :mod:`.rebuild`       take the answer cells' sources into the master notebook, and nothing else
 :mod:`.draws`         draw the hidden inputs, after the submission was read
 :mod:`.batch`         hand submissions to Dask workers, a few at a time; try again where one dies
 :mod:`.sandbox`       run the notebook where it can reach nothing; out comes plain data
 :mod:`.judge`         compare that with the truth, outside the student's interpreter
 :mod:`.journal`       keep each result at once, so that an interrupted grading goes on
-:mod:`.gradebook`     nbgrader's own tables
-:mod:`.report`        ``grades.csv`` and a page of feedback for each submission
+:mod:`.platforms`     what the platform takes is given back: nbgrader's own tables
+:mod:`.feedback`      ``grades.csv`` and a page of feedback for each submission
 ====================  ==============================================================================
 
-Of the sandbox, :mod:`.place` says what one is, :mod:`.bubblewrap` and :mod:`.elsewhere` are its
-kinds, :mod:`.forks` and :mod:`.warm` the process that is forked into it, :mod:`.confine` what that
-gives up there, and :mod:`.runner` what it then runs.
+The platform Gradescope grades by itself: :mod:`.gradescope` is the command that writes what it
+needs.
 """
 
 

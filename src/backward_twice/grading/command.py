@@ -27,15 +27,17 @@ from sqlalchemy.engine import URL, make_url
 
 from backward_twice.grading import GradingError, batch
 from backward_twice.grading.draws import Draws, read_draws
-from backward_twice.grading.gradebook import Grades, open_gradebook
+from backward_twice.grading.feedback.page import write_page
+from backward_twice.grading.feedback.table import Row, row, summary, write_table
 from backward_twice.grading.journal import Journal, Key, open_journal
 from backward_twice.grading.judge import Json, checks_digest, job, rejected
 from backward_twice.grading.master import Master, read_masters
+from backward_twice.grading.platforms.nbgrader.collected import find, read
+from backward_twice.grading.platforms.nbgrader.gradebook import Grades, open_gradebook
 from backward_twice.grading.progress import Progress
 from backward_twice.grading.rebuild import answers
-from backward_twice.grading.report import Row, row, summary, write_page, write_table
 from backward_twice.grading.sandbox import Limits, available
-from backward_twice.grading.submissions import Place, Rejected, find, read, shown
+from backward_twice.grading.submissions import Place, Rejected, shown
 
 _PROBE_BYTES = 1 << 20
 

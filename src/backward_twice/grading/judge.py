@@ -139,13 +139,13 @@ def grade(job: Json) -> Json:
     kind, image, hide = (job["sandbox"][name] for name in ("kind", "image", "hide"))
     if kind is None:
         kind = _kind_here(image)
-    place = shared(kind, image, tuple(hide))
+    sandbox = shared(kind, image, tuple(hide))
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
     try:
-        results = run_steps(steps, Limits(**job["limits"]), place)
+        results = run_steps(steps, Limits(**job["limits"]), sandbox)
     except SandboxError as error:
         # Is it the sandbox, or what this submission did to it?
-        run_steps([{"kind": "cell", "id": "try", "source": ""}], Limits(), place)
+        run_steps([{"kind": "cell", "id": "try", "source": ""}], Limits(), sandbox)
         return failed(job, f"the sandbox failed: {error}"[:_MAX_TEXT])
     return judged(job, results)
 

@@ -1,11 +1,9 @@
-"""Find the submissions in a folder, and read one without trusting what it is.
+"""Read what was handed in without trusting what it is: a folder in which one notebook counts.
 
-The layout is that of ``nbgrader collect`` and ``nbgrader zip_collect``:
-``<student>/<assignment>/<assignment>.ipynb``, with nbgrader's ``timestamp.txt`` beside it.  Every
-visible entry becomes a :class:`Place`, and one that cannot be graded has a reason in words, so that
-nobody is left out in silence.  A file is opened without following links and without waiting (a FIFO
-would wait for ever), looked at through the open descriptor, and read up to a limit.  Of what is
-read only JSON lists, objects and text are used.
+A file is opened without following links and without waiting (a FIFO would wait for ever), looked at
+through the open descriptor, and read up to a limit.  Of what is read only JSON lists, objects and
+text are used.  Which folders there are, and whose, the platforms know
+(:mod:`backward_twice.grading.platforms`).
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,12 +27,11 @@ MAX_BYTES = 5_000_000
 MAX_ENTRIES = 1_000
 """The most entries that a submission's folder may have."""
 
-MAX_NAME = 128
-"""The longest student's name, in characters: nbgrader's gradebook takes no longer one."""
+COLLECT = "'nbgrader zip_collect' sorts an LMS's export into folders"
+"""What to do about an archive."""
 
 _JOINERS = "\u200c\u200d"  # parts of words in several scripts, though they do not print
 _ARCHIVE = re.compile(r"\.(zip|tar|tgz|gz|bz2|xz|7z|rar)$", re.I)
-_COLLECT = "'nbgrader zip_collect' sorts an LMS's export into folders"
 _TIMESTAMP = re.compile(
     r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)"
     r" ?(?:UTC|GMT|Z|(?P<offset>[+-]\d\d:?\d\d)|(?P<zone>[A-Za-z]+(?:/[A-Za-z_]+)*))?"
@@ -75,84 +72,28 @@ def shown(name: str) -> str:
     return "".join(c if c.isprintable() or c in _JOINERS else repr(c)[1:-1] for c in name)
 
 
-def find(submissions: Path, assignments: Collection[str]) -> list[Place]:
-    """All places in the folder ``submissions``, sorted; hidden entries are left out.
+def entries(folder: str | int) -> list[os.DirEntry[str]]:
+    """The entries of a folder, given as path or descriptor, without the hidden ones.
 
     Raises:
-        OSError: the folder itself cannot be read.
+        Rejected: there are too many to look at.
+        OSError: it cannot be read.
     """
-    places: list[Place] = []
-    with os.scandir(submissions) as students:
-        for entry in students:
-            if not _ignored(entry.name):
-                places += _of_student(entry, assignments)
-    return sorted(places, key=lambda place: (place.student, place.assignment))
+    with os.scandir(folder) as inside:
+        found = list(islice((entry for entry in inside if not hidden(entry.name)), MAX_ENTRIES + 1))
+    if len(found) > MAX_ENTRIES:
+        raise Rejected(f"more than {MAX_ENTRIES} entries in the folder")
+    return found
 
 
-def _ignored(name: str) -> bool:
+def hidden(name: str) -> bool:
+    """Whether an entry of this name is nobody's work, but left there by a program."""
     return name.startswith(".") or name == "__MACOSX"
 
 
-def _of_student(entry: os.DirEntry[str], assignments: Collection[str]) -> list[Place]:
-    student = entry.name
-    if not entry.is_dir(follow_symlinks=False):
-        return [Place(student, "", _not_a_folder(entry, "a student's folder"))]
-    if problem := _name_problem(student):
-        return [Place(student, "", problem)]
-    try:
-        with os.scandir(entry.path) as inside:
-            found = list(islice((e for e in inside if not _ignored(e.name)), MAX_ENTRIES + 1))
-    except OSError as error:
-        return [Place(student, "", f"the folder cannot be read: {error.strerror}")]
-    if len(found) > MAX_ENTRIES:
-        return [Place(student, "", f"more than {MAX_ENTRIES} entries in the folder")]
-    places = []
-    for inner in found:
-        name = inner.name
-        if not inner.is_dir(follow_symlinks=False):
-            telling = name.endswith(".ipynb") or _ARCHIVE.search(name)
-            if telling or not inner.is_file(follow_symlinks=False):
-                places.append(Place(student, name, _not_a_folder(inner, "an assignment's folder")))
-        elif name in assignments:
-            places.append(Place(student, name))
-        else:
-            known = ", ".join(sorted(assignments))
-            problem = f"there is no assignment '{shown(name)}'; there is {known}"
-            places.append(Place(student, name, problem))
-    return places or [Place(student, "", "nothing was handed in: the folder is empty")]
-
-
-def _name_problem(name: str) -> str | None:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return "the folder's name is not UTF-8; rename it"
-    if len(name) > MAX_NAME:
-        return f"the folder's name is longer than {MAX_NAME} characters; rename it"
-    return None
-
-
-def _not_a_folder(entry: os.DirEntry[str], wanted: str) -> str:
-    if entry.is_symlink():
-        return f"a link, where {wanted} should be; links are not followed"
-    if not entry.is_file(follow_symlinks=False):
-        return f"neither file nor folder, where {wanted} should be"
-    if _ARCHIVE.search(entry.name):
-        return f"an archive, where {wanted} should be; {_COLLECT}"
-    if entry.name.endswith(".ipynb"):
-        return f"a notebook, where {wanted} should be: <student>/<assignment>/<assignment>.ipynb"
-    return f"a file, where {wanted} should be"
-
-
-def read(submissions: Path, place: Place) -> Handed:
-    """Read the submission at ``place``.
-
-    Raises:
-        Rejected: there is no notebook, or it is none that can be graded.
-    """
-    if place.problem:
-        raise Rejected(place.problem)
-    return read_folder(submissions, place.student, place.assignment, assignment=place.assignment)
+def is_archive(name: str) -> bool:
+    """Whether a file of this name wants to be unpacked."""
+    return bool(_ARCHIVE.search(name))
 
 
 def read_folder(root: Path, *names: str, assignment: str) -> Handed:
@@ -187,12 +128,9 @@ def _folder(root: Path, *names: str) -> Iterator[int]:
 
 def _notebook_in(folder: int, assignment: str) -> tuple[str, list[str]]:
     """The name of the notebook that counts, and what has to be said of the choice."""
-    with os.scandir(folder) as inside:
-        entries = list(islice((e for e in inside if not _ignored(e.name)), MAX_ENTRIES + 1))
-    if len(entries) > MAX_ENTRIES:
-        raise Rejected(f"more than {MAX_ENTRIES} entries in the folder")
+    names = sorted(entry.name for entry in entries(folder))
     wanted = f"{assignment}.ipynb"
-    found = sorted(entry.name for entry in entries if entry.name.endswith(".ipynb"))
+    found = [name for name in names if name.endswith(".ipynb")]
     others = ", ".join(shown(name) for name in found if name != wanted)
     if wanted in found:
         return wanted, [f"only {wanted} counts, not {others}"] if others else []
@@ -200,11 +138,11 @@ def _notebook_in(folder: int, assignment: str) -> tuple[str, list[str]]:
         return found[0], [f"named {others} instead of {wanted}"]
     if found:
         raise Rejected(f"no {wanted}, and several notebooks of other names: {others}")
-    if archives := [shown(e.name) for e in entries if _ARCHIVE.search(e.name)]:
-        raise Rejected(f"no notebook but an archive, {archives[0]}; {_COLLECT}")
-    if entries:
-        names = ", ".join(sorted(shown(entry.name) for entry in entries[:5]))
-        raise Rejected(f"no notebook in the folder, only {names}")
+    if archives := [shown(name) for name in names if is_archive(name)]:
+        raise Rejected(f"no notebook but an archive, {archives[0]}; {COLLECT}")
+    if names:
+        only = ", ".join(shown(name) for name in names[:5])
+        raise Rejected(f"no notebook in the folder, only {only}")
     raise Rejected("nothing was handed in: the folder is empty")
 
 

@@ -1,13 +1,11 @@
-"""Write the zip for Gradescope: ``python -m backward_twice.grading.gradescope [EXERCISE ...]``.
+"""The zip that Gradescope takes as an autograder, made of the course's checkout.
 
-Run in the course's checkout.  The same checkout gives the same bytes.
+The same checkout gives the same bytes.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import tempfile
 import tomllib
 import zipfile
@@ -50,11 +48,11 @@ def contents(
     yield "limits.json", json.dumps(dict(limits or {})).encode()
     path = f"solutions/{exercise}/{exercise}.ipynb"
     yield path, (checkout / path).read_bytes()
-    for package, place in ((backward_twice, "course"), (gradtrace, "tool")):
+    for package, above in ((backward_twice, "course"), (gradtrace, "tool")):
         folder = Path(package.__file__).parent
         for file in sorted(folder.rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:
-                yield f"{place}/{folder.name}/{file.relative_to(folder)}", file.read_bytes()
+                yield f"{above}/{folder.name}/{file.relative_to(folder)}", file.read_bytes()
     if private is not None:
         with tempfile.TemporaryDirectory() as nothing:
             read_draws(Path(nothing), private, masters)
@@ -64,9 +62,15 @@ def contents(
 
 
 def _needs(checkout: Path) -> list[str]:
-    """What has to be installed: the package's own requirements, and nbformat to read the master."""
-    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
-    return [*project["dependencies"], "nbformat"]
+    """What has to be installed, apart from our own two packages, which are in the zip.
+
+    Cells import gradtrace without its extras, so no widget and no plot is among it.
+    """
+    tool, course = (
+        tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for folder in (checkout / "gradtrace", checkout)
+    )
+    return [*tool["dependencies"], *course["optional-dependencies"]["sandbox"]]
 
 
 def write(
@@ -92,31 +96,3 @@ def write(
             info.external_attr = (0o100755 if name in _SCRIPTS else 0o100644) << 16
             archive.writestr(info, content)
     return path
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m backward_twice.grading.gradescope",
-        description="Write _build/gradescope/<exercise>.zip, to be uploaded as an autograder.",
-    )
-    parser.add_argument("exercises", nargs="*", metavar="EXERCISE", help="default: all of them")
-    parser.add_argument("--private", type=Path, help="folder of hidden variants and a secret")
-    parser.add_argument(
-        "--seconds", type=float, metavar="S", help="limit of each cell and question"
-    )
-    parser.add_argument("--memory", type=int, metavar="MB", help="limit of the student's processes")
-    parser.add_argument("--into", type=Path, default=Path("_build/gradescope"))
-    asked = parser.parse_args()
-    limits = {"seconds": asked.seconds, "memory": asked.memory and asked.memory << 20}
-    limits = {name: limit for name, limit in limits.items() if limit is not None}
-    try:
-        masters = read_masters(Path("solutions"))
-        for exercise in asked.exercises or masters:
-            path = write(exercise, Path(), asked.into, asked.private, limits)
-            print(f"{path}: {masters[exercise].max_points:g} points")
-    except GradingError as error:
-        sys.exit(f"{parser.prog}: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The warm process (:mod:`.warm`) and its forks, as they are seen from outside.
+"""The warm process and its forks, as the grader sees them; :mod:`.forkserver` is what it runs.
 
 A fork is given the job as a file that is in no folder and reports through a pipe.  Its keeper
 reports through a socket how it ended, and ends it when this end of that socket closes, by whatever
@@ -8,47 +8,25 @@ death.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
-import signal
-import site
 import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
-import backward_twice
-from backward_twice.grading.place import Run, SandboxError
-
-OURS = Path(backward_twice.__file__).parent
-"""This package's folder."""
-
-START = 120.0
-"""Seconds that Python and its imports may take, from a cold disk."""
-
-UNENDING = "a process of the submission's does not end"
+from backward_twice.grading.sandbox.interface import Run, SandboxError
+from backward_twice.grading.sandbox.process import (
+    START,
+    UNENDING,
+    environment,
+    in_words,
+    unnamed_file,
+)
 
 _ENTER = 30.0  # s, from the fork to the first step
 _GONE = 20.0  # s, for the kernel to end a process
-
-
-def environment() -> dict[str, str]:
-    """Of the environment only what finds the same packages."""
-    ours = {str(OURS.parent), str(Path(importlib.util.find_spec("gradtrace").origin).parents[1])}
-    one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
-    return {
-        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
-        "PYTHONPATH": ":".join(sorted(path for path in ours if not path.endswith("-packages"))),
-        "PYTHONUSERBASE": site.getuserbase(),
-        "LANG": "C.UTF-8",
-        "HOME": "/tmp",
-        "USER": "student",
-        "MPLBACKEND": "agg",
-        **dict.fromkeys(one, "1"),
-    }
 
 
 class WarmProcess:
@@ -74,7 +52,7 @@ class WarmProcess:
         with theirs:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-P", "-m", "backward_twice.grading.warm"),
+                    *(sys.executable, "-P", "-m", "backward_twice.grading.sandbox.forkserver"),
                     str(theirs.fileno()),
                 ],
                 pass_fds=[theirs.fileno()],
@@ -117,7 +95,7 @@ class Fork(Run):
     def __init__(
         self, warm: WarmProcess, job: bytes, terms: dict[str, Any], sandbox: int | None
     ) -> None:
-        given = held(job)
+        given = unnamed_file(job)
         self.events, events = os.pipe()
         self._keeper, keeper = socket.socketpair()
         self.status = self._keeper.fileno()
@@ -162,53 +140,3 @@ class Fork(Run):
         os.close(self.events)
         if ended == {"failed": "it does not end"}:
             raise SandboxError(UNENDING)
-
-
-def in_words(code: int) -> str:
-    """How a process ended, by its exit code, or minus the signal that ended it."""
-    if code >= 0:
-        return f"the process ended in the middle of the step, with exit code {code}"
-    name = signal.Signals(-code).name if -code in iter(signal.Signals) else f"signal {-code}"
-    return f"the process was ended by {name}"
-
-
-def held(content: bytes) -> int:
-    """A file that is in no folder; its descriptor, at its beginning."""
-    fd = os.memfd_create("given")
-    with os.fdopen(os.dup(fd), "wb") as file:
-        file.write(content)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
-def memory_of(processes: list[Path], own: int = 1) -> int:
-    """Bytes of several processes, what they share counted once.
-
-    It is 0 while there are no more than ``own``: each has its limit, and this takes time.
-    """
-    if len(processes) <= own:
-        return 0
-    total = 0
-    for process in processes:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            try:
-                rollup = (process / "smaps_rollup").read_text()
-                total += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
-            except PermissionError:  # it made itself unreadable
-                total += os.sysconf("SC_PAGE_SIZE") * int(
-                    (process / "statm").read_text().split()[1]
-                )
-    return total
-
-
-COLD = ("-P", "-m", "backward_twice.grading.runner")
-"""What to tell a Python that runs one submission."""
-
-
-def cold_end(process: subprocess.Popen) -> str:
-    """How the process, or its interest in being heard, ended, in words."""
-    try:
-        code = process.wait(0.2)
-    except subprocess.TimeoutExpired:
-        return "the process closed what it had to report to"
-    return in_words(128 - code if code > 128 else code)  # a signal, as shells tell it

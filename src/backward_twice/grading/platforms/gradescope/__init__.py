@@ -2,9 +2,9 @@
 
 The zip has the form that Gradescope documents: ``setup.sh``, which it runs once to build an image,
 and ``run_autograder``, which it runs as root for each submission, in a fresh container.  With them
-go this package, the exercise's master notebook and the pinned versions.  :mod:`.__main__` writes
+go this package, the exercise's master notebook and the pinned versions.  :mod:`.archive` writes
 it; :mod:`.autograder` is what runs there, with the modules that :mod:`backward_twice.grading` has
-for every other place.
+for every other platform.
 
 Gradescope's container keeps a submission from everybody else's.  Inside it the student's code is
 another user's, without privileges, network sockets and sight of ``/autograder``, and the judge is a

@@ -6,41 +6,39 @@ is asked of what the cells have defined.  An exception of whatever kind ends its
 a step prints is kept up to a bound.
 
 All of this lives in the student's own interpreter.  Nothing here is a defence, and nobody may
-believe what comes out: :mod:`.sandbox` reads it as bytes from a stranger.
+believe what comes out: :mod:`.events` reads it as bytes from a stranger.
 
-``python -m backward_twice.grading.runner`` is the same in a process of its own, the job on standard
-input, the events on standard output; :mod:`.warm` forks it where ``import torch`` is already done.
+``python -m backward_twice.grading.sandbox.runner`` is the same in a process of its own, the job on
+standard input, the events on standard output; :mod:`.forkserver` forks it where ``import torch`` is
+already done.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import os
-import pkgutil
 import random
 import subprocess
 import sys
 import tempfile
 import traceback
-from dataclasses import replace
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from backward_twice import checks
-from backward_twice.checks import Question, question
-from backward_twice.grading import confine
+import backward_twice
+from backward_twice.checks import question
+from backward_twice.grading.sandbox import confine
+from backward_twice.grading.sandbox.forget import forget_the_truth
 
 _ERROR = 2_000
 _RESERVE = 4 << 20
-_OURS = str(Path(__file__).parent.parent)
+_OURS = str(Path(backward_twice.__file__).parent)
 
 
 class _Kept(io.TextIOBase):
@@ -91,58 +89,6 @@ def new_shell() -> InteractiveShell:
 
     shell.system = system
     return shell
-
-
-def forget_the_truth() -> None:
-    """Reduce every question in this interpreter to what asks it.
-
-    Whoever asks need not know what is right.  Of the exercises' modules only what the questions'
-    ``run`` refers to is left, so an answer cannot be had from :attr:`Question.expect`.
-    """
-    modules = [
-        importlib.import_module(f"{checks.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(checks.__path__)
-        if found.name not in ("plain", "question")
-    ]
-    kept: set[int] = set()
-    for module in modules:
-        for name, value in vars(module).items():
-            if isinstance(value, Question):
-                asking = replace(value, draw=_absent, expect=None, judge=_absent)
-                setattr(module, name, asking)
-                kept.add(id(asking))
-                _keep(value.run, kept)
-    for module in modules:
-        for name, value in list(vars(module).items()):
-            if not (name.startswith("__") or isinstance(value, ModuleType) or id(value) in kept):
-                delattr(module, name)
-
-
-def _absent(*_: Any, **__: Any) -> Any:
-    raise LookupError("this is known only where the answers are judged")
-
-
-def _keep(value: Any, kept: set[int]) -> None:
-    """Add to ``kept`` the identity of ``value`` and of all that its code refers to by name."""
-    if id(value) in kept:
-        return
-    kept.add(id(value))
-    if isinstance(value, FunctionType):
-        for name in _names(value.__code__):
-            if name in value.__globals__:
-                _keep(value.__globals__[name], kept)
-        for cell in value.__closure__ or ():
-            _keep(cell.cell_contents, kept)
-    elif isinstance(value, type) and value.__module__.startswith(checks.__name__):
-        for member in vars(value).values():
-            _keep(getattr(member, "__func__", member), kept)
-    elif isinstance(part := getattr(value, "func", None), FunctionType):  # functools.partial
-        _keep(part, kept)
-
-
-def _names(code: CodeType) -> set[str]:
-    inner = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
-    return set(code.co_names).union(*inner)
 
 
 def run(job: int, events: int, shell: InteractiveShell | None = None) -> None:

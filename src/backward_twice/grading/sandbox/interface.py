@@ -1,7 +1,7 @@
 """What a sandbox is: a way to start a submission's process, to read from it, and to end it.
 
-:mod:`.bubblewrap` and :mod:`.elsewhere` are the kinds; :mod:`.sandbox` chooses one and runs a
-submission's steps in it.
+Each kind of sandbox implements :class:`Sandbox` and its :class:`Run`; :mod:`.steps` needs to know
+nothing else of them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Run(ABC):
 
 
 class Sandbox(ABC):
-    """A way to start runs; see :func:`sandbox`."""
+    """A way to start runs; :func:`.kinds.sandbox` makes one."""
 
     kind: Kind
 

@@ -7,7 +7,7 @@ source=/autograder/source
 environment=/opt/backward-twice
 
 # An image of your own may bring an environment with what requirements.txt names; it is kept.
-if ! "$environment/bin/python" -c "import torch, IPython, nbformat" 2> /dev/null; then
+if ! "$environment/bin/python" -c "import torch, IPython, nbformat, numpy, yaml" 2> /dev/null; then
     export DEBIAN_FRONTEND=noninteractive PIP_BREAK_SYSTEM_PACKAGES=1
     apt-get update
     apt-get install -y --no-install-recommends ca-certificates python3 python3-pip
@@ -34,4 +34,4 @@ chmod 755 "$source/run_autograder"
 chmod -R go-rwx "$source"
 
 # The solution must have full marks here, or the build ends with the reason.
-"$environment/bin/python" -P -m backward_twice.grading.gradescope.autograder --try "$source"
+"$environment/bin/python" -P -m backward_twice.grading.platforms.gradescope.autograder --try "$source"

@@ -66,10 +66,10 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
         draws = read_draws(Path(folder), private if private.exists() else None, masters)
     limits = asdict(LIMITS) | json.loads((source / "limits.json").read_text())
     hide = [str(path) for path in (*closed, Path(backward_twice.__file__).parent)]
-    place = {"kind": _kind(), "image": None, "hide": hide}
-    print(f"sandbox: {place['kind']}", flush=True)
+    sandbox = {"kind": _kind(), "image": None, "hide": hide}
+    print(f"sandbox: {sandbox['kind']}", flush=True)
     result = judge.grade(
-        judge.job("", master, written, draws, {"limits": limits, "sandbox": place})
+        judge.job("", master, written, draws, {"limits": limits, "sandbox": sandbox})
     )
     if result.get("again"):
         raise GradingError(result["detail"])

@@ -9,7 +9,7 @@ submission itself: no later fork can find an earlier one in memory.  It then for
 
 The keeper enters the namespaces of a fresh bubblewrap sandbox, all at once through a pidfd of its
 first process; only a child of the keeper is inside its pid namespace.  So the policy is
-bubblewrap's argument list (:func:`.sandbox.policy`), and 1 s of imports is paid once.  The keeper
+bubblewrap's argument list (:mod:`.policy`), and 1 s of imports is paid once.  The keeper
 waits, outside the submission's reach, reports how it ended, and kills it when the other end of
 its socket closes: nobody has to be alive for a submission to end.
 
@@ -37,7 +37,8 @@ from typing import Any
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 
-from backward_twice.grading import confine, runner
+from backward_twice.grading.sandbox import confine, runner
+from backward_twice.grading.sandbox.forget import forget_the_truth
 
 _NAMESPACES = {
     "mnt": 0x20000,
@@ -57,7 +58,7 @@ def main(control: int) -> None:
     """Serve submissions that come over the socket ``control`` until its other end closes."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
     torch.set_num_threads(1)
-    runner.forget_the_truth()
+    forget_the_truth()
     shell = runner.new_shell()
     _import_what_comes_late(shell)
     uid = _own_uid() if os.geteuid() == 0 else None
@@ -82,10 +83,12 @@ def main(control: int) -> None:
 
 
 def _import_what_comes_late(shell: InteractiveShell) -> None:
-    """What torch and IPython import on first use, which would be paid in each submission.
+    """What torch, gradtrace and IPython import on first use, which each submission would pay for.
 
     No backward: where there is a GPU it starts threads.
     """
+    from gradtrace import explain, snapshot, watch  # noqa: F401 (what cells import of it)
+
     weight = torch.zeros(1, requires_grad=True)
     weight.grad = torch.zeros(1)
     torch.optim.SGD([weight], lr=1.0).step()

@@ -1,0 +1,85 @@
+"""What a learner sees of a grading: a page of HTML for each submission.
+
+Everything of a student's is text here: in ``page.html`` Jinja escapes every value, and a
+Content-Security-Policy forbids scripts should one get through all the same.  No hidden input is on
+it: of the questions there are findings in words, of the student's there are the answer and what it
+printed when it was defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from backward_twice.grading.judge import CRASHED, FAILED, MEMORY, PASSED, TIMEOUT, Json
+from backward_twice.grading.master import Master
+from backward_twice.grading.submissions import shown
+
+_OUTCOMES = {
+    PASSED: "right",
+    FAILED: "not right",
+    TIMEOUT: "not judged: it took too long",
+    MEMORY: "not judged: it took too much memory",
+    CRASHED: "not judged: the program was ended",
+}
+_PAGES = Environment(
+    loader=PackageLoader("backward_twice.grading.feedback", "."),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=StrictUndefined,
+)
+
+
+def page(result: Json, master: Master, said: Sequence[str]) -> str:
+    """The feedback on a result as HTML."""
+    asked = {each.id: each for each in master.questions}
+    left = list(result["cells"])
+    questions = []
+    for found in result["questions"]:
+        answer = asked[found["id"]].answer
+        # Two questions may be about one answer; it is shown with the first.
+        cells = [cell for cell in left if cell["answer"] == answer]
+        left = [cell for cell in left if cell["answer"] != answer]
+        questions.append(
+            found
+            | {
+                "title": asked[found["id"]].title,
+                "outcome": _OUTCOMES[found["outcome"]],
+                "points": f"{found['points']:g}",
+                "max_points": f"{found['max_points']:g}",
+                "cells": cells,
+            }
+        )
+    if not questions:
+        said = [result["state"], *said]
+    return _PAGES.get_template("page.html").render(
+        student=shown(result["student"]),
+        assignment=result["assignment"],
+        points=f"{result['points']:g}",
+        max_points=f"{result['max_points']:g}",
+        said=[*said, *([result["detail"]] if result["detail"] else [])],
+        questions=questions,
+    )
+
+
+def write_page(folder: Path, result: Json, master: Master, said: Sequence[str]) -> None:
+    """Write a result's feedback to ``folder/<student>/<assignment>/<assignment>.html``.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: the student's name is none of a folder.
+    """
+    student, assignment = result["student"], result["assignment"]
+    if student in ("", ".", "..") or "/" in student or "\0" in student:
+        raise ValueError(f"{student!r} is no name of a folder")
+    path = folder / student / assignment / f"{assignment}.html"
+    text = page(result, master, said).encode("utf-8", "replace")
+    if path.is_file() and path.read_bytes() == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}.new")
+    half.write_bytes(text)
+    half.replace(path)

@@ -1,0 +1,42 @@
+"""``python -m backward_twice.grading.gradescope [EXERCISE ...]``, run in the course's checkout.
+
+It writes the zips of :mod:`backward_twice.grading.platforms.gradescope`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from backward_twice.grading import GradingError
+from backward_twice.grading.master import read_masters
+from backward_twice.grading.platforms.gradescope.archive import write
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m backward_twice.grading.gradescope",
+        description="Write _build/gradescope/<exercise>.zip, to be uploaded as an autograder.",
+    )
+    parser.add_argument("exercises", nargs="*", metavar="EXERCISE", help="default: all of them")
+    parser.add_argument("--private", type=Path, help="folder of hidden variants and a secret")
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help="limit of each cell and question"
+    )
+    parser.add_argument("--memory", type=int, metavar="MB", help="limit of the student's processes")
+    parser.add_argument("--into", type=Path, default=Path("_build/gradescope"))
+    asked = parser.parse_args()
+    limits = {"seconds": asked.seconds, "memory": asked.memory and asked.memory << 20}
+    limits = {name: limit for name, limit in limits.items() if limit is not None}
+    try:
+        masters = read_masters(Path("solutions"))
+        for exercise in asked.exercises or masters:
+            path = write(exercise, Path(), asked.into, asked.private, limits)
+            print(f"{path}: {masters[exercise].max_points:g} points")
+    except GradingError as error:
+        sys.exit(f"{parser.prog}: {error}")
+
+
+if __name__ == "__main__":
+    main()

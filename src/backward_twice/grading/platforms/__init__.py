@@ -1,0 +1,22 @@
+"""Learning platforms: what each of them exports is read here, and what it takes is given back.
+
+Only here are a platform's formats known.  A platform is a module, or a package of two:
+
+=======================  ================================  ======================================
+platform                 what it exports is read by        what it takes is written by
+=======================  ================================  ======================================
+:mod:`.nbgrader`         :mod:`.nbgrader.collected`        :mod:`.nbgrader.gradebook`
+Moodle, Canvas, others   ``nbgrader zip_collect`` first    ``grades.csv``, pages of feedback
+:mod:`.gradescope`       :mod:`.gradescope.autograder`     :mod:`.gradescope.autograder`
+=======================  ================================  ======================================
+
+A further one provides two things, and :mod:`backward_twice.grading.command` calls them:
+
+* **Reading**: ``find(folder, assignments)`` gives a :class:`.Place` for every visible entry of an
+  export, with the reason in words where nothing can be graded, so that nobody is left out in
+  silence; ``read(folder, place)`` gives what lies there as :class:`.Handed`, or raises
+  :class:`.Rejected`.  It opens nothing of a student's itself: :func:`.read_folder` does, by whose
+  bounds and looks no submission may come another way.
+* **Giving back**: results (as :func:`.judge.judged` makes them, plain JSON) in the form that the
+  platform takes, with no word of a student's that the platform would run or render.
+"""

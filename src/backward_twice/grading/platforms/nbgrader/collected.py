@@ -1,0 +1,102 @@
+"""The folders that ``nbgrader collect`` and ``nbgrader zip_collect`` write, found and read.
+
+The layout is ``<student>/<assignment>/<assignment>.ipynb``, beside it nbgrader's ``timestamp.txt``.
+Every visible entry becomes a :class:`.Place`, and one that cannot be graded has a reason in words,
+so that nobody is left out in silence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from backward_twice.grading.submissions import (
+    COLLECT,
+    Handed,
+    Place,
+    Rejected,
+    entries,
+    hidden,
+    is_archive,
+    read_folder,
+    shown,
+)
+
+MAX_NAME = 128
+"""The longest student's name, in characters: nbgrader's gradebook takes no longer one."""
+
+
+def find(submissions: Path, assignments: Collection[str]) -> list[Place]:
+    """All places in the folder ``submissions``, sorted; hidden entries are left out.
+
+    Raises:
+        OSError: the folder itself cannot be read.
+    """
+    places: list[Place] = []
+    with os.scandir(submissions) as students:
+        for entry in students:
+            if not hidden(entry.name):
+                places += _of_student(entry, assignments)
+    return sorted(places, key=lambda place: (place.student, place.assignment))
+
+
+def _of_student(entry: os.DirEntry[str], assignments: Collection[str]) -> list[Place]:
+    student = entry.name
+    if not entry.is_dir(follow_symlinks=False):
+        return [Place(student, "", _not_a_folder(entry, "a student's folder"))]
+    if problem := _name_problem(student):
+        return [Place(student, "", problem)]
+    try:
+        found = entries(entry.path)
+    except Rejected as why:
+        return [Place(student, "", str(why))]
+    except OSError as error:
+        return [Place(student, "", f"the folder cannot be read: {error.strerror}")]
+    places = []
+    for inner in found:
+        name = inner.name
+        if not inner.is_dir(follow_symlinks=False):
+            telling = name.endswith(".ipynb") or is_archive(name)
+            if telling or not inner.is_file(follow_symlinks=False):
+                places.append(Place(student, name, _not_a_folder(inner, "an assignment's folder")))
+        elif name in assignments:
+            places.append(Place(student, name))
+        else:
+            known = ", ".join(sorted(assignments))
+            problem = f"there is no assignment '{shown(name)}'; there is {known}"
+            places.append(Place(student, name, problem))
+    return places or [Place(student, "", "nothing was handed in: the folder is empty")]
+
+
+def _name_problem(name: str) -> str | None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "the folder's name is not UTF-8; rename it"
+    if len(name) > MAX_NAME:
+        return f"the folder's name is longer than {MAX_NAME} characters; rename it"
+    return None
+
+
+def _not_a_folder(entry: os.DirEntry[str], wanted: str) -> str:
+    if entry.is_symlink():
+        return f"a link, where {wanted} should be; links are not followed"
+    if not entry.is_file(follow_symlinks=False):
+        return f"neither file nor folder, where {wanted} should be"
+    if is_archive(entry.name):
+        return f"an archive, where {wanted} should be; {COLLECT}"
+    if entry.name.endswith(".ipynb"):
+        return f"a notebook, where {wanted} should be: <student>/<assignment>/<assignment>.ipynb"
+    return f"a file, where {wanted} should be"
+
+
+def read(submissions: Path, place: Place) -> Handed:
+    """Read the submission at ``place``.
+
+    Raises:
+        Rejected: there is no notebook, or it is none that can be graded.
+    """
+    if place.problem:
+        raise Rejected(place.problem)
+    return read_folder(submissions, place.student, place.assignment, assignment=place.assignment)

@@ -1,0 +1,47 @@
+"""Run a submission where it can reach nothing: nothing of a student's runs anywhere else.
+
+Each submission has a sandbox of its own.  Where bubblewrap works it is bubblewrap's, entered by a
+fork of a warm process, so that it costs milliseconds; elsewhere a container, or, inside a
+platform's own container, a user of its own.  Each module keeps one promise.
+
+In the grader's processes, where nothing that comes out of a submission is believed:
+
+===================  ===============================================================================
+:mod:`.interface`    what a sandbox, a run in it and its limits are
+:mod:`.kinds`        a sandbox is made, shared, or found by trying
+:mod:`.steps`        every step has a result, and no process of the submission's is left
+:mod:`.events`       a stranger's bytes become plain events, bounded in number
+:mod:`.policy`       what a submission may see
+:mod:`.bubblewrap`   namespaces with that policy, and the end of all that is in them
+:mod:`.account`      a user of its own, for root in a platform's container
+:mod:`.container`    a container of docker's or podman's
+:mod:`.unprotected`  no sandbox, for work that is trusted
+:mod:`.forks`        the warm process is there, and its fork ends when it is to
+:mod:`.process`      what these share: a process's environment, command, memory and end
+===================  ===============================================================================
+
+In the interpreters where a student's code will run, and in the one that they are forked from:
+
+===================  ===============================================================================
+:mod:`.forkserver`   the warm process: it imports once, then forks into each sandbox
+:mod:`.confine`      what a process gives up, for good, before it reads a line of a student's
+:mod:`.forget`       nothing of what the questions expect is left
+:mod:`.runner`       the steps are run one after another, and what came of them is reported
+===================  ===============================================================================
+"""
+
+from backward_twice.grading.sandbox.interface import Kind, Limits, Sandbox, SandboxError
+from backward_twice.grading.sandbox.kinds import available, sandbox, shared
+from backward_twice.grading.sandbox.steps import StepResult, run_steps
+
+__all__ = [
+    "Kind",
+    "Limits",
+    "Sandbox",
+    "SandboxError",
+    "StepResult",
+    "available",
+    "run_steps",
+    "sandbox",
+    "shared",
+]

@@ -1,0 +1,85 @@
+"""What a submission may see: bubblewrap's arguments, and nothing else decides it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from backward_twice.grading.sandbox.process import OURS, folder_of
+
+
+def policy(hide: Iterable[Path] = (), *, files: int | None = None) -> list[str]:
+    """bubblewrap's arguments: all that a submission may see.
+
+    Its own namespaces, ``/usr``, the Python installation and its packages, all of it read-only, and
+    one writable folder, ``/tmp``.  The environment of whoever grades is not there.
+
+    Args:
+        hide: folders that stay out of sight even if they lie within one of those, such as the
+            submissions.  The checkout that this package is part of is hidden anyway.
+        files: bytes in the writable folder, for a Python that starts inside.  A process that
+            enters later bounds the folder itself, and brings this package along in its memory; it
+            is then hidden too, and with it what the questions expect.
+    """
+    root = os.geteuid() == 0
+    namespaces = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
+    links = []
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        path = Path("/", name)
+        if path.is_symlink():
+            links += ["--symlink", str(path.readlink()), str(path)]
+        elif path.exists():
+            links += ["--ro-bind", str(path), str(path)]
+    devices = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")]
+    return [
+        *namespaces,
+        # Root becomes a user of its own later; a user namespace would make it root again.
+        *([] if root else ["--unshare-user"]),
+        *("--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"),
+        *("--cap-drop", "ALL", "--ro-bind", "/usr", "/usr", *links),
+        *("--dir", "/dev", "--dir", "/etc"),
+        *("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"),
+        *("--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
+        *(() if files is None else ("--size", str(files))),
+        *("--perms", "1777", "--tmpfs", "/tmp"),
+        *_folders(hide, warm=files is None),
+        *("--proc", "/proc"),
+        # Not --dev: its devpts needs a second user namespace, and setns enters but one.
+        *(argument for device in devices for argument in ("--dev-bind", device, device)),
+        *("--symlink", "/tmp", "/dev/shm"),
+        *("--remount-ro", "/", "--chdir", "/tmp"),
+    ]
+
+
+def _folders(hide: Iterable[Path], warm: bool) -> Iterator[str]:
+    """The folders to show, and those to hide within them, outer ones first."""
+    shown = {Path(sys.prefix), Path(sys.base_prefix)}
+    for name in ("torch", "IPython", "gradtrace", "backward_twice"):
+        folder = folder_of(name)
+        shown.add(folder.parent if folder.parent.name.endswith("-packages") else folder)
+    covered = []
+    hidden = {Path(path).resolve() for path in hide}
+    if (checkout := OURS.parent.parent / "pyproject.toml").exists():
+        hidden.add(checkout.parent)
+    if warm:
+        hidden.add(OURS)
+        shown.discard(OURS)
+    shown = {path.resolve() for path in shown} | shown
+    for path in sorted(shown | hidden, key=lambda path: len(path.parts)):
+        around = [other for other in (*shown, Path("/usr")) if other in path.parents]
+        if path in hidden:
+            if around:
+                yield from ("--perms", "0755", "--tmpfs", str(path))
+                covered += ["--remount-ro", str(path)]
+        elif not around or any(other in path.parents for other in hidden):
+            # bubblewrap itself makes what is above a folder, but for root alone to enter.
+            for above in reversed(path.parents[:-1]):
+                inner = [other for other in hidden if other in above.parents]
+                if inner or not any(
+                    other in (above, *above.parents) for other in (*shown, Path("/usr"))
+                ):
+                    yield from ("--dir", str(above))
+            yield from ("--ro-bind", str(path), str(path))
+    yield from covered

@@ -1,0 +1,141 @@
+"""A submission's process, as the grader sees it: how it starts, what it takes, how it ended.
+
+Here is what every kind of sandbox shares: the environment and the command of a Python that runs a
+submission, the file in which it gets its job, the memory of its processes, and its end in words.
+:class:`OwnProcess` is the simplest run, a command of its own for each submission.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import site
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import backward_twice
+from backward_twice.grading.sandbox.interface import Run
+
+OURS = Path(backward_twice.__file__).parent
+"""This package's folder."""
+
+COLD = ("-P", "-m", "backward_twice.grading.sandbox.runner")
+"""What to tell a Python that runs one submission."""
+
+START = 120.0
+"""Seconds that Python and its imports may take, from a cold disk."""
+
+UNENDING = "a process of the submission's does not end"
+
+
+def folder_of(package: str) -> Path:
+    """The folder of a package that can be imported here, without importing it."""
+    return Path(importlib.util.find_spec(package).origin).parent
+
+
+def environment() -> dict[str, str]:
+    """Of the environment only what finds the same packages.
+
+    Ours are two distributions, and from a checkout neither is among Python's own packages.
+    """
+    ours = {str(OURS.parent), str(folder_of("gradtrace").parent)}
+    one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
+    return {
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+        "PYTHONPATH": ":".join(sorted(path for path in ours if not path.endswith("-packages"))),
+        "PYTHONUSERBASE": site.getuserbase(),
+        "LANG": "C.UTF-8",
+        "HOME": "/tmp",
+        "USER": "student",
+        "MPLBACKEND": "agg",
+        **dict.fromkeys(one, "1"),
+    }
+
+
+def unnamed_file(content: bytes) -> int:
+    """A file that is in no folder; its descriptor, at its beginning."""
+    fd = os.memfd_create("given")
+    with os.fdopen(os.dup(fd), "wb") as file:
+        file.write(content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def memory_of(processes: list[Path], own: int = 1) -> int:
+    """Bytes of several processes, what they share counted once.
+
+    It is 0 while there are no more than ``own``: each has its limit, and this takes time.
+    """
+    if len(processes) <= own:
+        return 0
+    total = 0
+    for process in processes:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            try:
+                rollup = (process / "smaps_rollup").read_text()
+                total += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
+            except PermissionError:  # it made itself unreadable
+                total += os.sysconf("SC_PAGE_SIZE") * int(
+                    (process / "statm").read_text().split()[1]
+                )
+    return total
+
+
+def in_words(code: int) -> str:
+    """How a process ended, by its exit code, or minus the signal that ended it."""
+    if code >= 0:
+        return f"the process ended in the middle of the step, with exit code {code}"
+    name = signal.Signals(-code).name if -code in iter(signal.Signals) else f"signal {-code}"
+    return f"the process was ended by {name}"
+
+
+def cold_end(process: subprocess.Popen) -> str:
+    """How the process, or its interest in being heard, ended, in words."""
+    try:
+        code = process.wait(0.2)
+    except subprocess.TimeoutExpired:
+        return "the process closed what it had to report to"
+    return in_words(128 - code if code > 128 else code)  # a signal, as shells tell it
+
+
+class OwnProcess(Run):
+    """A command that runs one submission, ``end`` the one that ends it from outside, if any."""
+
+    status = None
+    patience = START
+
+    def __init__(self, command: list[str], job: bytes, env: dict[str, str], end: list[str]) -> None:
+        self._end = end
+        self._folder = tempfile.TemporaryDirectory(prefix="submission-")
+        with tempfile.TemporaryFile() as given:
+            given.write(job)
+            given.seek(0)
+            self._process = subprocess.Popen(
+                command,
+                stdin=given,
+                stdout=subprocess.PIPE,
+                env=env,
+                cwd=self._folder.name,
+                start_new_session=True,
+            )
+        self.events = self._process.stdout.fileno()
+        os.set_blocking(self.events, False)
+
+    def how_ended(self) -> str:
+        return cold_end(self._process)
+
+    def memory(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        if self._end:
+            subprocess.run(self._end, capture_output=True, check=False)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process.stdout.close()
+        self._folder.cleanup()

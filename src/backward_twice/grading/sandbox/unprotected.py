@@ -1,0 +1,18 @@
+"""No sandbox: a process of whoever grades, with limits and a filter, for work that is trusted."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox
+from backward_twice.grading.sandbox.process import COLD, OwnProcess, environment
+
+
+class Unprotected(Sandbox):
+    kind = "none"
+
+    def start(self, job: bytes, limits: Limits) -> Run:
+        inside = json.dumps(limits.of_kernel(processes=False))
+        command = [sys.executable, *COLD]
+        return OwnProcess(command, job, {**environment(), "BACKWARD_TWICE_LIMITS": inside}, [])
