@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from types import CodeType
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
 from torch.autograd import graph as _graph
+from torch.jit import _builtins
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch.utils._device import DeviceContext
@@ -69,10 +70,7 @@ _set_eval_frame: Callable[[Any], Any] = getattr(_frames, "set_eval_frame", lambd
 
 def never_compiled(function: Callable) -> Callable:
     """``function``, which PyTorch's compiler does not look into, nor into what it calls."""
-    code = getattr(function, "__func__", function).__code__
-    if hasattr(_frames, "set_code_exec_strategy"):  # since torch 2.7
-        skip = _frames._FrameAction.SKIP
-        _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(skip, skip))
+    if _skip(function, and_calls=True):
         return function
 
     def uncompiled(*args: Any, **kwargs: Any) -> Any:
@@ -83,9 +81,25 @@ def never_compiled(function: Callable) -> Callable:
             if compiling is not None:
                 _set_eval_frame(compiling)
 
-    if hasattr(_frames, "skip_code"):
-        _frames.skip_code(uncompiled.__code__)
+    _skip(uncompiled)
     return uncompiled
+
+
+def _skip(function: Callable, and_calls: bool = False) -> bool:
+    """Tell the compiler to leave the function alone, ``and_calls``: what it calls, too.
+
+    False where it cannot be told that.
+    """
+    code = getattr(function, "__func__", function).__code__
+    if hasattr(_frames, "set_code_exec_strategy"):  # since torch 2.7
+        actions = _frames._FrameAction
+        inside = actions.SKIP if and_calls else actions.DEFAULT
+        _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(actions.SKIP, inside))
+        return True
+    if hasattr(_frames, "skip_code") and not and_calls:
+        _frames.skip_code(code)
+        return True
+    return False
 
 
 # Backward: all of them pass one function, which can log what it runs.
@@ -116,7 +130,7 @@ class BackwardHook:
     ):
         self._before, self._after = never_compiled(before), never_compiled(after)
         self._register_ours = never_compiled(self._began)
-        never_compiled(self.getEffectiveLevel)
+        _skip(self.getEffectiveLevel)
         self._log, self._register = _graph.log, _graph._register_logging_hooks_on_whole_graph
 
     @property
@@ -163,6 +177,9 @@ class BackwardHook:
         return after
 
 
+_COMPILER = ("torch._dynamo", "torch._C._dynamo")
+
+
 class CompiledRegions:
     """Has ``changed(inside)`` called when a thread enters or leaves what is compiled.
 
@@ -179,25 +196,46 @@ class CompiledRegions:
                 _set_eval_frame(callback)
             return prior
 
-        self._ours = never_compiled(set_eval_frame)
+        _skip(set_eval_frame)  # not what it calls: PyTorch would undo what that sets
+        self._exchange = _Exchange(_set_eval_frame, set_eval_frame, _COMPILER)
 
     @property
     def installed(self) -> bool:
-        return _frames.set_eval_frame is self._ours
+        return _frames.set_eval_frame is self._exchange.new
 
     def install(self) -> None:
-        _exchange(_set_eval_frame, self._ours)
+        self._exchange.on()
 
     def remove(self) -> None:
-        _exchange(self._ours, _set_eval_frame)
+        self._exchange.off()
 
 
-def _exchange(old: Callable, new: Callable) -> None:
-    for name, module in list(sys.modules.items()):
-        if name.startswith(("torch._dynamo", "torch._C._dynamo")):
-            for attribute, value in list(vars(module).items()):
-                if value is old:
-                    setattr(module, attribute, new)
+class _Exchange:
+    """Lets a name in PyTorch's modules stand for ``new`` where it stood for ``old``, and back."""
+
+    def __init__(self, old: Callable, new: Callable, modules: str | tuple[str, ...]):
+        self.old, self.new, self._modules = old, new, modules
+        self._places: list[tuple[ModuleType, str]] = []
+        self._known = 0  # modules looked through
+
+    def on(self) -> None:
+        self._set(self.old, self.new)
+
+    def off(self) -> None:
+        self._set(self.new, self.old)
+
+    def _set(self, old: Callable, new: Callable) -> None:
+        if len(sys.modules) != self._known:
+            self._known = len(sys.modules)
+            self._places = [
+                (module, attribute)
+                for name, module in list(sys.modules.items())
+                if name.startswith(self._modules)
+                for attribute, value in list(vars(module).items())
+                if value is old
+            ]
+        for module, attribute in self._places:
+            setattr(module, attribute, new)
 
 
 class StepHook:
@@ -217,6 +255,65 @@ class StepHook:
     def remove(self) -> None:
         self._handle.remove()
         self._handle = None
+
+
+class PythonFunctions:
+    """While a :class:`Mode` is on, PyTorch's functions in Python run as if it were not.
+
+    Such a function asks ``has_torch_function`` whether a mode or subclass wants its call, and hands
+    it over: it would run twice, one inside the other, and be so in every traceback.  That question
+    is exchanged where it is asked, and answered with no where nobody else is there.  The mode sees
+    what the function does instead, but for those of ``handed_over``.
+    """
+
+    def __init__(self, handed_over: Iterable[Callable]):
+        self._codes = frozenset(function.__code__ for function in handed_over)
+        self._exchanges: list[_Exchange] = []
+        self._installed = False
+        for name, unpack in (("", False), ("_unary", True), ("_variadic", True)):
+            theirs = getattr(torch.overrides, f"has_torch_function{name}")
+            self._exchanges.append(_Exchange(theirs, self._answer(theirs, unpack), "torch"))
+
+    def _answer(self, theirs: Callable, unpack: bool) -> Callable:
+        def has_torch_function(*arguments: Any) -> bool:
+            if torch._C._len_torch_function_stack() == 1:
+                top = torch._C._get_function_stack_at(0)
+                given = arguments if unpack else arguments[0]
+                if isinstance(top, Mode) and sys._getframe(1).f_code not in self._codes:
+                    return not _PLAIN.issuperset(map(type, given)) and any(
+                        _overrides(type(one)) for one in given
+                    )
+            return theirs(*arguments)
+
+        return has_torch_function
+
+    @property
+    def installed(self) -> bool:
+        return self._installed
+
+    def install(self) -> None:
+        self._installed = True
+        for one in self._exchanges:  # torch.jit.script knows these functions by their identity
+            _builtins._get_builtin_table()[id(one.new)] = _builtins._find_builtin(one.old)
+            one.on()
+
+    def remove(self) -> None:
+        self._installed = False
+        for one in self._exchanges:
+            one.off()
+            del _builtins._get_builtin_table()[id(one.new)]
+
+
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
+
+
+def _overrides(kind: type) -> bool:
+    """Whether tensors of this type have their own ``__torch_function__``."""
+    method = getattr(kind, "__torch_function__", None)
+    return method is not None and kind not in _PLAIN and method is not _DISABLED
+
+
+_DISABLED = torch._C._disabled_torch_function_impl
 
 
 # Modes: what sees every operation of a thread.
@@ -254,7 +351,11 @@ def _push_all(modes: list[Any]) -> None:
 
 
 no_torch_function = torch._C.DisableTorchFunction  # as a context: modes and subclasses see nothing
-modes_on: Callable[[], int] = torch._C._len_torch_function_stack
+
+
+def tracing() -> bool:
+    """Whether torch.jit.trace records what runs."""
+    return torch._C._get_tracing_state() is not None
 
 
 def others_drive() -> bool:
@@ -266,7 +367,7 @@ def others_drive() -> bool:
     return bool(
         torch._C._len_torch_dispatch_stack()
         or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._get_tracing_state() is not None
+        or tracing()
     )
 
 

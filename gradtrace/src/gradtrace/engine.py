@@ -64,6 +64,7 @@ class Engine:
         self._steps = _torch.StepHook(register_optimizer_step_post_hook, self._stepped)
         self._before_steps = _torch.StepHook(register_optimizer_step_pre_hook, self._stepping)
         self._compiled = _torch.CompiledRegions(self._compiled_region)
+        self._functions = _torch.PythonFunctions((torch.autograd.grad, torch.Tensor.__dlpack__))
 
     def attach(self, listener: Listener) -> None:
         with self._lock:
@@ -85,6 +86,7 @@ class Engine:
             (self._compiled, on),
             (self._steps, on and plain),
             (self._before_steps, strict and plain),
+            (self._functions, strict and plain),
         ):
             if wanted != hook.installed:
                 (hook.install if wanted else hook.remove)()

@@ -14,6 +14,7 @@ modes.  What happens there it does not see.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import sys
 import threading
@@ -80,27 +81,21 @@ class Observer(_torch.Mode):
         frame = sys._getframe(1)
         if frame.f_code is _torch.HANDLE:  # a function written in Python: whoever called that
             frame = frame.f_back.f_back
-        call = self._stand_in(frame)
+        call = _as_if_in(frame) if _torch.tracing() else self._stand_in(frame)
         seen = None
         if not _torch.others_drive():
-            if _torch.modes_on():
-                with _torch.no_torch_function():
-                    seen = self._before(func, args, kwargs)
-            else:
+            with _torch.no_torch_function():
                 seen = self._before(func, args, kwargs)
         started = _torch.next_sequence_nr()
         try:
             result = call(func, args, kwargs)
         except BaseException as error:
-            # Raised again by this bare ``raise``, it leaves without this frame and the stand-in's.
-            inner = error.__traceback__ and error.__traceback__.tb_next
-            error.__traceback__ = inner and inner.tb_next
+            # Raised again by this bare ``raise``, it leaves without these frames.
+            while (traceback := error.__traceback__) and _is_ours(traceback.tb_frame.f_code):
+                error.__traceback__ = traceback.tb_next
             raise
         if seen is not None:
-            if _torch.modes_on():
-                with _torch.no_torch_function():
-                    self._after(frame, seen, started, result)
-            else:
+            with _torch.no_torch_function():
                 self._after(frame, seen, started, result)
         return result
 
@@ -171,6 +166,8 @@ class Observer(_torch.Mode):
             chain = self._chains.here(frame)
             if chain is not None:
                 timeline.lines.add(started, now, chain)
+            if torch.is_anomaly_enabled():
+                _forget_our_frames(result, started)
             for tensor in tensors:
                 if self._is_exported(tensor):
                     self._note_export(tensor, chain, started)
@@ -215,9 +212,9 @@ class Observer(_torch.Mode):
         memory = Memory.of(tensor) if tensor.device.type == "cpu" else None
         if memory is None or len(memory.span) > _MAX_EXPORT:
             return
-        storage, alive = tensor.untyped_storage(), _torch.StorageReference(tensor)
-        export = Export(_location(chain), now, checksum(storage, memory.span), memory, alive)
-        self._timeline.exported(storage._cdata, export)
+        alive = _torch.StorageReference(tensor)
+        export = Export(_location(chain), now, checksum(memory.span), memory, alive)
+        self._timeline.exported(storage_of(tensor)[0], export)
 
     def _is_exported(self, tensor: torch.Tensor) -> bool:
         """Whether others, numpy for one, can write to its memory: PyTorch cannot resize that."""
@@ -340,9 +337,40 @@ class Observer(_torch.Mode):
         if used_up and total.count >= _LEAKING:
             self._leak(location)
         elif total.count == LONG and _adds_the_same(node, total):
-            timeline.summed(total)
+            timeline.sums.add(total)
 
 
+def _as_if_in(frame: FrameType) -> Callable:
+    """A stand-in with the frame's variables: torch.jit.trace names values after them."""
+
+    def call(func: Callable, args: tuple, kwargs: dict) -> Any:
+        variables = {**frame.f_locals, STAND_IN: (func, args, kwargs)}
+        return eval(_CALL_IN_VARIABLES, frame.f_globals, variables)
+
+    return call
+
+
+def _is_ours(code: CodeType) -> bool:
+    return code.co_filename == __file__ or code.co_name == STAND_IN
+
+
+def _forget_our_frames(result: Any, started: int) -> None:
+    """Anomaly mode keeps on each node the stack that made it."""
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    pending = [one.grad_fn for one in results if isinstance(one, torch.Tensor)]
+    for node in pending:
+        if node is None or type(node) is _torch.LEAF or _torch.sequence_nr(node) < started:
+            continue
+        stack = node.metadata.get("traceback_")
+        if isinstance(stack, list):
+            ours = (f'File "{__file__}"', f"in {STAND_IN}\n")
+            stack[:] = [line for line in stack if not any(one in line for one in ours)]
+        pending.extend(successor for successor, _ in node.next_functions)
+
+
+_CALL_IN_VARIABLES = compile(
+    f"(lambda func, args, kwargs: func(*args, **kwargs))(*locals()[{STAND_IN!r}])", __file__, "eval"
+)
 _CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
 _NEAR, _FAR = 4, 200  # frames from an operation to the custom function that it may be in
 _LEAKING = 3  # additions of a loss that has been through backward to one sum
@@ -434,11 +462,9 @@ def _location(chain: Chain | None) -> Location | None:
     return user_location() if chain is None else chain.location
 
 
-def checksum(storage: torch.UntypedStorage, span: range) -> str:
-    """A hash of the bytes at these addresses, which lie in the storage."""
-    start = span.start - storage.data_ptr()
-    values = torch.empty(0, dtype=torch.uint8).set_(storage, start, (len(span),), (1,))
-    return hashlib.sha1(values.numpy().tobytes()).hexdigest()
+def checksum(span: range) -> str:
+    """A hash of the bytes at these addresses of this process."""
+    return hashlib.sha1(ctypes.string_at(span.start, len(span))).hexdigest()
 
 
 def _library_how() -> str | None:

@@ -17,7 +17,7 @@ import threading
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,29 +211,73 @@ class Lines:
         return len(self._chains)
 
 
+class _Keyed(weakref.ref):
+    """A weak reference that knows where it is kept."""
+
+    __slots__ = ("key",)
+
+    def __new__(cls, value: Any, key: int, died: Callable[[_Keyed], None]) -> _Keyed:
+        self = super().__new__(cls, value, died)
+        self.key = key
+        return self
+
+    def __init__(self, value: Any, key: int, died: Callable[[_Keyed], None]) -> None:
+        super().__init__(value, died)
+
+
 class Cuts:
     """The tensors that have no gradient, and why; none is kept alive."""
 
     def __init__(self) -> None:
-        self._cuts: dict[int, tuple[weakref.ref, Cut]] = {}
+        self._cuts: dict[int, tuple[_Keyed, Cut]] = {}
+        cuts = self._cuts
+
+        def died(reference: _Keyed) -> None:
+            if reference.key in cuts and cuts[reference.key][0] is reference:
+                del cuts[reference.key]
+
+        self._died = _torch.never_compiled(died)
 
     def get(self, tensor: torch.Tensor) -> Cut | None:
         reference, cut = self._cuts.get(id(tensor), (None, None))
         return cut if reference is not None and reference() is tensor else None
 
     def set(self, tensor: torch.Tensor, cut: Cut) -> None:
-        identity = id(tensor)
         if len(self._cuts) >= _MAX_CUTS:
             del self._cuts[next(iter(self._cuts))]
-
-        def died(reference: weakref.ref, cuts: dict = self._cuts) -> None:
-            if identity in cuts and cuts[identity][0] is reference:
-                del cuts[identity]
-
-        self._cuts[identity] = weakref.ref(tensor, died), cut
+        self._cuts[id(tensor)] = _Keyed(tensor, id(tensor), self._died), cut
 
     def __len__(self) -> int:
         return len(self._cuts)
+
+
+class Sums:
+    """The long sums that live, by the numbers of their last additions, and those that died."""
+
+    def __init__(self) -> None:
+        self._alive: dict[int, _Keyed] = {}
+        self.died: list[Location | None] = []  # where sums were made that no backward ran through
+
+    def add(self, total: Sum) -> None:
+        locations, alive = self.died, self._alive
+        location = total.location
+
+        def died(reference: _Keyed) -> None:
+            if alive.pop(reference.key, None) is not None:
+                locations.append(location)
+
+        alive[id(total)] = _Keyed(total, id(total), _torch.never_compiled(died))
+
+    def alive(self) -> dict[int, Sum]:
+        found = [reference() for reference in list(self._alive.values())]
+        return {total.sequence_nr: total for total in found if total is not None}
+
+    def used(self, total: Sum) -> None:
+        """A backward ran through it."""
+        self._alive.pop(id(total), None)
+
+    def __len__(self) -> int:
+        return len(self._alive)
 
 
 class Timeline:
@@ -248,8 +292,7 @@ class Timeline:
         self.cuts = Cuts()
         self.left: Cut | None = None  # where a value last left for Python or numpy
         self.first_order: dict[int, Cut] = {}  # by the number of the node that used the gradient
-        self.sums: dict[int, weakref.ref[Sum]] = {}  # long ones, by identity
-        self.died: set[Location | None] = set()  # where long sums were made that nothing used
+        self.sums = Sums()
         self.sizes: dict[Location | None, deque[tuple[int, int, int | None]]] = {}
         self.last_write = -1  # the number at which memory was last changed, or given to others
         self._edits: dict[int, deque[Edit]] = {}  # by storage
@@ -315,16 +358,6 @@ class Timeline:
 
     def is_exported(self, storage: int) -> bool:
         return storage in self._exports
-
-    def summed(self, total: Sum) -> None:
-        """Remember a long sum until it dies: it may never go through a backward."""
-        identity, location = id(total), total.location
-
-        def died(_: Any) -> None:
-            if self.sums.pop(identity, None) is not None:
-                self.died.add(location)
-
-        self.sums[identity] = weakref.ref(total, died)
 
 
 class Record:

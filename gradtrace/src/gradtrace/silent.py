@@ -43,12 +43,10 @@ def in_backward(
         yield from _changed_unnoticed(timeline, call, live, links)
     yield from _used_without_graph(timeline, call, numbers)
     yield from _growing(timeline, call, len(live), oldest)
-    if timeline.sums:
-        reached = set(numbers)
-        for identity, reference in list(timeline.sums.items()):
-            total = reference()
-            if total is not None and total.sequence_nr in reached:
-                del timeline.sums[identity]
+    if len(timeline.sums):
+        alive = timeline.sums.alive()
+        for sequence_nr in alive.keys() & set(numbers):
+            timeline.sums.used(alive[sequence_nr])
     yield from unused_sums(timeline)
 
 
@@ -113,8 +111,7 @@ def _changed_export(
     memory = Memory.of(tensor)
     if memory is None or not memory.overlaps(export.memory):
         return None
-    storage = tensor.untyped_storage()
-    return None if checksum(storage, export.memory.span) == export.checksum else export
+    return None if checksum(export.memory.span) == export.checksum else export
 
 
 def _write_to(timeline: Timeline, export: Export, sequence_nr: int) -> Location | None:
@@ -178,8 +175,8 @@ def _growing(timeline: Timeline, call: BackwardCall, size: int, oldest: int) -> 
 
 def unused_sums(timeline: Timeline) -> Iterator[Diagnosis]:
     """Long sums of losses that went before any backward ran through them."""
-    while timeline.died:
-        location = timeline.died.pop()
+    while timeline.sums.died:
+        location = timeline.sums.died.pop()
         yield finding("graph_grows", location, location)
 
 
@@ -192,11 +189,7 @@ def leaks(
     out.  None when the program has ended.
     """
     yield from unused_sums(timeline)
-    sums = {
-        total.sequence_nr: total
-        for reference in list(timeline.sums.values())
-        if (total := reference()) is not None
-    }
+    sums = timeline.sums.alive()
     ended, in_use = in_use is None, set(in_use or ())
     stored: dict[tuple[int, Location], list[Found]] = {}
     for found in reach(variables):
