@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from gradtrace import Trace, trace
-from gradtrace.tracer import SCHEMA
+from gradtrace import Trace, trace, tracer
+from gradtrace.steps import SCHEMA
 
 needs_keep_graph = pytest.mark.skipif(
     not hasattr(torch._C._autograd, "_get_current_graph_task_keep_graph"),
@@ -580,7 +580,7 @@ def test_a_failure_of_the_recorder_is_not_the_programs(monkeypatch):
     def broken(*args):
         raise RuntimeError("second time")
 
-    monkeypatch.setattr(sys.modules[Trace.__module__], "walk", broken)
+    monkeypatch.setattr(tracer, "walk", broken)
     with pytest.raises(RuntimeError, match="bug of gradtrace"):
         trace(lambda: torch.ones(1))
 
@@ -818,6 +818,13 @@ BAD_TEXTS = {
 def test_bad_json_is_named(text, message):
     with pytest.raises(ValueError, match=message):
         Trace.from_json(text)
+
+
+def test_without_matplotlib_plot_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'gradtrace\[plot\]'"):
+        everything().plot()
 
 
 def test_plot_draws_a_bar_for_each_step():

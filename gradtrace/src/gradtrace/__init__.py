@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     )
     from gradtrace.notebook.player import Player
     from gradtrace.postmortem import explain, load_ipython_extension
-    from gradtrace.tracer import Trace, trace
+    from gradtrace.steps import Trace
+    from gradtrace.tracer import trace
     from gradtrace.watcher import SilentFailure, Watch, watch
 
 __version__ = "0.1.0"
@@ -30,7 +31,8 @@ _MODULES = {
     "notebook.explore": ("DeviceDropdown", "Exploration", "available_devices", "explore"),
     "notebook.player": ("Player",),
     "postmortem": ("explain", "load_ipython_extension"),
-    "tracer": ("Trace", "trace"),
+    "steps": ("Trace",),
+    "tracer": ("trace",),
     "watcher": ("SilentFailure", "Watch", "watch"),
     "diagnose": ("Diagnosis",),
 }

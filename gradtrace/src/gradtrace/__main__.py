@@ -21,7 +21,8 @@ import torch
 
 from gradtrace.diagnose import SCHEMA, Diagnosis
 from gradtrace.page import static_html
-from gradtrace.tracer import CallRecorder, Trace
+from gradtrace.steps import Trace
+from gradtrace.tracer import CallRecorder
 from gradtrace.watcher import explain_on, guarded, recorder, watch
 
 

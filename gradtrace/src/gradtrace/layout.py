@@ -16,7 +16,7 @@ from itertools import pairwise
 import networkx as nx
 
 from gradtrace.graph import FREED
-from gradtrace.tracer import Trace
+from gradtrace.steps import Trace
 
 MAX_OPERATIONS = 40  # of one connected part, drawn one by one
 MAX_LEAVES = 16

@@ -24,7 +24,8 @@ from IPython.display import display
 
 from gradtrace.notebook.player import Player
 from gradtrace.page import outcome, static_html
-from gradtrace.tracer import Trace, trace
+from gradtrace.steps import Trace
+from gradtrace.tracer import trace
 
 MAX_SETTINGS = 64
 
