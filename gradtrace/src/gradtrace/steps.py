@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -151,12 +151,40 @@ class Trace:
 
     def _first(self, condition: Callable[[NodeState], bool]) -> dict[int, int | None]:
         lines: dict[int, int | None] = {}
-        for step in self.steps:
+        for step, changed, _ in self.changes():
             recorded = step.line is not None or not self.unrecorded
-            for state in step.nodes:
+            for state in changed:
                 if condition(state):
                     lines.setdefault(state.node, step.ran if recorded else None)
         return lines
+
+    def changes(self) -> Iterator[tuple[Step, list[NodeState], list[int]]]:
+        """Each step, with the states that differ from the step before and the nodes that are gone.
+
+        >>> import torch
+        >>> from gradtrace import trace
+        >>> def program():
+        ...     y = torch.ones(1, requires_grad=True).exp()
+        ...     del y
+        >>> for step, changed, gone in trace(program).changes():
+        ...     print([state.state for state in changed], gone)
+        [] []
+        ['alive', 'saves nothing'] []
+        [] [0, 1]
+        """
+        before: tuple[NodeState, ...] = ()
+        known: dict[int, NodeState] = {}
+        for step in self.steps:
+            changed, gone = [], []
+            if step.nodes is not before:
+                now = {state.node: state for state in step.nodes}
+                for node, state in now.items():
+                    old = known.get(node)
+                    if old is not state and old != state:
+                        changed.append(state)
+                gone = [node for node in known if node not in now]
+                before, known = step.nodes, now
+            yield step, changed, gone
 
     @property
     def retained_bytes(self) -> list[int]:
@@ -210,27 +238,19 @@ class Trace:
         def shared(row: Any) -> int:
             return rows.setdefault(row, len(rows))
 
-        steps = []
-        before: dict[int, NodeState] = {}
-        for step in self.steps:
-            now = {state.node: state for state in step.nodes}
-            steps.append(
-                {
-                    "line": step.line,
-                    "ran": step.ran,
-                    "changed": [
-                        shared(dataclasses.astuple(state))
-                        for node, state in now.items()
-                        if before.get(node) != state
-                    ],
-                    "gone": [node for node in before if node not in now],
-                    "held": step.held,
-                    "variables": [shared(dataclasses.astuple(v)) for v in step.variables],
-                    "values": step.values,
-                    "raised": step.raised and dataclasses.asdict(step.raised),
-                }
-            )
-            before = now
+        steps = [
+            {
+                "line": step.line,
+                "ran": step.ran,
+                "changed": [shared(dataclasses.astuple(state)) for state in changed],
+                "gone": gone,
+                "held": step.held,
+                "variables": [shared(dataclasses.astuple(v)) for v in step.variables],
+                "values": step.values,
+                "raised": step.raised and dataclasses.asdict(step.raised),
+            }
+            for step, changed, gone in self.changes()
+        ]
         return {
             "schema": SCHEMA,
             "function": self.function,
