@@ -2,13 +2,12 @@
 
 :func:`trace` calls the function for real, under ``sys.settrace``.  Python reports each line just
 before it runs; at each report, and once more when the function ends, the tensors that the live
-variables reach are collected and :mod:`gradtrace.graph` reads the graph behind them.  The result
-is a :class:`~gradtrace.Trace`.
+variables reach are collected, and :mod:`gradtrace.live` brings its picture of the graph behind them
+up to date.  The result is a :class:`~gradtrace.Trace`.
 
-A node is recognised from one line to the next by a number in ``node.metadata``, a dict that lives
-as long as the node itself.  A hook before each node remembers which one ran last, so that an error
-in backward can be laid at its door; it goes when the function ends.  Neither keeps the graph alive
-nor changes what it computes.
+A hook before each node remembers which one ran last, so that an error in backward can be laid at
+its door; it goes when the function ends.  It neither keeps the graph alive nor changes what it
+computes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import ast
 import dataclasses
 import functools
 import inspect
-import itertools
 import sys
 import textwrap
 from collections.abc import Callable
@@ -26,33 +24,14 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
-from torch.utils.hooks import RemovableHandle
-from torch.utils.weak import WeakIdKeyDictionary
 
+from gradtrace._torch import WeakIdKeyDictionary, version_of
 from gradtrace.frames import PLAIN, namespace, reach
-from gradtrace.graph import (
-    FREED,
-    FREED_TAG,
-    HIDDEN,
-    NOT_NEEDED,
-    describe,
-    has_graph,
-    root_node,
-    shape_of,
-    state_of,
-    undisturbed,
-    walk,
-)
-from gradtrace.steps import NodeState, Raised, Slot, Step, Trace, TraceNode, Variable
+from gradtrace.graph import shape_of, undisturbed
+from gradtrace.live import LiveGraph
+from gradtrace.steps import Raised, Step, Trace, Variable
 
 MAX_STEPS = 250
-
-# Private to PyTorch.  Without it, nodes that hide what they save stay "hidden" when freed.
-_keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
-
-_NUMBER_TAG = "gradtrace.number"
-_numbers = itertools.count()
-_MAX_HOOKED = 2_000  # nodes: a hook costs a Python call in each backward
 
 
 def trace(fn: Callable, /, *args: Any, max_steps: int = MAX_STEPS, **kwargs: Any) -> Trace:
@@ -217,16 +196,14 @@ class _Recorder:
         }
         self.max_steps = max_steps
         self.steps: list[Step] = []
-        self.nodes: list[TraceNode] = []
         self.unrecorded = 0
         self.failure: Exception | None = None  # of the recorder itself
-        self.hooks: list[RemovableHandle] = []
         self.begun = False
         self.line: int | None = None  # about to run, or running
         self.raised: Raised | None = None  # by that line
-        self.last_run: int | None = None  # number of the node that backward ran last
-        self.indices: dict[int, int] = {}  # node number → index in self.nodes
-        self.leaf_numbers = WeakIdKeyDictionary()
+        self.live = LiveGraph()
+        self.variables: dict[tuple, Variable] = {}
+        self.grads = WeakIdKeyDictionary()  # for each gradient its version, and its text then
 
     def __enter__(self) -> None:
         self.previous = sys.gettrace()
@@ -234,8 +211,7 @@ class _Recorder:
 
     def __exit__(self, *exception: Any) -> None:
         sys.settrace(self.previous)
-        for hook in self.hooks:
-            hook.remove()
+        self.live.close()
 
     def trace(self, error: Raised | None) -> Trace:
         """What was recorded, once the program has ended."""
@@ -259,7 +235,7 @@ class _Recorder:
             function=self.code.co_name,
             source=self.source,
             statements=self.statements,
-            nodes=tuple(self.nodes),
+            nodes=tuple(self.live.nodes),
             steps=tuple(self.steps),
             error=error,
             unrecorded=self.unrecorded,
@@ -293,18 +269,44 @@ class _Recorder:
                 self.line = line
         elif event == "exception":
             if not isinstance(arg[1], StopIteration):  # the ordinary end of a for loop
-                node = self.indices.get(self.last_run)
-                self.raised = _raised(arg[1], self.first_line(frame), node)
+                self.raised = _raised(arg[1], self.first_line(frame), self.live.last_run)
         elif event == "return":
             self.record(frame, None)
 
     def record(self, frame: FrameType, line: int | None) -> None:
         with undisturbed():
             tensors = {found.name: found.value for found in reach(namespace(frame))}
-            variables, states, held = self.read(tensors)
+            nodes = self.live.look(tensors, self.line, last=line is None)
+            variables = tuple(
+                self.variable(name, tensor, nodes.get(name)) for name, tensor in tensors.items()
+            )
         values = tuple((n, _plain(v)) for n, v in frame.f_locals.items() if type(v) in PLAIN)
+        states, held = self.live.states, self.live.held
         self.steps.append(Step(line, self.line, states, held, variables, values, self.raised))
-        self.raised = self.last_run = None
+        self.raised = self.live.last_run = None
+
+    def variable(self, name: str, tensor: torch.Tensor, node: int | None) -> Variable:
+        grad = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+        row = (
+            name,
+            tuple(shape_of(tensor)),
+            tensor.requires_grad,
+            tensor.is_leaf,
+            version_of(tensor),
+            None if grad is None else self.text_of(grad),
+            node,
+        )
+        if row not in self.variables:  # most are as they were a line before
+            self.variables[row] = Variable(*row)
+        return self.variables[row]
+
+    def text_of(self, grad: torch.Tensor) -> str:
+        version = version_of(grad)
+        before, text = self.grads.get(grad, (None, ""))
+        if version is None or version != before or self.live.whole:
+            text = _short(grad)
+            self.grads[grad] = version, text
+        return text
 
     def ended_by(self, exception: Exception) -> Raised:
         """The exception that left the function; finally and with may have run after its line."""
@@ -318,107 +320,6 @@ class _Recorder:
     def first_line(self, frame: FrameType) -> int:
         """The first line of the statement that the frame is at."""
         return self.statement.get(frame.f_lineno, frame.f_lineno)
-
-    def read(self, tensors: dict[str, torch.Tensor]):
-        roots = {name: root_node(t) for name, t in tensors.items() if has_graph(t)}
-        live, links = walk(roots.values())
-        inputs = [t for t in tensors.values() if t.is_leaf and not t.requires_grad]
-        graph = describe(live, links, inputs)
-        names = {id(tensor): name for name, tensor in reversed(tensors.items())}
-        first_new = len(self.nodes)
-        hooked = len(live) <= _MAX_HOOKED
-        indices = [
-            self.index(node, described, hooked)
-            for node, described in zip(live, graph.nodes, strict=True)
-        ]
-        for index, node, described in zip(indices, live, graph.nodes, strict=True):
-            if index >= first_new:
-                self.nodes[index] = self.new_node(node, described, indices, names)
-        states = tuple(
-            _state(index, self.nodes[index], node)
-            for index, node in sorted(zip(indices, graph.nodes, strict=True))
-        )
-        where = dict(zip(live, indices, strict=True))
-        variables = tuple(
-            _variable(name, tensor, where.get(roots.get(name))) for name, tensor in tensors.items()
-        )
-        return variables, states, tuple(graph.held)
-
-    def index(self, node, described, hooked: bool) -> int:
-        """The node's place in ``self.nodes``; a new node gets one, to be filled in."""
-        if described.leaf is not None:  # PyTorch makes a new AccumulateGrad when the old one died
-            number = self.leaf_numbers.get(node.variable)
-            if number is None:
-                number = self.leaf_numbers[node.variable] = next(_numbers)
-        else:
-            number = node.metadata.get(_NUMBER_TAG)
-            if number is None:
-                number = node.metadata[_NUMBER_TAG] = next(_numbers)
-        if number not in self.indices:
-            self.indices[number] = len(self.nodes)
-            self.nodes.append(None)
-            if described.leaf is None and hooked:
-                self.hooks.append(node.register_prehook(self.before_node))
-                if described.state == HIDDEN:
-                    self.hooks.append(node.register_hook(_after_hidden_node))
-        return self.indices[number]
-
-    def before_node(self, grad_outputs: Any) -> None:
-        self.last_run = torch._C._current_autograd_node().metadata.get(_NUMBER_TAG)
-
-    def new_node(self, node, described, indices: list[int], names: dict[int, str]) -> TraceNode:
-        label = described.name
-        if described.leaf is not None:
-            label = names.get(id(node.variable), "a leaf no variable holds")
-        return TraceNode(
-            name=described.name,
-            label=label,
-            leaf=described.leaf is not None,
-            line=self.line,
-            next=tuple(indices[i] for i in described.next),
-            slots=tuple(
-                Slot(
-                    saved.name,
-                    saved.state == NOT_NEEDED,
-                    None if saved.shape is None else tuple(saved.shape),
-                    saved.dtype and str(saved.dtype).removeprefix("torch."),
-                    saved.storage_nbytes,
-                    saved.version,
-                    saved.role,
-                )
-                for saved in described.saved
-            ),
-        )
-
-
-def _after_hidden_node(grad_inputs: Any, grad_outputs: Any) -> None:
-    if not _keeps_graph():
-        torch._C._current_autograd_node().metadata[FREED_TAG] = True
-
-
-def _state(index: int, known: TraceNode, node) -> NodeState:
-    """The slots in the order they were first seen: a freed list no longer tells its items."""
-    now = {saved.name: saved for saved in node.saved}
-    slots = []
-    for slot in known.slots:
-        saved = now.get(slot.name) or now.get(slot.name.partition("[")[0])
-        slots.append((saved.state, saved.version) if saved is not None else (FREED, None))
-    # A torch.autograd.Function calls itself freed even when it had saved nothing.
-    state = state_of(state for state, _ in slots) if node.saved else node.state
-    return NodeState(index, state, tuple(slots))
-
-
-def _variable(name: str, tensor: torch.Tensor, node: int | None) -> Variable:
-    grad = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
-    return Variable(
-        name,
-        tuple(shape_of(tensor)),
-        tensor.requires_grad,
-        tensor.is_leaf,
-        None if tensor.is_inference() else tensor._version,
-        None if grad is None else _short(grad),
-        node,
-    )
 
 
 def _short(grad: torch.Tensor) -> str:
