@@ -16,6 +16,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from gradtrace import Trace, trace, tracer
+from gradtrace.page import static_html
 from gradtrace.steps import SCHEMA
 
 needs_keep_graph = pytest.mark.skipif(
@@ -556,6 +557,77 @@ def test_the_tracer_before_is_restored():
     assert restored is again is tracer
 
 
+def test_a_tracer_that_the_program_begins_goes_on():
+    def tracer(frame, event, arg):
+        return None
+
+    def program():
+        sys.settrace(tracer)
+
+    before = sys.gettrace()
+    try:
+        seen = trace(program)
+        after = sys.gettrace()
+    finally:
+        sys.settrace(before)
+    assert after is tracer
+    assert seen.error is None
+
+
+# The call of a function that need not be defined yet
+
+
+def recorded(name, run):
+    with tracer.CallRecorder(__file__, name) as recorder:
+        run()
+        assert sys.gettrace() is None  # the call is over: full speed again
+    return recorder.trace()
+
+
+@pytest.mark.parametrize("name", ["forward", "Model.forward"])
+def test_the_first_call_of_that_name_is_recorded(name):
+    def run():
+        model = Model()
+        model(torch.ones(1, 2))
+        model(torch.ones(7, 2))
+
+    seen = recorded(name, run)
+    shapes = {variable.name: variable.shape for variable in seen.steps[0].variables}
+    assert (seen.function, shapes["x"]) == ("forward", (1, 2))
+
+
+def test_a_recorded_call_may_fail():
+    def fails():
+        raise ValueError("of its own")
+
+    def run():
+        with contextlib.suppress(ValueError):
+            fails()
+
+    seen = recorded("fails", run)
+    assert seen.error.message == "of its own"
+
+
+def test_no_call_no_trace():
+    with tracer.CallRecorder(__file__, "never_called") as recorder:
+        behind_decorators(torch.ones(1))
+    assert recorder.trace() is None
+    with tracer.CallRecorder("another.py", "behind_decorators") as recorder:
+        behind_decorators(torch.ones(1))
+    assert recorder.trace() is None
+
+
+def test_a_call_that_cannot_be_recorded_is_named_when_asked_for():
+    with tracer.CallRecorder(__file__, "generates") as recorder:
+        assert list(generates()) == [1]
+    with pytest.raises(TypeError, match="generator function generates"):
+        recorder.trace()
+    with tracer.CallRecorder("<string>", "f") as recorder:
+        assert made_by_exec()() == 1
+    with pytest.raises(ValueError, match="source of f cannot be found"):
+        recorder.trace()
+
+
 def test_threads():
     found = []
 
@@ -802,6 +874,20 @@ def test_json_round_trip_is_exact():
 
 def test_the_same_program_gives_the_same_text():
     assert everything().to_json() == everything().to_json()
+
+
+def test_text_that_cannot_be_encoded_can_be_stored():
+    def program():
+        table = {"\udcff": torch.ones(1)}
+        raise FileNotFoundError("bad file name \udcff", table)
+
+    def short():
+        raise FileNotFoundError("bad file name \udcff")
+
+    assert trace(short).error.message == r"bad file name \udcff"
+    for seen in (trace(program), trace(short)):
+        assert Trace.from_json(seen.to_json().encode().decode()) == seen
+        assert r"\udcff" in static_html([seen]).encode().decode()
 
 
 BAD_TEXTS = {

@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     try:
         code = compile(source, str(script), "exec")
-        recording = CallRecorder(code, options.trace) if options.trace else None
+        recording = CallRecorder(str(script), options.trace) if options.trace else None
     except SyntaxError as error:
         _print_error(error)
         return 1

@@ -64,7 +64,9 @@ def trace(fn: Callable, /, *args: Any, max_steps: int = MAX_STEPS, **kwargs: Any
     >>> [seen.nodes[node].name for node in seen.freed]
     ['ExpBackward0']
     """
-    recorder = _Recorder(_code(fn), _name(fn), max_steps)
+    code = _code(fn)
+    recorder = _Recorder(lambda called: called is code, _name(fn), max_steps)
+    recorder.read_source(code)
     error = None
     try:
         with recorder:
@@ -80,22 +82,29 @@ def trace(fn: Callable, /, *args: Any, max_steps: int = MAX_STEPS, **kwargs: Any
 
 
 class CallRecorder:
-    """Records the first call of the function ``name`` that is defined in ``code``.
+    """Records the first call of a function that need not be defined yet.
 
     A context manager: run the program inside, then ask for the :meth:`trace`.
 
-    Raises:
-        ValueError: no function of that name is defined in ``code``.
+    Args:
+        path: the file of the function, as in the ``co_filename`` of its code.
+        name: its name, or its qualified name (``Model.forward``).
+
+    >>> import torch
+    >>> def twice():
+    ...     x = torch.ones(3, requires_grad=True)
+    ...     return x * 2
+    >>> with CallRecorder(twice.__code__.co_filename, "twice") as recorder:
+    ...     _ = twice()
+    >>> recorder.trace()
+    Trace(twice, 3 steps, no error)
     """
 
-    def __init__(self, code: CodeType, name: str):
-        pending = [code]
-        for candidate in pending:
-            pending.extend(inner for inner in candidate.co_consts if isinstance(inner, CodeType))
-        found = [candidate for candidate in pending[1:] if name in _names(candidate)]
-        if not found:
-            raise ValueError(f"no function {name!r} is defined in {code.co_filename}")
-        self._recorder = _Recorder(found[0], name, MAX_STEPS)
+    def __init__(self, path: str, name: str):
+        def wanted(code: CodeType) -> bool:
+            return name in (code.co_name, code.co_qualname) and code.co_filename == path
+
+        self._recorder = _Recorder(wanted, name, MAX_STEPS)
 
     def __enter__(self) -> CallRecorder:
         self._recorder.__enter__()
@@ -105,14 +114,15 @@ class CallRecorder:
         self._recorder.__exit__(*exception)
 
     def trace(self) -> Trace | None:
-        """The trace of the first call; None when there was none."""
-        if not self._recorder.steps:
+        """The trace of the first call; None when there was none.
+
+        Raises:
+            TypeError, ValueError, RuntimeError: as :func:`gradtrace.trace`.
+        """
+        if not self._recorder.begun:
             return None
-        return self._recorder.trace(self._recorder.steps[-1].raised)
-
-
-def _names(code: CodeType) -> tuple[str, str]:
-    return code.co_name, code.co_qualname
+        steps = self._recorder.steps
+        return self._recorder.trace(steps[-1].raised if steps else None)
 
 
 def _name(fn: object) -> str:
@@ -135,21 +145,24 @@ def _code(fn: Callable) -> CodeType:
             f"trace() runs a Python function line by line, but {_name(fn)} "
             f"({type(fn).__name__}) has no Python lines: put the call into a function with def"
         )
-    for test, kind in (
-        (inspect.isgeneratorfunction, "generator"),
-        (inspect.iscoroutinefunction, "coroutine"),
-        (inspect.isasyncgenfunction, "asynchronous generator"),
-    ):
-        if test(inner):
-            raise TypeError(
-                f"calling the {kind} function {_name(fn)} runs none of its lines: trace a "
-                "function that consumes it"
-            )
     return inner.__code__
+
+
+_KINDS = {
+    inspect.CO_GENERATOR: "generator",
+    inspect.CO_COROUTINE: "coroutine",
+    inspect.CO_ASYNC_GENERATOR: "asynchronous generator",
+}
 
 
 def _source(name: str, code: CodeType) -> tuple[dict[int, str], dict[int, int]]:
     """The lines of the function, without its decorators, and its statements of several lines."""
+    for flag, kind in _KINDS.items():
+        if code.co_flags & flag:
+            raise TypeError(
+                f"calling the {kind} function {name} runs none of its lines: trace a function "
+                "that consumes it"
+            )
     try:
         lines, first = inspect.getsourcelines(code)
     except (OSError, TypeError):
@@ -179,24 +192,25 @@ def _raised(exception: BaseException, line: int, node: int | None = None) -> Rai
         message = str(exception)
     except Exception:
         message = "(its message cannot be printed)"
+    # What is not text, such as a file name of undecodable bytes, could not be written to a file.
+    message = message.encode("utf-8", "backslashreplace").decode()
     return Raised(type(exception).__name__, message, line, node)
 
 
 class _Recorder:
-    """Receives the line events of one call and turns each into a :class:`~gradtrace.steps.Step`."""
+    """Receives the line events of one call and turns each into a :class:`~gradtrace.steps.Step`.
 
-    def __init__(self, code: CodeType, name: str, max_steps: int):
-        self.code = code
+    The call is the first of a function whose code is ``wanted``.
+    """
+
+    def __init__(self, wanted: Callable[[CodeType], bool], name: str, max_steps: int):
+        self.wanted = wanted
         self.name = name
-        self.source, self.statements = _source(name, code)
-        self.statement = {
-            line: first
-            for first, last in self.statements.items()
-            for line in range(first, last + 1)
-        }
+        self.code: CodeType | None = None
         self.max_steps = max_steps
         self.steps: list[Step] = []
         self.unrecorded = 0
+        self.refusal: Exception | None = None  # why this function cannot be recorded
         self.failure: Exception | None = None  # of the recorder itself
         self.begun = False
         self.line: int | None = None  # about to run, or running
@@ -210,11 +224,27 @@ class _Recorder:
         sys.settrace(self.on_call)
 
     def __exit__(self, *exception: Any) -> None:
-        sys.settrace(self.previous)
+        self.stop()
         self.live.close()
+
+    def stop(self) -> None:
+        """Let the program run at full speed again."""
+        if sys.gettrace() == self.on_call:  # else the program has put another tracer in its place
+            sys.settrace(self.previous)
+
+    def read_source(self, code: CodeType) -> None:
+        self.code = code
+        self.source, self.statements = _source(self.name, code)
+        self.statement = {
+            line: first
+            for first, last in self.statements.items()
+            for line in range(first, last + 1)
+        }
 
     def trace(self, error: Raised | None) -> Trace:
         """What was recorded, once the program has ended."""
+        if self.refusal is not None:
+            raise self.refusal
         if self.failure is not None:
             raise RuntimeError(
                 f"gradtrace could not read the state of {self.name} before line {self.line}; the "
@@ -242,9 +272,16 @@ class _Recorder:
         )
 
     def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable | None:
-        if frame.f_code is not self.code or self.begun:
+        if self.begun or not self.wanted(frame.f_code):
             return None
         self.begun = True
+        if self.code is None:
+            try:
+                self.read_source(frame.f_code)
+            except Exception as refusal:
+                self.refusal = refusal
+                self.stop()
+                return None
         return self.on_event
 
     def on_event(self, frame: FrameType, event: str, arg: Any) -> Callable | None:
@@ -253,6 +290,7 @@ class _Recorder:
             self.take(frame, event, arg)
         except Exception as failure:
             self.failure = failure
+            self.stop()
             return None
         return self.on_event
 
@@ -272,6 +310,7 @@ class _Recorder:
                 self.raised = _raised(arg[1], self.first_line(frame), self.live.last_run)
         elif event == "return":
             self.record(frame, None)
+            self.stop()
 
     def record(self, frame: FrameType, line: int | None) -> None:
         with undisturbed():
