@@ -714,6 +714,19 @@ def test_variables_inside_containers_modules_and_objects():
     assert len(values["text"]) < 50
 
 
+def test_a_tensor_is_found_under_each_of_its_names():
+    def program():
+        x = again = torch.ones(1, requires_grad=True)
+        kept = [x]
+        y = x.exp()
+        return again, kept, y
+
+    seen = trace(program)
+    assert names(seen) == ["x", "again", "y"]
+    assert {v.node for v in seen.steps[-1].variables[:2]} == {0}
+    assert seen.nodes[0].label == "x"
+
+
 def test_cycles_and_long_containers_end():
     def program():
         loop = []

@@ -231,6 +231,11 @@ def _root(tensor: object, position: int) -> torch.autograd.graph.Node:
     if not has_graph(tensor):
         if tensor.is_inference():
             reason = "it was made in torch.inference_mode(), which records no graph"
+        elif tensor.requires_grad:
+            reason = (
+                "it is one of several views, as split() makes them, and a view or their base was "
+                "written in place: PyTorch no longer knows its history"
+            )
         else:
             reason = (
                 "it does not require grad: it is plain data, or was made under torch.no_grad(), "
@@ -242,7 +247,20 @@ def _root(tensor: object, position: int) -> torch.autograd.graph.Node:
 
 def has_graph(tensor: torch.Tensor) -> bool:
     """Whether backward can start from it.  An inference tensor may require grad, but to no end."""
-    return tensor.requires_grad and not tensor.is_inference()
+    return tensor.requires_grad and not tensor.is_inference() and not is_cut_off(tensor)
+
+
+def is_cut_off(tensor: torch.Tensor) -> bool:
+    """Whether PyTorch refuses every question about its history, ``is_leaf`` among them.
+
+    So it does for views that must not be written in place (those of ``split`` and ``unbind``), once
+    their base or one of them was.
+    """
+    try:
+        _ = tensor.grad_fn
+    except RuntimeError:
+        return True
+    return False
 
 
 def root_node(tensor: torch.Tensor) -> torch.autograd.graph.Node:

@@ -266,7 +266,7 @@ class _Memory:
         for tensor in tensors:
             storage = graph.storage_of(tensor)[0]
             versions.add((storage, version_of(tensor)))
-            if tensor.is_leaf and not tensor.requires_grad:
+            if not tensor.requires_grad:
                 self._inputs.add(storage)
         for index, reference in leaves.items():
             if whole or len(leaves) <= _SMALL or index not in self._leaves:

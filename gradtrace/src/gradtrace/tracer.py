@@ -27,7 +27,7 @@ import torch
 
 from gradtrace._torch import WeakIdKeyDictionary, version_of
 from gradtrace.frames import PLAIN, namespace, reach
-from gradtrace.graph import shape_of, undisturbed
+from gradtrace.graph import is_cut_off, shape_of, undisturbed
 from gradtrace.live import LiveGraph
 from gradtrace.steps import Raised, Step, Trace, Variable
 
@@ -325,12 +325,14 @@ class _Recorder:
         self.raised = self.live.last_run = None
 
     def variable(self, name: str, tensor: torch.Tensor, node: int | None) -> Variable:
-        grad = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+        cut_off = is_cut_off(tensor)
+        leaf = not cut_off and tensor.is_leaf
+        grad = tensor.grad if leaf or (not cut_off and tensor.retains_grad) else None
         row = (
             name,
             tuple(shape_of(tensor)),
             tensor.requires_grad,
-            tensor.is_leaf,
+            leaf,
             version_of(tensor),
             None if grad is None else self.text_of(grad),
             node,
