@@ -79,8 +79,8 @@ def comes_back():
     return y, z
 
 
-PROGRAMS = [comes_back, empty, only_a_leaf, diamond, skips_many_ranks, chain, recurrent, many_leaves,
-            iterations]  # fmt: skip
+PROGRAMS = [empty, only_a_leaf, diamond, skips_many_ranks, chain, recurrent, many_leaves,
+            iterations, comes_back]  # fmt: skip
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

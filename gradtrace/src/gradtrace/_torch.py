@@ -6,7 +6,7 @@ from collections.abc import Callable
 from operator import attrgetter, methodcaller
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import TensorWeakRef, WeakIdKeyDictionary
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "RAW_SAVED",
     "SAVED_TENSORS_SHOW_THEIR_DATA",
     "TensorWeakRef",
+    "TorchDispatchMode",
     "WeakIdKeyDictionary",
     "current_node",
     "keeps_graph",
