@@ -127,6 +127,18 @@ REFUSED = {
         "no finite list",
     ),
     "IntRangeSlider": (program, {"value": ipywidgets.IntRangeSlider()}, ValueError, "no finite"),
+    "tensors": (
+        program,
+        {"value": [("small", torch.ones(2)), ("large", torch.ones(3))]},
+        ValueError,
+        "option 'small' of control 'value' is a Tensor.*names as options",
+    ),
+    "tensors in a dict": (
+        program,
+        {"value": {"small": torch.ones(2)}},
+        ValueError,
+        "option 'small'.*Tensor",
+    ),
     "10000 combinations": (
         twice,
         {"retain_graph": range(100), "factor": range(100)},

@@ -545,3 +545,39 @@ def test_bad_input_is_named(arguments, error, message):
 def test_bad_inputs_argument_is_named():
     with pytest.raises(TypeError, match="inputs, but one is of type 'int'"):
         snapshot(leaf(2), inputs=[3])
+
+
+def test_a_view_that_lost_its_history_is_named():
+    base = leaf(6).clone()
+    first, _ = base.split(3)
+    base.mul_(2)
+    with pytest.raises(ValueError, match=r"one of several views.*written in place"):
+        snapshot(first)
+
+
+def test_a_leaf_that_is_also_named_as_input_counts_as_leaf():
+    weight = leaf(3)
+    graph = snapshot((weight * weight).sum(), inputs=[weight.detach()])
+    assert graph.held == (0, weight.nbytes, 0)
+    assert {saved.role for node in graph.nodes for saved in node.saved} == {"leaf"}
+
+
+def test_no_function_is_kept_alive_by_a_snapshot():
+    def look():
+        table = torch.ones(10)
+
+        class Scale(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * table.sum()
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad
+
+        snapshot(Scale.apply(leaf(2)))
+        return weakref.ref(table)
+
+    gone = look()
+    gc.collect()  # a class is part of a cycle
+    assert gone() is None

@@ -66,8 +66,21 @@ def iterations():
         del y
 
 
+def comes_back():
+    x = torch.ones(1, requires_grad=True)
+    y = x.exp()
+
+    def hidden(y=y):
+        return y
+
+    del y
+    z = x.sin()
+    y = hidden()
+    return y, z
+
+
 PROGRAMS = [empty, only_a_leaf, diamond, skips_many_ranks, chain, recurrent, many_leaves,
-            iterations]  # fmt: skip
+            iterations, comes_back]  # fmt: skip
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -134,6 +147,18 @@ def test_iterations_that_never_live_together_share_a_column():
     operations = [box for box in placed.boxes if not box.leaf]
     assert len(operations) == 5
     assert len({box.x for box in operations}) == 1
+
+
+def test_parts_that_live_together_for_one_step_stand_apart():
+    def program():
+        x = torch.ones(1, requires_grad=True)
+        y = x.exp()
+        z = x.sin()
+        del y
+        return z
+
+    operations = [box for box in layout(trace(program)).boxes if not box.leaf]
+    assert len({box.x for box in operations}) == 2
 
 
 def test_a_box_has_room_for_its_texts():

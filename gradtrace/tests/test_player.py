@@ -1,8 +1,11 @@
 """The player: what it is given, how it follows, and that no page is broken by a program's text."""
 
+import ast
 import contextlib
 import html.parser
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -188,3 +191,25 @@ def test_without_scripts_each_setting_has_its_outcome():
     assert words[words.index("a = True, b = z") + 1].startswith("Line ")
     assert words[words.index("a = True, b = y") + 1] == "Ends without an error."
     assert words[words.index("a = False, b = x") + 1] == "Ends without an error."
+
+
+DRAWN_ALONE = """
+import sys, torch
+before = set(sys.modules)
+from gradtrace import trace
+from gradtrace.page import static_html
+def program():
+    y = torch.ones(2, requires_grad=True).exp()
+assert "ExpBackward0" in static_html([trace(program)])
+brought = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(sorted(brought - sys.stdlib_module_names - {"gradtrace", "torch"}))
+"""
+
+
+def test_a_page_is_drawn_without_any_extra(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(DRAWN_ALONE)
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    brought = ast.literal_eval(run.stdout)
+    # The standard library names this one after the platform.
+    assert [name for name in brought if not name.startswith("_sysconfigdata")] == []

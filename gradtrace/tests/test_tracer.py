@@ -15,8 +15,9 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from gradtrace import Trace, trace
-from gradtrace.tracer import SCHEMA
+from gradtrace import Trace, trace, tracer
+from gradtrace.page import static_html
+from gradtrace.steps import SCHEMA
 
 needs_keep_graph = pytest.mark.skipif(
     not hasattr(torch._C._autograd, "_get_current_graph_task_keep_graph"),
@@ -556,6 +557,77 @@ def test_the_tracer_before_is_restored():
     assert restored is again is tracer
 
 
+def test_a_tracer_that_the_program_begins_goes_on():
+    def tracer(frame, event, arg):
+        return None
+
+    def program():
+        sys.settrace(tracer)
+
+    before = sys.gettrace()
+    try:
+        seen = trace(program)
+        after = sys.gettrace()
+    finally:
+        sys.settrace(before)
+    assert after is tracer
+    assert seen.error is None
+
+
+# The call of a function that need not be defined yet
+
+
+def recorded(name, run):
+    with tracer.CallRecorder(__file__, name) as recorder:
+        run()
+        assert sys.gettrace() is None  # the call is over: full speed again
+    return recorder.trace()
+
+
+@pytest.mark.parametrize("name", ["forward", "Model.forward"])
+def test_the_first_call_of_that_name_is_recorded(name):
+    def run():
+        model = Model()
+        model(torch.ones(1, 2))
+        model(torch.ones(7, 2))
+
+    seen = recorded(name, run)
+    shapes = {variable.name: variable.shape for variable in seen.steps[0].variables}
+    assert (seen.function, shapes["x"]) == ("forward", (1, 2))
+
+
+def test_a_recorded_call_may_fail():
+    def fails():
+        raise ValueError("of its own")
+
+    def run():
+        with contextlib.suppress(ValueError):
+            fails()
+
+    seen = recorded("fails", run)
+    assert seen.error.message == "of its own"
+
+
+def test_no_call_no_trace():
+    with tracer.CallRecorder(__file__, "never_called") as recorder:
+        behind_decorators(torch.ones(1))
+    assert recorder.trace() is None
+    with tracer.CallRecorder("another.py", "behind_decorators") as recorder:
+        behind_decorators(torch.ones(1))
+    assert recorder.trace() is None
+
+
+def test_a_call_that_cannot_be_recorded_is_named_when_asked_for():
+    with tracer.CallRecorder(__file__, "generates") as recorder:
+        assert list(generates()) == [1]
+    with pytest.raises(TypeError, match="generator function generates"):
+        recorder.trace()
+    with tracer.CallRecorder("<string>", "f") as recorder:
+        assert made_by_exec()() == 1
+    with pytest.raises(ValueError, match="source of f cannot be found"):
+        recorder.trace()
+
+
 def test_threads():
     found = []
 
@@ -580,7 +652,7 @@ def test_a_failure_of_the_recorder_is_not_the_programs(monkeypatch):
     def broken(*args):
         raise RuntimeError("second time")
 
-    monkeypatch.setattr(sys.modules[Trace.__module__], "walk", broken)
+    monkeypatch.setattr(tracer, "reach", broken)
     with pytest.raises(RuntimeError, match="bug of gradtrace"):
         trace(lambda: torch.ones(1))
 
@@ -640,6 +712,19 @@ def test_variables_inside_containers_modules_and_objects():
     assert values["number"] == "0.333333"
     assert values["flag"] == "True"
     assert len(values["text"]) < 50
+
+
+def test_a_tensor_is_found_under_each_of_its_names():
+    def program():
+        x = again = torch.ones(1, requires_grad=True)
+        kept = [x]
+        y = x.exp()
+        return again, kept, y
+
+    seen = trace(program)
+    assert names(seen) == ["x", "again", "y"]
+    assert {v.node for v in seen.steps[-1].variables[:2]} == {0}
+    assert seen.nodes[0].label == "x"
 
 
 def test_cycles_and_long_containers_end():
@@ -768,7 +853,7 @@ def test_nothing_is_kept_alive_and_no_hook_stays():
     del token
     assert [node.name for node in seen.nodes if not node.leaf] == ["ExpBackward0", "MulBackward0"]
     # A hook left on the graph that the program still holds would hold the recorder.
-    assert not [o for o in gc.get_objects() if type(o).__name__ == "_Recorder"]
+    assert not [o for o in gc.get_objects() if type(o).__name__ in ("_Recorder", "LiveGraph")]
     assert gone() is not None
     holder.clear()
     assert gone() is None
@@ -804,6 +889,20 @@ def test_the_same_program_gives_the_same_text():
     assert everything().to_json() == everything().to_json()
 
 
+def test_text_that_cannot_be_encoded_can_be_stored():
+    def program():
+        table = {"\udcff": torch.ones(1)}
+        raise FileNotFoundError("bad file name \udcff", table)
+
+    def short():
+        raise FileNotFoundError("bad file name \udcff")
+
+    assert trace(short).error.message == r"bad file name \udcff"
+    for seen in (trace(program), trace(short)):
+        assert Trace.from_json(seen.to_json().encode().decode()) == seen
+        assert r"\udcff" in static_html([seen]).encode().decode()
+
+
 BAD_TEXTS = {
     "newer": (json.dumps({"schema": SCHEMA + 1}), f"schema {SCHEMA + 1}.*upgrade gradtrace"),
     "no schema": ("{}", "not a trace"),
@@ -818,6 +917,13 @@ BAD_TEXTS = {
 def test_bad_json_is_named(text, message):
     with pytest.raises(ValueError, match=message):
         Trace.from_json(text)
+
+
+def test_without_matplotlib_plot_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'gradtrace\[plot\]'"):
+        everything().plot()
 
 
 def test_plot_draws_a_bar_for_each_step():

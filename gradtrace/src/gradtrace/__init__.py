@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gradtrace.diagnose import Diagnosis
     from gradtrace.graph import Graph, HeldBytes, Leaf, Node, SavedTensor, snapshot
+    from gradtrace.memory import LiveBytes
     from gradtrace.notebook.explore import (
         DeviceDropdown,
         Exploration,
@@ -20,17 +21,20 @@ if TYPE_CHECKING:
     )
     from gradtrace.notebook.player import Player
     from gradtrace.postmortem import explain, load_ipython_extension
-    from gradtrace.tracer import Trace, trace
+    from gradtrace.steps import Trace
+    from gradtrace.tracer import trace
     from gradtrace.watcher import SilentFailure, Watch, watch
 
 __version__ = "0.1.0"
 
 _MODULES = {
     "graph": ("Graph", "HeldBytes", "Leaf", "Node", "SavedTensor", "snapshot"),
+    "memory": ("LiveBytes",),
     "notebook.explore": ("DeviceDropdown", "Exploration", "available_devices", "explore"),
     "notebook.player": ("Player",),
     "postmortem": ("explain", "load_ipython_extension"),
-    "tracer": ("Trace", "trace"),
+    "steps": ("Trace",),
+    "tracer": ("trace",),
     "watcher": ("SilentFailure", "Watch", "watch"),
     "diagnose": ("Diagnosis",),
 }
@@ -43,6 +47,7 @@ __all__ = [
     "Graph",
     "HeldBytes",
     "Leaf",
+    "LiveBytes",
     "Node",
     "Player",
     "SavedTensor",

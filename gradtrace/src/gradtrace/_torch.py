@@ -6,10 +6,10 @@ module.  Seen on torch 2.4.1, 2.13.0 and 2.15.0.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from operator import attrgetter, methodcaller
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -19,10 +19,14 @@ from torch.jit import _builtins
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils.weak import WeakIdKeyDictionary
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils.weak import TensorWeakRef, WeakIdKeyDictionary
 
-__all__ = ["WeakIdKeyDictionary"]  # a dict that a tensor may be a key of, by identity
+__all__ = [
+    "TensorWeakRef",
+    "TorchDispatchMode",
+    "WeakIdKeyDictionary",  # a tensor may be its key, by identity
+]
 
 # Nodes.
 
@@ -31,9 +35,30 @@ __all__ = ["WeakIdKeyDictionary"]  # a dict that a tensor may be a key of, by id
 next_sequence_nr: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
 
 
-def sequence_nr(node: Any) -> int:
-    """The number of the operation that made ``node``; all leaves have the same, a huge one."""
-    return node._sequence_nr()
+# The number of the operation that made a node; all leaves have the same, a huge one.
+sequence_nr: Callable[[Any], int] = methodcaller("_sequence_nr")
+
+# A node's attributes of this prefix are handles of what it saved.  A node without them saves
+# nothing that can be seen.
+RAW_SAVED = "_raw_saved_"
+# Without ``data`` (2.10 has none, 2.13 does) a handle is unpacked as backward would.
+SAVED_TENSORS_SHOW_THEIR_DATA = hasattr(torch._C._autograd.SavedTensor, "data")
+
+# The node that backward runs now.
+current_node: Callable[[], Any] = torch._C._current_autograd_node
+# Whether the backward that runs now keeps the graph.  Without it, nodes that hide what they save
+# stay "hidden" when freed.
+keeps_graph: Callable[[], bool] = getattr(
+    torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True
+)
+
+# What tells two storages apart: the address of the C++ object.
+storage_identity: Callable[[torch.UntypedStorage], int] = attrgetter("_cdata")
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """How often ``tensor`` was written in place; inference tensors do not count it."""
+    return None if tensor.is_inference() else tensor._version
 
 
 LEAF = type(_graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)  # AccumulateGrad
@@ -350,7 +375,9 @@ def _push_all(modes: list[Any]) -> None:
         torch._C._push_on_torch_function_stack(mode)
 
 
-no_torch_function = torch._C.DisableTorchFunction  # as a context: modes and subclasses see nothing
+# Contexts in which tensors are read past their subclass and past the modes of the program.
+no_torch_function = torch._C.DisableTorchFunction
+no_dispatch_modes = _disable_current_modes
 
 
 def tracing() -> bool:
@@ -369,17 +396,6 @@ def others_drive() -> bool:
         or torch._C._functorch.peek_interpreter_stack() is not None
         or tracing()
     )
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Read tensors without running the program's code: none of its modes and tensor subclasses."""
-    with (
-        torch._C.DisableTorchFunction(),
-        _disable_current_modes(),
-        torch.inference_mode(False),
-    ):
-        yield
 
 
 class StorageReference:

@@ -22,6 +22,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from gradtrace.graph import is_cut_off
+
 _MODULE_INTERNALS = frozenset(vars(torch.nn.Module()))
 _MAX_ITEMS = 1_000  # of one container
 _MAX_DEPTH = 8  # of containers inside containers
@@ -200,7 +202,9 @@ def reach(variables: Mapping[str, Any]) -> Iterator[Found]:
             if id(value) not in seen or not owners:
                 seen.add(id(value))
                 yield found
-                if value.is_leaf and value.grad is not None and value.grad.requires_grad:
+                if is_cut_off(value) or not value.is_leaf:
+                    continue
+                if value.grad is not None and value.grad.requires_grad:
                     pending.append(Found(f"{name}.grad", value.grad, (*owners, value)))
         elif type(value) not in PLAIN and len(owners) < _MAX_DEPTH and id(value) not in seen:
             seen.add(id(value))

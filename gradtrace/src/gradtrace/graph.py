@@ -21,15 +21,25 @@ somebody looks.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.autograd.graph import get_gradient_edge
-from torch.utils._python_dispatch import _disable_current_modes
+
+from gradtrace._torch import (
+    RAW_SAVED,
+    SAVED_TENSORS_SHOW_THEIR_DATA,
+    no_dispatch_modes,
+    no_torch_function,
+    sequence_nr,
+    storage_identity,
+    version_of,
+)
 
 ALIVE = "alive"
 MODIFIED = "modified"
@@ -42,8 +52,6 @@ HIDDEN = "hidden"
 # Set on ``node.metadata`` by ``gradtrace.trace`` when it saw backward free a node whose saved
 # tensors Python cannot read (CopySlices).
 FREED_TAG = "gradtrace.freed"
-
-_HANDLES = hasattr(torch._C._autograd.SavedTensor, "data")
 
 
 class SavedTensor(NamedTuple):
@@ -211,7 +219,7 @@ def snapshot(*tensors: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> Gra
             )
     with undisturbed():
         roots = [_root(tensor, position) for position, tensor in enumerate(tensors)]
-        return describe(*walk(roots), inputs)
+        return describe(*walk(roots), {storage_of(tensor)[0]: "input" for tensor in inputs})
 
 
 def _root(tensor: object, position: int) -> torch.autograd.graph.Node:
@@ -223,6 +231,11 @@ def _root(tensor: object, position: int) -> torch.autograd.graph.Node:
     if not has_graph(tensor):
         if tensor.is_inference():
             reason = "it was made in torch.inference_mode(), which records no graph"
+        elif tensor.requires_grad:
+            reason = (
+                "it is one of several views, as split() makes them, and a view or their base was "
+                "written in place: PyTorch no longer knows its history"
+            )
         else:
             reason = (
                 "it does not require grad: it is plain data, or was made under torch.no_grad(), "
@@ -234,7 +247,20 @@ def _root(tensor: object, position: int) -> torch.autograd.graph.Node:
 
 def has_graph(tensor: torch.Tensor) -> bool:
     """Whether backward can start from it.  An inference tensor may require grad, but to no end."""
-    return tensor.requires_grad and not tensor.is_inference()
+    return tensor.requires_grad and not tensor.is_inference() and not is_cut_off(tensor)
+
+
+def is_cut_off(tensor: torch.Tensor) -> bool:
+    """Whether PyTorch refuses every question about its history, ``is_leaf`` among them.
+
+    So it does for views that must not be written in place (those of ``split`` and ``unbind``), once
+    their base or one of them was.
+    """
+    try:
+        _ = tensor.grad_fn
+    except RuntimeError:
+        return True
+    return False
 
 
 def root_node(tensor: torch.Tensor) -> torch.autograd.graph.Node:
@@ -245,6 +271,11 @@ def root_node(tensor: torch.Tensor) -> torch.autograd.graph.Node:
         with torch.enable_grad():
             return tensor.clone().grad_fn.next_functions[0][0]
     return get_gradient_edge(tensor).node
+
+
+def is_leaf_node(node: torch.autograd.graph.Node) -> bool:
+    """Whether it accumulates into the ``.grad`` of a leaf, its ``variable``."""
+    return type(node).__name__ == "AccumulateGrad"
 
 
 def roots_of(outputs: Iterable) -> list:
@@ -280,15 +311,21 @@ def walk(
 def describe(
     live: Sequence[torch.autograd.graph.Node],
     links: Sequence[Sequence[int]],
-    inputs: Iterable[torch.Tensor] = (),
+    roles: Mapping[int, str] | None = None,
 ) -> Graph:
-    """Copy what the live nodes of :func:`walk` say into a :class:`Graph`."""
-    roles = {storage_of(tensor)[0]: "input" for tensor in inputs}
+    """Copy what the live nodes of :func:`walk` say into a :class:`Graph`.
+
+    ``roles`` tells of storages who else holds them; that of a leaf among the nodes is the leaf's.
+    """
+    roles = dict(roles or {})
     records = []
+    layouts: dict[type, _Layout] = {}  # _LAYOUTS is slower: its keys are weak
     for node, successors in zip(live, links, strict=True):
-        layout = _LAYOUTS.get(type(node)) or _layout(node)
+        layout = layouts.get(type(node))
+        if layout is None:
+            layout = layouts[type(node)] = _LAYOUTS.get(type(node)) or _layout(node)
         held = layout.read(node, layout) if layout.read else ()
-        records.append((layout, node._sequence_nr(), successors, held))
+        records.append((layout, sequence_nr(node), successors, held))
         if layout.leaf:
             roles[held.storage] = "leaf"
     return Graph(records, roles)
@@ -311,8 +348,8 @@ def undisturbed() -> Iterator[None]:
     """Read tensors without running the program's code: none of its modes and tensor subclasses."""
     with (
         no_garbage_collection(),
-        torch._C.DisableTorchFunction(),
-        _disable_current_modes(),
+        no_torch_function(),
+        no_dispatch_modes(),
         torch.inference_mode(False),
     ):
         yield
@@ -329,7 +366,8 @@ class _Layout(NamedTuple):
     hidden: bool = False
 
 
-_LAYOUTS: dict[type, _Layout] = {}
+# Weak keys: a torch.autograd.Function has a node type of its own, which holds the Function.
+_LAYOUTS: WeakKeyDictionary[type, _Layout] = WeakKeyDictionary()
 
 
 def _layout(node: torch.autograd.graph.Node) -> _Layout:
@@ -337,14 +375,15 @@ def _layout(node: torch.autograd.graph.Node) -> _Layout:
     python = isinstance(node, torch.autograd.function.BackwardCFunction)
     slots = []
     for attribute in dir(kind):
-        if attribute.startswith("_raw_saved_"):
-            checked = attrgetter("saved_tensors" if python else attribute.removeprefix("_raw"))
-            handle_of = attrgetter(attribute) if _HANDLES else _unpacking(checked)
-            slots.append((attribute.removeprefix("_raw_saved_"), handle_of, checked))
+        if attribute.startswith(RAW_SAVED):
+            slot = attribute.removeprefix(RAW_SAVED)
+            checked = attrgetter("saved_tensors" if python else f"_saved_{slot}")
+            shown = SAVED_TENSORS_SHOW_THEIR_DATA
+            handle_of = attrgetter(attribute) if shown else _unpacking(checked)
+            slots.append((slot, handle_of, checked))
     slots = tuple(slots)
-    # Not node.name(): a torch.autograd.Function may have set ctx.name to something else.
-    name = kind.name(node).removeprefix("torch::autograd::")
-    if kind.__name__ == "AccumulateGrad":
+    name = _name(node)
+    if is_leaf_node(node):
         layout = _Layout(name, _read_leaf, leaf=True)
     elif kind.__name__ in ("CopySlices", "CppFunction"):
         # An in-place write to a view wraps the node of that write, and C++ extensions save
@@ -354,9 +393,13 @@ def _layout(node: torch.autograd.graph.Node) -> _Layout:
         layout = _Layout(name, _read_python, slots)
     else:
         layout = _Layout(name, _read if slots else None, slots)
-    if kind.__name__ != "CppFunction":  # C++ extensions share one type: each node has its own name
-        _LAYOUTS[kind] = layout
+    _LAYOUTS[kind] = layout
     return layout
+
+
+def _name(node: torch.autograd.graph.Node) -> str:
+    # Not node.name(): a torch.autograd.Function may have set ctx.name to something else.
+    return type(node).name(node).removeprefix("torch::autograd::")
 
 
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -402,7 +445,7 @@ def _read(node, layout: _Layout) -> list[tuple]:
             version = data._version
             storage = data.untyped_storage()
             held = (name, ALIVE, data.shape, data.dtype, data.device, version,
-                    storage._cdata, storage.nbytes())  # fmt: skip
+                    storage_identity(storage), storage.nbytes())  # fmt: skip
         except RuntimeError:  # sparse, nested, or inside a transform of torch.func
             held = _read_slot(name, handle, node, checked)
         else:
@@ -466,8 +509,9 @@ def _read_leaf(node, layout: _Layout) -> Leaf:
     return Leaf(*_tensor(variable), variable.grad is not None)
 
 
-def _read_hidden(node, layout: _Layout) -> str:
-    return FREED if FREED_TAG in node.metadata else HIDDEN
+def _read_hidden(node, layout: _Layout) -> tuple[str, str]:
+    """Name and state: C++ extensions share one type, but each of their nodes has its own name."""
+    return _name(node), FREED if FREED_TAG in node.metadata else HIDDEN
 
 
 def _packed(name: str, data: object) -> tuple:
@@ -477,8 +521,8 @@ def _packed(name: str, data: object) -> tuple:
 
 
 def _tensor(tensor: torch.Tensor) -> tuple:
-    version = None if tensor.is_inference() else tensor._version
-    return shape_of(tensor), tensor.dtype, tensor.device, version, *storage_of(tensor)
+    return (shape_of(tensor), tensor.dtype, tensor.device, version_of(tensor),
+            *storage_of(tensor))  # fmt: skip
 
 
 def shape_of(tensor: torch.Tensor) -> torch.Size:
@@ -501,17 +545,18 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
         parts = (tensor,)
     try:
         storages = [part.untyped_storage() for part in parts]
-        return storages[0]._cdata, sum(storage.nbytes() for storage in storages)
+        return storage_identity(storages[0]), sum(storage.nbytes() for storage in storages)
     except (NotImplementedError, RuntimeError):  # tensors inside torch.func have no storage
         return id(tensor), tensor.numel() * tensor.dtype.itemsize
 
 
-def _node(layout: _Layout, sequence_nr: int, successors: list[int], held, roles: dict) -> Node:
+def _node(layout: _Layout, number: int, successors: list[int], held, roles: dict) -> Node:
     """Give the values of one record their names."""
     if layout.leaf:
         return Node(layout.name, NOTHING_SAVED, tuple(successors), (), None, held)
     if layout.hidden:
-        return Node(layout.name, held, tuple(successors), (), sequence_nr, None)
+        name, state = held
+        return Node(name, state, tuple(successors), (), number, None)
     saved = []
     for fields in held:
         if len(fields) > 2:
@@ -520,7 +565,7 @@ def _node(layout: _Layout, sequence_nr: int, successors: list[int], held, roles:
         else:
             saved.append(SavedTensor(*fields))
     state = state_of({fields[1] for fields in held}) if held else NOTHING_SAVED
-    return _new(Node, (layout.name, state, tuple(successors), tuple(saved), sequence_nr, None))
+    return _new(Node, (layout.name, state, tuple(successors), tuple(saved), number, None))
 
 
 _new = tuple.__new__  # half the time of a named tuple's own constructor

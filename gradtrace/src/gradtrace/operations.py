@@ -316,8 +316,8 @@ class Observer(_torch.Mode):
         for tensor in tensors if len(timeline.cuts) else ():
             cut = timeline.cuts.get(tensor)
             # A step against a tensor's own gradient (first-order methods) is meant.
-            if cut is None or cut.how != "first_order":
-                continue
+            if cut is None or cut.how != "first_order" or tensor.requires_grad:
+                continue  # (what requires grad now is a leaf of its own)
             if not any(storage_of(other)[0] in cut.of for other in tensors):
                 timeline.first_order[_torch.sequence_nr(node)] = cut
         if output.numel() != 1:
@@ -344,7 +344,7 @@ def _as_if_in(frame: FrameType) -> Callable:
     """A stand-in with the frame's variables: torch.jit.trace names values after them."""
 
     def call(func: Callable, args: tuple, kwargs: dict) -> Any:
-        variables = {**frame.f_locals, STAND_IN: (func, args, kwargs)}
+        variables = {**frame.f_locals, "_call": (func, args, kwargs)}
         return eval(_CALL_IN_VARIABLES, frame.f_globals, variables)
 
     return call
@@ -368,9 +368,7 @@ def _forget_our_frames(result: Any, started: int) -> None:
         pending.extend(successor for successor, _ in node.next_functions)
 
 
-_CALL_IN_VARIABLES = compile(
-    f"(lambda func, args, kwargs: func(*args, **kwargs))(*locals()[{STAND_IN!r}])", __file__, "eval"
-)
+_CALL_IN_VARIABLES = compile("_call[0](*_call[1], **_call[2])", __file__, "eval")
 _CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
 _NEAR, _FAR = 4, 200  # frames from an operation to the custom function that it may be in
 _LEAKING = 3  # additions of a loss that has been through backward to one sum

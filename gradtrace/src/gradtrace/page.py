@@ -16,7 +16,7 @@ from typing import Any
 
 from gradtrace.graph import FREED, MODIFIED
 from gradtrace.layout import layout, title
-from gradtrace.tracer import Trace
+from gradtrace.steps import Trace
 
 MODULE = Path(__file__).with_name("player.js")
 

@@ -18,14 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from types import FrameType
+from gradtrace.causes import SCHEMA
 
+if TYPE_CHECKING:
     from gradtrace.diagnose import Diagnosis
     from gradtrace.tracer import Trace
     from gradtrace.watcher import Watch
-
-SCHEMA = 1  # of the report; that of gradtrace.diagnose, which cannot be read without torch
 
 
 class Session:
@@ -53,11 +51,12 @@ class Session:
 
     def begin(self) -> None:
         """Watch from now on; torch has been imported."""
+        from gradtrace.tracer import CallRecorder
         from gradtrace.watcher import watch
 
         self.watch = watch(strict=self.strict)
         if self.function:
-            self.recording = _CallRecorder(sys.modules["__main__"].__file__, self.function)
+            self.recording = CallRecorder(sys.modules["__main__"].__file__, self.function)
             self.recording.__enter__()
 
     def end(self) -> None:
@@ -137,40 +136,3 @@ def _message(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:  # its own method fails
         return type(error).__name__
-
-
-class _CallRecorder:
-    """To be removed: stands in for ``gradtrace.tracer.CallRecorder(path, name)``.
-
-    Today's wants a code object, and the program's is not known before the function is called.
-    """
-
-    def __init__(self, path: str, name: str) -> None:
-        self.path = path
-        self.name = name
-        self.recorder: Any = None
-
-    def __enter__(self) -> None:
-        self.previous = sys.gettrace()
-        sys.settrace(self.on_call)
-
-    def __exit__(self, *exception: Any) -> None:
-        sys.settrace(self.previous)
-        if self.recorder is not None:
-            for hook in self.recorder.hooks:
-                hook.remove()
-
-    def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable | None:
-        from gradtrace.tracer import MAX_STEPS, _Recorder
-
-        code = frame.f_code
-        wanted = code.co_filename == self.path and self.name in (code.co_name, code.co_qualname)
-        if self.recorder is not None or not wanted:
-            return None
-        self.recorder = _Recorder(code, self.name, MAX_STEPS)
-        return self.recorder.on_event
-
-    def trace(self) -> Trace | None:
-        if self.recorder is None:
-            return None
-        return self.recorder.trace(self.recorder.steps[-1].raised)

@@ -2,13 +2,12 @@
 
 :func:`trace` calls the function for real, under ``sys.settrace``.  Python reports each line just
 before it runs; at each report, and once more when the function ends, the tensors that the live
-variables reach are collected and :mod:`gradtrace.graph` reads the graph behind them.  The result
-is a :class:`Trace`: plain data that serialises to JSON and knows neither tensors nor widgets.
+variables reach are collected, and :mod:`gradtrace.live` brings its picture of the graph behind them
+up to date.  The result is a :class:`~gradtrace.Trace`.
 
-A node is recognised from one line to the next by a number in ``node.metadata``, a dict that lives
-as long as the node itself.  A hook before each node remembers which one ran last, so that an error
-in backward can be laid at its door; it goes when the function ends.  Neither keeps the graph alive
-nor changes what it computes.
+A hook before each node remembers which one ran last, so that an error in backward can be laid at
+its door; it goes when the function ends.  It neither keeps the graph alive nor changes what it
+computes.
 """
 
 from __future__ import annotations
@@ -17,336 +16,22 @@ import ast
 import dataclasses
 import functools
 import inspect
-import itertools
-import json
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
 from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
-from torch.utils.hooks import RemovableHandle
-from torch.utils.weak import WeakIdKeyDictionary
 
+from gradtrace._torch import WeakIdKeyDictionary, version_of
 from gradtrace.frames import PLAIN, namespace, reach
-from gradtrace.graph import (
-    FREED,
-    FREED_TAG,
-    HIDDEN,
-    MODIFIED,
-    NOT_NEEDED,
-    describe,
-    has_graph,
-    root_node,
-    shape_of,
-    state_of,
-    undisturbed,
-    walk,
-)
+from gradtrace.graph import is_cut_off, shape_of, undisturbed
+from gradtrace.live import LiveGraph
+from gradtrace.steps import Raised, Step, Trace, Variable
 
-SCHEMA = 1
 MAX_STEPS = 250
-
-# Private to PyTorch.  Without it, nodes that hide what they save stay "hidden" when freed.
-_keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
-
-_NUMBER_TAG = "gradtrace.number"
-_numbers = itertools.count()
-_MAX_HOOKED = 2_000  # nodes: a hook costs a Python call in each backward
-
-
-@dataclass(frozen=True)
-class Variable:
-    """A tensor that a live variable reaches: ``h``, ``losses[0]``, ``model.weight``.
-
-    ``version`` is None for inference tensors.  ``grad`` is a short text, its numbers rounded to
-    three digits; None where there is no gradient.  ``node`` is the index in ``Trace.nodes`` of
-    the node that backward would start from; None where no graph is behind the tensor.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    requires_grad: bool
-    leaf: bool
-    version: int | None
-    grad: str | None
-    node: int | None
-
-
-@dataclass(frozen=True)
-class Slot:
-    """What a node saved, as first seen; ``nbytes`` is the size of its storage in bytes.
-
-    ``role`` is that of :class:`gradtrace.graph.SavedTensor`.  ``empty`` is True for a slot in which
-    this node saved nothing.  The rest is None there, and for a tensor that was freed before the
-    trace first saw it.
-    """
-
-    name: str
-    empty: bool
-    shape: tuple[int, ...] | None
-    dtype: str | None
-    nbytes: int | None
-    version: int | None
-    role: str | None
-
-
-@dataclass(frozen=True)
-class TraceNode:
-    """A node that existed between two of the lines.
-
-    ``line`` is the line that had just run when the node was first seen (None: it was there before
-    the first line).  ``leaf`` tells AccumulateGrad nodes apart; ``label`` is the name of the leaf
-    variable, if it has one, else the node's own.
-    """
-
-    name: str
-    label: str
-    leaf: bool
-    line: int | None
-    next: tuple[int, ...]
-    slots: tuple[Slot, ...]
-
-
-@dataclass(frozen=True)
-class NodeState:
-    """One node at one step: its state, and state and version of each of its slots.
-
-    The states are those of :class:`gradtrace.graph.Node` and ``SavedTensor``.
-    """
-
-    node: int
-    state: str
-    slots: tuple[tuple[str, int | None], ...]
-
-
-@dataclass(frozen=True)
-class Raised:
-    """An exception, and the line of the function that raised it.
-
-    ``node`` is the index in ``Trace.nodes`` of the node in which backward stopped, if it did.
-    """
-
-    type: str
-    message: str
-    line: int
-    node: int | None = None
-
-
-@dataclass(frozen=True)
-class Step:
-    """The program between two lines: ``ran`` has just run, ``line`` is about to.
-
-    ``ran`` is None at the first step, ``line`` at the last.  ``held`` counts the bytes that saved
-    tensors hold, each storage once: activations, leaves, inputs (the last two are held by the
-    program anyway).  ``values`` are the live numbers, strings and truth values.  ``raised`` is set
-    when ``ran`` raised an exception, caught by the function or not.
-    """
-
-    line: int | None
-    ran: int | None
-    nodes: tuple[NodeState, ...]
-    held: tuple[int, int, int]
-    variables: tuple[Variable, ...]
-    values: tuple[tuple[str, str], ...]
-    raised: Raised | None = None
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What :func:`trace` saw.  Plain data: compare it, store it, send it.
-
-    ``source`` maps line numbers, as in the file or the notebook cell, to their text.
-    ``statements`` maps the first line of each statement that spans several to its last.
-    ``error`` is the exception that ended the function, None if it ended well.  ``unrecorded``
-    counts the line events after ``max_steps``; the last step is there in any case.
-    """
-
-    function: str
-    source: dict[int, str]
-    statements: dict[int, int]
-    nodes: tuple[TraceNode, ...]
-    steps: tuple[Step, ...]
-    error: Raised | None
-    unrecorded: int = 0
-
-    @property
-    def freed(self) -> dict[int, int | None]:
-        """For each node that was freed, the line that freed it.
-
-        None where it happened before the first line, or on a line that was not recorded.
-        """
-        return self._first(lambda state: state.state == FREED)
-
-    @property
-    def modified(self) -> dict[int, int | None]:
-        """For each node with a saved tensor changed in place, the line that did it; as above."""
-        return self._first(lambda state: any(slot == MODIFIED for slot, _ in state.slots))
-
-    def _first(self, condition: Callable[[NodeState], bool]) -> dict[int, int | None]:
-        lines: dict[int, int | None] = {}
-        for step in self.steps:
-            recorded = step.line is not None or not self.unrecorded
-            for state in step.nodes:
-                if condition(state):
-                    lines.setdefault(state.node, step.ran if recorded else None)
-        return lines
-
-    @property
-    def retained_bytes(self) -> list[int]:
-        """At each step, the bytes of activations that saved tensors hold."""
-        return [step.held[0] for step in self.steps]
-
-    def plot(self, ax=None):
-        """Draw the retained bytes over the lines with matplotlib; returns the Axes.
-
-        Each bar stands at the line that has just run.
-        """
-        import matplotlib.pyplot as plt
-
-        if ax is None:
-            _, ax = plt.subplots(figsize=(6, 2.4), layout="constrained")
-        ax.bar(range(len(self.steps)), self.retained_bytes, color="#4477aa")
-        labels = ["start" if step.ran is None else str(step.ran) for step in self.steps]
-        every = max(1, len(labels) // 20)
-        ax.set_xticks(range(0, len(labels), every), labels[::every])
-        ax.set(xlabel="line that has just run", ylabel="bytes", title="Held by saved tensors")
-        if self.error is not None:
-            ax.annotate(
-                self.error.type,
-                (len(self.steps) - 1, self.retained_bytes[-1]),
-                xytext=(0, 6),
-                textcoords="offset points",
-                ha="right",
-            )
-        return ax
-
-    def to_json(self) -> str:
-        """The trace as JSON text.  The same trace always gives the same text."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The trace as JSON-ready data.
-
-        ``rows`` holds each variable and node state once; the steps refer to them by index.  For
-        nodes a step lists only the states that differ from the step before, and what is gone.
-        """
-        rows: dict[Any, int] = {}
-
-        def shared(row: Any) -> int:
-            return rows.setdefault(row, len(rows))
-
-        steps = []
-        before: dict[int, NodeState] = {}
-        for step in self.steps:
-            now = {state.node: state for state in step.nodes}
-            steps.append(
-                {
-                    "line": step.line,
-                    "ran": step.ran,
-                    "changed": [
-                        shared(dataclasses.astuple(state))
-                        for node, state in now.items()
-                        if before.get(node) != state
-                    ],
-                    "gone": [node for node in before if node not in now],
-                    "held": step.held,
-                    "variables": [shared(dataclasses.astuple(v)) for v in step.variables],
-                    "values": step.values,
-                    "raised": step.raised and dataclasses.asdict(step.raised),
-                }
-            )
-            before = now
-        return {
-            "schema": SCHEMA,
-            "function": self.function,
-            "source": self.source,
-            "statements": self.statements,
-            "nodes": [dataclasses.asdict(node) for node in self.nodes],
-            "rows": list(rows),
-            "steps": steps,
-            "error": self.error and dataclasses.asdict(self.error),
-            "unrecorded": self.unrecorded,
-        }
-
-    @classmethod
-    def from_json(cls, text: str) -> Trace:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            ValueError: the text is not a trace, or one of a newer schema.
-
-        >>> seen = trace(lambda: 1)
-        >>> Trace.from_json(seen.to_json()) == seen
-        True
-        """
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"this is not the JSON text of a trace: {error}") from None
-        schema = data.get("schema") if isinstance(data, dict) else None
-        if type(schema) is not int:
-            raise ValueError("this JSON is not a trace: it has no schema number")
-        if schema > SCHEMA:
-            raise ValueError(
-                f"this trace has schema {schema}, but this gradtrace reads up to {SCHEMA}: "
-                "upgrade gradtrace (pip install --upgrade gradtrace)"
-            )
-        try:
-            return cls._from_dict(data)
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ValueError(f"this JSON is not a whole trace: {error!r}") from error
-
-    @classmethod
-    def _from_dict(cls, data: dict[str, Any]) -> Trace:
-        rows = data["rows"]
-
-        def variable(i: int) -> Variable:
-            name, shape, *rest = rows[i]
-            return Variable(name, tuple(shape), *rest)
-
-        steps = []
-        states: dict[int, NodeState] = {}
-        for item in data["steps"]:
-            for node, name, slots in (rows[i] for i in item["changed"]):
-                states[node] = NodeState(node, name, tuple(tuple(slot) for slot in slots))
-            for node in item["gone"]:
-                del states[node]
-            steps.append(
-                Step(
-                    line=item["line"],
-                    ran=item["ran"],
-                    nodes=tuple(states[node] for node in sorted(states)),
-                    held=tuple(item["held"]),
-                    variables=tuple(variable(i) for i in item["variables"]),
-                    values=tuple(tuple(pair) for pair in item["values"]),
-                    raised=item["raised"] and Raised(**item["raised"]),
-                )
-            )
-        return cls(
-            function=data["function"],
-            source={int(line): text for line, text in data["source"].items()},
-            statements={int(first): last for first, last in data["statements"].items()},
-            nodes=tuple(_node_from_json(item) for item in data["nodes"]),
-            steps=tuple(steps),
-            error=data["error"] and Raised(**data["error"]),
-            unrecorded=data["unrecorded"],
-        )
-
-    def __repr__(self) -> str:
-        end = f"{self.error.type} on line {self.error.line}" if self.error else "no error"
-        return f"Trace({self.function}, {len(self.steps)} steps, {end})"
-
-
-def _node_from_json(item: dict) -> TraceNode:
-    slots = tuple(
-        Slot(**slot | {"shape": None if slot["shape"] is None else tuple(slot["shape"])})
-        for slot in item["slots"]
-    )
-    return TraceNode(**item | {"next": tuple(item["next"]), "slots": slots})
 
 
 def trace(fn: Callable, /, *args: Any, max_steps: int = MAX_STEPS, **kwargs: Any) -> Trace:
@@ -379,7 +64,9 @@ def trace(fn: Callable, /, *args: Any, max_steps: int = MAX_STEPS, **kwargs: Any
     >>> [seen.nodes[node].name for node in seen.freed]
     ['ExpBackward0']
     """
-    recorder = _Recorder(_code(fn), _name(fn), max_steps)
+    code = _code(fn)
+    recorder = _Recorder(lambda called: called is code, _name(fn), max_steps)
+    recorder.read_source(code)
     error = None
     try:
         with recorder:
@@ -395,22 +82,29 @@ def trace(fn: Callable, /, *args: Any, max_steps: int = MAX_STEPS, **kwargs: Any
 
 
 class CallRecorder:
-    """Records the first call of the function ``name`` that is defined in ``code``.
+    """Records the first call of a function that need not be defined yet.
 
     A context manager: run the program inside, then ask for the :meth:`trace`.
 
-    Raises:
-        ValueError: no function of that name is defined in ``code``.
+    Args:
+        path: the file of the function, as in the ``co_filename`` of its code.
+        name: its name, or its qualified name (``Model.forward``).
+
+    >>> import torch
+    >>> def twice():
+    ...     x = torch.ones(3, requires_grad=True)
+    ...     return x * 2
+    >>> with CallRecorder(twice.__code__.co_filename, "twice") as recorder:
+    ...     _ = twice()
+    >>> recorder.trace()
+    Trace(twice, 3 steps, no error)
     """
 
-    def __init__(self, code: CodeType, name: str):
-        pending = [code]
-        for candidate in pending:
-            pending.extend(inner for inner in candidate.co_consts if isinstance(inner, CodeType))
-        found = [candidate for candidate in pending[1:] if name in _names(candidate)]
-        if not found:
-            raise ValueError(f"no function {name!r} is defined in {code.co_filename}")
-        self._recorder = _Recorder(found[0], name, MAX_STEPS)
+    def __init__(self, path: str, name: str):
+        def wanted(code: CodeType) -> bool:
+            return name in (code.co_name, code.co_qualname) and code.co_filename == path
+
+        self._recorder = _Recorder(wanted, name, MAX_STEPS)
 
     def __enter__(self) -> CallRecorder:
         self._recorder.__enter__()
@@ -420,14 +114,15 @@ class CallRecorder:
         self._recorder.__exit__(*exception)
 
     def trace(self) -> Trace | None:
-        """The trace of the first call; None when there was none."""
-        if not self._recorder.steps:
+        """The trace of the first call; None when there was none.
+
+        Raises:
+            TypeError, ValueError, RuntimeError: as :func:`gradtrace.trace`.
+        """
+        if not self._recorder.begun:
             return None
-        return self._recorder.trace(self._recorder.steps[-1].raised)
-
-
-def _names(code: CodeType) -> tuple[str, str]:
-    return code.co_name, code.co_qualname
+        steps = self._recorder.steps
+        return self._recorder.trace(steps[-1].raised if steps else None)
 
 
 def _name(fn: object) -> str:
@@ -450,21 +145,24 @@ def _code(fn: Callable) -> CodeType:
             f"trace() runs a Python function line by line, but {_name(fn)} "
             f"({type(fn).__name__}) has no Python lines: put the call into a function with def"
         )
-    for test, kind in (
-        (inspect.isgeneratorfunction, "generator"),
-        (inspect.iscoroutinefunction, "coroutine"),
-        (inspect.isasyncgenfunction, "asynchronous generator"),
-    ):
-        if test(inner):
-            raise TypeError(
-                f"calling the {kind} function {_name(fn)} runs none of its lines: trace a "
-                "function that consumes it"
-            )
     return inner.__code__
+
+
+_KINDS = {
+    inspect.CO_GENERATOR: "generator",
+    inspect.CO_COROUTINE: "coroutine",
+    inspect.CO_ASYNC_GENERATOR: "asynchronous generator",
+}
 
 
 def _source(name: str, code: CodeType) -> tuple[dict[int, str], dict[int, int]]:
     """The lines of the function, without its decorators, and its statements of several lines."""
+    for flag, kind in _KINDS.items():
+        if code.co_flags & flag:
+            raise TypeError(
+                f"calling the {kind} function {name} runs none of its lines: trace a function "
+                "that consumes it"
+            )
     try:
         lines, first = inspect.getsourcelines(code)
     except (OSError, TypeError):
@@ -494,45 +192,59 @@ def _raised(exception: BaseException, line: int, node: int | None = None) -> Rai
         message = str(exception)
     except Exception:
         message = "(its message cannot be printed)"
+    # What is not text, such as a file name of undecodable bytes, could not be written to a file.
+    message = message.encode("utf-8", "backslashreplace").decode()
     return Raised(type(exception).__name__, message, line, node)
 
 
 class _Recorder:
-    """Receives the line events of one call and turns each into a :class:`Step`."""
+    """Receives the line events of one call and turns each into a :class:`~gradtrace.steps.Step`.
 
-    def __init__(self, code: CodeType, name: str, max_steps: int):
-        self.code = code
+    The call is the first of a function whose code is ``wanted``.
+    """
+
+    def __init__(self, wanted: Callable[[CodeType], bool], name: str, max_steps: int):
+        self.wanted = wanted
         self.name = name
-        self.source, self.statements = _source(name, code)
-        self.statement = {
-            line: first
-            for first, last in self.statements.items()
-            for line in range(first, last + 1)
-        }
+        self.code: CodeType | None = None
         self.max_steps = max_steps
         self.steps: list[Step] = []
-        self.nodes: list[TraceNode] = []
         self.unrecorded = 0
+        self.refusal: Exception | None = None  # why this function cannot be recorded
         self.failure: Exception | None = None  # of the recorder itself
-        self.hooks: list[RemovableHandle] = []
         self.begun = False
         self.line: int | None = None  # about to run, or running
         self.raised: Raised | None = None  # by that line
-        self.last_run: int | None = None  # number of the node that backward ran last
-        self.indices: dict[int, int] = {}  # node number → index in self.nodes
-        self.leaf_numbers = WeakIdKeyDictionary()
+        self.live = LiveGraph()
+        self.variables: dict[tuple, Variable] = {}
+        self.grads = WeakIdKeyDictionary()  # for each gradient its version, and its text then
 
     def __enter__(self) -> None:
         self.previous = sys.gettrace()
         sys.settrace(self.on_call)
 
     def __exit__(self, *exception: Any) -> None:
-        sys.settrace(self.previous)
-        for hook in self.hooks:
-            hook.remove()
+        self.stop()
+        self.live.close()
+
+    def stop(self) -> None:
+        """Let the program run at full speed again."""
+        if sys.gettrace() == self.on_call:  # else the program has put another tracer in its place
+            sys.settrace(self.previous)
+
+    def read_source(self, code: CodeType) -> None:
+        self.code = code
+        self.source, self.statements = _source(self.name, code)
+        self.statement = {
+            line: first
+            for first, last in self.statements.items()
+            for line in range(first, last + 1)
+        }
 
     def trace(self, error: Raised | None) -> Trace:
         """What was recorded, once the program has ended."""
+        if self.refusal is not None:
+            raise self.refusal
         if self.failure is not None:
             raise RuntimeError(
                 f"gradtrace could not read the state of {self.name} before line {self.line}; the "
@@ -553,16 +265,23 @@ class _Recorder:
             function=self.code.co_name,
             source=self.source,
             statements=self.statements,
-            nodes=tuple(self.nodes),
+            nodes=tuple(self.live.nodes),
             steps=tuple(self.steps),
             error=error,
             unrecorded=self.unrecorded,
         )
 
     def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable | None:
-        if frame.f_code is not self.code or self.begun:
+        if self.begun or not self.wanted(frame.f_code):
             return None
         self.begun = True
+        if self.code is None:
+            try:
+                self.read_source(frame.f_code)
+            except Exception as refusal:
+                self.refusal = refusal
+                self.stop()
+                return None
         return self.on_event
 
     def on_event(self, frame: FrameType, event: str, arg: Any) -> Callable | None:
@@ -571,6 +290,7 @@ class _Recorder:
             self.take(frame, event, arg)
         except Exception as failure:
             self.failure = failure
+            self.stop()
             return None
         return self.on_event
 
@@ -587,18 +307,47 @@ class _Recorder:
                 self.line = line
         elif event == "exception":
             if not isinstance(arg[1], StopIteration):  # the ordinary end of a for loop
-                node = self.indices.get(self.last_run)
-                self.raised = _raised(arg[1], self.first_line(frame), node)
+                self.raised = _raised(arg[1], self.first_line(frame), self.live.last_run)
         elif event == "return":
             self.record(frame, None)
+            self.stop()
 
     def record(self, frame: FrameType, line: int | None) -> None:
         with undisturbed():
             tensors = {found.name: found.value for found in reach(namespace(frame))}
-            variables, states, held = self.read(tensors)
+            nodes = self.live.look(tensors, self.line, last=line is None)
+            variables = tuple(
+                self.variable(name, tensor, nodes.get(name)) for name, tensor in tensors.items()
+            )
         values = tuple((n, _plain(v)) for n, v in frame.f_locals.items() if type(v) in PLAIN)
+        states, held = self.live.states, self.live.held
         self.steps.append(Step(line, self.line, states, held, variables, values, self.raised))
-        self.raised = self.last_run = None
+        self.raised = self.live.last_run = None
+
+    def variable(self, name: str, tensor: torch.Tensor, node: int | None) -> Variable:
+        cut_off = is_cut_off(tensor)
+        leaf = not cut_off and tensor.is_leaf
+        grad = tensor.grad if leaf or (not cut_off and tensor.retains_grad) else None
+        row = (
+            name,
+            tuple(shape_of(tensor)),
+            tensor.requires_grad,
+            leaf,
+            version_of(tensor),
+            None if grad is None else self.text_of(grad),
+            node,
+        )
+        if row not in self.variables:  # most are as they were a line before
+            self.variables[row] = Variable(*row)
+        return self.variables[row]
+
+    def text_of(self, grad: torch.Tensor) -> str:
+        version = version_of(grad)
+        before, text = self.grads.get(grad, (None, ""))
+        if version is None or version != before or self.live.whole:
+            text = _short(grad)
+            self.grads[grad] = version, text
+        return text
 
     def ended_by(self, exception: Exception) -> Raised:
         """The exception that left the function; finally and with may have run after its line."""
@@ -612,107 +361,6 @@ class _Recorder:
     def first_line(self, frame: FrameType) -> int:
         """The first line of the statement that the frame is at."""
         return self.statement.get(frame.f_lineno, frame.f_lineno)
-
-    def read(self, tensors: dict[str, torch.Tensor]):
-        roots = {name: root_node(t) for name, t in tensors.items() if has_graph(t)}
-        live, links = walk(roots.values())
-        inputs = [t for t in tensors.values() if t.is_leaf and not t.requires_grad]
-        graph = describe(live, links, inputs)
-        names = {id(tensor): name for name, tensor in reversed(tensors.items())}
-        first_new = len(self.nodes)
-        hooked = len(live) <= _MAX_HOOKED
-        indices = [
-            self.index(node, described, hooked)
-            for node, described in zip(live, graph.nodes, strict=True)
-        ]
-        for index, node, described in zip(indices, live, graph.nodes, strict=True):
-            if index >= first_new:
-                self.nodes[index] = self.new_node(node, described, indices, names)
-        states = tuple(
-            _state(index, self.nodes[index], node)
-            for index, node in sorted(zip(indices, graph.nodes, strict=True))
-        )
-        where = dict(zip(live, indices, strict=True))
-        variables = tuple(
-            _variable(name, tensor, where.get(roots.get(name))) for name, tensor in tensors.items()
-        )
-        return variables, states, tuple(graph.held)
-
-    def index(self, node, described, hooked: bool) -> int:
-        """The node's place in ``self.nodes``; a new node gets one, to be filled in."""
-        if described.leaf is not None:  # PyTorch makes a new AccumulateGrad when the old one died
-            number = self.leaf_numbers.get(node.variable)
-            if number is None:
-                number = self.leaf_numbers[node.variable] = next(_numbers)
-        else:
-            number = node.metadata.get(_NUMBER_TAG)
-            if number is None:
-                number = node.metadata[_NUMBER_TAG] = next(_numbers)
-        if number not in self.indices:
-            self.indices[number] = len(self.nodes)
-            self.nodes.append(None)
-            if described.leaf is None and hooked:
-                self.hooks.append(node.register_prehook(self.before_node))
-                if described.state == HIDDEN:
-                    self.hooks.append(node.register_hook(_after_hidden_node))
-        return self.indices[number]
-
-    def before_node(self, grad_outputs: Any) -> None:
-        self.last_run = torch._C._current_autograd_node().metadata.get(_NUMBER_TAG)
-
-    def new_node(self, node, described, indices: list[int], names: dict[int, str]) -> TraceNode:
-        label = described.name
-        if described.leaf is not None:
-            label = names.get(id(node.variable), "a leaf no variable holds")
-        return TraceNode(
-            name=described.name,
-            label=label,
-            leaf=described.leaf is not None,
-            line=self.line,
-            next=tuple(indices[i] for i in described.next),
-            slots=tuple(
-                Slot(
-                    saved.name,
-                    saved.state == NOT_NEEDED,
-                    None if saved.shape is None else tuple(saved.shape),
-                    saved.dtype and str(saved.dtype).removeprefix("torch."),
-                    saved.storage_nbytes,
-                    saved.version,
-                    saved.role,
-                )
-                for saved in described.saved
-            ),
-        )
-
-
-def _after_hidden_node(grad_inputs: Any, grad_outputs: Any) -> None:
-    if not _keeps_graph():
-        torch._C._current_autograd_node().metadata[FREED_TAG] = True
-
-
-def _state(index: int, known: TraceNode, node) -> NodeState:
-    """The slots in the order they were first seen: a freed list no longer tells its items."""
-    now = {saved.name: saved for saved in node.saved}
-    slots = []
-    for slot in known.slots:
-        saved = now.get(slot.name) or now.get(slot.name.partition("[")[0])
-        slots.append((saved.state, saved.version) if saved is not None else (FREED, None))
-    # A torch.autograd.Function calls itself freed even when it had saved nothing.
-    state = state_of(state for state, _ in slots) if node.saved else node.state
-    return NodeState(index, state, tuple(slots))
-
-
-def _variable(name: str, tensor: torch.Tensor, node: int | None) -> Variable:
-    grad = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
-    return Variable(
-        name,
-        tuple(shape_of(tensor)),
-        tensor.requires_grad,
-        tensor.is_leaf,
-        None if tensor.is_inference() else tensor._version,
-        None if grad is None else _short(grad),
-        node,
-    )
 
 
 def _short(grad: torch.Tensor) -> str:

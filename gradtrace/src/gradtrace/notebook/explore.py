@@ -24,7 +24,8 @@ from IPython.display import display
 
 from gradtrace.notebook.player import Player
 from gradtrace.page import outcome, static_html
-from gradtrace.tracer import Trace, trace
+from gradtrace.steps import Trace
+from gradtrace.tracer import trace
 
 MAX_SETTINGS = 64
 
@@ -194,8 +195,8 @@ def explore(function: Callable | None = None, /, **controls: Any):
     Raises:
         TypeError: there is no control, the function has no such argument, or an argument is left
             without a value.
-        ValueError: a control has no finite list of values, or there are more than
-            ``MAX_SETTINGS`` (64) settings.
+        ValueError: a control has no finite list of values, its options cannot be compared (tensors,
+            arrays), or there are more than ``MAX_SETTINGS`` (64) settings.
 
     >>> import torch
     >>> @explore(retain_graph=[False, True])
@@ -260,6 +261,7 @@ def _controls(
             )
     made, constants = {}, {}
     for name, abbreviation in abbreviations.items():
+        _refuse_options_without_equality(name, abbreviation)
         default = parameters[name].default if name in parameters else inspect.Parameter.empty
         widget = ipywidgets.interactive.widget_from_abbrev(abbreviation, default)
         if isinstance(widget, ipywidgets.fixed):
@@ -267,6 +269,19 @@ def _controls(
         else:
             made[name] = _control(name, widget, abbreviation)
     return made, constants
+
+
+def _refuse_options_without_equality(name: str, abbreviation: Any) -> None:
+    """A widget finds its value among its options by ``==``; tensors and arrays do not say."""
+    options = _options(abbreviation) if isinstance(abbreviation, (Mapping, list)) else ()
+    for label, option in options:
+        try:
+            bool(option == option)
+        except Exception as error:
+            raise ValueError(
+                f"option {label!r} of control {name!r} is a {type(option).__name__}, which == does "
+                "not compare as a whole: give names as options, and make the values in the function"
+            ) from error
 
 
 def _control(name: str, widget: ipywidgets.Widget | None, abbreviation: Any) -> Control:

@@ -12,7 +12,7 @@ import anywidget
 import traitlets
 
 from gradtrace.page import MODULE, payload
-from gradtrace.tracer import Trace
+from gradtrace.steps import Trace
 
 
 class Player(anywidget.AnyWidget):

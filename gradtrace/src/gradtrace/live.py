@@ -1,0 +1,358 @@
+"""The live graph, kept up to date from line to line.
+
+To read the whole graph at every line would make a trace quadratic in its lines.  But a node that
+was seen once keeps its edges, so what is alive follows from counting: a node lives as long as a
+variable names it or a live node leads to it, and goes with the last of them.  Its state is read
+again only when something may have changed it: backward ran it (a hook before each node tells), or
+a tensor that shares memory with what it saved has a new version.
+
+A change through a tensor that no variable reaches shows neither.  Therefore a graph of up to
+``_SMALL`` nodes is read whole at every line, a larger one as often as makes ``_READ_A_LINE`` nodes
+for each line.
+
+A node is recognised by a number in ``node.metadata``, a dict that lives as long as the node itself,
+a leaf by its tensor: PyTorch makes a new AccumulateGrad when the old one died.  Between the lines
+nothing here holds a node or a tensor.  To read a node again, known edges lead up to one that a
+variable names, and from there the real ones down.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.autograd.graph import Node
+from torch.utils.hooks import RemovableHandle
+
+from gradtrace import graph
+from gradtrace._torch import (
+    TensorWeakRef,
+    WeakIdKeyDictionary,
+    current_node,
+    keeps_graph,
+    version_of,
+)
+from gradtrace.graph import FREED, FREED_TAG, HIDDEN, NOT_NEEDED
+from gradtrace.steps import NodeState, Slot, TraceNode
+
+_NUMBER_TAG = "gradtrace.number"
+_numbers = itertools.count()
+
+_SMALL = 256  # nodes
+_READ_A_LINE = 16  # nodes
+
+
+class LiveGraph:
+    """What the variables reached when :meth:`look` was called last.
+
+    ``nodes`` are all nodes ever seen; ``states`` those of the live ones, in the order of ``nodes``.
+    ``last_run`` is the index of the node that backward ran last.  ``whole`` tells whether
+    everything was read, not only what may have changed.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[TraceNode] = []
+        self.states: tuple[NodeState, ...] = ()
+        self.last_run: int | None = None
+        self.whole = True
+        self._new_index = itertools.count()
+        self._indices: dict[int, int] = {}  # in nodes, by the node's number
+        self._leaf_indices = WeakIdKeyDictionary()  # in nodes, by the leaf tensor
+        self._hooks: list[RemovableHandle] = []
+        self._ran: set[int] = set()  # since the last look
+        self._unread_lines = 0  # since everything was read
+
+        # Of the live nodes only:
+        self._named: set[int] = set()  # by variables
+        self._users: dict[int, set[int]] = {}  # for each, the live nodes that lead to it
+        self._leaves: dict[int, TensorWeakRef] = {}
+        self._states: dict[int, NodeState] = {}
+        self._stale = False  # states differ from _states
+        self._memory = _Memory()
+
+    @property
+    def held(self) -> tuple[int, int, int]:
+        """The bytes that saved tensors hold: activations, leaves, inputs."""
+        return self._memory.held()
+
+    def look(
+        self, tensors: Mapping[str, torch.Tensor], line: int | None, last: bool = False
+    ) -> dict[str, int]:
+        """Bring the picture up to date; returns the node's index for each tensor with a graph.
+
+        ``line`` is the line that has just run; ``last`` says that no other look will follow.
+        """
+        found = _Found()
+        named = {
+            name: self._meet_tensor(tensor, found)
+            for name, tensor in tensors.items()
+            if graph.has_graph(tensor)
+        }
+        for index in found.entered:  # grows while it is read
+            found.links[index] = [self._meet(node, found) for node in _next(found.nodes[index])]
+            for successor in found.links[index]:
+                self._users[successor].add(index)
+        self._let_go(set(named.values()))
+
+        self._unread_lines += 1
+        self.whole = last or len(self._users) <= max(_SMALL, self._unread_lines * _READ_A_LINE)
+        if self.whole:
+            self._unread_lines = 0
+        written = self._memory.look(tensors.values(), self._leaves, self.whole)
+        in_doubt = self._drain_ran() | written
+        if self.whole:
+            in_doubt = self._users.keys() - self._leaves.keys()
+        in_doubt = (in_doubt & self._users.keys()).difference(found.entered)
+        self._fetch(in_doubt, found)
+        self._read([*found.entered, *in_doubt], found, tensors, line)
+        return named
+
+    def close(self) -> None:
+        """Take the hooks off the graph."""
+        for hook in self._hooks:
+            hook.remove()
+
+    # Which nodes are alive
+
+    def _meet_tensor(self, tensor: torch.Tensor, found: _Found) -> int:
+        index = self._leaf_indices.get(tensor) if tensor.grad_fn is None else None
+        if index in self._users:
+            return index  # the node of a leaf takes long to get
+        return self._meet(graph.root_node(tensor), found)
+
+    def _meet(self, node: Node, found: _Found) -> int:
+        """The index of a node; it enters the picture if it was not alive before."""
+        leaf = node.variable if graph.is_leaf_node(node) else None
+        index = self._index(node, leaf)
+        if index not in self._users:
+            self._users[index] = set()
+            if leaf is not None:
+                self._leaves[index] = TensorWeakRef(leaf)
+            found.entered.append(index)
+        found.nodes[index] = node
+        return index
+
+    def _index(self, node: Node, leaf: torch.Tensor | None) -> int:
+        """The place of a node in ``nodes``; the next one if it was never seen."""
+        if leaf is not None:
+            index = self._leaf_indices.get(leaf)
+            if index is None:
+                index = self._leaf_indices[leaf] = next(self._new_index)
+            return index
+        number = node.metadata.get(_NUMBER_TAG)
+        if number is None:
+            number = node.metadata[_NUMBER_TAG] = next(_numbers)
+        index = self._indices.get(number)
+        if index is None:
+            index = self._indices[number] = next(self._new_index)
+        return index
+
+    def _let_go(self, named: set[int]) -> None:
+        """Forget the nodes that died: no variable names them, no live node leads to them."""
+        pending = list(self._named - named)
+        self._named = named
+        for index in pending:  # grows while it is read
+            if index in named or index not in self._users or self._users[index]:
+                continue
+            for alive in (self._users, self._states, self._leaves):
+                alive.pop(index, None)
+            self._memory.let_go(index)
+            self._stale = True
+            for successor in self.nodes[index].next:
+                self._users[successor].discard(index)
+                pending.append(successor)
+
+    # What state they are in
+
+    def _before_node(self, index: int, grad_outputs: Any) -> None:
+        self.last_run = index
+        self._ran.add(index)
+
+    def _drain_ran(self) -> set[int]:
+        ran = set()
+        while self._ran:  # other threads may run backward meanwhile
+            ran.add(self._ran.pop())
+        return ran
+
+    def _fetch(self, wanted: Iterable[int], found: _Found) -> None:
+        """Get hold of the wanted nodes: up along known edges to one at hand, and down again."""
+        down: dict[int, set[int]] = defaultdict(set)
+        for index in wanted:
+            while index not in found.nodes:
+                user = next(iter(self._users[index]))
+                been_there = user in down
+                down[user].add(index)
+                if been_there:
+                    break
+                index = user
+        pending = [index for index in down if index in found.nodes]
+        for index in pending:  # grows while it is read
+            successors = zip(self.nodes[index].next, _next(found.nodes[index]), strict=True)
+            for successor, node in successors:
+                if successor in down[index] and successor not in found.nodes:
+                    found.nodes[successor] = node
+                    if successor in down:
+                        pending.append(successor)
+
+    def _read(
+        self,
+        indices: Sequence[int],
+        found: _Found,
+        tensors: Mapping[str, torch.Tensor],
+        line: int | None,
+    ) -> None:
+        """Read these nodes; those seen for the first time come in the order of their indices."""
+        nodes = [found.nodes[index] for index in indices]
+        links = [found.links.get(index, ()) for index in indices]
+        described = graph.describe(nodes, links, self._memory.roles()).nodes
+        names = {id(tensor): name for name, tensor in reversed(tensors.items())}
+        seen_before = len(self.nodes)
+        for index, node, now in zip(indices, nodes, described, strict=True):
+            if index == len(self.nodes):
+                label = names.get(id(node.variable), _UNNAMED) if now.leaf else now.name
+                self.nodes.append(_first_seen(now, label, line))
+                self._hook(index, node, now)
+            state = _state(index, self.nodes[index], now)
+            if self._states.get(index) != state:
+                self._states[index] = state
+                self._stale = True
+            self._memory.hold(index, now)
+        if any(index < seen_before for index in found.entered):  # they were alive before: sort them
+            self._states = dict(sorted(self._states.items()))
+        if self._stale:
+            self.states = tuple(self._states.values())
+            self._stale = False
+
+    def _hook(self, index: int, node: Node, described: graph.Node) -> None:
+        if described.leaf is None:
+            before = functools.partial(self._before_node, index)
+            self._hooks.append(node.register_prehook(before))
+        if described.state == HIDDEN:
+            self._hooks.append(node.register_hook(_after_hidden_node))
+
+
+@dataclass
+class _Found:
+    """What one look meets: the nodes at hand, those that enter the picture, and their edges."""
+
+    nodes: dict[int, Node] = field(default_factory=dict)
+    entered: list[int] = field(default_factory=list)
+    links: dict[int, list[int]] = field(default_factory=dict)
+
+
+class _Memory:
+    """Which storages the live nodes hold, and who else holds these."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[int, int] = {}  # of each storage that a node holds
+        self._holders: dict[int, set[int]] = {}  # of each storage: indices of nodes
+        self._held_by: dict[int, set[int]] = {}  # for each node: storages
+        self._total = 0
+        self._versions: set[tuple[int, int | None]] = set()  # of storages, at the last look
+        self._leaves: dict[int, int] = {}  # for each leaf node: the storage of its tensor
+        self._inputs: set[int] = set()  # storages
+
+    def look(
+        self, tensors: Iterable[torch.Tensor], leaves: Mapping[int, TensorWeakRef], whole: bool
+    ) -> set[int]:
+        """Note who holds what; returns the nodes that hold memory which was written meanwhile."""
+        versions = set()
+        self._inputs.clear()
+        for tensor in tensors:
+            storage = graph.storage_of(tensor)[0]
+            versions.add((storage, version_of(tensor)))
+            if not tensor.requires_grad:
+                self._inputs.add(storage)
+        for index, reference in leaves.items():
+            if whole or len(leaves) <= _SMALL or index not in self._leaves:
+                leaf = reference()
+                self._leaves[index] = storage = graph.storage_of(leaf)[0]
+                versions.add((storage, version_of(leaf)))
+        new = versions - self._versions
+        self._versions = versions
+        return {index for storage, _ in new for index in self._holders.get(storage, ())}
+
+    def roles(self) -> dict[int, str]:
+        """Of the storages that the program holds anyway."""
+        return dict.fromkeys(self._inputs, "input") | dict.fromkeys(self._leaves.values(), "leaf")
+
+    def hold(self, index: int, node: graph.Node) -> None:
+        """Note what this node holds now."""
+        storages = {s.storage: s.storage_nbytes for s in node.saved if s.storage is not None}
+        self._release(index, self._held_by.get(index, _NOTHING) - storages.keys())
+        self._held_by[index] = set(storages)
+        for storage, nbytes in storages.items():
+            self._holders.setdefault(storage, set()).add(index)
+            self._total += nbytes - self._bytes.get(storage, 0)
+            self._bytes[storage] = nbytes
+
+    def let_go(self, index: int) -> None:
+        """A node died."""
+        self._release(index, self._held_by.pop(index, _NOTHING))
+        self._leaves.pop(index, None)
+
+    def _release(self, index: int, storages: Set[int]) -> None:
+        for storage in storages:
+            self._holders[storage].discard(index)
+            if not self._holders[storage]:
+                del self._holders[storage]
+                self._total -= self._bytes.pop(storage)
+
+    def held(self) -> tuple[int, int, int]:
+        """Bytes of activations, leaves, inputs; each storage counts once."""
+        leaves = set(self._leaves.values())
+        of_leaves = sum(self._bytes.get(storage, 0) for storage in leaves)
+        of_inputs = sum(self._bytes.get(storage, 0) for storage in self._inputs - leaves)
+        return self._total - of_leaves - of_inputs, of_leaves, of_inputs
+
+
+_NOTHING: frozenset[int] = frozenset()
+_UNNAMED = "a leaf no variable holds"
+
+
+def _next(node: Node) -> list[Node]:
+    return [successor for successor, _ in node.next_functions if successor is not None]
+
+
+def _after_hidden_node(grad_inputs: Any, grad_outputs: Any) -> None:
+    if not keeps_graph():
+        current_node().metadata[FREED_TAG] = True
+
+
+def _first_seen(node: graph.Node, label: str, line: int | None) -> TraceNode:
+    return TraceNode(
+        name=node.name,
+        label=label,
+        leaf=node.leaf is not None,
+        line=line,
+        next=node.next,
+        slots=tuple(
+            Slot(
+                saved.name,
+                saved.state == NOT_NEEDED,
+                None if saved.shape is None else tuple(saved.shape),
+                saved.dtype and str(saved.dtype).removeprefix("torch."),
+                saved.storage_nbytes,
+                saved.version,
+                saved.role,
+            )
+            for saved in node.saved
+        ),
+    )
+
+
+def _state(index: int, known: TraceNode, node: graph.Node) -> NodeState:
+    """The slots in the order they were first seen: a freed list no longer tells its items."""
+    now = {saved.name: saved for saved in node.saved}
+    slots = []
+    for slot in known.slots:
+        saved = now.get(slot.name) or now.get(slot.name.partition("[")[0])
+        slots.append((saved.state, saved.version) if saved is not None else (FREED, None))
+    # A torch.autograd.Function calls itself freed even when it had saved nothing.
+    state = graph.state_of(state for state, _ in slots) if node.saved else node.state
+    return NodeState(index, state, tuple(slots))

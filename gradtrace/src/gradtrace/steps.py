@@ -1,0 +1,341 @@
+"""What a trace consists of, and its JSON.
+
+A :class:`Trace` is plain data: it holds neither tensors nor widgets, so it can be compared, stored
+and sent.  Nodes are told apart by their index in ``Trace.nodes``; each :class:`Step` lists the
+states of those that were alive.  In JSON a step lists only what differs from the step before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gradtrace.graph import FREED, MODIFIED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A tensor that a live variable reaches: ``h``, ``losses[0]``, ``model.weight``.
+
+    ``version`` is None for inference tensors.  ``grad`` is a short text, its numbers rounded to
+    three digits; None where there is no gradient.  ``node`` is the index in ``Trace.nodes`` of
+    the node that backward would start from; None where no graph is behind the tensor.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    requires_grad: bool
+    leaf: bool
+    version: int | None
+    grad: str | None
+    node: int | None
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What a node saved, as first seen; ``nbytes`` is the size of its storage in bytes.
+
+    ``role`` is that of :class:`gradtrace.graph.SavedTensor`.  ``empty`` is True for a slot in which
+    this node saved nothing.  The rest is None there, and for a tensor that was freed before the
+    trace first saw it.
+    """
+
+    name: str
+    empty: bool
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    nbytes: int | None
+    version: int | None
+    role: str | None
+
+
+@dataclass(frozen=True)
+class TraceNode:
+    """A node that existed between two of the lines.
+
+    ``line`` is the line that had just run when the node was first seen (None: it was there before
+    the first line).  ``leaf`` tells AccumulateGrad nodes apart; ``label`` is the name of the leaf
+    variable, if it has one, else the node's own.
+    """
+
+    name: str
+    label: str
+    leaf: bool
+    line: int | None
+    next: tuple[int, ...]
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """One node at one step: its state, and state and version of each of its slots.
+
+    The states are those of :class:`gradtrace.graph.Node` and ``SavedTensor``.
+    """
+
+    node: int
+    state: str
+    slots: tuple[tuple[str, int | None], ...]
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception, and the line of the function that raised it.
+
+    ``node`` is the index in ``Trace.nodes`` of the node in which backward stopped, if it did.
+    """
+
+    type: str
+    message: str
+    line: int
+    node: int | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """The program between two lines: ``ran`` has just run, ``line`` is about to.
+
+    ``ran`` is None at the first step, ``line`` at the last.  ``held`` counts the bytes that saved
+    tensors hold, each storage once: activations, leaves, inputs (the last two are held by the
+    program anyway).  ``values`` are the live numbers, strings and truth values.  ``raised`` is set
+    when ``ran`` raised an exception, caught by the function or not.
+    """
+
+    line: int | None
+    ran: int | None
+    nodes: tuple[NodeState, ...]
+    held: tuple[int, int, int]
+    variables: tuple[Variable, ...]
+    values: tuple[tuple[str, str], ...]
+    raised: Raised | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What :func:`gradtrace.trace` saw.  Plain data: compare it, store it, send it.
+
+    ``source`` maps line numbers, as in the file or the notebook cell, to their text.
+    ``statements`` maps the first line of each statement that spans several to its last.
+    ``error`` is the exception that ended the function, None if it ended well.  ``unrecorded``
+    counts the line events after ``max_steps``; the last step is there in any case.
+    """
+
+    function: str
+    source: dict[int, str]
+    statements: dict[int, int]
+    nodes: tuple[TraceNode, ...]
+    steps: tuple[Step, ...]
+    error: Raised | None
+    unrecorded: int = 0
+
+    @property
+    def freed(self) -> dict[int, int | None]:
+        """For each node that was freed, the line that freed it.
+
+        None where it happened before the first line, or on a line that was not recorded.
+        """
+        return self._first(lambda state: state.state == FREED)
+
+    @property
+    def modified(self) -> dict[int, int | None]:
+        """For each node with a saved tensor changed in place, the line that did it; as above."""
+        return self._first(lambda state: any(slot == MODIFIED for slot, _ in state.slots))
+
+    def _first(self, condition: Callable[[NodeState], bool]) -> dict[int, int | None]:
+        lines: dict[int, int | None] = {}
+        for step, changed, _ in self.changes():
+            recorded = step.line is not None or not self.unrecorded
+            for state in changed:
+                if condition(state):
+                    lines.setdefault(state.node, step.ran if recorded else None)
+        return lines
+
+    def changes(self) -> Iterator[tuple[Step, list[NodeState], list[int]]]:
+        """Each step, with the states that differ from the step before and the nodes that are gone.
+
+        >>> import torch
+        >>> from gradtrace import trace
+        >>> def program():
+        ...     y = torch.ones(1, requires_grad=True).exp()
+        ...     del y
+        >>> for step, changed, gone in trace(program).changes():
+        ...     print([state.state for state in changed], gone)
+        [] []
+        ['alive', 'saves nothing'] []
+        [] [0, 1]
+        """
+        before: tuple[NodeState, ...] = ()
+        known: dict[int, NodeState] = {}
+        for step in self.steps:
+            changed, gone = [], []
+            if step.nodes is not before:
+                now = {state.node: state for state in step.nodes}
+                for node, state in now.items():
+                    old = known.get(node)
+                    if old is not state and old != state:
+                        changed.append(state)
+                gone = [node for node in known if node not in now]
+                before, known = step.nodes, now
+            yield step, changed, gone
+
+    @property
+    def retained_bytes(self) -> list[int]:
+        """At each step, the bytes of activations that saved tensors hold."""
+        return [step.held[0] for step in self.steps]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the retained bytes over the lines with matplotlib; returns the Axes.
+
+        Each bar stands at the line that has just run.
+
+        Raises:
+            ModuleNotFoundError: matplotlib is not installed.
+        """
+        try:
+            import matplotlib.pyplot as plt
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"Trace.plot needs {error.name}: pip install 'gradtrace[plot]'", name=error.name
+            ) from error
+
+        if ax is None:
+            _, ax = plt.subplots(figsize=(6, 2.4), layout="constrained")
+        ax.bar(range(len(self.steps)), self.retained_bytes, color="#4477aa")
+        labels = ["start" if step.ran is None else str(step.ran) for step in self.steps]
+        every = max(1, len(labels) // 20)
+        ax.set_xticks(range(0, len(labels), every), labels[::every])
+        ax.set(xlabel="line that has just run", ylabel="bytes", title="Held by saved tensors")
+        if self.error is not None:
+            ax.annotate(
+                self.error.type,
+                (len(self.steps) - 1, self.retained_bytes[-1]),
+                xytext=(0, 6),
+                textcoords="offset points",
+                ha="right",
+            )
+        return ax
+
+    def to_json(self) -> str:
+        """The trace as JSON text.  The same trace always gives the same text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trace as JSON-ready data.
+
+        ``rows`` holds each variable and node state once; the steps refer to them by index.  For
+        nodes a step lists only the states that differ from the step before, and what is gone.
+        """
+        rows: dict[Any, int] = {}
+
+        def shared(row: Any) -> int:
+            return rows.setdefault(row, len(rows))
+
+        steps = [
+            {
+                "line": step.line,
+                "ran": step.ran,
+                "changed": [shared(dataclasses.astuple(state)) for state in changed],
+                "gone": gone,
+                "held": step.held,
+                "variables": [shared(dataclasses.astuple(v)) for v in step.variables],
+                "values": step.values,
+                "raised": step.raised and dataclasses.asdict(step.raised),
+            }
+            for step, changed, gone in self.changes()
+        ]
+        return {
+            "schema": SCHEMA,
+            "function": self.function,
+            "source": self.source,
+            "statements": self.statements,
+            "nodes": [dataclasses.asdict(node) for node in self.nodes],
+            "rows": list(rows),
+            "steps": steps,
+            "error": self.error and dataclasses.asdict(self.error),
+            "unrecorded": self.unrecorded,
+        }
+
+    @classmethod
+    def from_json(cls, text: str) -> Trace:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: the text is not a trace, or one of a newer schema.
+
+        >>> from gradtrace import trace
+        >>> seen = trace(lambda: 1)
+        >>> Trace.from_json(seen.to_json()) == seen
+        True
+        """
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"this is not the JSON text of a trace: {error}") from None
+        schema = data.get("schema") if isinstance(data, dict) else None
+        if type(schema) is not int:
+            raise ValueError("this JSON is not a trace: it has no schema number")
+        if schema > SCHEMA:
+            raise ValueError(
+                f"this trace has schema {schema}, but this gradtrace reads up to {SCHEMA}: "
+                "upgrade gradtrace (pip install --upgrade gradtrace)"
+            )
+        try:
+            return cls._from_dict(data)
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ValueError(f"this JSON is not a whole trace: {error!r}") from error
+
+    @classmethod
+    def _from_dict(cls, data: dict[str, Any]) -> Trace:
+        rows = data["rows"]
+
+        def variable(i: int) -> Variable:
+            name, shape, *rest = rows[i]
+            return Variable(name, tuple(shape), *rest)
+
+        steps = []
+        states: dict[int, NodeState] = {}
+        for item in data["steps"]:
+            for node, name, slots in (rows[i] for i in item["changed"]):
+                states[node] = NodeState(node, name, tuple(tuple(slot) for slot in slots))
+            for node in item["gone"]:
+                del states[node]
+            steps.append(
+                Step(
+                    line=item["line"],
+                    ran=item["ran"],
+                    nodes=tuple(states[node] for node in sorted(states)),
+                    held=tuple(item["held"]),
+                    variables=tuple(variable(i) for i in item["variables"]),
+                    values=tuple(tuple(pair) for pair in item["values"]),
+                    raised=item["raised"] and Raised(**item["raised"]),
+                )
+            )
+        return cls(
+            function=data["function"],
+            source={int(line): text for line, text in data["source"].items()},
+            statements={int(first): last for first, last in data["statements"].items()},
+            nodes=tuple(_node_from_json(item) for item in data["nodes"]),
+            steps=tuple(steps),
+            error=data["error"] and Raised(**data["error"]),
+            unrecorded=data["unrecorded"],
+        )
+
+    def __repr__(self) -> str:
+        end = f"{self.error.type} on line {self.error.line}" if self.error else "no error"
+        return f"Trace({self.function}, {len(self.steps)} steps, {end})"
+
+
+def _node_from_json(item: dict[str, Any]) -> TraceNode:
+    slots = tuple(
+        Slot(**slot | {"shape": None if slot["shape"] is None else tuple(slot["shape"])})
+        for slot in item["slots"]
+    )
+    return TraceNode(**item | {"next": tuple(item["next"]), "slots": slots})
