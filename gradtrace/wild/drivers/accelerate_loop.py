@@ -18,7 +18,7 @@ schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
 loader = torch.utils.data.DataLoader(rows, batch_size=16, shuffle=True)
 model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
 with trial.training():
-    for _ in range(10):
+    for _ in range(30):
         total = 0.0
         for inputs, labels in loader:
             with accelerator.accumulate(model):

@@ -26,7 +26,7 @@ label = x[:, :3].argmax(1)
 model = Net()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 with trial.training():
-    for _ in range(60):
+    for _ in range(400):
         loss = nn.functional.cross_entropy(model(x), label)
         optimizer.zero_grad()
         loss.backward()

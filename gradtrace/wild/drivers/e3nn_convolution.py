@@ -33,7 +33,7 @@ class Energy(torch.nn.Module):
 model = Energy()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 with trial.training():
-    for step in range(25):
+    for step in range(75):
         positions = torch.randn(6, 3, requires_grad=True)
         distances = torch.pdist(positions.detach())
         energy = model(positions)
@@ -42,6 +42,6 @@ with trial.training():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % 5 == 0:
+        if step % 15 == 0:
             print(step, loss.item())
 trial.end(model)

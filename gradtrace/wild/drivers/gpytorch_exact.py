@@ -30,11 +30,11 @@ likelihood.train()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
 with trial.training():
-    for step in range(50):
+    for step in range(200):
         optimizer.zero_grad()
         loss = -objective(model(x), y)
         loss.backward()
-        if step % 10 == 0:
+        if step % 40 == 0:
             print(step, loss.item(), model.covar_module.base_kernel.lengthscale.item())
         optimizer.step()
 model.eval()

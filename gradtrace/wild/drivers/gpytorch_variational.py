@@ -35,7 +35,7 @@ objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=256)
 model.train()
 likelihood.train()
 with trial.training():
-    for _ in range(12):
+    for _ in range(30):
         for inputs, targets in loader:
             optimizer.zero_grad()
             loss = -objective(model(inputs), targets)

@@ -36,5 +36,5 @@ evaluator.add_event_handler(
     Events.COMPLETED, EarlyStopping(3, lambda engine: -engine.state.metrics["loss"], trainer)
 )
 with trial.training():
-    trainer.run(loader, max_epochs=6)
+    trainer.run(loader, max_epochs=15)
 trial.end(model)

@@ -26,14 +26,14 @@ turning = torch.optim.Adam([angle], lr=0.5)
 picture = kornia.filters.gaussian_blur2d(torch.rand(1, 1, 32, 32), (7, 7), (2.0, 2.0))
 turned = kornia.geometry.rotate(picture, torch.tensor([8.0]))
 with trial.training():
-    for _ in range(5):
+    for _ in range(10):
         for x, label in zip(images.split(16), labels.split(16), strict=True):
             loss = nn.functional.cross_entropy(model(augment(x)), label)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         print(loss.item())
-    for step in range(30):
+    for step in range(60):
         loss = kornia.losses.charbonnier_loss(
             kornia.geometry.rotate(picture, angle), turned, reduction="mean"
         )

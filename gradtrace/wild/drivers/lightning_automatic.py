@@ -40,7 +40,7 @@ trial.begin()
 rows = torch.utils.data.TensorDataset(torch.randn(256, 64))
 model = AutoEncoder()
 trainer = lightning.Trainer(
-    max_epochs=8,
+    max_epochs=16,
     accelerator="cpu",
     gradient_clip_val=0.5,
     accumulate_grad_batches=2,

@@ -59,7 +59,7 @@ trial.begin()
 rows = torch.utils.data.TensorDataset(torch.randn(256, 2) * 0.3 + 1)
 model = GAN()
 trainer = lightning.Trainer(
-    max_epochs=6,
+    max_epochs=12,
     accelerator="cpu",
     logger=False,
     enable_checkpointing=False,

@@ -29,7 +29,7 @@ x = np.random.randn(300, 10).astype(np.float32)
 y = (x[:, :3].sum(1) > 0).astype(np.int64)
 net = NeuralNetClassifier(
     Classifier,
-    max_epochs=6,
+    max_epochs=10,
     lr=0.1,
     verbose=0,
     optimizer=torch.optim.SGD,

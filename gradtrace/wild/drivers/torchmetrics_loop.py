@@ -22,7 +22,7 @@ metrics = torchmetrics.MetricCollection(
 average = torchmetrics.MeanMetric()
 differentiable = torchmetrics.MeanSquaredError()
 with trial.training():
-    for _ in range(8):
+    for _ in range(20):
         for inputs, targets in zip(x.split(64), label.split(64), strict=True):
             logits = model(inputs)
             loss = nn.functional.cross_entropy(logits, targets)

@@ -1,7 +1,7 @@
 # /// script
 # dependencies = ["torchopt"]
 # ///
-"""TorchOpt: MAML with a differentiable Adam, and a functional optimizer."""
+"""TorchOpt: MAML with a differentiable Adam, and functional updates."""
 
 import torch
 import torchopt
@@ -13,7 +13,7 @@ model = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 1))
 outer = torchopt.Adam(model.parameters(), lr=1e-2)
 inner = torchopt.MetaAdam(model, lr=1e-2)
 linear = nn.Linear(5, 1)
-optimizer = torchopt.FuncOptimizer(torchopt.adamw(lr=0.05))
+optimizer = torchopt.adam(lr=0.05)
 x = torch.randn(64, 5)
 with trial.training():
     for step in range(25):
@@ -36,9 +36,12 @@ with trial.training():
         if step % 5 == 0:
             print(step, total / 3)
     parameters = tuple(linear.parameters())
-    for _ in range(30):
-        predicted = nn.functional.linear(x, parameters[0], parameters[1])
+    state = optimizer.init(parameters)
+    for _ in range(60):
+        predicted = nn.functional.linear(x, *parameters)
         loss = (predicted - x.sum(1, keepdim=True)).pow(2).mean()
-        parameters = optimizer.step(loss, parameters)
+        gradients = torch.autograd.grad(loss, parameters)
+        updates, state = optimizer.update(gradients, state, inplace=False)
+        parameters = torchopt.apply_updates(parameters, updates)
     print(loss.item())
 trial.end(model, *parameters)
