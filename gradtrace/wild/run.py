@@ -155,7 +155,8 @@ def differences(plain: Outcome, other: Outcome) -> list[str]:
 
 
 def _about(finding: dict) -> str:
-    return f"false alarm: {json.dumps(finding, ensure_ascii=False)}"
+    known = {key: value for key, value in finding.items() if value is not None}
+    return f"false alarm: {json.dumps(known, ensure_ascii=False)}"
 
 
 def judge(rounds: list[dict[str, Outcome]]) -> list[str]:
