@@ -20,7 +20,7 @@ SITE := _build/html
 AXE := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises grade gradescope bench test clean
+.PHONY: help book serve lab address pictures notebooks exercises grade gradescope bench wild test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,20 @@ bench: book $(FULL) ## measure what snapshot, player and watch cost
 	$(BIN)/python gradtrace/benchmarks/snapshot.py
 	$(BIN)/python gradtrace/benchmarks/player.py
 	$(BIN)/python gradtrace/benchmarks/watch.py
+
+# Other people's libraries have an environment of their own, with the one torch.
+WILD := .venv-wild/bin/python
+WILD_READY := .venv-wild/.ready
+
+$(WILD_READY): requirements.txt gradtrace/pyproject.toml
+	test -x $(WILD) || $(PYTHON) -m venv .venv-wild
+	grep '^torch==' requirements.txt >.venv-wild/constraint.txt
+	$(WILD) -m pip install --quiet -c .venv-wild/constraint.txt -e gradtrace
+	@touch $@
+
+wild: $(WILD_READY) ## run other libraries' quick starts plain and watched (DRIVERS="name …" ROUNDS=3)
+	$(WILD) gradtrace/wild/run.py --install --constraint .venv-wild/constraint.txt \
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(DRIVERS)
 
 $(AXE): tests/browser/package-lock.json
 	@if command -v npm >/dev/null; then npm ci --prefix tests/browser --silent --no-audit --no-fund; \

@@ -1,0 +1,21 @@
+# /// script
+# dependencies = ["stable-baselines3", "gymnasium"]
+# ///
+"""stable-baselines3: PPO on CartPole-v1."""
+
+import gymnasium
+import trial
+from stable_baselines3 import PPO
+
+trial.begin()
+model = PPO(
+    "MlpPolicy", gymnasium.make("CartPole-v1"), seed=0, device="cpu", n_steps=256, n_epochs=4
+)
+with trial.training():
+    model.learn(total_timesteps=1_024)
+observation, _ = gymnasium.make("CartPole-v1").reset(seed=1)
+print(model.predict(observation, deterministic=True)[0])
+for name, value in sorted(model.logger.name_to_value.items()):
+    if name.startswith("train/"):
+        print(name, value)
+trial.end(model.policy)
