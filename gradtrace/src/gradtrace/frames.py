@@ -142,13 +142,16 @@ class Chains:
         """The chain of the user's frames from ``frame`` outward; None if there is none."""
         key: list[int] = []
         codes: list[CodeType] = []
+        known = _USERS  # the hottest loop of a strict watch, as in user_frame
         for _ in range(_MAX_FRAMES):
-            if frame is None or len(codes) == _MAX_CHAIN:
+            if frame is None:
                 break
             code = frame.f_code
-            if is_users(code):
+            if known.get(code.co_filename, True) and is_users(code):
                 codes.append(code)
                 key += (id(code), frame.f_lasti)
+                if len(codes) == _MAX_CHAIN:
+                    break
             frame = frame.f_back
         if not codes:
             return None

@@ -49,6 +49,7 @@ class Observer(_torch.Mode):
         self._chains = Chains()
         self._stand_ins: dict[tuple[int, int], tuple[CodeType, FunctionType]] = {}
         self._region: Location | None = None  # of the line that switched gradients off
+        self._outside = _torch.next_sequence_nr()  # when last an operation was recorded
 
     def step_aside(self) -> None:
         """See nothing of what follows in this thread, until :meth:`look`."""
@@ -173,11 +174,13 @@ class Observer(_torch.Mode):
                     self._note_export(tensor, chain, started)
         elif not torch.is_grad_enabled():
             self._note_custom_function(frame, started)
+        if torch.is_grad_enabled():
+            self._outside = now
         for tensor, version in zip(tensors, before, strict=True):
             if version is not None and tensor._version != version:
                 # A custom function saves when its forward ends, but has its number before.
                 inside = not torch.is_grad_enabled() and _caller_of_apply(frame, _FAR)
-                edited = started - 1 if inside else started
+                edited = self._outside if inside else started
                 written = tensor if part is None else part[0]
                 self._note_edit(tensor, written, _location(chain), edited)
         if kind in (_EXPORT, _LEAVE):
@@ -323,15 +326,17 @@ class Observer(_torch.Mode):
         if output.numel() != 1:
             return
         location = _location(chain)
-        total, used_up = Sum(location), False
+        total, used_up, newest = Sum(location), False, -1
         for successor, _ in node.next_functions:
             if successor is None or isinstance(successor, _torch.LEAF):
                 continue
             before = successor.metadata.get(SUM_TAG)
             if before is not None and before.location == location:
                 total = before
-                total.count += 1
+            newest = max(newest, _torch.sequence_nr(successor))
             used_up = used_up or freed_by(successor) is not None
+        # What was there before the last addition is another term of one iteration.
+        total.count += newest > total.sequence_nr
         total.sequence_nr = _torch.sequence_nr(node)
         node.metadata[SUM_TAG] = total
         if used_up and total.count >= _LEAKING:

@@ -158,10 +158,13 @@ class Cut:
 
 @dataclass(eq=False)
 class Sum:
-    """A total that one line adds to.  It lives in the metadata of the additions' nodes."""
+    """A total that one line adds to.  It lives in the metadata of the additions' nodes.
+
+    ``count`` is the number of iterations: of additions of something newer than the last one.
+    """
 
     location: Location | None
-    count: int = 1
+    count: int = 0
     sequence_nr: int = -1  # of the last addition
 
 
