@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
+import inspect
 import sys
 import threading
+import traceback
 import warnings
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from gradtrace import SilentFailure, diagnose, watch
-from gradtrace.watcher import Recorder, explanation_of, recorder
+from gradtrace.engine import engine
+from gradtrace.record import Timeline
+from gradtrace.watcher import Watch, explanation_of
 
 STRICT = pytest.mark.parametrize("strict", [False, True])
 TWICE = "second time"
@@ -28,11 +34,19 @@ def freed_loss() -> torch.Tensor:
 
 def pytorch() -> tuple:
     """What a watch changes in PyTorch."""
-    hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
+    hooks = sys.modules["torch.optim.optimizer"]
+    graph = torch.autograd.graph
     return (
+        graph.log,
+        graph._register_logging_hooks_on_whole_graph,
         torch.autograd._engine_run_backward,
         torch._C._len_torch_function_stack(),
-        tuple(hooks),
+        tuple(hooks._global_optimizer_pre_hooks),
+        tuple(hooks._global_optimizer_post_hooks),
+        torch._C._dynamo.eval_frame.set_eval_frame,
+        nn.functional.has_torch_function,
+        nn.functional.has_torch_function_unary,
+        torch._tensor.has_torch_function_variadic,
         torch.is_grad_enabled(),
     )
 
@@ -41,7 +55,7 @@ def pytorch() -> tuple:
 def left_as_it_was():
     before = pytorch()
     yield
-    assert not recorder.watches
+    assert not engine.listeners
     assert pytorch() == before
 
 
@@ -73,10 +87,10 @@ def test_ways_to_watch(strict):
     assert explanation_of(context.value).cause == "forward_not_rerun"
 
     decorated = watch(freed_loss) if not strict else watch(strict=True)(freed_loss)
-    assert not recorder.watches
+    assert not engine.listeners
     assert decorated.__name__ == "freed_loss"
     assert decorated() is not None
-    assert not recorder.watches
+    assert not engine.listeners
 
     one = watch(strict=strict)
     loss = freed_loss()
@@ -121,9 +135,7 @@ def test_nested_watches_in_any_order(order, kinds):
             loss.backward()
         assert len(context.value.__notes__) == 1
         watches[name].stop()
-    assert torch.autograd._engine_run_backward is before[0]
-    while torch._C._len_torch_function_stack() > before[1]:  # stopped, but under a live mode
-        torch._C._pop_torch_function_stack()
+    assert pytorch() == before
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
@@ -140,7 +152,7 @@ def test_other_errors_get_no_note():
 
 
 def test_what_broke_earlier_is_not_held_against_a_later_error(monkeypatch):
-    monkeypatch.setattr(Recorder, "stepped", None)
+    monkeypatch.setattr(Timeline, "stepped", None)
     with pytest.raises(ValueError) as context, watch(strict=True):
         w = torch.ones(1, requires_grad=True)
         w.sum().backward()
@@ -174,17 +186,30 @@ def test_gradtrace_failing_leaves_the_error_alone(monkeypatch, strict):
     ]
 
 
-@pytest.mark.parametrize("part", ["began", "ended", "stepped", "look_for_leaks", "edited"])
-def test_recorder_failing_leaves_the_program_alone(monkeypatch, short_program, part):
+PARTS = [
+    "gradtrace.engine.mark_freed",
+    "gradtrace.operations.Observer._note",
+    "gradtrace.operations._tensors",
+    "gradtrace.record.Timeline.edited",
+    "gradtrace.record.Timeline.stepped",
+    "gradtrace.silent.in_backward",
+    "gradtrace.silent.leaks",
+    "gradtrace.watcher.walk",
+]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_gradtrace_failing_leaves_the_program_alone(monkeypatch, short_program, part):
     expected = short_program()
 
-    def broken(self, *arguments, **keywords):
+    def broken(*arguments, **keywords):
         raise ZeroDivisionError("inside gradtrace")
 
-    monkeypatch.setattr(Recorder, part, broken)
-    with watch(strict=True):
+    monkeypatch.setattr(part, broken)
+    with watch(strict=True) as one:
         watched = short_program()
     assert all(torch.equal(a, b) for a, b in zip(expected, watched, strict=True))
+    assert one.broken == "ZeroDivisionError: inside gradtrace"
 
 
 @pytest.mark.parametrize("owner, name", [(torch.Tensor, "backward"), (torch.autograd, "backward")])
@@ -204,18 +229,78 @@ def test_program_that_patches_backward(monkeypatch, owner, name):
     assert getattr(owner, name) is patched
 
 
-def test_program_that_patches_the_engine_keeps_its_patch(monkeypatch):
-    monkeypatch.setattr(torch.autograd, "_engine_run_backward", torch.autograd._engine_run_backward)
+@pytest.mark.parametrize("stop_first", [True, False])
+def test_other_tools_wrap_the_engine(monkeypatch, stop_first):
+    """Before, during and after a watch: nothing is lost, and nothing goes in rounds."""
+    original = torch.autograd._engine_run_backward
+    calls = []
+
+    def wrapper(inner):
+        def wrapped(*arguments, **keywords):
+            calls.append(1)
+            return inner(*arguments, **keywords)
+
+        return wrapped
+
     one = watch()
-    ours = torch.autograd._engine_run_backward
-
-    def patched(*arguments, **keywords):
-        return ours(*arguments, **keywords)
-
-    torch.autograd._engine_run_backward = patched
+    monkeypatch.setattr(torch.autograd, "_engine_run_backward", wrapper(original))
+    if stop_first:
+        one.stop()
+        one = watch()
+    loss = freed_loss()
+    with pytest.raises(RuntimeError, match=TWICE) as context:
+        loss.backward()
     one.stop()
-    assert torch.autograd._engine_run_backward is patched
-    freed_loss()  # ours still runs, and hands on
+    monkeypatch.undo()
+    assert len(calls) == 2
+    assert explanation_of(context.value).cause == "forward_not_rerun"
+
+
+def test_the_engine_may_be_called_by_keyword():
+    y = torch.ones(3, requires_grad=True).exp().sum()
+    with watch() as one:
+        torch.autograd._engine_run_backward(
+            (y,), grad_tensors=(torch.tensor(1.0),), keep_graph=True, create_graph=False,
+            inputs=(), allow_unreachable=True, accumulate_grad=True,
+        )  # fmt: skip
+        y.backward()
+        with pytest.raises(RuntimeError, match=TWICE) as context:
+            y.backward()
+    assert one.broken is None
+    assert explanation_of(context.value).began_at.line == context.tb.tb_lineno - 2
+
+
+def test_backward_in_an_except_block():
+    """The error that the program is handling is not the backward's."""
+    with watch() as one:
+        try:
+            raise ValueError("of the program")
+        except ValueError as error:
+            loss = freed_loss()
+            assert not hasattr(error, "__notes__")
+        with pytest.raises(RuntimeError, match=TWICE) as context:
+            loss.backward()
+    assert one.broken is None
+    assert explanation_of(context.value).began_at.line == freed_loss.__code__.co_firstlineno + 2
+
+
+def test_nothing_of_ours_is_on_the_stack_of_a_backward():
+    seen = []
+
+    def hook(grad):
+        seen.append([frame.function for frame in inspect.stack()])
+
+    def run():
+        w = torch.ones(3, requires_grad=True)
+        w.register_hook(hook)
+        nn.functional.mse_loss(w.exp(), torch.zeros(3)).backward()
+
+    run()
+    with watch():
+        run()
+    with watch(strict=True):
+        run()
+    assert seen[0] == seen[1] == seen[2]
 
 
 @STRICT
@@ -271,7 +356,7 @@ def test_torch_func():
         assert hessian(lambda v: v.pow(3).sum())(torch.ones(2)).shape == (2, 2)
         assert jacrev(torch.sin)(torch.ones(2)).shape == (2, 2)
     assert not one.findings
-    assert recorder.broken is None
+    assert one.broken is None
 
 
 def test_compiled_function():
@@ -290,11 +375,12 @@ def test_other_modes_and_subclasses(strict):
         pass
 
     w = torch.ones(3, requires_grad=True)
-    with watch(strict=strict), torch.device("cpu"), torch.autocast("cpu", dtype=torch.bfloat16):
+    mixed = torch.autocast("cpu", dtype=torch.bfloat16)
+    with watch(strict=strict) as one, torch.device("cpu"), mixed:
         x = torch.ones(3).as_subclass(Mine)
         loss = (x * w).sum() + (torch.ones(2, 3) @ w).sum()
         loss.backward()
-    assert recorder.broken is None
+    assert one.broken is None
     assert w.grad is not None
 
 
@@ -318,11 +404,13 @@ def test_warnings_as_errors_do_not_stop_the_program():
         y.sum().backward()
 
 
-def _sizes() -> dict[str, int]:
+def _sizes(one: Watch) -> dict[str, int]:
+    """Of what grows with the kinds of things that a program does, not with time."""
+    timeline = one._record.timeline
     return {
         name: len(value)
-        for name, value in vars(recorder).items()
-        if hasattr(value, "__len__") and name not in ("calls", "steps", "made_at", "freed")
+        for name, value in vars(timeline).items()
+        if hasattr(value, "__len__") and name not in ("calls", "steps", "lines")
     }
 
 
@@ -340,27 +428,13 @@ def test_nothing_grows_or_is_kept_alive(strict):
             loss.backward()
             optimizer.step()
             if i in (100, 999):
-                sizes.append(_sizes())
+                sizes.append(_sizes(one))
                 alive.append(weakref.ref(out))
         del out, loss
         gc.collect()
         assert [reference() for reference in alive] == [None, None]
         assert not one.findings
     assert sizes[0] == sizes[1]
-
-
-def test_what_is_remembered_of_freed_nodes_is_bounded(monkeypatch):
-    monkeypatch.setattr(sys.modules["gradtrace.watcher"], "_MAX_FREED", 300)
-    w = torch.ones(3, requires_grad=True)
-    with watch(), pytest.raises(RuntimeError, match=TWICE) as context:
-        for _ in range(200):
-            loss = w.exp().sin().sum()
-            loss.backward()
-            (freed,) = recorder.freed.values()
-            assert freed.size <= 310
-            assert freed.size == sum(len(numbers) for _, numbers in freed.calls)
-        loss.backward()
-    assert explanation_of(context.value).cause == "forward_not_rerun"
 
 
 def test_failing_error_does_not_stay_alive():
@@ -378,3 +452,295 @@ def test_failing_error_does_not_stay_alive():
             fail()
         gc.collect()
         assert alive[0]() is None
+
+
+@STRICT
+def test_nothing_is_alive_after_a_watch(strict):
+    """Neither what the program made nor, while it runs, an array that PyTorch looked into."""
+
+    def program() -> list[weakref.ref]:
+        array = np.zeros(1_000, dtype=np.float32)
+        w = torch.ones(4, requires_grad=True)
+
+        class Scale(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x * w.detach()
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad
+
+        loss = Scale.apply(torch.from_numpy(array)[:4] * w).sum()
+        loss.backward()
+        with contextlib.suppress(RuntimeError):
+            loss.backward()
+        return [weakref.ref(one) for one in (array, w, Scale)]
+
+    with watch(strict=strict) as one:
+        references = program()
+        gc.collect()
+        assert references[0]() is None
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 3
+    assert one.broken is None
+
+
+def test_findings_stay_with_their_watch():
+    with watch(strict=True) as first, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        y = torch.ones(3, requires_grad=True).sigmoid()
+        y.data.zero_()
+        y.sum().backward()
+    with watch(strict=True) as second:
+        freed_loss()
+    assert [finding.cause for finding in first.findings] == ["data_edit_silent"]
+    assert second.findings == []
+
+
+def test_a_watch_may_be_entered_again():
+    one = watch()
+    for _ in range(2):
+        with one, pytest.raises(RuntimeError, match=TWICE) as context:
+            freed_loss().backward()
+        assert explanation_of(context.value).cause == "forward_not_rerun"
+        assert not engine.listeners
+
+
+def fails() -> None:
+    freed_loss().backward()
+
+
+@watch
+async def coroutine():
+    await asyncio.sleep(0)
+    fails()
+
+
+@watch
+def generator():
+    received = yield 1
+    assert received == "sent"
+    fails()
+
+
+@watch(strict=True)
+async def asynchronous_generator():
+    received = yield 1
+    assert received == "sent"
+    await asyncio.sleep(0)
+    fails()
+
+
+def run_generator():
+    running = generator()
+    assert next(running) == 1
+    assert not engine.listeners  # the program that consumes it is not watched
+    running.send("sent")
+
+
+async def run_asynchronous_generator():
+    running = asynchronous_generator()
+    assert await anext(running) == 1
+    assert not engine.listeners
+    await running.asend("sent")
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: asyncio.run(coroutine()),
+        run_generator,
+        lambda: asyncio.run(run_asynchronous_generator()),
+    ],
+    ids=["coroutine", "generator", "asynchronous generator"],
+)
+def test_what_is_not_a_plain_function_is_watched_too(run):
+    with pytest.raises(RuntimeError, match=TWICE) as context:
+        run()
+    assert explanation_of(context.value).cause == "forward_not_rerun"
+
+
+def test_kinds_of_functions_stay_what_they_are():
+    assert inspect.iscoroutinefunction(coroutine)
+    assert inspect.isgeneratorfunction(generator)
+    assert inspect.isasyncgenfunction(asynchronous_generator)
+
+
+def test_generators_end_as_they_would():
+    @watch
+    def numbers():
+        try:
+            yield 1
+        except KeyError:
+            yield 2
+        finally:
+            ended.append(True)
+        return 3
+
+    ended: list[bool] = []
+    running = numbers()
+    assert next(running) == 1
+    assert running.throw(KeyError()) == 2
+    with pytest.raises(StopIteration) as end:
+        next(running)
+    assert end.value.value == 3
+    running = numbers()
+    next(running)
+    running.close()
+    assert ended == [True, True]
+
+
+def test_a_graph_of_another_thread():
+    """Numbers restart in each thread: who freed a node is told all the same, lines only if sure."""
+    made = []
+
+    def forward():
+        for _ in range(3):
+            freed_loss()
+        made.append(torch.ones(3, requires_grad=True).exp().sum())
+
+    for _ in range(2):
+        freed_loss()
+    with watch(strict=True) as one:
+        freed_loss()
+        thread = threading.Thread(target=forward)
+        thread.start()
+        thread.join()
+        made[0].backward()
+        line = inspect.currentframe().f_lineno - 1
+        with pytest.raises(RuntimeError, match=TWICE) as context:
+            made[0].backward()
+    found = explanation_of(context.value)
+    assert found.began_at.line == line
+    assert found.confidence == "likely"
+    assert one.broken is None
+
+
+def test_lines_of_operations_that_were_not_seen_are_not_told():
+    w = torch.ones(3, requires_grad=True)
+    before = w.exp()
+    with watch(strict=True):
+        seen = w.sin()
+        (seen * before).sum().backward()
+        with pytest.raises(RuntimeError, match=TWICE) as context:
+            (before * 2).sum().backward()
+    assert explanation_of(context.value).made_at is None
+
+
+def test_modes_that_end_during_a_watch_keep_their_place():
+    class Other(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    for context in (lambda: torch.device("meta"), Other):
+        with context():
+            one = watch(strict=True)
+        assert torch.ones(1).device.type == "cpu"
+        with context():
+            torch.ones(2) * 2
+        assert torch._C._len_torch_function_stack() == 1
+        one.stop()
+        assert torch._C._len_torch_function_stack() == 0
+
+
+def test_a_default_device_may_be_set_and_reset_at_any_time():
+    torch.set_default_device("meta")
+    try:
+        one = watch(strict=True)
+        assert torch.ones(1).device.type == "meta"
+        torch.set_default_device(None)
+        assert torch.ones(1).device.type == "cpu"
+        torch.set_default_device("meta")
+        one.stop()
+        assert torch.ones(1).device.type == "meta"
+    finally:
+        torch.set_default_device(None)
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_a_strict_watch_runs_no_method_of_a_tensor_subclass():
+    calls = []
+
+    class Counting(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            calls.append(getattr(func, "__name__", func))
+            if func is not torch.add:
+                return NotImplemented
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    one = torch.ones(3).as_subclass(Counting)
+    with watch(strict=True) as strict:
+        torch.add(one, one)
+        with pytest.raises(TypeError, match="NotImplemented"):
+            torch.mul(one, one)
+    assert calls == ["add", "mul"]
+    assert strict.broken is None
+
+
+def test_warnings_name_the_line_that_called():
+    def loss():
+        return nn.functional.mse_loss(torch.ones(2), torch.ones(2, 1))
+
+    for strict in (False, True):
+        with watch(strict=strict), pytest.warns(UserWarning, match="target size") as caught:
+            loss()
+        assert caught[0].filename == __file__
+        assert caught[0].lineno == loss.__code__.co_firstlineno + 1
+
+
+def test_tracebacks_are_those_of_the_program():
+    def functions(error: BaseException) -> list[str]:
+        return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+    def multiply():
+        torch.ones(2, 3) @ torch.ones(2, 3)
+
+    def compare():
+        nn.functional.cross_entropy(torch.ones(2, 3), torch.ones(5))
+
+    for program in (multiply, compare, fails):
+        seen = []
+        for way in (contextlib.nullcontext, watch, lambda: watch(strict=True)):
+            with way():
+                try:
+                    program()
+                except RuntimeError as error:
+                    seen.append(functions(error))
+                except ValueError as error:
+                    seen.append(functions(error))
+        assert seen[0] == seen[1] == seen[2]
+
+
+def test_errors_of_others_that_quote_autograd_get_no_note():
+    with pytest.raises(KeyError) as context, watch():
+        raise KeyError("column 'leaf Variable that requires grad' is missing")
+    assert not hasattr(context.value, "__notes__")
+
+
+@STRICT
+def test_what_a_failed_backward_had_freed_is_told(strict):
+    """The first error was another one: a part of the graph had been freed when it was raised."""
+    x = torch.ones(3, requires_grad=True)
+    with watch(strict=strict):
+        y = x.exp()
+        loss = (y.sin() * 2).exp().sum()
+        y.add_(1)
+        with pytest.raises(RuntimeError, match="inplace"):
+            loss.backward()
+        line = inspect.currentframe().f_lineno - 1
+        with pytest.raises(RuntimeError, match=TWICE) as context:
+            loss.backward()
+    assert explanation_of(context.value).began_at.line == line
+
+
+def test_a_scripted_function_under_a_strict_watch():
+    with watch(strict=True):
+        scripted = torch.jit.script(lambda_free)
+        assert torch.equal(scripted(torch.ones(2)), nn.functional.gelu(torch.ones(2)) * 2)
+
+
+def lambda_free(x):
+    return nn.functional.gelu(x) * 2

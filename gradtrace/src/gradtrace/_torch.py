@@ -18,7 +18,6 @@ from torch.autograd import graph as _graph
 from torch.jit import _builtins
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode, handle_torch_function
-from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import TensorWeakRef, WeakIdKeyDictionary
 
@@ -350,13 +349,14 @@ class Mode(TorchFunctionMode):
     """A mode below all others: it sees what they make of an operation, and none misses its place.
 
     Modes are entered and left like brackets, by this thread's program too, which must find its own
-    on top.  Only the context of a default device stays below: it expects to be the lowest.
+    on top.  Only that of ``torch.set_default_device`` stays below: it expects to be the lowest.
     """
 
     def insert(self) -> None:
         """Put it on this thread's stack, if it is not there."""
         others = _pop_all()
-        lowest = [mode for mode in others[:1] if isinstance(mode, DeviceContext)]
+        default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+        lowest = [mode for mode in others[:1] if mode is default]
         _push_all([*lowest, self, *(mode for mode in others[len(lowest) :] if mode is not self)])
 
     def take_out(self) -> None:

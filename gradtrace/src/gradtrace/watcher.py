@@ -137,7 +137,9 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     @guarded
     def look_for_leaks(self, variables: Mapping[str, Any]) -> None:
         """Warn about sums and lists among ``variables`` that keep many graphs alive."""
-        self._report(silent.leaks(self._record.timeline, variables))
+        with undisturbed():
+            found = list(silent.leaks(self._record.timeline, variables))
+        self._report(found)
 
     def stop(self) -> None:
         """Stop watching; without another watch PyTorch is as it was.  Stopping twice is fine."""
@@ -192,12 +194,13 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
                 isinstance(node, _torch.CUSTOM) and _torch.is_once_differentiable(node)
                 for node in live
             )
-            self._report(silent.in_backward(timeline, call, live, links))
+            found = list(silent.in_backward(timeline, call, live, links))
             if timeline.backwards in _LOOKS:
                 frame = user_frame(sys._getframe(1))
                 while frame is not None:
-                    self._report(silent.leaks(timeline, namespace(frame), live))
+                    found.extend(silent.leaks(timeline, namespace(frame), live))
                     frame = user_frame(frame.f_back)
+        self._report(found)
 
     @property
     def knowledge(self) -> int:
