@@ -27,6 +27,8 @@ __all__ = [
     "WeakIdKeyDictionary",  # a tensor may be its key, by identity
 ]
 
+LiveNode = Any  # a torch.autograd.graph.Node: its declared type knows little of what it has
+
 # Nodes.
 
 # The number that the next recorded operation of this thread will get; each thread counts its own.
@@ -182,15 +184,12 @@ class BackwardHook:
         log = self._log.getEffectiveLevel() <= logging.DEBUG
         unregister = self._register(outputs) if log else None
         called_with = sys._getframe(1).f_locals
-        arguments = dict(zip(_ARGUMENTS, called_with["args"], strict=False))
-        arguments |= called_with["kwargs"]
+        given = called_with["args"]
+        if len(given) < len(_ARGUMENTS):
+            named = {**dict(zip(_ARGUMENTS, given, strict=False)), **called_with["kwargs"]}
+            given = [named.get(name) for name in _ARGUMENTS]
         handled = sys.exc_info()[1]  # by whoever calls backward in an except block
-        began = self._before(
-            outputs,
-            bool(arguments.get("keep_graph")),
-            bool(arguments.get("create_graph")),
-            tuple(arguments.get("inputs") or ()),
-        )
+        began = self._before(outputs, bool(given[1]), bool(given[2]), given[3] or ())
 
         def after() -> None:
             if unregister is not None:

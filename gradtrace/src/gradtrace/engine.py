@@ -99,21 +99,22 @@ class Engine:
     # What PyTorch reports.
 
     def _before(
-        self, outputs: Any, keep_graph: bool, create_graph: bool, inputs: tuple
-    ) -> tuple[BackwardCall, Any, tuple]:
-        call = BackwardCall(
-            next(self._numbers),
-            user_location(),
-            _torch.next_sequence_nr(),
-            keeps_graph=keep_graph or create_graph,
-            creates_graph=create_graph,
-            whole=not inputs,
-        )
+        self, outputs: Any, keep_graph: bool, create_graph: bool, inputs: Sequence[Any]
+    ) -> tuple[BackwardCall, Any, Sequence[Any]]:
+        call = BackwardCall(next(self._numbers), user_location(), _torch.next_sequence_nr())
+        if create_graph:
+            call.creates_graph = call.keeps_graph = True
+        elif keep_graph:
+            call.keeps_graph = True
+        if inputs:
+            call.whole = False
         for listener in self._listeners:
             listener.began(call, outputs)
         return call, outputs, inputs
 
-    def _after(self, began: tuple[BackwardCall, Any, tuple], error: BaseException | None) -> None:
+    def _after(
+        self, began: tuple[BackwardCall, Any, Sequence[Any]], error: BaseException | None
+    ) -> None:
         call, outputs, inputs = began
         try:
             if error is not None:

@@ -30,7 +30,7 @@ from gradtrace.graph import storage_of
 FREED_TAG = "gradtrace.freed_by"  # on node.metadata: the BackwardCall
 SUM_TAG = "gradtrace.sum"  # on node.metadata: the Sum that it adds to
 
-_MAX_CALLS = _MAX_STEPS = 2_000
+_MAX_CALLS = _MAX_STEPS = 256
 _MAX_LINES = 200_000
 _MAX_EDITED, _MAX_EDITS = 10_000, 100  # storages, edits of one
 _MAX_EXPORTED, _MAX_EXPORTS = 64, 64  # storages, exports of one
@@ -39,24 +39,26 @@ _MAX_COMPARED = 10_000_000  # elements
 GROWING = 5  # backwards from one line, each over a larger retained graph
 
 
-@dataclass(eq=False, slots=True)
 class BackwardCall:
     """One call of ``backward`` or ``autograd.grad``; ``sequence_nr`` is the thread's counter then.
 
     ``operations`` are the types of nodes that it freed, those nearest to the loss; ``roots`` the
-    numbers of the nodes that it began at.  ``failed`` calls may have freed a part of their graph.
+    numbers of the nodes that it began at.  ``whole`` calls ran to the leaves, not to some inputs
+    only.  ``failed`` calls may have freed a part of their graph.
     """
 
-    number: int
-    location: Location | None
-    sequence_nr: int
-    keeps_graph: bool = False
-    creates_graph: bool = False
-    once_differentiable: bool = False  # whether such a function is in its graph
+    keeps_graph = False
+    creates_graph = False
+    once_differentiable = False  # whether such a function is in its graph
     operations: tuple[str, ...] = ()
     roots: tuple[int, ...] = ()
-    whole: bool = True  # it ran to the leaves, not to some inputs only
-    failed: bool = False
+    whole = True
+    failed = False
+
+    def __init__(self, number: int, location: Location | None, sequence_nr: int):
+        self.number = number
+        self.location = location
+        self.sequence_nr = sequence_nr
 
 
 @dataclass(eq=False, slots=True)

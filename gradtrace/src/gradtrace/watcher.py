@@ -219,11 +219,13 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         if self._observer is not None and not has_closure:
             self._observer.step_aside()
 
-    @guarded
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         if self._observer is not None:
             self._observer.look()
-        self._record.timeline.stepped(optimizer, user_location())
+        try:
+            self._record.timeline.stepped(optimizer, user_location())
+        except Exception as error:
+            self.broke(error)
 
     @guarded
     def compiled(self, inside: bool) -> None:
