@@ -59,7 +59,10 @@ storage_identity: Callable[[torch.UntypedStorage], int] = attrgetter("_cdata")
 
 def version_of(tensor: torch.Tensor) -> int | None:
     """How often ``tensor`` was written in place; inference tensors do not count it."""
-    return None if tensor.is_inference() else tensor._version
+    try:
+        return tensor._version
+    except RuntimeError:
+        return None
 
 
 LEAF = type(_graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)  # AccumulateGrad

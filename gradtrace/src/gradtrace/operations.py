@@ -18,10 +18,10 @@ import ctypes
 import hashlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -33,6 +33,20 @@ from gradtrace.record import SUM_TAG, Cut, Edit, Export, Memory, Record, Sum, Ti
 LONG = 10  # additions that make a sum worth following
 _MAX_EXPORT = 1_000_000  # bytes of what is checked for changes
 _MAX_SITES = 20_000
+
+
+class _Operation(NamedTuple):
+    """One that was seen: its kind, its caller, its tensors and their versions before it.
+
+    ``about`` are those of them that it writes to, or those that a gradient is the gradient of.
+    """
+
+    kind: str
+    frame: FrameType
+    tensors: list[torch.Tensor]
+    versions: list[int | None]
+    about: list[torch.Tensor] | None
+    sequence_nr: int
 
 
 class Observer(_torch.Mode):
@@ -74,20 +88,27 @@ class Observer(_torch.Mode):
         return self._thread == threading.get_ident() and self._record is not None
 
     def __torch_function__(
-        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if self._record is None or func in _SAYS_NOTHING:
             return func(*args, **kwargs)
         frame = sys._getframe(1)
         if frame.f_code is _torch.HANDLE:  # a function written in Python: whoever called that
-            frame = frame.f_back.f_back
-        call = _as_if_in(frame) if _torch.tracing() else self._stand_in(frame)
+            frame = _caller(_caller(frame))
         seen = None
-        if not _torch.others_drive():
-            with _torch.no_torch_function():
-                seen = self._before(func, args, kwargs)
-        started = _torch.next_sequence_nr()
+        if _torch.others_drive():
+            call = _as_if_in(frame) if _torch.tracing() else self._stand_in(frame)
+        else:
+            call = self._stand_in(frame)
+            kind = _KINDS.get(func) or _kind_of(func)
+            if kind is not _NOTHING and (kind is not _ATTRIBUTE or is_users(frame.f_code)):
+                with _torch.no_torch_function():
+                    seen = self._before(kind, frame, args, kwargs)
         try:
             result = call(func, args, kwargs)
         except BaseException as error:
@@ -97,7 +118,7 @@ class Observer(_torch.Mode):
             raise
         if seen is not None:
             with _torch.no_torch_function():
-                self._after(frame, seen, started, result)
+                self._after(seen, result)
         return result
 
     def _stand_in(self, frame: FrameType) -> FunctionType:
@@ -116,34 +137,32 @@ class Observer(_torch.Mode):
             found = self._stand_ins[key] = code, FunctionType(place, frame.f_globals)
         return found[1]
 
-    # What went wrong in here is remembered and never raised: the program wins.
+    # What goes wrong in here is remembered and never raised: the program wins.
 
-    def _before(self, func: Callable, args: tuple, kwargs: dict) -> tuple | None:
-        """The operation's kind, its tensors, their versions, and those of them that it is about.
-
-        These are what it will write to, or what a gradient is the gradient of.
-        """
+    def _before(
+        self, kind: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _Operation | None:
         try:
-            kind = _KINDS.get(func)
-            if kind is None:
-                kind = _kind_of(func)
             if kind is _REGION:
                 self._note_region(args[0])
                 return None
-            tensors = [*_tensors(args), *_tensors(kwargs.values())] if kwargs else [*_tensors(args)]
-            part = None
+            tensors = _tensors(args, kwargs) if kwargs else _tensors(args)
+            about = None
             if kind is _SET_ITEM:
-                part = _written_part(*args[:2])
+                about = _written_part(args[0], args[1])
             elif kind is _GRADIENT:
-                part = [*_tensors((args[1] if len(args) > 1 else kwargs.get("inputs", args[0]),))]
-            return kind, tensors, [_version(tensor) for tensor in tensors], part
+                about = _tensors((args[1] if len(args) > 1 else kwargs["inputs"],))
+            elif kind is _ATTRIBUTE:
+                about = tensors
+            versions = [_torch.version_of(tensor) for tensor in tensors]
+            return _Operation(kind, frame, tensors, versions, about, _torch.next_sequence_nr())
         except Exception as error:
             self._broke(error)
             return None
 
-    def _after(self, frame: FrameType, seen: tuple, started: int, result: Any) -> None:
+    def _after(self, seen: _Operation, result: Any) -> None:
         try:
-            self._note(frame, *seen, started, result)
+            self._note(seen, result)
         except Exception as error:
             self._broke(error)
 
@@ -151,17 +170,10 @@ class Observer(_torch.Mode):
         if self._record is not None:
             self._record.broken = f"{type(error).__name__}: {error}"
 
-    def _note(
-        self,
-        frame: FrameType,
-        kind: str,
-        tensors: list[torch.Tensor],
-        before: list[int | None],
-        part: list[torch.Tensor] | None,
-        started: int,
-        result: Any,
-    ) -> None:
+    def _note(self, seen: _Operation, result: Any) -> None:
+        kind, frame, tensors, versions, about, started = seen
         timeline, chain = self._timeline, None
+        recording = torch.is_grad_enabled()
         now = _torch.next_sequence_nr()
         if now != started:
             chain = self._chains.here(frame)
@@ -172,30 +184,30 @@ class Observer(_torch.Mode):
             for tensor in tensors:
                 if self._is_exported(tensor):
                     self._note_export(tensor, chain, started)
-        elif not torch.is_grad_enabled():
+        elif not recording:
             self._note_custom_function(frame, started)
-        if torch.is_grad_enabled():
+        if recording:
             self._outside = now
-        for tensor, version in zip(tensors, before, strict=True):
+        for tensor, version in zip(tensors, versions, strict=True):
             if version is not None and tensor._version != version:
                 # A custom function saves when its forward ends, but has its number before.
-                inside = not torch.is_grad_enabled() and _caller_of_apply(frame, _FAR)
+                inside = not recording and _caller_of_apply(frame, _FAR) is not None
                 edited = self._outside if inside else started
-                written = tensor if part is None else part[0]
+                written = tensor if about is None else about[0]
                 self._note_edit(tensor, written, _location(chain), edited)
-        if kind in (_EXPORT, _LEAVE):
-            if kind is _EXPORT:
-                self._note_export(tensors[0], chain, started)
+        if kind is _EXPORT:
+            self._note_export(tensors[0], chain, started)
+        if kind is _EXPORT or kind is _LEAVE:
             self._note_leaving(tensors[0])
         if isinstance(result, torch.Tensor):
             if not result.requires_grad:
-                self._note_cut(kind, tensors, part, result)
+                self._note_cut(seen, result)
             elif kind is _ADD:
                 self._note_sum(tensors, result, chain)
         elif isinstance(result, (tuple, list)):
             for output in result:
                 if isinstance(output, torch.Tensor) and not output.requires_grad:
-                    self._note_cut(kind, tensors, part, output)
+                    self._note_cut(seen, output)
 
     def _note_custom_function(self, frame: FrameType | None, sequence_nr: int) -> None:
         """The node of a torch.autograd.Function is numbered before its forward runs."""
@@ -221,13 +233,18 @@ class Observer(_torch.Mode):
 
     def _is_exported(self, tensor: torch.Tensor) -> bool:
         """Whether others, numpy for one, can write to its memory: PyTorch cannot resize that."""
+        known = self._timeline.has_exports
+        if not known and (tensor.grad_fn is not None or type(tensor) is not torch.Tensor):
+            return False  # made by PyTorch
         if tensor.layout is not torch.strided or tensor.device.type != "cpu":
             return False
         try:
             storage = tensor.untyped_storage()
-            return not storage.resizable() or self._timeline.is_exported(storage._cdata)
         except (NotImplementedError, RuntimeError):
             return False
+        return not storage.resizable() or (
+            known and self._timeline.is_exported(_torch.storage_identity(storage))
+        )
 
     def _note_region(self, enabled: bool) -> None:
         """Remember the line ``with torch.no_grad():``; a decorated function has no such line."""
@@ -247,37 +264,32 @@ class Observer(_torch.Mode):
             location = user_location() if cut is None else cut.location
             self._timeline.left = Cut("detach", location, tuple(tensor.shape))
 
-    def _note_cut(
-        self,
-        kind: str,
-        tensors: list[torch.Tensor],
-        part: list[torch.Tensor] | None,
-        output: torch.Tensor,
-    ) -> None:
+    def _note_cut(self, seen: _Operation, output: torch.Tensor) -> None:
         """Why a result has no gradient: where it was cut off, or what its inputs' was."""
-        timeline = self._timeline
+        timeline, kind = self._timeline, seen.kind
         if timeline.cuts.get(output) is not None:
             return
-        if kind is _GRADIENT:
+        cut: Cut | None
+        if kind is _GRADIENT or kind is _ATTRIBUTE:
             call = timeline.calls[-1] if timeline.calls else None
             if call is None or not call.creates_graph:
                 location = call.location if call is not None else user_location()
-                of = frozenset(storage_of(tensor)[0] for tensor in part or ())
+                of = frozenset(storage_of(tensor)[0] for tensor in seen.about or ())
                 cut = Cut("first_order", location, of=of)
             elif call.once_differentiable:
                 cut = Cut("once_differentiable", user_location())
             else:
                 return
-        elif not any(tensor.requires_grad for tensor in tensors):
-            cut = self._inherited(kind, tensors, output)
+        elif not any(tensor.requires_grad for tensor in seen.tensors):
+            cut = self._inherited(kind, seen.tensors, output)
             if cut is None:
                 return
         elif kind is _CUT or kind is _EXPORT:
             cut = Cut("detach", user_location())
         elif not torch.is_grad_enabled():
             how = _library_how() or "region"
-            location = self._region if how == "region" else None
-            cut = Cut(how, location or user_location())
+            region = self._region if how == "region" else None
+            cut = Cut(how, region or user_location())
         else:
             cut = Cut("operation", user_location())
         timeline.cuts.set(output, cut)
@@ -375,6 +387,7 @@ def _forget_our_frames(result: Any, started: int) -> None:
 
 _CALL_IN_VARIABLES = compile("_call[0](*_call[1], **_call[2])", __file__, "eval")
 _CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
+_NO_NAMES: Mapping[str, Any] = {}
 _NEAR, _FAR = 4, 200  # frames from an operation to the custom function that it may be in
 _LEAKING = 3  # additions of a loss that has been through backward to one sum
 
@@ -399,8 +412,9 @@ _SAYS_NOTHING = frozenset(
 )  # fmt: skip
 
 # What an operation means for what is noted.
-_OTHER, _ADD, _CUT, _EXPORT, _LEAVE, _GRADIENT, _REGION, _SET_ITEM = (
-    "other", "add", "cut", "export", "leave", "gradient", "region", "set item",
+_OTHER, _ADD, _CUT, _EXPORT, _LEAVE, _GRADIENT, _ATTRIBUTE, _REGION, _SET_ITEM, _NOTHING = (
+    "other", "add", "cut", "export", "leave", "gradient", "attribute grad", "region", "set item",
+    "nothing",
 )  # fmt: skip
 _KIND_OF_NAME = {
     **dict.fromkeys(
@@ -413,34 +427,33 @@ _KIND_OF_NAME = {
     "grad": _GRADIENT,
     "_set_grad_enabled": _REGION,
     "__setitem__": _SET_ITEM,
+    **dict.fromkeys(("__set__", "_record_function_enter_new", "_record_function_exit"), _NOTHING),
 }  # fmt: skip
 _KINDS: dict[Callable, str] = {}  # of PyTorch's own functions, which stay
 
 
-def _kind_of(func: Callable) -> str:
+def _kind_of(func: Callable[..., Any]) -> str:
     name = getattr(func, "__name__", "")
-    if name == "__get__":
-        name = func.__self__.__name__
-    kind = _KIND_OF_NAME.get(name, _OTHER)
+    owner = getattr(func, "__self__", None)
+    if name == "__get__" and owner is not None:
+        name = owner.__name__
+        kind = _ATTRIBUTE if name == "grad" else _KIND_OF_NAME.get(name, _OTHER)
+    else:
+        kind = _KIND_OF_NAME.get(name.partition(".")[2] or name, _OTHER)
     if not isinstance(func, FunctionType) or func.__module__.startswith("torch"):
         _KINDS[func] = kind
     return kind
 
 
-def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
+def _tensors(args: Iterable[Any], kwargs: Mapping[str, Any] = _NO_NAMES) -> list[torch.Tensor]:
+    """Those among the arguments, and in lists and tuples among them."""
+    found = []
+    for value in (*args, *kwargs.values()):
         if isinstance(value, torch.Tensor):
-            yield value
+            found.append(value)
         elif isinstance(value, (tuple, list)):
-            yield from (item for item in value if isinstance(item, torch.Tensor))
-
-
-def _version(tensor: torch.Tensor) -> int | None:
-    """None for a tensor that has none: of inference mode, or not yet with a shape."""
-    try:
-        return tensor._version
-    except RuntimeError:
-        return None
+            found += [item for item in value if isinstance(item, torch.Tensor)]
+    return found
 
 
 def _caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
@@ -459,6 +472,10 @@ def _written_part(tensor: torch.Tensor, index: Any) -> list[torch.Tensor] | None
     indices = index if isinstance(index, tuple) else (index,)
     basic = all(type(one) in (int, slice, type(...), type(None)) for one in indices)
     return [tensor.detach()[index]] if basic else None
+
+
+def _caller(frame: FrameType) -> FrameType:
+    return frame.f_back or frame
 
 
 def _location(chain: Chain | None) -> Location | None:
