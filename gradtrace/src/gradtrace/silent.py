@@ -19,7 +19,7 @@ from gradtrace import _torch, source
 from gradtrace.causes import LIKELY, RULES
 from gradtrace.diagnose import Diagnosis
 from gradtrace.frames import Found, Location, namespace, reach, user_frame
-from gradtrace.graph import ALIVE, describe, walk
+from gradtrace.graph import ALIVE, describe, undisturbed, walk
 from gradtrace.operations import LONG, checksum
 from gradtrace.record import GROWING, BackwardCall, Edit, Export, Memory, Timeline, freed_by
 
@@ -40,7 +40,9 @@ def in_backward(
     numbers = [_torch.sequence_nr(node) for node in live if not isinstance(node, _torch.LEAF)]
     oldest = min(numbers, default=0)
     if timeline.has_exports or timeline.last_write > oldest:
-        yield from _changed_unnoticed(timeline, call, live, links)
+        with undisturbed():
+            found = list(_changed_unnoticed(timeline, call, live, links))
+        yield from found
     yield from _used_without_graph(timeline, call, numbers)
     yield from _growing(timeline, call, len(live), oldest)
     if len(timeline.sums):
@@ -189,6 +191,14 @@ def leaks(
     out.  None when the program has ended.
     """
     yield from unused_sums(timeline)
+    with undisturbed():
+        found = list(_kept_alive(timeline, variables, in_use))
+    yield from found
+
+
+def _kept_alive(
+    timeline: Timeline, variables: Mapping[str, Any], in_use: Iterable[Any] | None
+) -> Iterator[Diagnosis]:
     sums = timeline.sums.alive()
     ended, in_use = in_use is None, set(in_use or ())
     stored: dict[tuple[int, Location], list[Found]] = {}

@@ -137,9 +137,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     @guarded
     def look_for_leaks(self, variables: Mapping[str, Any]) -> None:
         """Warn about sums and lists among ``variables`` that keep many graphs alive."""
-        with undisturbed():
-            found = list(silent.leaks(self._record.timeline, variables))
-        self._report(found)
+        self._report(silent.leaks(self._record.timeline, variables))
 
     def stop(self) -> None:
         """Stop watching; without another watch PyTorch is as it was.  Stopping twice is fine."""
@@ -188,19 +186,16 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     @guarded
     def _look_for_silent_failures(self, call: BackwardCall, outputs: Any) -> None:
         timeline = self._record.timeline
-        with undisturbed():
-            live, links = walk(roots_of(outputs))
-            call.once_differentiable = any(
-                isinstance(node, _torch.CUSTOM) and _torch.is_once_differentiable(node)
-                for node in live
-            )
-            found = list(silent.in_backward(timeline, call, live, links))
-            if timeline.backwards in _LOOKS:
-                frame = user_frame(sys._getframe(1))
-                while frame is not None:
-                    found.extend(silent.leaks(timeline, namespace(frame), live))
-                    frame = user_frame(frame.f_back)
-        self._report(found)
+        live, links = walk(roots_of(outputs))
+        call.once_differentiable = any(
+            isinstance(node, _torch.CUSTOM) and _torch.is_once_differentiable(node) for node in live
+        )
+        self._report(silent.in_backward(timeline, call, live, links))
+        if timeline.backwards in _LOOKS:
+            frame = user_frame(sys._getframe(1))
+            while frame is not None:
+                self._report(silent.leaks(timeline, namespace(frame), live))
+                frame = user_frame(frame.f_back)
 
     @property
     def knowledge(self) -> int:
