@@ -1,13 +1,16 @@
-"""What a watch costs on a training step: ratios of medians from one run, one thread.
+"""What a watch costs: ratios of medians from one run, one thread.
 
-Steps alternate between the ways of running, so that a busy machine disturbs all alike.  Anomaly
-mode stands beside: it is what PyTorch itself offers to find the cause of a failed backward.
+Blocks of training steps alternate between the ways of running, so that a busy machine disturbs all
+alike.  Anomaly mode stands beside: it is what PyTorch itself offers to find the cause of a failed
+backward.  Then: what importing costs, many losses in one list, and a thousand watched steps.
 """
 
 import contextlib
 import gc
 import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -15,43 +18,61 @@ import torch
 
 from gradtrace import watch
 
+Step = Callable[[], None]
 
-def transformer() -> Callable[[], None]:
-    """One training step of 6 layers, d = 256, batch 8 × 128."""
-    torch.manual_seed(0)
+
+def trained(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Step:
+    """A training step with plain SGD."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+    return step
+
+
+def transformer() -> Step:
+    """6 layers, d = 256, batch 8 × 128."""
     layer = torch.nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     x = torch.randn(8, 128, 256)
-
-    def step() -> None:
-        loss = model(x).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    return step
+    return trained(model, lambda: model(x).pow(2).mean())
 
 
-def gru() -> Callable[[], None]:
-    """One training step of a GRUCell(64) over 200 steps, batch 8."""
-    torch.manual_seed(0)
-    cell = torch.nn.GRUCell(64, 64)
-    optimizer = torch.optim.SGD(cell.parameters(), lr=0.01)
-    x = torch.randn(200, 8, 64)
+def mlp() -> Step:
+    """Three linear layers of width 64, batch 128."""
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 64),
+        torch.nn.ReLU(),
+        torch.nn.Linear(64, 64),
+        torch.nn.ReLU(),
+        torch.nn.Linear(64, 1),
+    )
+    x, y = torch.randn(128, 64), torch.randn(128, 1)
+    return trained(model, lambda: torch.nn.functional.mse_loss(model(x), y))
 
-    def step() -> None:
-        h = torch.zeros(8, 64)
+
+def cells(kind: type[torch.nn.RNNCellBase], steps: int) -> Step:
+    """A recurrent cell of 64 over ``steps`` inputs, batch 8."""
+    cell, x = kind(64, 64), torch.randn(steps, 8, 64)
+
+    def loss() -> torch.Tensor:
+        state = None
         for row in x:
-            h = cell(row, h)
-        loss = h.pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+            state = cell(row, state)
+        return (state[0] if isinstance(state, tuple) else state).pow(2).mean()
 
-    return step
+    return trained(cell, loss)
 
 
+PROGRAMS: dict[str, tuple[Callable[[], Step], int, int]] = {  # rounds, steps in a block
+    "transformer": (transformer, 9, 1),
+    "MLP of 64": (mlp, 60, 50),
+    "LSTMCell × 50": (lambda: cells(torch.nn.LSTMCell, 50), 40, 3),
+    "GRUCell × 200": (lambda: cells(torch.nn.GRUCell, 200), 25, 1),
+}
 WAYS = {
     "plain": contextlib.nullcontext,
     "watch()": watch,
@@ -60,31 +81,60 @@ WAYS = {
 }
 
 
-def medians(step: Callable[[], None], rounds: int) -> dict[str, float]:
+def medians(step: Step, rounds: int, block: int) -> dict[str, float]:
     """Median milliseconds of a step in each way."""
     times: dict[str, list[float]] = {way: [] for way in WAYS}
-    for way in WAYS.values():
-        with way():
-            step()
     for _ in range(rounds):
         for name, way in WAYS.items():
             gc.collect()
             with way():
-                began = time.perf_counter()
                 step()
-                times[name].append(time.perf_counter() - began)
+                began = time.perf_counter()
+                for _ in range(block):
+                    step()
+                times[name].append((time.perf_counter() - began) / block)
     return {name: statistics.median(values) * 1e3 for name, values in times.items()}
+
+
+def imported(statement: str) -> float:
+    """Median seconds that a statement takes in a fresh Python that has imported torch."""
+    text = f"import time, torch; t = time.perf_counter(); {statement}; print(time.perf_counter()-t)"
+    runs = [subprocess.check_output([sys.executable, "-c", text]) for _ in range(7)]
+    return statistics.median(map(float, runs))
+
+
+def many_losses(count: int) -> float:
+    """Milliseconds for each of ``count`` losses: all built first, then gone backward one by one."""
+    w = torch.ones(8, requires_grad=True)
+    shared = w.view(8)
+    losses = [(shared * i).exp().sum() for i in range(count)]
+    began = time.perf_counter()
+    with watch():
+        for loss in losses:
+            loss.backward()
+    return (time.perf_counter() - began) / count * 1e3
 
 
 def main() -> None:
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, medians, 1 thread")
-    for make, rounds in ((transformer, 7), (gru, 31)):
-        cost = medians(make(), rounds)
-        for name, value in cost.items():
-            print(f"{make.__name__:<12} {name:<19} {value:8.1f} ms  × {value / cost['plain']:.3f}")
+    for name, (make, rounds, block) in PROGRAMS.items():
+        torch.manual_seed(0)
+        cost = medians(make(), rounds, block)
+        for way, value in cost.items():
+            print(f"{name:<14} {way:<19} {value:8.3f} ms  × {value / cost['plain']:.3f}")
 
-    step, times, peaks = gru(), [], []
+    text = "import time; t = time.perf_counter(); import torch; print(time.perf_counter()-t)"
+    runs = [subprocess.check_output([sys.executable, "-c", text]) for _ in range(7)]
+    torch_alone = statistics.median(map(float, runs))
+    for statement in ("import gradtrace", "from gradtrace import watch"):
+        share = imported(statement) / torch_alone
+        print(f"{statement}: {share:.2%} of the {torch_alone:.2f} s of importing torch")
+
+    few, many = many_losses(1_000), many_losses(10_000)
+    print(f"each of 10,000 losses in one list costs × {many / few:.2f} of each of 1,000")
+
+    step, times, peaks = cells(torch.nn.GRUCell, 200), [], []
     with watch():
         for _ in range(1_000):
             began = time.perf_counter()

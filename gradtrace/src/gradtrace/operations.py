@@ -100,16 +100,17 @@ class Observer(_torch.Mode):
         frame = sys._getframe(1)
         if frame.f_code is _torch.HANDLE:  # a function written in Python: whoever called that
             frame = _caller(_caller(frame))
+        kind = _KINDS.get(func) or _kind_of(func)
         seen = None
-        if _torch.others_drive():
+        try:
+            if kind is _NOTHING:
+                return func(*args, **kwargs)
             call = _as_if_in(frame) if _torch.tracing() else self._stand_in(frame)
-        else:
-            call = self._stand_in(frame)
-            kind = _KINDS.get(func) or _kind_of(func)
-            if kind is not _NOTHING and (kind is not _ATTRIBUTE or is_users(frame.f_code)):
+            # What a library does with its parameters' gradients is its own affair.
+            passed_on = kind is _ATTRIBUTE and not is_users(frame.f_code)
+            if not passed_on and not _torch.others_drive():
                 with _torch.no_torch_function():
                     seen = self._before(kind, frame, args, kwargs)
-        try:
             result = call(func, args, kwargs)
         except BaseException as error:
             # Raised again by this bare ``raise``, it leaves without these frames.
