@@ -714,6 +714,21 @@ def test_tracebacks_are_those_of_the_program():
         assert seen[0] == seen[1] == seen[2]
 
 
+def test_the_one_difference_of_a_strict_watch():
+    """It sees ``autograd.grad`` as a whole: two more frames of PyTorch's own, if that fails."""
+
+    def program():
+        torch.autograd.grad(torch.ones(2).sum(), torch.ones(2))
+
+    seen = []
+    for strict in (False, True):
+        with watch(strict=strict), pytest.raises(RuntimeError) as context:
+            program()
+        seen.append([frame.name for frame in traceback.extract_tb(context.tb)][1:])
+    assert seen[0] == ["program", "grad", "_engine_run_backward"]
+    assert seen[1] == ["program", "grad", "handle_torch_function", "grad", "_engine_run_backward"]
+
+
 def test_errors_of_others_that_quote_autograd_get_no_note():
     with pytest.raises(KeyError) as context, watch():
         raise KeyError("column 'leaf Variable that requires grad' is missing")
