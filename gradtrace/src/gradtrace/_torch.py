@@ -27,6 +27,8 @@ __all__ = [
     "WeakIdKeyDictionary",  # a tensor may be its key, by identity
 ]
 
+LiveNode = Any  # a torch.autograd.graph.Node: its declared type knows little of what it has
+
 # Nodes.
 
 # The number that the next recorded operation of this thread will get; each thread counts its own.
@@ -60,7 +62,8 @@ def version_of(tensor: torch.Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
-LEAF = type(_graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)  # AccumulateGrad
+# AccumulateGrad: the nodes of leaves.
+LEAF: type[LiveNode] = type(_graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
 CUSTOM = torch.autograd.function.BackwardCFunction  # what a torch.autograd.Function's nodes are
 
 
