@@ -65,7 +65,8 @@ def version_of(tensor: torch.Tensor) -> int | None:
         return None
 
 
-LEAF = type(_graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)  # AccumulateGrad
+# AccumulateGrad: the nodes of leaves.
+LEAF: type[LiveNode] = type(_graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
 CUSTOM = torch.autograd.function.BackwardCFunction  # what a torch.autograd.Function's nodes are
 
 

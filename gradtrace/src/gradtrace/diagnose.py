@@ -18,16 +18,28 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from types import FrameType
+from operator import itemgetter
+from traceback import walk_tb
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
 from gradtrace import _torch, source
+from gradtrace._torch import LiveNode
 from gradtrace.causes import CAUSES, CERTAIN, LIKELY, RULES, SCHEMA, SEEN, UNKNOWN, family_of
 from gradtrace.frames import Found, Location, is_users, namespace, reach, user_frame
-from gradtrace.graph import FREED, MODIFIED, describe, roots_of, storage_of, walk
-from gradtrace.record import BackwardCall, Edit, Record, freed_by
+from gradtrace.graph import (
+    FREED,
+    MODIFIED,
+    describe,
+    leading_to,
+    roots_of,
+    storage_of,
+    users_of,
+    walk,
+)
+from gradtrace.record import BackwardCall, Record, freed_by
 
 
 @dataclass(frozen=True)
@@ -109,26 +121,37 @@ def failure(
     text = f"{type(error).__name__}: {error}"
     if cause is not None:
         return Diagnosis(family, cause, CERTAIN, raised_at, error=text)
+    unknown = Diagnosis(family, "unknown", UNKNOWN, raised_at, error=text)
     kind = _EVIDENCE.get(family)
     if outputs is None or kind is None:
-        return Diagnosis(family, "unknown", UNKNOWN, raised_at, error=text)
+        return unknown
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
-    return kind(record, outputs, call, raised_at, frame, text).diagnosis(family)
+    try:
+        evidence = kind(record, outputs, call, raised_at, frame, text)
+    except NoEvidence:
+        return unknown
+    return evidence.diagnosis(family) or unknown
 
 
 def _where_raised(error: BaseException) -> tuple[Location | None, FrameType | None]:
     """The innermost line of the user's code in the traceback."""
-    found, traceback = (None, None), error.__traceback__
-    while traceback is not None:
-        frame = traceback.tb_frame
+    found: tuple[Location | None, FrameType | None] = (None, None)
+    for frame, line in walk_tb(error.__traceback__):
         if is_users(frame.f_code):
-            found = Location(frame.f_code.co_filename, traceback.tb_lineno), frame
-        traceback = traceback.tb_next
+            found = Location(frame.f_code.co_filename, line), frame
     return found
 
 
+class NoEvidence(Exception):
+    """Too little is known for any rule of the family to tell."""
+
+
 class Evidence:
-    """What is known around one error.  Properties are computed when a rule asks for them."""
+    """What is known around one error.  Properties are computed when a rule asks for them.
+
+    Raises:
+        NoEvidence: from the constructor.
+    """
 
     began_at: Location | None = None
     made_at: Location | None = None
@@ -136,7 +159,7 @@ class Evidence:
     def __init__(
         self,
         record: Record,
-        outputs: tuple,
+        outputs: tuple[Any, ...],
         call: BackwardCall | None,
         raised_at: Location | None,
         frame: FrameType | None,
@@ -150,12 +173,12 @@ class Evidence:
         self.frame = frame
         self.error = error
 
-    def diagnosis(self, family: str) -> Diagnosis:
-        """By the first rule of the family whose evidence holds."""
-        rules = RULES[family] if self.decides else ()
+    def diagnosis(self, family: str) -> Diagnosis | None:
+        """By the first rule of the family whose evidence holds, if there is one."""
+        rules = RULES[family]
         rule = next((rule for rule in rules if all(map(self.holds, rule.evidence))), None)
         if rule is None:
-            return Diagnosis(family, "unknown", UNKNOWN, self.raised_at, error=self.error)
+            return None
         confidence = rule.confidence
         if confidence == SEEN:
             confidence = CERTAIN if self.seen else LIKELY
@@ -177,16 +200,14 @@ class Evidence:
         return bool(getattr(self, name)) == (name == evidence)
 
     @property
-    def decides(self) -> bool:
-        """Whether enough is known for the rules to tell."""
-        return True
-
-    @property
     def seen(self) -> bool:
         """Whether it was seen, rather than inferred."""
         return True
 
-    holder: Found | None = None
+    @property
+    def holder(self) -> Found | None:
+        """The variable that carried it to where it raised."""
+        return None
 
     def name_of(self, found: Found | None) -> str | None:
         return None if found is None else found.name
@@ -194,7 +215,8 @@ class Evidence:
     @cached_property
     def variables(self) -> list[Found]:
         """What the variables reach, from the innermost frame of the user's outward."""
-        found, frame = [], self.frame
+        found: list[Found] = []
+        frame = self.frame
         while frame is not None:
             if is_users(frame.f_code):
                 found.extend(reach(namespace(frame)))
@@ -205,41 +227,35 @@ class Evidence:
 class FreedEvidence(Evidence):
     """A backward failed because an earlier one had freed a part of its graph.
 
-    ``first`` is where the new part enters the freed part.  A node *made again* is a new one of the
-    same origin: made by the same line, in the same calls, or, where lines are not known, by an
-    operation of the same name on the same parameters.
+    ``earlier`` are the nodes that were in that backward, each with its call; ``first`` is where the
+    new part enters them, and ``freeing`` the call that freed it.  A node *made again* is a new one
+    of the same origin: made by the same line, in the same calls, or, where lines are not known, by
+    an operation of the same name on the same parameters.
     """
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         roots = roots_of(self.outputs)
         self.live, self.links = walk(roots)
+        self.users = users_of(self.links)
         self.nodes = describe(self.live, self.links).nodes
-        calls = [freed_by(node) for node in self.live]
-        self.earlier = {
-            i
-            for i, node in enumerate(self.nodes)
-            if calls[i] is not None and (node.state == FREED or not node.saved)
-        }
-        self.users: dict[int, list[int]] = {}
-        for i, successors in enumerate(self.links):
-            for j in successors:
-                self.users.setdefault(j, []).append(i)
+        self.earlier: dict[int, BackwardCall] = {}
+        for i, (live, node) in enumerate(zip(self.live, self.nodes, strict=True)):
+            call = freed_by(live)
+            if call is not None and (node.state == FREED or not node.saved):
+                self.earlier[i] = call
         entries = (
             i
-            for i in sorted(self.earlier)
-            if i < len(roots) or any(j not in self.earlier for j in self.users.get(i, ()))
+            for i in self.earlier
+            if i < len(roots) or any(j not in self.earlier for j in self.users[i])
         )
-        self.first = next((i for i in entries if self._leads_to_freed(i)), None)
-        if self.first is not None:
-            self.freeing = calls[self.first]
-            self.began_at = self.freeing.location
-            self.sequence_nr = self.nodes[self.first].sequence_nr
-            self.made_at = self.timeline.line_of(self.sequence_nr)
-
-    @property
-    def decides(self) -> bool:
-        return self.first is not None
+        first = next((i for i in entries if self._leads_to_freed(i)), None)
+        if first is None:
+            raise NoEvidence
+        self.first = first
+        self.freeing = self.earlier[first]
+        self.began_at = self.freeing.location
+        self.made_at = self._line_of(first)
 
     @property
     def seen(self) -> bool:
@@ -270,7 +286,7 @@ class FreedEvidence(Evidence):
     @cached_property
     def built_after(self) -> list[int]:
         since = self.freeing.sequence_nr
-        return [i for i in self.new if self.nodes[i].sequence_nr >= since]
+        return [i for i in self.new if self._number(i) >= since]
 
     @cached_property
     def trains(self) -> bool:
@@ -291,32 +307,33 @@ class FreedEvidence(Evidence):
 
     @property
     def a_loss_is_added(self) -> bool:
-        began_there = self.sequence_nr in self.freeing.roots
+        began_there = self._number(self.first) in self.freeing.roots
         return began_there or (bool(self.made_again) and self._is_a_summand())
 
     # When it was made.
 
     @cached_property
     def repeated(self) -> bool:
+        made = self._number(self.first)
         return any(
-            earlier.location == self.raised_at and earlier.sequence_nr > self.sequence_nr
+            earlier.location == self.raised_at and earlier.sequence_nr > made
             for earlier in tuple(self.timeline.calls)
             if earlier is not self.call
         )
 
     @cached_property
     def made_before_the_loop(self) -> bool:
-        """Without the lines of a strict watch: whether the loop assigns the variable holding it."""
+        """Without the lines of a strict watch: whether the loop does not assign what holds it."""
         loops = source.loops_around(self.frame)
-        if self.made_at is None:
+        made = self._lines(self.first)
+        if not made:
             loop = next((loop for *_, loop in loops), None)
             if loop is None or self.holder is None:
                 return self.trains
             return not source.assigns(loop, self.holder.name)
-        made = self.timeline.lines.find(self.sequence_nr).lines
         for code, line, loop in loops:
             lines = [where for what, where in made if what is code]
-            if not lines or not loop.lineno <= lines[-1] <= loop.end_lineno:
+            if not lines or not source.covers(loop, lines[-1]):
                 return True
             if lines[-1] != line:  # has the line of the loop that made it run again?
                 return any((code, lines[-1]) in self._lines(i) for i in self.built_after)
@@ -369,6 +386,8 @@ class FreedEvidence(Evidence):
     @property
     def refilled(self) -> bool:
         """Whether its container also holds what was made after the first backward of this line."""
+        if self.in_a_container is None:
+            return False
         container = next(o for o in self.in_a_container.owners if isinstance(o, _CONTAINERS))
         calls = self.timeline.calls
         began = next(call.sequence_nr for call in calls if call.location == self.raised_at)
@@ -403,31 +422,33 @@ class FreedEvidence(Evidence):
     @cached_property
     def _above(self) -> set[int]:
         """The nodes from which a path leads to the first freed one."""
-        pending, seen = [self.first], set()
-        for i in pending:
-            for user in self.users.get(i, ()):
-                if user not in seen:
-                    seen.add(user)
-                    pending.append(user)
-        return seen
+        return leading_to([self.first], self.users)
 
     @cached_property
-    def _before(self) -> set:
+    def _before(self) -> set[LiveNode]:
         """The nodes made before the freeing, with the freed part behind them."""
         since = self.freeing.sequence_nr
-        return {
-            self.live[i] for i in (self.first, *self._above) if self.nodes[i].sequence_nr < since
-        }
+        return {self.live[i] for i in (self.first, *self._above) if self._number(i) < since}
 
-    def _lines(self, i: int) -> list:
-        chain = self.timeline.lines.find(self.nodes[i].sequence_nr)
+    def _number(self, i: int) -> int:
+        """When the operation of this node was recorded."""
+        return _torch.sequence_nr(self.live[i])
+
+    def _line_of(self, i: int) -> Location | None:
+        return self.timeline.line_of(self._number(i))
+
+    def _lines(self, i: int) -> list[tuple[CodeType, int]]:
+        """The lines that made it, from the innermost outward; none where they are not known."""
+        chain = self.timeline.lines.find(self._number(i))
         return [] if chain is None else chain.lines
 
     def _origin(self, i: int) -> Any:
-        chain = self.timeline.lines.find(self.nodes[i].sequence_nr)
+        """What it has in common with the node of another iteration that is its like."""
+        chain = self.timeline.lines.find(self._number(i))
         if chain is not None:
             return chain
-        leaves, pending = set(), [(i, 0)]
+        leaves: set[int] = set()
+        pending = [(i, 0)]
         for j, depth in pending:
             if self.nodes[j].leaf is not None:
                 leaves.add(j)
@@ -446,8 +467,8 @@ class FreedEvidence(Evidence):
     @cached_property
     def _assigned_and_used(self) -> str | None:
         """The one name that the line of the freed part assigns and the line of its user reads."""
-        users = self.users.get(self.first, ())
-        used_at = self.timeline.line_of(self.nodes[users[0]].sequence_nr) if users else None
+        users = self.users[self.first]
+        used_at = self._line_of(users[0]) if users else None
         if self.made_at is None or used_at is None:
             return None
         return source.assigned_and_used(self.made_at, used_at)
@@ -484,61 +505,43 @@ class ModifiedEvidence(Evidence):
         live, links = walk(roots_of(self.outputs))
         wanted = re.search(r"is at version (\d+)", self.error)
         changed = [
-            (node, saved)
-            for node in describe(live, links).nodes
+            (_torch.sequence_nr(live[i]), saved.storage, saved.role == "leaf")
+            for i, node in enumerate(describe(live, links).nodes)
             for saved in node.saved
             if saved.state == MODIFIED
             and saved.storage is not None  # PyTorch 2.4 does not show it once it has changed
             and (wanted is None or saved.version in (None, int(wanted[1])))
         ]
-        self.known = bool(changed)
-        if self.known:
-            self.node, self.saved = max(changed, key=lambda pair: pair[0].sequence_nr)
-            self.made_at = self.timeline.line_of(self.node.sequence_nr)
-
-    @property
-    def decides(self) -> bool:
-        return self.known
-
-    @cached_property
-    def _edits(self) -> list[Edit]:
-        """The changes since the operation saved it, the first one first."""
-        return list(self.timeline.edits_since(self.node.sequence_nr, self.saved.storage))
-
-    @property
-    def began_at(self) -> Location | None:
-        return self._edits[0].location if self._edits else None
+        if not changed:
+            raise NoEvidence
+        self.saved_by, self.storage, self.a_leaf = max(changed, key=itemgetter(0))
+        self.made_at = self.timeline.line_of(self.saved_by)
+        # The changes since then, the first one first.
+        self.edits = list(self.timeline.edits_since(self.saved_by, self.storage))
+        self.began_at = self.edits[0].location if self.edits else None
 
     @property
     def seen(self) -> bool:
         """A plain watch sees that an optimizer stepped, but no other changes before that."""
-        return self.timeline.observed and bool(self._edits)
+        return self.timeline.observed and bool(self.edits)
 
     @property
     def optimizer_wrote(self) -> bool:
-        first = self._edits[0].location if self._edits else None
-        return any(edit.by_optimizer and edit.location == first for edit in self._edits)
+        return any(edit.by_optimizer and edit.location == self.began_at for edit in self.edits)
 
     @cached_property
     def holder(self) -> Found | None:
-        return _first(
-            self.variables, lambda found: storage_of(found.value)[0] == self.saved.storage
-        )
+        return _first(self.variables, lambda found: storage_of(found.value)[0] == self.storage)
 
     @property
     def a_buffer(self) -> bool:
         return self.holder is not None and _is_buffer(self.holder)
 
     @property
-    def a_leaf(self) -> bool:
-        return self.saved.role == "leaf"
-
-    @property
     def backward_between(self) -> bool:
-        edit = self._edits[0] if self._edits else None
+        edit = self.edits[0] if self.edits else None
         return any(
-            call.sequence_nr > self.node.sequence_nr
-            and (edit is None or call.number <= edit.last_call)
+            call.sequence_nr > self.saved_by and (edit is None or call.number <= edit.last_call)
             for call in tuple(self.timeline.calls)
             if call is not self.call
         )

@@ -25,15 +25,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from gradtrace._torch import (
+    CUSTOM,
+    LEAF,
     RAW_SAVED,
     SAVED_TENSORS_SHOW_THEIR_DATA,
+    LiveNode,
     no_dispatch_modes,
     no_torch_function,
     sequence_nr,
@@ -49,9 +52,8 @@ NOT_NEEDED = "not needed"
 NOTHING_SAVED = "saves nothing"
 HIDDEN = "hidden"
 
-# Set on ``node.metadata`` by ``gradtrace.trace`` when it saw backward free a node whose saved
-# tensors Python cannot read (CopySlices).
-FREED_TAG = "gradtrace.freed"
+# On ``node.metadata``: a trace saw backward free this node, which hides what it saves (CopySlices).
+FREED_UNSEEN_TAG = "gradtrace.freed"
 
 
 class SavedTensor(NamedTuple):
@@ -68,7 +70,7 @@ class SavedTensor(NamedTuple):
 
     name: str
     state: str
-    shape: tuple[int, ...] | None = None
+    shape: torch.Size | None = None
     dtype: torch.dtype | None = None
     device: torch.device | None = None
     version: int | None = None
@@ -79,16 +81,18 @@ class SavedTensor(NamedTuple):
     @property
     def nbytes(self) -> int | None:
         """Bytes of its elements; fewer than ``storage_nbytes`` for a view of something larger."""
-        return None if self.shape is None else self.shape.numel() * self.dtype.itemsize
+        if self.shape is None or self.dtype is None:
+            return None
+        return self.shape.numel() * self.dtype.itemsize
 
 
 class Leaf(NamedTuple):
     """The tensor into whose ``.grad`` a leaf node accumulates.  ``storage`` as in SavedTensor."""
 
-    shape: tuple[int, ...]
+    shape: torch.Size
     dtype: torch.dtype
     device: torch.device
-    version: int
+    version: int | None
     storage: int
     storage_nbytes: int
     has_grad: bool
@@ -132,7 +136,7 @@ class HeldBytes(NamedTuple):
 class Graph:
     """Plain data about one autograd graph, made by :func:`snapshot`."""
 
-    def __init__(self, records: list[tuple], roles: dict[int, str]):
+    def __init__(self, records: list[_Record], roles: dict[int, str]):
         self._records = records
         self._roles = roles
 
@@ -162,8 +166,8 @@ class Graph:
         """What the saved tensors hold now, in bytes."""
         storages = {
             fields[-2]: fields[-1]
-            for layout, _, _, held in self._records
-            if layout.slots
+            for _, _, _, held in self._records
+            if not isinstance(held, (Leaf, _Hidden))
             for fields in held
             if len(fields) > 2
         }
@@ -222,7 +226,7 @@ def snapshot(*tensors: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> Gra
         return describe(*walk(roots), {storage_of(tensor)[0]: "input" for tensor in inputs})
 
 
-def _root(tensor: object, position: int) -> torch.autograd.graph.Node:
+def _root(tensor: object, position: int) -> LiveNode:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(
             f"snapshot() takes tensors, but argument {position} is of type "
@@ -263,23 +267,19 @@ def is_cut_off(tensor: torch.Tensor) -> bool:
     return False
 
 
-def root_node(tensor: torch.Tensor) -> torch.autograd.graph.Node:
+def root_node(tensor: torch.Tensor) -> LiveNode:
     """The node at which backward from ``tensor`` starts; AccumulateGrad for a leaf."""
     if tensor.grad_fn is not None:
         return tensor.grad_fn
     if tensor.is_nested:  # get_gradient_edge takes a view, which some of these refuse
         with torch.enable_grad():
-            return tensor.clone().grad_fn.next_functions[0][0]
+            copied: LiveNode = tensor.clone().grad_fn
+        return copied.next_functions[0][0]
     return get_gradient_edge(tensor).node
 
 
-def is_leaf_node(node: torch.autograd.graph.Node) -> bool:
-    """Whether it accumulates into the ``.grad`` of a leaf, its ``variable``."""
-    return type(node).__name__ == "AccumulateGrad"
-
-
-def roots_of(outputs: Iterable) -> list:
-    """The nodes at which a backward over ``outputs`` (tensors or gradient edges) begins."""
+def roots_of(outputs: torch.Tensor | Iterable[torch.Tensor | GradientEdge]) -> list[LiveNode]:
+    """The nodes at which a backward over ``outputs`` begins."""
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
     return [
         root_node(output) if isinstance(output, torch.Tensor) else output.node
@@ -288,13 +288,11 @@ def roots_of(outputs: Iterable) -> list:
     ]
 
 
-def walk(
-    roots: Iterable[torch.autograd.graph.Node],
-) -> tuple[list[torch.autograd.graph.Node], list[list[int]]]:
+def walk(roots: Iterable[LiveNode]) -> tuple[list[LiveNode], list[list[int]]]:
     """All nodes that ``roots`` reach, breadth first, and for each the indices of its successors."""
-    live: list[torch.autograd.graph.Node] = list(dict.fromkeys(roots))
+    live = list(dict.fromkeys(roots))
     index = {node: i for i, node in enumerate(live)}
-    links = []
+    links: list[list[int]] = []
     for node in live:  # grows while it is read
         successors = []
         for successor, _ in node.next_functions:
@@ -308,8 +306,36 @@ def walk(
     return live, links
 
 
+def users_of(links: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The links of :func:`walk` turned round: for each node the indices of those that lead to it.
+
+    >>> users_of([[1, 2], [2], []])
+    [[], [0], [0, 1]]
+    """
+    users: list[list[int]] = [[] for _ in links]
+    for i, successors in enumerate(links):
+        for j in successors:
+            users[j].append(i)
+    return users
+
+
+def leading_to(targets: Iterable[int], users: Sequence[Sequence[int]]) -> set[int]:
+    """The nodes from which a path leads to one of ``targets``, by the users of each node.
+
+    >>> sorted(leading_to([2], users_of([[1, 2], [2], []])))
+    [0, 1]
+    """
+    pending, leading = list(targets), set()
+    for i in pending:  # grows while it is read
+        for user in users[i]:
+            if user not in leading:
+                leading.add(user)
+                pending.append(user)
+    return leading
+
+
 def describe(
-    live: Sequence[torch.autograd.graph.Node],
+    live: Sequence[LiveNode],
     links: Sequence[Sequence[int]],
     roles: Mapping[int, str] | None = None,
 ) -> Graph:
@@ -318,15 +344,15 @@ def describe(
     ``roles`` tells of storages who else holds them; that of a leaf among the nodes is the leaf's.
     """
     roles = dict(roles or {})
-    records = []
+    records: list[_Record] = []
     layouts: dict[type, _Layout] = {}  # _LAYOUTS is slower: its keys are weak
     for node, successors in zip(live, links, strict=True):
         layout = layouts.get(type(node))
         if layout is None:
             layout = layouts[type(node)] = _LAYOUTS.get(type(node)) or _layout(node)
-        held = layout.read(node, layout) if layout.read else ()
+        held = layout.read(node, layout) if layout.read else []
         records.append((layout, sequence_nr(node), successors, held))
-        if layout.leaf:
+        if isinstance(held, Leaf):
             roles[held.storage] = "leaf"
     return Graph(records, roles)
 
@@ -355,49 +381,67 @@ def undisturbed() -> Iterator[None]:
         yield
 
 
+# What a slot holds: name, state and, where the tensor is known, the other fields of a SavedTensor
+# but its role.
+_Fields = tuple[Any, ...]
+_Getter = Callable[[LiveNode], Any]
+
+
+class _Hidden(NamedTuple):
+    """A node that hides what it saves.  C++ extensions share a type, but each node has a name."""
+
+    name: str
+    state: str
+
+
+_Held = Leaf | _Hidden | list[_Fields]
+
+
 class _Layout(NamedTuple):
     """What is the same for all nodes of one type, looked up once."""
 
     name: str
-    read: Callable | None  # copies what such a node holds; None where there is nothing to copy
+    # Copies what such a node holds; None where there is nothing to copy.
+    read: Callable[[LiveNode, _Layout], _Held] | None
     # For each slot its name, the getter of its handle, and the getter that checks its version.
-    slots: tuple[tuple[str, Callable, Callable], ...] = ()
-    leaf: bool = False
-    hidden: bool = False
+    slots: tuple[tuple[str, _Getter, _Getter], ...] = ()
 
+
+# Of one node: its type's layout, its sequence number, the indices of its successors, what it holds.
+_Record = tuple[_Layout, int, Sequence[int], _Held]
 
 # Weak keys: a torch.autograd.Function has a node type of its own, which holds the Function.
 _LAYOUTS: WeakKeyDictionary[type, _Layout] = WeakKeyDictionary()
 
 
-def _layout(node: torch.autograd.graph.Node) -> _Layout:
-    kind = type(node)
-    python = isinstance(node, torch.autograd.function.BackwardCFunction)
-    slots = []
-    for attribute in dir(kind):
-        if attribute.startswith(RAW_SAVED):
-            slot = attribute.removeprefix(RAW_SAVED)
-            checked = attrgetter("saved_tensors" if python else f"_saved_{slot}")
-            shown = SAVED_TENSORS_SHOW_THEIR_DATA
-            handle_of = attrgetter(attribute) if shown else _unpacking(checked)
-            slots.append((slot, handle_of, checked))
-    slots = tuple(slots)
-    name = _name(node)
-    if is_leaf_node(node):
-        layout = _Layout(name, _read_leaf, leaf=True)
+def _layout(node: LiveNode) -> _Layout:
+    kind, name = type(node), _name(node)
+    slots = tuple(
+        _slot(attribute.removeprefix(RAW_SAVED), isinstance(node, CUSTOM))
+        for attribute in dir(kind)
+        if attribute.startswith(RAW_SAVED)
+    )
+    if isinstance(node, LEAF):
+        layout = _Layout(name, _read_leaf)
     elif kind.__name__ in ("CopySlices", "CppFunction"):
         # An in-place write to a view wraps the node of that write, and C++ extensions save
         # tensors, that Python never sees.
-        layout = _Layout(name, _read_hidden, hidden=True)
-    elif python:
-        layout = _Layout(name, _read_python, slots)
+        layout = _Layout(name, _read_hidden)
+    elif isinstance(node, CUSTOM):
+        layout = _Layout(name, _read_custom, slots)
     else:
         layout = _Layout(name, _read if slots else None, slots)
     _LAYOUTS[kind] = layout
     return layout
 
 
-def _name(node: torch.autograd.graph.Node) -> str:
+def _slot(name: str, custom: bool) -> tuple[str, _Getter, _Getter]:
+    checked = attrgetter("saved_tensors" if custom else f"_saved_{name}")
+    shown = SAVED_TENSORS_SHOW_THEIR_DATA
+    return name, attrgetter(RAW_SAVED + name) if shown else _unpacking(checked), checked
+
+
+def _name(node: LiveNode) -> str:
     # Not node.name(): a torch.autograd.Function may have set ctx.name to something else.
     return type(node).name(node).removeprefix("torch::autograd::")
 
@@ -412,17 +456,16 @@ class _Unpacked(NamedTuple):
     unpack_hook: None = None
 
 
-def _unpacking(checked: Callable) -> Callable:
-    def handle_of(node):
+def _unpacking(checked: _Getter) -> _Getter:
+    def handle_of(node: LiveNode) -> Any:
         held = checked(node)
         return tuple(map(_Unpacked, held)) if type(held) is tuple else _Unpacked(held)
 
     return handle_of
 
 
-def _read(node, layout: _Layout) -> list[tuple]:
-    """For each slot of ``node``, the fields of a SavedTensor but its role."""
-    fields = []
+def _read(node: LiveNode, layout: _Layout) -> list[_Fields]:
+    fields: list[_Fields] = []
     for name, handle_of, checked in layout.slots:
         try:
             handle = handle_of(node)
@@ -444,8 +487,8 @@ def _read(node, layout: _Layout) -> list[tuple]:
         try:  # most slots: what _read_slot would do, written out for speed
             version = data._version
             storage = data.untyped_storage()
-            held = (name, ALIVE, data.shape, data.dtype, data.device, version,
-                    storage_identity(storage), storage.nbytes())  # fmt: skip
+            held: _Fields = (name, ALIVE, data.shape, data.dtype, data.device, version,
+                             storage_identity(storage), storage.nbytes())  # fmt: skip
         except RuntimeError:  # sparse, nested, or inside a transform of torch.func
             held = _read_slot(name, handle, node, checked)
         else:
@@ -455,7 +498,7 @@ def _read(node, layout: _Layout) -> list[tuple]:
     return fields
 
 
-def _read_slot(name: str, handle, node, checked: Callable) -> tuple:
+def _read_slot(name: str, handle: Any, node: LiveNode, checked: _Getter) -> _Fields:
     data = handle.data
     if handle.unpack_hook is not None:
         return _packed(name, data)
@@ -468,7 +511,7 @@ def _read_slot(name: str, handle, node, checked: Callable) -> tuple:
     return (name, _checked_state(node, handle, checked), *_tensor(data))
 
 
-def _checked_state(node, handle, checked: Callable) -> str:
+def _checked_state(node: LiveNode, handle: Any, checked: _Getter) -> str:
     """Whether PyTorch would hand out this saved tensor, which is there."""
     try:
         checked(node)
@@ -482,7 +525,7 @@ def _checked_state(node, handle, checked: Callable) -> str:
     return ALIVE
 
 
-def _read_python(node, layout: _Layout) -> list[tuple]:
+def _read_custom(node: LiveNode, layout: _Layout) -> list[_Fields]:
     """A torch.autograd.Function: its saved tensors, and tensors put on ``ctx`` past autograd."""
     fields = _read(node, layout)
     for name, value in vars(node).items():
@@ -496,7 +539,7 @@ def _parts(value: object) -> list[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         return [("", value)]
     if isinstance(value, dict):
-        items = value.items()
+        items: Iterable[tuple[Any, Any]] = value.items()
     elif isinstance(value, (tuple, list)):
         items = enumerate(value)
     else:
@@ -504,23 +547,25 @@ def _parts(value: object) -> list[tuple[str, torch.Tensor]]:
     return [(f"[{key!r}]", part) for key, part in items if isinstance(part, torch.Tensor)]
 
 
-def _read_leaf(node, layout: _Layout) -> Leaf:
+def _read_leaf(node: LiveNode, layout: _Layout) -> Leaf:
     variable = node.variable
     return Leaf(*_tensor(variable), variable.grad is not None)
 
 
-def _read_hidden(node, layout: _Layout) -> tuple[str, str]:
-    """Name and state: C++ extensions share one type, but each of their nodes has its own name."""
-    return _name(node), FREED if FREED_TAG in node.metadata else HIDDEN
+def _read_hidden(node: LiveNode, layout: _Layout) -> _Hidden:
+    return _Hidden(_name(node), FREED if FREED_UNSEEN_TAG in node.metadata else HIDDEN)
 
 
-def _packed(name: str, data: object) -> tuple:
+def _packed(name: str, data: object) -> _Fields:
     """What a hook put in a tensor's place; its bytes are known when that contains a tensor."""
     parts = _parts(data)
     return (name, PACKED, *_tensor(parts[0][1])) if parts else (name, PACKED)
 
 
-def _tensor(tensor: torch.Tensor) -> tuple:
+def _tensor(
+    tensor: torch.Tensor,
+) -> tuple[torch.Size, torch.dtype, torch.device, int | None, int, int]:
+    """The fields that SavedTensor and Leaf share."""
     return (shape_of(tensor), tensor.dtype, tensor.device, version_of(tensor),
             *storage_of(tensor))  # fmt: skip
 
@@ -536,13 +581,13 @@ def shape_of(tensor: torch.Tensor) -> torch.Size:
 def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
     """Identity and bytes of the memory behind ``tensor``."""
     if tensor.layout is torch.sparse_coo:
-        parts = (tensor._values(), tensor._indices())
+        parts = [tensor._values(), tensor._indices()]
     elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        parts = (tensor.values(), tensor.crow_indices(), tensor.col_indices())
+        parts = [tensor.values(), tensor.crow_indices(), tensor.col_indices()]
     elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        parts = (tensor.values(), tensor.ccol_indices(), tensor.row_indices())
+        parts = [tensor.values(), tensor.ccol_indices(), tensor.row_indices()]
     else:
-        parts = (tensor,)
+        parts = [tensor]
     try:
         storages = [part.untyped_storage() for part in parts]
         return storage_identity(storages[0]), sum(storage.nbytes() for storage in storages)
@@ -550,13 +595,14 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
         return id(tensor), tensor.numel() * tensor.dtype.itemsize
 
 
-def _node(layout: _Layout, number: int, successors: list[int], held, roles: dict) -> Node:
+def _node(
+    layout: _Layout, number: int, successors: Sequence[int], held: _Held, roles: dict[int, str]
+) -> Node:
     """Give the values of one record their names."""
-    if layout.leaf:
+    if isinstance(held, Leaf):
         return Node(layout.name, NOTHING_SAVED, tuple(successors), (), None, held)
-    if layout.hidden:
-        name, state = held
-        return Node(name, state, tuple(successors), (), number, None)
+    if isinstance(held, _Hidden):
+        return Node(held.name, held.state, tuple(successors), (), number, None)
     saved = []
     for fields in held:
         if len(fields) > 2:

@@ -300,7 +300,8 @@ def needed_slots(trace: Trace, node: int) -> list[str]:
 
 def _columns(trace: Trace, folded: _Folded) -> list[list[int]]:
     """Sort the parts into columns: two may share one when the first dies before the second."""
-    first, last = {}, {}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
     for time, (_, changed, gone) in enumerate(trace.changes()):
         for state in changed:
             first.setdefault(state.node, time)

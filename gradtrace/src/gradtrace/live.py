@@ -26,18 +26,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
 from gradtrace import graph
 from gradtrace._torch import (
+    LEAF,
+    LiveNode,
     TensorWeakRef,
     WeakIdKeyDictionary,
     current_node,
     keeps_graph,
     version_of,
 )
-from gradtrace.graph import FREED, FREED_TAG, HIDDEN, NOT_NEEDED
+from gradtrace.graph import FREED, FREED_UNSEEN_TAG, HIDDEN, NOT_NEEDED
 from gradtrace.steps import NodeState, Slot, TraceNode
 
 _NUMBER_TAG = "gradtrace.number"
@@ -81,7 +82,7 @@ class LiveGraph:
         return self._memory.held()
 
     def look(
-        self, tensors: Mapping[str, torch.Tensor], line: int | None, last: bool = False
+        self, tensors: dict[str, torch.Tensor], line: int | None, last: bool = False
     ) -> dict[str, int]:
         """Bring the picture up to date; returns the node's index for each tensor with a graph.
 
@@ -121,13 +122,13 @@ class LiveGraph:
 
     def _meet_tensor(self, tensor: torch.Tensor, found: _Found) -> int:
         index = self._leaf_indices.get(tensor) if tensor.grad_fn is None else None
-        if index in self._users:
+        if index is not None and index in self._users:
             return index  # the node of a leaf takes long to get
         return self._meet(graph.root_node(tensor), found)
 
-    def _meet(self, node: Node, found: _Found) -> int:
+    def _meet(self, node: LiveNode, found: _Found) -> int:
         """The index of a node; it enters the picture if it was not alive before."""
-        leaf = node.variable if graph.is_leaf_node(node) else None
+        leaf = node.variable if isinstance(node, LEAF) else None
         index = self._index(node, leaf)
         if index not in self._users:
             self._users[index] = set()
@@ -137,7 +138,7 @@ class LiveGraph:
         found.nodes[index] = node
         return index
 
-    def _index(self, node: Node, leaf: torch.Tensor | None) -> int:
+    def _index(self, node: LiveNode, leaf: torch.Tensor | None) -> int:
         """The place of a node in ``nodes``; the next one if it was never seen."""
         if leaf is not None:
             index = self._leaf_indices.get(leaf)
@@ -203,7 +204,7 @@ class LiveGraph:
         self,
         indices: Sequence[int],
         found: _Found,
-        tensors: Mapping[str, torch.Tensor],
+        tensors: dict[str, torch.Tensor],
         line: int | None,
     ) -> None:
         """Read these nodes; those seen for the first time come in the order of their indices."""
@@ -228,7 +229,7 @@ class LiveGraph:
             self.states = tuple(self._states.values())
             self._stale = False
 
-    def _hook(self, index: int, node: Node, described: graph.Node) -> None:
+    def _hook(self, index: int, node: LiveNode, described: graph.Node) -> None:
         if described.leaf is None:
             before = functools.partial(self._before_node, index)
             self._hooks.append(node.register_prehook(before))
@@ -240,7 +241,7 @@ class LiveGraph:
 class _Found:
     """What one look meets: the nodes at hand, those that enter the picture, and their edges."""
 
-    nodes: dict[int, Node] = field(default_factory=dict)
+    nodes: dict[int, LiveNode] = field(default_factory=dict)
     entered: list[int] = field(default_factory=list)
     links: dict[int, list[int]] = field(default_factory=dict)
 
@@ -283,7 +284,11 @@ class _Memory:
 
     def hold(self, index: int, node: graph.Node) -> None:
         """Note what this node holds now."""
-        storages = {s.storage: s.storage_nbytes for s in node.saved if s.storage is not None}
+        storages = {
+            saved.storage: saved.storage_nbytes
+            for saved in node.saved
+            if saved.storage is not None and saved.storage_nbytes is not None
+        }
         self._release(index, self._held_by.get(index, _NOTHING) - storages.keys())
         self._held_by[index] = set(storages)
         for storage, nbytes in storages.items():
@@ -315,13 +320,13 @@ _NOTHING: frozenset[int] = frozenset()
 _UNNAMED = "a leaf no variable holds"
 
 
-def _next(node: Node) -> list[Node]:
+def _next(node: LiveNode) -> list[LiveNode]:
     return [successor for successor, _ in node.next_functions if successor is not None]
 
 
 def _after_hidden_node(grad_inputs: Any, grad_outputs: Any) -> None:
     if not keeps_graph():
-        current_node().metadata[FREED_TAG] = True
+        current_node().metadata[FREED_UNSEEN_TAG] = True
 
 
 def _first_seen(node: graph.Node, label: str, line: int | None) -> TraceNode:
@@ -336,7 +341,7 @@ def _first_seen(node: graph.Node, label: str, line: int | None) -> TraceNode:
                 saved.name,
                 saved.state == NOT_NEEDED,
                 None if saved.shape is None else tuple(saved.shape),
-                saved.dtype and str(saved.dtype).removeprefix("torch."),
+                None if saved.dtype is None else str(saved.dtype).removeprefix("torch."),
                 saved.storage_nbytes,
                 saved.version,
                 saved.role,

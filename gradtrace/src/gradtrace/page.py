@@ -16,7 +16,7 @@ from typing import Any
 
 from gradtrace.graph import FREED, MODIFIED
 from gradtrace.layout import layout, title
-from gradtrace.steps import Trace
+from gradtrace.steps import Raised, Trace
 
 MODULE = Path(__file__).with_name("player.js")
 
@@ -36,7 +36,7 @@ def outcome(trace: Trace) -> list[str]:
     else:
         what = f"{trace.error.type}: {trace.error.message}".removesuffix(": ")
         sentences.append(f"Line {trace.error.line} raises {what}")
-        sentences += _cause(trace, trace.error.node)
+        sentences += _cause(trace, trace.error)
     if trace.unrecorded:
         sentences.append(
             f"{trace.unrecorded} further line events ran unrecorded before the last step."
@@ -44,18 +44,20 @@ def outcome(trace: Trace) -> list[str]:
     return sentences
 
 
-def _cause(trace: Trace, node: int | None) -> list[str]:
+def _cause(trace: Trace, error: Raised) -> list[str]:
     """What an earlier step did to the node in which backward stopped."""
+    if error.node is None:
+        return []
     for step in trace.steps:
-        if step.raised == trace.error:
+        if step.raised == error:
             break
-        state = next((state.state for state in step.nodes if state.node == node), None)
+        state = next((state.state for state in step.nodes if state.node == error.node), None)
         if state in (FREED, MODIFIED) and step.ran is not None:
             saved = "saved tensors were freed" if state == FREED else "saved tensor was changed"
-            again = ", when it ran before" if step.ran == trace.error.line else ""
+            again = ", when it ran before" if step.ran == error.line else ""
             in_place = " in place" if state == MODIFIED else ""
             return [
-                f"Backward stopped in {trace.nodes[node].name}, whose {saved}{in_place} by "
+                f"Backward stopped in {trace.nodes[error.node].name}, whose {saved}{in_place} by "
                 f"line {step.ran}{again}."
             ]
     return []
@@ -63,8 +65,7 @@ def _cause(trace: Trace, node: int | None) -> list[str]:
 
 def payload(trace: Trace) -> dict[str, Any]:
     """What the front end needs to play ``trace``: JSON-ready data."""
-    placed = layout(trace)
-    drawn = asdict(placed)
+    drawn = asdict(layout(trace))
     for box in drawn["boxes"]:
         box["title"] = title(trace, box["nodes"])
     return trace.to_dict() | {"layout": drawn, "outcome": outcome(trace)}

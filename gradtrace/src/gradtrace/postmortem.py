@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator
+from traceback import walk_tb
 from typing import Any
 
 from gradtrace._torch import AUTOGRAD_FILE
@@ -68,15 +69,10 @@ _WHO_WROTE = ("optimizer_step_between_backwards", "inplace_on_parameter_in_forwa
 
 def _called_on(exception: BaseException) -> Iterator[Any]:
     """What ``backward`` or ``grad`` was called on: their own argument, in their frames."""
-    traceback = exception.__traceback__
-    while traceback is not None:
-        frame = traceback.tb_frame
-        if frame.f_code.co_filename == AUTOGRAD_FILE and frame.f_code.co_name in (
-            "backward",
-            "grad",
-        ):
+    for frame, _ in walk_tb(exception.__traceback__):
+        code = frame.f_code
+        if code.co_filename == AUTOGRAD_FILE and code.co_name in ("backward", "grad"):
             yield frame.f_locals.get("tensors", frame.f_locals.get("outputs"))
-        traceback = traceback.tb_next
 
 
 def _with_freed_variables(found: Diagnosis, exception: BaseException, outputs: Any) -> Diagnosis:
@@ -88,18 +84,15 @@ def _with_freed_variables(found: Diagnosis, exception: BaseException, outputs: A
             for node, described in zip(live, describe(live, links).nodes, strict=True)
             if described.state == FREED and node not in roots  # the loss itself says nothing
         }
-    traceback = exception.__traceback__
-    while traceback is not None:
-        if is_users(traceback.tb_frame.f_code):
-            for variable in reach(namespace(traceback.tb_frame)):
-                name = freed.get(variable.value.grad_fn)
-                if name is not None:
-                    return dataclasses.replace(
-                        found,
-                        carried_by=variable.name,
-                        detail=f"{variable.name} was made by {name}, whose saved tensors are freed",
-                    )
-        traceback = traceback.tb_next
+    for frame, _ in walk_tb(exception.__traceback__):
+        for variable in reach(namespace(frame)) if is_users(frame.f_code) else ():
+            name = freed.get(variable.value.grad_fn)
+            if name is not None:
+                return dataclasses.replace(
+                    found,
+                    carried_by=variable.name,
+                    detail=f"{variable.name} was made by {name}, whose saved tensors are freed",
+                )
     names = ", ".join(sorted(set(freed.values())))
     return dataclasses.replace(found, detail=f"freed in this graph: {names}" if names else None)
 

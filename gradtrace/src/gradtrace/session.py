@@ -22,7 +22,7 @@ from gradtrace.causes import SCHEMA
 
 if TYPE_CHECKING:
     from gradtrace.diagnose import Diagnosis
-    from gradtrace.tracer import Trace
+    from gradtrace.steps import Trace
     from gradtrace.watcher import Watch
 
 
@@ -56,7 +56,7 @@ class Session:
 
         self.watch = watch(strict=self.strict)
         if self.function:
-            self.recording = CallRecorder(sys.modules["__main__"].__file__, self.function)
+            self.recording = CallRecorder(vars(sys.modules["__main__"])["__file__"], self.function)
             self.recording.__enter__()
 
     def end(self) -> None:
@@ -117,7 +117,7 @@ class Session:
         if sys.stderr.isatty():  # somebody is there to look
             webbrowser.open(page.as_uri())
 
-    def _guarded(self, step: Callable, *arguments: Any) -> None:
+    def _guarded(self, step: Callable[..., None], *arguments: Any) -> None:
         """One that fails leaves the others, and the program's exit code, alone."""
         try:
             step(*arguments)

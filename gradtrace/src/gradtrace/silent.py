@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from gradtrace import _torch, source
+from gradtrace._torch import LiveNode
 from gradtrace.causes import LIKELY, RULES
 from gradtrace.diagnose import Diagnosis
 from gradtrace.frames import Found, Location, namespace, reach, user_frame
@@ -34,7 +35,7 @@ def finding(
 
 
 def in_backward(
-    timeline: Timeline, call: BackwardCall, live: Sequence, links: Sequence[Sequence[int]]
+    timeline: Timeline, call: BackwardCall, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
 ) -> Iterator[Diagnosis]:
     """What the backward that is about to run over the nodes ``live`` will get wrong."""
     numbers = [_torch.sequence_nr(node) for node in live if not isinstance(node, _torch.LEAF)]
@@ -56,35 +57,36 @@ def in_backward(
 
 
 def _changed_unnoticed(
-    timeline: Timeline, call: BackwardCall, live: Sequence, links: Sequence[Sequence[int]]
+    timeline: Timeline, call: BackwardCall, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
 ) -> Iterator[Diagnosis]:
     for i, node in enumerate(describe(live, links).nodes):
         for saved in node.saved:
-            if saved.state != ALIVE:
+            if saved.state != ALIVE or saved.storage is None:
                 continue
+            saved_by = _torch.sequence_nr(live[i])
             tensor = _saved_tensor(live[i], saved.name)
-            edit = _edit_of(timeline, node.sequence_nr, saved.storage, tensor)
+            edit = _edit_of(timeline, saved_by, saved.storage, tensor)
             evidence = {
                 "on_ctx": saved.name.startswith("ctx."),
                 "optimizer_wrote": edit is not None and edit.by_optimizer,
             }
             if edit is not None:
                 began_at = edit.location
-            elif (export := _changed_export(timeline, node.sequence_nr, saved, tensor)) is None:
+            elif (export := _changed_export(timeline, saved_by, saved.storage, tensor)) is None:
                 continue
             else:
-                began_at = _write_to(timeline, export, node.sequence_nr) or export.location
+                began_at = _write_to(timeline, export, saved_by) or export.location
             rule = next(r for r in RULES["silent"] if all(evidence[name] for name in r.evidence))
-            made_at = timeline.line_of(node.sequence_nr)
+            made_at = timeline.line_of(saved_by)
             yield finding(rule.cause, call.location, began_at, made_at=made_at)
 
 
-def _saved_tensor(node: Any, name: str) -> torch.Tensor | None:
+def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
     """The tensor in a node's slot; None where PyTorch does not show it."""
     if name.startswith("ctx."):
         return None
     slot, _, index = name.partition("[")
-    handle = getattr(node, f"_raw_saved_{slot}", None)
+    handle: Any = getattr(node, _torch.RAW_SAVED + slot, None)
     if index:
         handle = handle[int(index.rstrip("]"))]
     return getattr(handle, "data", None)
@@ -102,10 +104,10 @@ def _edit_of(
 
 
 def _changed_export(
-    timeline: Timeline, sequence_nr: int, saved: Any, tensor: torch.Tensor | None
+    timeline: Timeline, sequence_nr: int, storage: int, tensor: torch.Tensor | None
 ) -> Export | None:
     """Memory shared with numpy that is not what it was when the operation saved it."""
-    exports = timeline.exports_of(saved.storage)
+    exports = timeline.exports_of(storage)
     before = [export for export in exports if export.sequence_nr <= sequence_nr]
     export = before[-1] if before else next(iter(exports), None)
     if export is None or tensor is None:
@@ -235,7 +237,7 @@ def _of_many_iterations(timeline: Timeline, entries: list[Found], ended: bool) -
     return bool(shared) and all(isinstance(node, _torch.LEAF) for node in shared)
 
 
-def _sequence_numbers(node: Any) -> list[int]:
+def _sequence_numbers(node: LiveNode) -> list[int]:
     """The numbers of a node and of those that few links lead to."""
     found: list[int] = []
     pending = [(node, 0)]

@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from gradtrace.frames import Location, user_frame
 
 Loop = ast.For | ast.AsyncFor | ast.While
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def loops_around(frame: FrameType | None) -> Iterator[tuple[CodeType, int, Loop]]:
@@ -29,8 +29,17 @@ def loops_around(frame: FrameType | None) -> Iterator[tuple[CodeType, int, Loop]
 
 def loop_around(frame: FrameType) -> Loop | None:
     """The innermost loop of the frame's own code around the line that runs."""
-    scope = _scope(frame.f_code, frame.f_lineno)
-    return None if scope is None else _innermost(scope, (ast.For, ast.AsyncFor, ast.While), frame)
+    line = frame.f_lineno
+    scope = _scope(frame.f_code, line)
+    if scope is None:
+        return None
+    around = [node for node in ast.walk(scope) if isinstance(node, Loop) and covers(node, line)]
+    return max(around, key=lambda node: node.lineno, default=None)
+
+
+def covers(statement: ast.stmt, line: int) -> bool:
+    """Whether the line is one of the statement's."""
+    return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
 
 
 def assigned_and_used(made_at: Location, used_at: Location) -> str | None:
@@ -47,8 +56,9 @@ def writes_into(frame: FrameType, name: str) -> list[int]:
     scope = _scope(frame.f_code, frame.f_lineno)
     lines = []
     for node in _own_nodes(scope) if scope is not None else ():
-        targets = getattr(node, "targets", [getattr(node, "target", None)])
-        for target in targets if isinstance(node, (ast.Assign, ast.AugAssign)) else ():
+        if not isinstance(node, ast.Assign | ast.AugAssign):
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             written = target.value if isinstance(target, ast.Subscript) else target
             in_place = isinstance(node, ast.AugAssign) or written is not target
             if in_place and isinstance(written, ast.Name) and written.id == name:
@@ -66,7 +76,7 @@ def runs_over(loop: Loop, name: str) -> bool:
     return isinstance(loop, ast.For) and root_of(name) in names(loop.iter, ast.Load)
 
 
-def names(tree: ast.AST, context: type) -> set[str]:
+def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
     """Names, and attributes as ``self.mem``, that the code loads or stores."""
     return {
         ast.unparse(node)
@@ -80,7 +90,7 @@ def root_of(name: str) -> str:
     return re.split(r"[.\[]", name)[0]
 
 
-def _scope(code: CodeType, line: int) -> ast.AST | None:
+def _scope(code: CodeType, line: int) -> ast.Module | _Function | None:
     """The module, or the function's definition, that the code object was made of."""
     module = _tree(code.co_filename)
     if module is None or code.co_name == "<module>":
@@ -88,9 +98,7 @@ def _scope(code: CodeType, line: int) -> ast.AST | None:
     found = [
         node
         for node in ast.walk(module)
-        if isinstance(node, _FUNCTIONS)
-        and node.name == code.co_name
-        and node.lineno <= line <= node.end_lineno
+        if isinstance(node, _Function) and node.name == code.co_name and covers(node, line)
     ]
     return max(found, key=lambda node: node.lineno, default=None)
 
@@ -100,29 +108,17 @@ def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
     pending = list(ast.iter_child_nodes(scope))
     for node in pending:
         yield node
-        if not isinstance(node, (*_FUNCTIONS, ast.Lambda)):
+        if not isinstance(node, _Function | ast.Lambda):
             pending.extend(ast.iter_child_nodes(node))
 
 
-def _innermost(scope: ast.AST, kinds: tuple[type, ...], frame: FrameType):
-    line = frame.f_lineno
-    around = [
-        node
-        for node in ast.walk(scope)
-        if isinstance(node, kinds) and node.lineno <= line <= node.end_lineno
-    ]
-    return max(around, key=lambda node: node.lineno, default=None)
-
-
-def _statement_names(place: Location, context: type) -> set[str]:
-    """The names in the statement that covers a line."""
+def _statement_names(place: Location, context: type[ast.expr_context]) -> set[str]:
+    """The names in the simple statement that covers a line."""
     module = _tree(place.file)
     statements = [
         node
         for node in (ast.walk(module) if module is not None else ())
-        if isinstance(node, ast.stmt)
-        and not hasattr(node, "body")
-        and node.lineno <= place.line <= node.end_lineno
+        if isinstance(node, ast.stmt) and not hasattr(node, "body") and covers(node, place.line)
     ]
     return {name for statement in statements for name in names(statement, context)}
 

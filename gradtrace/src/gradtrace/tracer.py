@@ -34,7 +34,9 @@ from gradtrace.steps import Raised, Step, Trace, Variable
 MAX_STEPS = 250
 
 
-def trace(fn: Callable, /, *args: Any, max_steps: int = MAX_STEPS, **kwargs: Any) -> Trace:
+def trace(
+    fn: Callable[..., Any], /, *args: Any, max_steps: int = MAX_STEPS, **kwargs: Any
+) -> Trace:
     """Run ``fn(*args, **kwargs)`` and record the autograd graph before and after each of its lines.
 
     Only the lines of ``fn`` itself are steps; what it calls runs as one.  An exception that ends
@@ -72,9 +74,9 @@ def trace(fn: Callable, /, *args: Any, max_steps: int = MAX_STEPS, **kwargs: Any
         with recorder:
             fn(*args, **kwargs)
     except Exception as exception:
-        if not recorder.steps:  # wrong arguments: the function never began
+        if recorder.line is None:  # wrong arguments: the function never began
             raise
-        error = recorder.ended_by(exception)
+        error = recorder.ended_by(exception, recorder.line)
     except BaseException as exception:
         exception.add_note("gradtrace.trace() was stopped by this; it recorded nothing.")
         raise
@@ -129,7 +131,7 @@ def _name(fn: object) -> str:
     return getattr(fn, "__qualname__", None) or type(fn).__name__
 
 
-def _code(fn: Callable) -> CodeType:
+def _code(fn: Callable[..., Any]) -> CodeType:
     """The code object whose lines are traced when ``fn`` is called."""
     inner = fn
     if isinstance(inner, torch.nn.Module):
@@ -181,7 +183,7 @@ def _source(name: str, code: CodeType) -> tuple[dict[int, str], dict[int, int]]:
         if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
             body = getattr(node, "body", None)
             last = body[0].lineno - 1 if body else node.end_lineno  # of its head, if it has a body
-            if last > node.lineno:
+            if last is not None and last > node.lineno:
                 statements[first + node.lineno - 1] = first + last - 1
     numbered = enumerate(text.splitlines(), first)
     return {number: line for number, line in numbered if number - first + 1 >= begin}, statements
@@ -216,7 +218,7 @@ class _Recorder:
         self.line: int | None = None  # about to run, or running
         self.raised: Raised | None = None  # by that line
         self.live = LiveGraph()
-        self.variables: dict[tuple, Variable] = {}
+        self.variables: dict[tuple[Any, ...], Variable] = {}
         self.grads = WeakIdKeyDictionary()  # for each gradient its version, and its text then
 
     def __enter__(self) -> None:
@@ -251,7 +253,7 @@ class _Recorder:
                 "program itself ran on. This is a bug of gradtrace: please report it with the "
                 "program"
             ) from self.failure
-        if not self.steps:
+        if self.code is None or not self.steps:
             raise ValueError(
                 f"none of the lines of {self.name} ran in this thread (was it compiled, or is it "
                 "run elsewhere?): trace the plain Python function"
@@ -271,7 +273,7 @@ class _Recorder:
             unrecorded=self.unrecorded,
         )
 
-    def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable | None:
+    def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
         if self.begun or not self.wanted(frame.f_code):
             return None
         self.begun = True
@@ -284,7 +286,7 @@ class _Recorder:
                 return None
         return self.on_event
 
-    def on_event(self, frame: FrameType, event: str, arg: Any) -> Callable | None:
+    def on_event(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
         # An exception that leaves this method would look like one of the program's own.
         try:
             self.take(frame, event, arg)
@@ -349,10 +351,13 @@ class _Recorder:
             self.grads[grad] = version, text
         return text
 
-    def ended_by(self, exception: Exception) -> Raised:
-        """The exception that left the function; finally and with may have run after its line."""
+    def ended_by(self, exception: Exception, last: int) -> Raised:
+        """The exception that left the function.
+
+        finally and with may have run after its line: the ``last`` one that began need not be it.
+        """
         lines = (n for frame, n in walk_tb(exception.__traceback__) if frame.f_code is self.code)
-        line = next(lines, self.line)
+        line = next(lines, last)
         line = self.statement.get(line, line)
         seen = (step.raised for step in reversed(self.steps) if step.raised is not None)
         raised = _raised(exception, line)

@@ -9,7 +9,7 @@ begins the watch when torch's own import has ended.  A function at exit, registe
 called last, says what was found.
 
 Only what every Python process has loaded already may be imported here: the program may bring its
-own ``json``.
+own ``json``.  So annotations that Python would evaluate stand in quotes: ``typing`` is not here.
 """
 
 # Not pathlib and not contextlib.
@@ -19,18 +19,26 @@ import atexit
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
+    from gradtrace.session import Session
+
 
 class _Waiting:
     """A finder that finds nothing of its own: it notices that ``torch`` is imported, and goes."""
 
-    def __init__(self, strict, trace, page, report):
+    def __init__(self, strict: str, trace: str, page: str, report: str) -> None:
         self.options = bool(strict), trace, page, report
         self.wants_files = bool(trace or report)
-        self.session = None
+        self.session: Session | None = None
         self.began = False
         self.process = os.getpid()
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         if name != "torch":
             return None
         for finder in sys.meta_path:
@@ -41,14 +49,14 @@ class _Waiting:
                 return spec
         return None
 
-    def follow(self, loader):
+    def follow(self, loader: "Any") -> None:
         """Let ``loader`` tell when it has run the module.  It stays the same object."""
         attributes = getattr(loader, "__dict__", None)
         if not isinstance(attributes, dict) or not hasattr(loader, "exec_module"):
             return
         run, before = loader.exec_module, attributes.get("exec_module")
 
-        def exec_module(module):
+        def exec_module(module: "ModuleType") -> None:
             if before is None:
                 del loader.exec_module  # the class's own is in sight again
             else:
@@ -63,19 +71,19 @@ class _Waiting:
         )
         loader.exec_module = exec_module
 
-    def begin(self):
+    def begin(self) -> None:
         self.began = True
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         if os.getpid() == self.process:  # not a fork
             _guarded("cannot watch this program", self.open)
 
-    def open(self):
+    def open(self) -> None:
         session = self.new()
         session.begin()
         self.session = session
 
-    def end(self):
+    def end(self) -> None:
         if os.getpid() != self.process:
             return
         if "torch" in sys.modules and not self.began:
@@ -83,17 +91,17 @@ class _Waiting:
         elif self.session is not None or (self.wants_files and not self.began):
             _guarded("cannot tell what was found", self.close)
 
-    def close(self):
+    def close(self) -> None:
         (self.session or self.new()).end()
 
-    def new(self):
+    def new(self) -> "Session":
         _import_gradtrace()
         from gradtrace.session import Session
 
         return Session(*self.options, _say)
 
 
-def _guarded(what, step):
+def _guarded(what: str, step: "Callable[[], None]") -> None:
     """The program always wins."""
     try:
         step()
@@ -101,7 +109,7 @@ def _guarded(what, step):
         _say(f"gradtrace: {what}: {type(error).__name__}: {error}")
 
 
-def _say(text):
+def _say(text: str) -> None:
     if sys.stderr is not None:
         try:
             print(text, file=sys.stderr)
@@ -109,7 +117,7 @@ def _say(text):
             pass
 
 
-def _import_gradtrace():
+def _import_gradtrace() -> None:
     """The one that the command belongs to, wherever it stands."""
     if "gradtrace" in sys.modules:
         return
@@ -119,12 +127,13 @@ def _import_gradtrace():
     spec = importlib.util.spec_from_file_location(
         "gradtrace", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )
+    assert spec is not None and spec.loader is not None  # the name ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules["gradtrace"] = module
     spec.loader.exec_module(module)
 
 
-def _put_back():
+def _put_back() -> str:
     """Undo what the command did to reach this process.  Returns what it wants done."""
     folder = os.path.dirname(os.path.abspath(__file__))
     session = os.environ.pop("GRADTRACE_SESSION")
@@ -147,4 +156,4 @@ if "GRADTRACE_SESSION" in os.environ:  # else somebody only looks at this file
     else:
         sys.meta_path.insert(0, _waiting)
     # The user's own.  If there is none, this is the error that Python expects and passes over.
-    import sitecustomize  # noqa: F401
+    __import__("sitecustomize")

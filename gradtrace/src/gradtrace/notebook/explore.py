@@ -16,7 +16,7 @@ import os
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import ipywidgets
 import torch
@@ -55,9 +55,9 @@ def available_devices() -> tuple[str, ...]:
     'cpu'
     """
     if hasattr(torch, "accelerator"):  # torch 2.6 and newer
-        if not torch.accelerator.is_available():
-            return ("cpu",)
-        return ("cpu", torch.accelerator.current_accelerator().type)
+        available = torch.accelerator.is_available()
+        accelerator = torch.accelerator.current_accelerator() if available else None
+        return ("cpu",) if accelerator is None else ("cpu", accelerator.type)
     return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
@@ -93,9 +93,15 @@ class Exploration:
     :class:`~gradtrace.Player`, ``widget`` the controls and the player together.
     """
 
-    def __init__(self, function: Callable, controls: dict[str, Control], constants: dict[str, Any]):
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        controls: dict[str, Control],
+        constants: dict[str, Any],
+    ):
         functools.update_wrapper(self, function)
         self.__name__ = _name(function)
+        self._function = function
         self.controls = controls
         self._constants = constants
         self._traces: dict[tuple[int | str, ...], Trace] = {}
@@ -112,7 +118,7 @@ class Exploration:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function itself, untraced."""
-        return self.__wrapped__(*args, **kwargs)
+        return self._function(*args, **kwargs)
 
     @property
     def setting(self) -> dict[str, Any]:
@@ -137,7 +143,7 @@ class Exploration:
             for name, control in self.controls.items()
         )
         if key not in self._traces:
-            call = functools.partial(self.__wrapped__, **values, **self._constants)
+            call = functools.partial(self._function, **values, **self._constants)
             self._traces[key] = trace(call)
         return self._traces[key]
 
@@ -177,7 +183,13 @@ class Exploration:
         }
 
 
-def explore(function: Callable | None = None, /, **controls: Any):
+@overload
+def explore(
+    function: None = None, /, **controls: Any
+) -> Callable[[Callable[..., Any]], Exploration]: ...
+@overload
+def explore(function: Callable[..., Any], /, **controls: Any) -> Exploration: ...
+def explore(function: Callable[..., Any] | None = None, /, **controls: Any) -> Any:
     """Trace a function for every setting of its controls and display the player.
 
     Use it as ``ipywidgets.interact``: as a decorator, ``@explore(retain_graph=[False, True])``, or
@@ -230,14 +242,14 @@ def explore(function: Callable | None = None, /, **controls: Any):
     return exploration
 
 
-def _name(function: Callable) -> str:
+def _name(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
 
 
 def _controls(
-    function: Callable, abbreviations: dict[str, Any]
+    function: Callable[..., Any], abbreviations: dict[str, Any]
 ) -> tuple[dict[str, Control], dict[str, Any]]:
     try:
         parameters = inspect.signature(function).parameters
@@ -292,7 +304,7 @@ def _control(name: str, widget: ipywidgets.Widget | None, abbreviation: Any) -> 
         return Control(name, widget, "select", widget.stored_options)
     value = getattr(widget, "value", None)
     kind, options = "", []
-    if hasattr(widget, "options") and not isinstance(widget, _MULTIPLE):
+    if widget is not None and hasattr(widget, "options") and not isinstance(widget, _MULTIPLE):
         kind, options = "select", _options(widget.options)
     elif isinstance(value, bool):
         kind, options = "checkbox", [("False", False), ("True", True)]

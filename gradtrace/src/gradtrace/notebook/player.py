@@ -18,8 +18,8 @@ from gradtrace.steps import Trace
 class Player(anywidget.AnyWidget):
     """An ipywidget that plays one trace at a time.
 
-    ``trace`` is a :func:`payload`; ``step`` is the step shown, from 0; both can be set, observed
-    and linked.  The step survives a change of trace as far as it goes.
+    ``trace`` is a :func:`gradtrace.page.payload`; ``step`` is the step shown, from 0; both can be
+    set, observed and linked.  The step survives a change of trace as far as it goes.
 
     >>> from gradtrace import trace
     >>> def fine():
@@ -43,9 +43,9 @@ class Player(anywidget.AnyWidget):
             self.step = len(trace.steps) - 1
 
     @traitlets.observe("trace")
-    def _another_trace(self, change: dict) -> None:
+    def _another_trace(self, change: dict[str, Any]) -> None:
         self.step = min(self.step, len(self.trace["steps"]) - 1)
 
     @traitlets.validate("step")
-    def _within_the_trace(self, proposal: dict) -> int:
+    def _within_the_trace(self, proposal: dict[str, Any]) -> int:
         return max(0, min(proposal["value"], len(self.trace["steps"]) - 1))
