@@ -76,7 +76,10 @@ def result_shapes(node: Any) -> list[tuple[int, ...]] | None:
     return None if made is None else [tuple(one.shape) for one in made]
 
 
-_ONCE = torch.autograd.function.once_differentiable(lambda: None).__code__
+def _never(ctx: Any) -> None: ...
+
+
+_ONCE = torch.autograd.function.once_differentiable(_never).__code__
 
 
 def is_once_differentiable(node: Any) -> bool:
@@ -85,7 +88,8 @@ def is_once_differentiable(node: Any) -> bool:
     return getattr(backward, "__code__", None) is _ONCE
 
 
-APPLY: CodeType = torch.autograd.Function.apply.__func__.__code__  # runs a custom function
+# The code that runs a custom function.
+APPLY: CodeType = vars(torch.autograd.Function)["apply"].__func__.__code__
 
 AUTOGRAD_FILE: str = torch.autograd.__file__
 
@@ -98,7 +102,7 @@ _frames = torch._C._dynamo.eval_frame
 _set_eval_frame: Callable[[Any], Any] = getattr(_frames, "set_eval_frame", lambda callback: None)
 
 
-def never_compiled(function: Callable) -> Callable:
+def never_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function``, which PyTorch's compiler does not look into, nor into what it calls."""
     if _skip(function, and_calls=True):
         return function
@@ -115,7 +119,7 @@ def never_compiled(function: Callable) -> Callable:
     return uncompiled
 
 
-def _skip(function: Callable, and_calls: bool = False) -> bool:
+def _skip(function: Callable[..., Any], and_calls: bool = False) -> bool:
     """Tell the compiler to leave the function alone, ``and_calls``: what it calls, too.
 
     False where it cannot be told that.
@@ -155,7 +159,7 @@ class BackwardHook:
 
     def __init__(
         self,
-        before: Callable[[Any, bool, bool, tuple], Any],
+        before: Callable[[Any, bool, bool, tuple[Any, ...]], Any],
         after: Callable[[Any, BaseException | None], None],
     ):
         self._before, self._after = never_compiled(before), never_compiled(after)
@@ -165,16 +169,19 @@ class BackwardHook:
 
     @property
     def installed(self) -> bool:
-        return _graph.log is self
+        return vars(_graph)["log"] is self
 
     def install(self) -> None:
         if not _LOGGED:
             raise NotImplementedError(f"torch {torch.__version__} runs backward in an unknown way")
         self._log, self._register = _graph.log, _graph._register_logging_hooks_on_whole_graph
-        _graph.log, _graph._register_logging_hooks_on_whole_graph = self, self._register_ours
+        self._exchange(self, self._register_ours)
 
     def remove(self) -> None:
-        _graph.log, _graph._register_logging_hooks_on_whole_graph = self._log, self._register
+        self._exchange(self._log, self._register)
+
+    def _exchange(self, log: Any, register: Callable[..., Any]) -> None:
+        vars(_graph).update(log=log, _register_logging_hooks_on_whole_graph=register)
 
     # In place of the module's ``log``.
 
@@ -240,7 +247,9 @@ class CompiledRegions:
 class _Exchange:
     """Lets a name in PyTorch's modules stand for ``new`` where it stood for ``old``, and back."""
 
-    def __init__(self, old: Callable, new: Callable, modules: str | tuple[str, ...]):
+    def __init__(
+        self, old: Callable[..., Any], new: Callable[..., Any], modules: str | tuple[str, ...]
+    ):
         self.old, self.new, self._modules = old, new, modules
         self._places: list[tuple[ModuleType, str]] = []
         self._known = 0  # modules looked through
@@ -251,7 +260,7 @@ class _Exchange:
     def off(self) -> None:
         self._set(self.new, self.old)
 
-    def _set(self, old: Callable, new: Callable) -> None:
+    def _set(self, old: Callable[..., Any], new: Callable[..., Any]) -> None:
         if len(sys.modules) != self._known:
             self._known = len(sys.modules)
             self._places = [
@@ -268,7 +277,7 @@ class _Exchange:
 class StepHook:
     """Has ``function`` called before or after every optimizer's step, as ``register`` says."""
 
-    def __init__(self, register: Callable, function: Callable[..., None]):
+    def __init__(self, register: Callable[..., Any], function: Callable[..., None]):
         self._register, self._function = register, never_compiled(function)
         self._handle: Any = None
 
@@ -293,7 +302,7 @@ class PythonFunctions:
     what the function does instead, but for those of ``handed_over``.
     """
 
-    def __init__(self, handed_over: Iterable[Callable]):
+    def __init__(self, handed_over: Iterable[Callable[..., Any]]):
         self._codes = frozenset(function.__code__ for function in handed_over)
         self._exchanges: list[_Exchange] = []
         self._installed = False
@@ -301,7 +310,7 @@ class PythonFunctions:
             theirs = getattr(torch.overrides, f"has_torch_function{name}")
             self._exchanges.append(_Exchange(theirs, self._answer(theirs, unpack), "torch"))
 
-    def _answer(self, theirs: Callable, unpack: bool) -> Callable:
+    def _answer(self, theirs: Callable[..., Any], unpack: bool) -> Callable[..., Any]:
         def has_torch_function(*arguments: Any) -> bool:
             if torch._C._len_torch_function_stack() == 1:
                 top = torch._C._get_function_stack_at(0)

@@ -28,7 +28,7 @@ import torch
 from gradtrace import _torch, source
 from gradtrace._torch import LiveNode
 from gradtrace.causes import CAUSES, CERTAIN, LIKELY, RULES, SCHEMA, SEEN, UNKNOWN, family_of
-from gradtrace.frames import Found, Location, is_users, namespace, reach, user_frame
+from gradtrace.frames import Found, Location, is_users, namespace, reach, user_frame, user_frames
 from gradtrace.graph import (
     FREED,
     MODIFIED,
@@ -117,7 +117,7 @@ def failure(
     raised_at, frame = _where_raised(error)
     if frame is None or call is not None:
         frame = user_frame(sys._getframe(1))
-        raised_at = Location(frame.f_code.co_filename, frame.f_lineno) if frame else raised_at
+        raised_at = Location.of(frame) if frame else raised_at
     text = f"{type(error).__name__}: {error}"
     if cause is not None:
         return Diagnosis(family, cause, CERTAIN, raised_at, error=text)
@@ -215,13 +215,7 @@ class Evidence:
     @cached_property
     def variables(self) -> list[Found]:
         """What the variables reach, from the innermost frame of the user's outward."""
-        found: list[Found] = []
-        frame = self.frame
-        while frame is not None:
-            if is_users(frame.f_code):
-                found.extend(reach(namespace(frame)))
-            frame = frame.f_back
-        return found
+        return [found for frame in user_frames(self.frame) for found in reach(namespace(frame))]
 
 
 class FreedEvidence(Evidence):

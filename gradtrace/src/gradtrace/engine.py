@@ -24,9 +24,11 @@ from gradtrace.frames import user_location
 from gradtrace.graph import (
     FREED,
     describe,
+    leading_to,
     no_garbage_collection,
     roots_of,
     undisturbed,
+    users_of,
     walk,
 )
 from gradtrace.record import FREED_TAG, BackwardCall
@@ -131,12 +133,16 @@ class Engine:
             max(self._listeners, key=lambda one: one.knowledge).failed(call, outputs, error)
         mark_what_ran(call, outputs)
 
-    def _stepping(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
+    def _stepping(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         has_closure = any(map(callable, (*args[1:], *kwargs.values())))
         for listener in self._listeners:
             listener.stepping(has_closure)
 
-    def _stepped(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
+    def _stepped(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         for listener in self._listeners:
             listener.stepped(optimizer)
 
@@ -153,7 +159,7 @@ def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
     roots = [node for node in roots_of(outputs) if type(node) is not _torch.LEAF]
     call.roots = tuple(map(_torch.sequence_nr, roots))
     if inputs:
-        freed = _leading_to(inputs, roots)
+        freed = _that_ran(inputs, roots)
         for node in freed:
             node.metadata.setdefault(FREED_TAG, call)
     else:
@@ -195,22 +201,12 @@ def _mark_all(call: BackwardCall, roots: list[Any]) -> list[Any]:
     return pending
 
 
-def _leading_to(inputs: Sequence[Any], roots: list[Any]) -> list[Any]:
+def _that_ran(inputs: Sequence[Any], roots: list[Any]) -> list[Any]:
     """The nodes that a backward to these inputs runs: those from which a path leads there."""
     live, links = walk(roots)
-    users: dict[int, list[int]] = {}
-    for i, successors in enumerate(links):
-        for j in successors:
-            users.setdefault(j, []).append(i)
     targets = set(roots_of(inputs))
-    pending = [i for i, node in enumerate(live) if node in targets]
-    leading: set[int] = set()
-    for i in pending:
-        for user in users.get(i, ()):
-            if user not in leading:
-                leading.add(user)
-                pending.append(user)
-    return [live[i] for i in sorted(leading)]
+    found = leading_to([i for i, node in enumerate(live) if node in targets], users_of(links))
+    return [live[i] for i in sorted(found)]
 
 
 engine = Engine()

@@ -65,6 +65,11 @@ class Location(NamedTuple):
         cells = {} if ipython is None else getattr(ipython.compile, "_filename_map", {})
         return f"Cell In[{cells[self.file]}]" if self.file in cells else self.file
 
+    @classmethod
+    def of(cls, frame: FrameType) -> Location:
+        """The line that the frame is at."""
+        return cls(frame.f_code.co_filename, frame.f_lineno)
+
     def __str__(self) -> str:
         return f"{self.name}:{self.line}"
 
@@ -96,10 +101,18 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     return None
 
 
+def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frames of the user's code, from ``frame`` outward."""
+    frame = user_frame(frame)
+    while frame is not None:
+        yield frame
+        frame = user_frame(frame.f_back)
+
+
 def user_location() -> Location | None:
     """The line of the user's code that runs now."""
     frame = user_frame(sys._getframe(1))
-    return None if frame is None else Location(frame.f_code.co_filename, frame.f_lineno)
+    return None if frame is None else Location.of(frame)
 
 
 class Chain:
@@ -198,7 +211,7 @@ def reach(variables: Mapping[str, Any]) -> Iterator[Found]:
     it has a graph of its own.
     """
     seen: set[int] = set()
-    pending = [Found(name, value, ()) for name, value in reversed(variables.items())]
+    pending = [Found(name, variables[name], ()) for name in reversed([*variables])]
     while pending and len(seen) < _MAX_OBJECTS:
         name, value, owners = found = pending.pop()
         if isinstance(value, torch.Tensor):
@@ -228,10 +241,10 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         items = list(dict.items(value))
         yield from ((f"[{_key(key, i)}]", inner) for i, (key, inner) in enumerate(items))
-    for kind in (list, tuple, set, frozenset, deque):
+    for kind in _SEQUENCES:
         if isinstance(value, kind):
-            items = list(kind.__iter__(value))
-            yield from ((f"[{i}]", inner) for i, inner in enumerate(items))
+            entries = list(kind.__iter__(value))
+            yield from ((f"[{i}]", inner) for i, inner in enumerate(entries))
     if isinstance(value, _NOT_STATE):
         return
     try:
@@ -248,6 +261,7 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
             yield f".{slot}", member.__get__(value)
 
 
+_SEQUENCES: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 _NOT_STATE = (
     type,
     ModuleType,

@@ -252,12 +252,12 @@ class Observer(_torch.Mode):
         if enabled:
             self._region = None
         elif torch.is_grad_enabled():
-            frame, decorated = sys._getframe(3), False
+            frame: FrameType | None = sys._getframe(3)
+            decorated = False
             while frame is not None and not is_users(frame.f_code):
                 decorated = decorated or frame.f_code.co_name == "decorate_context"
                 frame = frame.f_back
-            known = frame is not None and not decorated
-            self._region = Location(frame.f_code.co_filename, frame.f_lineno) if known else None
+            self._region = None if frame is None or decorated else Location.of(frame)
 
     def _note_leaving(self, tensor: torch.Tensor) -> None:
         cut = self._timeline.cuts.get(tensor)
@@ -325,7 +325,7 @@ class Observer(_torch.Mode):
         self, tensors: list[torch.Tensor], output: torch.Tensor, chain: Chain | None
     ) -> None:
         """Follow what one line adds up, and gradients that are used without a graph."""
-        node = output.grad_fn
+        node: _torch.LiveNode = output.grad_fn
         if node is None or isinstance(node, _torch.LEAF):
             return
         timeline = self._timeline
@@ -358,10 +358,10 @@ class Observer(_torch.Mode):
             timeline.sums.add(total)
 
 
-def _as_if_in(frame: FrameType) -> Callable:
+def _as_if_in(frame: FrameType) -> Callable[..., Any]:
     """A stand-in with the frame's variables: torch.jit.trace names values after them."""
 
-    def call(func: Callable, args: tuple, kwargs: dict) -> Any:
+    def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         variables = {**frame.f_locals, "_call": (func, args, kwargs)}
         return eval(_CALL_IN_VARIABLES, frame.f_globals, variables)
 
@@ -375,7 +375,9 @@ def _is_ours(code: CodeType) -> bool:
 def _forget_our_frames(result: Any, started: int) -> None:
     """Anomaly mode keeps on each node the stack that made it."""
     results = result if isinstance(result, (tuple, list)) else (result,)
-    pending = [one.grad_fn for one in results if isinstance(one, torch.Tensor)]
+    pending: list[_torch.LiveNode] = [
+        one.grad_fn for one in results if isinstance(one, torch.Tensor)
+    ]
     for node in pending:
         if node is None or type(node) is _torch.LEAF or _torch.sequence_nr(node) < started:
             continue
@@ -430,7 +432,7 @@ _KIND_OF_NAME = {
     "__setitem__": _SET_ITEM,
     **dict.fromkeys(("__set__", "_record_function_enter_new", "_record_function_exit"), _NOTHING),
 }  # fmt: skip
-_KINDS: dict[Callable, str] = {}  # of PyTorch's own functions, which stay
+_KINDS: dict[Callable[..., Any], str] = {}  # of PyTorch's own functions, which stay
 
 
 def _kind_of(func: Callable[..., Any]) -> str:

@@ -19,13 +19,15 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from gradtrace import _torch
 from gradtrace.frames import Chain, Location
 from gradtrace.graph import storage_of
+
+T = TypeVar("T")
 
 FREED_TAG = "gradtrace.freed_by"  # on node.metadata: the BackwardCall
 SUM_TAG = "gradtrace.sum"  # on node.metadata: the Sum that it adds to
@@ -90,7 +92,6 @@ class Memory:
     """Which elements of a storage a strided tensor has: the address of the first, and the view."""
 
     address: int
-    offset: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     itemsize: int
@@ -102,8 +103,8 @@ class Memory:
             address = tensor.data_ptr()
             if tensor.layout is not torch.strided or not address or not tensor.numel():
                 return None
-            view = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
-            return cls(address, *view, tensor.element_size())
+            shape, stride = tuple(tensor.shape), tuple(tensor.stride())
+            return cls(address, shape, stride, tensor.element_size())
         except (NotImplementedError, RuntimeError):
             return None
 
@@ -216,18 +217,17 @@ class Lines:
         return len(self._chains)
 
 
-class _Keyed(weakref.ref):
+class _Keyed(weakref.ref[Any]):
     """A weak reference that knows where it is kept."""
 
     __slots__ = ("key",)
+    key: int
 
-    def __new__(cls, value: Any, key: int, died: Callable[[_Keyed], None]) -> _Keyed:
-        self = super().__new__(cls, value, died)
-        self.key = key
-        return self
 
-    def __init__(self, value: Any, key: int, died: Callable[[_Keyed], None]) -> None:
-        super().__init__(value, died)
+def _keyed(value: Any, died: Callable[[Any], None]) -> _Keyed:
+    reference = _Keyed(value, died)
+    reference.key = id(value)
+    return reference
 
 
 class Cuts:
@@ -250,7 +250,7 @@ class Cuts:
     def set(self, tensor: torch.Tensor, cut: Cut) -> None:
         if len(self._cuts) >= _MAX_CUTS:
             del self._cuts[next(iter(self._cuts))]
-        self._cuts[id(tensor)] = _Keyed(tensor, id(tensor), self._died), cut
+        self._cuts[id(tensor)] = _keyed(tensor, self._died), cut
 
     def __len__(self) -> int:
         return len(self._cuts)
@@ -271,7 +271,7 @@ class Sums:
             if alive.pop(reference.key, None) is not None:
                 locations.append(location)
 
-        alive[id(total)] = _Keyed(total, id(total), _torch.never_compiled(died))
+        alive[id(total)] = _keyed(total, _torch.never_compiled(died))
 
     def alive(self) -> dict[int, Sum]:
         found = [reference() for reference in list(self._alive.values())]
@@ -391,7 +391,7 @@ def _since(sequence_nr: int, entries: Sequence[Any]) -> Iterator[Any]:
     return itertools.takewhile(lambda entry: entry.sequence_nr > sequence_nr, reversed(entries))
 
 
-def _latest(table: dict[int, deque], key: int, keys: int, entries: int) -> deque:
+def _latest(table: dict[int, deque[T]], key: int, keys: int, entries: int) -> deque[T]:
     """The entries under a key, made if need be; of both only the latest are kept."""
     found = table.get(key)
     if found is None:

@@ -19,7 +19,7 @@ from gradtrace import _torch, source
 from gradtrace._torch import LiveNode
 from gradtrace.causes import LIKELY, RULES
 from gradtrace.diagnose import Diagnosis
-from gradtrace.frames import Found, Location, namespace, reach, user_frame
+from gradtrace.frames import Found, Location, namespace, reach, user_frames
 from gradtrace.graph import ALIVE, describe, undisturbed, walk
 from gradtrace.operations import LONG, checksum
 from gradtrace.record import GROWING, BackwardCall, Edit, Export, Memory, Timeline, freed_by
@@ -124,12 +124,10 @@ def _write_to(timeline: Timeline, export: Export, sequence_nr: int) -> Location 
     edit = next(timeline.edits_of(address, sequence_nr), None)
     if edit is not None:
         return edit.location
-    frame = user_frame(sys._getframe(1))
-    while frame is not None:
+    for frame in user_frames(sys._getframe(1)):
         for name, value in namespace(frame).items():
             if _address_of(value) == address and (lines := source.writes_into(frame, name)):
                 return Location(frame.f_code.co_filename, lines[-1])
-        frame = user_frame(frame.f_back)
     return None
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from types import CodeType, FrameType
 
-from gradtrace.frames import Location, user_frame
+from gradtrace.frames import Location, user_frames
 
 Loop = ast.For | ast.AsyncFor | ast.While
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -19,12 +19,10 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def loops_around(frame: FrameType | None) -> Iterator[tuple[CodeType, int, Loop]]:
     """For each frame of the user's its code and line, and the innermost loop around that line."""
-    frame = user_frame(frame)
-    while frame is not None:
-        loop = loop_around(frame)
+    for one in user_frames(frame):
+        loop = loop_around(one)
         if loop is not None:
-            yield frame.f_code, frame.f_lineno, loop
-        frame = user_frame(frame.f_back)
+            yield one.f_code, one.f_lineno, loop
 
 
 def loop_around(frame: FrameType) -> Loop | None:

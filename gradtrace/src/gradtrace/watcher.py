@@ -30,7 +30,7 @@ import torch
 from gradtrace import _torch, diagnose, silent
 from gradtrace.diagnose import Diagnosis
 from gradtrace.engine import engine
-from gradtrace.frames import Location, namespace, user_frame, user_location
+from gradtrace.frames import Location, namespace, user_frame, user_frames, user_location
 from gradtrace.graph import roots_of, undisturbed, walk
 from gradtrace.operations import Observer
 from gradtrace.record import BackwardCall, Record
@@ -192,10 +192,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         )
         self._report(silent.in_backward(timeline, call, live, links))
         if timeline.backwards in _LOOKS:
-            frame = user_frame(sys._getframe(1))
-            while frame is not None:
+            for frame in user_frames(sys._getframe(1)):
                 self._report(silent.leaks(timeline, namespace(frame), live))
-                frame = user_frame(frame.f_back)
 
     @property
     def knowledge(self) -> int:
