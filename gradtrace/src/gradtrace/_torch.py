@@ -89,7 +89,8 @@ def is_once_differentiable(node: Any) -> bool:
 
 
 # The code that runs a custom function.
-APPLY: CodeType = vars(torch.autograd.Function)["apply"].__func__.__code__
+_apply: Any = torch.autograd.Function.apply
+APPLY: CodeType = _apply.__func__.__code__
 
 AUTOGRAD_FILE: str = torch.autograd.__file__
 
