@@ -74,6 +74,7 @@ gradescope: $(FULL) ## write autograders for Gradescope (EXERCISE=name for one; 
 bench: book $(FULL) ## measure what snapshot, player and watch cost
 	$(BIN)/python gradtrace/benchmarks/snapshot.py
 	$(BIN)/python gradtrace/benchmarks/player.py
+	$(BIN)/python gradtrace/benchmarks/trace.py
 	$(BIN)/python gradtrace/benchmarks/watch.py
 
 # Other people's libraries have an environment of their own, with the one torch.
