@@ -44,7 +44,7 @@ COMMANDS = {
     "failures, with a hook": ["failures.py", "hook"],
     "concurrent": ["concurrent_programs.py"],
     "processes": ["processes.py"],
-    "distributed": ["distributed.py"],
+    "two ranks": ["two_ranks.py"],
     "module": ["-m", "package", "--", "-x"],
     "code": ["-c", CODE, "-m", "x"],
     "standard input": ["-", "x"],

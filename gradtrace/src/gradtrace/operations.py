@@ -145,7 +145,7 @@ class Observer(_torch.Mode):
     ) -> _Operation | None:
         try:
             if kind is _REGION:
-                self._note_region(args[0])
+                self._note_region(frame, args[0])
                 return None
             tensors = _tensors(args, kwargs) if kwargs else _tensors(args)
             about = None
@@ -247,17 +247,17 @@ class Observer(_torch.Mode):
             known and self._timeline.is_exported(_torch.storage_identity(storage))
         )
 
-    def _note_region(self, enabled: bool) -> None:
+    def _note_region(self, caller: FrameType, enabled: bool) -> None:
         """Remember the line ``with torch.no_grad():``; a decorated function has no such line."""
         if enabled:
             self._region = None
         elif torch.is_grad_enabled():
-            frame: FrameType | None = sys._getframe(3)
-            decorated = False
-            while frame is not None and not is_users(frame.f_code):
+            frame, decorated = caller, False
+            while not is_users(frame.f_code) and frame.f_back is not None:
                 decorated = decorated or frame.f_code.co_name == "decorate_context"
                 frame = frame.f_back
-            self._region = None if frame is None or decorated else Location.of(frame)
+            known = is_users(frame.f_code) and not decorated
+            self._region = Location.of(frame) if known else None
 
     def _note_leaving(self, tensor: torch.Tensor) -> None:
         cut = self._timeline.cuts.get(tensor)
