@@ -210,8 +210,8 @@ _TABLE = (
         "shared_subgraph",
         "freed",
         "two losses share a part of the graph, and the first backward freed it",
-        "add the losses and call backward once; or detach {it|the shared part} for the "
-        "loss that is not to train it",
+        "if both losses are to train all that they reach, add them and call backward once; "
+        "if not, detach {it|the shared part} for the loss that is not to train it",
     ),
     Cause(
         "loss_accumulated",
@@ -243,7 +243,9 @@ _TABLE = (
         "modified",
         "the optimizer changed weights in place after this loss was computed with the old"
         " ones, and its backward needs the old ones",
-        "call every backward first and step afterwards, or compute this loss after the step",
+        "compute this loss anew after the step, by a new forward pass; or let each backward "
+        "reach its own parameters only, loss.backward(inputs=list(own.parameters())), and "
+        "step after all of them",
     ),
     Cause(
         "inplace_on_saved",
@@ -350,8 +352,10 @@ _TABLE = (
         "silent",
         "an optimizer changed saved weights without PyTorch noticing (fused optimizers do"
         " not bump the version), so this backward mixes old activations with new weights",
-        "call every backward first and step afterwards; "
-        "torch.autograd.graph.increment_version brings the error back",
+        "compute this loss anew after the step, by a new forward pass; or let each backward "
+        "reach its own parameters only, loss.backward(inputs=list(own.parameters())), and "
+        "step after all of them; torch.autograd.graph.increment_version(parameter), for each "
+        "parameter after the step, brings the error back",
     ),
     Cause(
         "data_edit_silent",

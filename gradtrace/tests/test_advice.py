@@ -1,0 +1,116 @@
+"""Advice that is printed is obeyed here, and the gradients compared with the right ones.
+
+Two networks, each with an optimizer and a loss of its own, and the second loss goes through the
+first network.  Right is, at each step, the gradient of that network's own loss taken alone.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from gradtrace.causes import CAUSES
+
+Gradients = list[torch.Tensor]
+
+
+def actor_critic():
+    """The critic learns to rate; the actor's loss is what the critic says of its actions."""
+    torch.manual_seed(0)
+    critic = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 1))
+    actor = nn.Linear(3, 2)
+    states = torch.randn(16, 3)
+
+    def first_loss():
+        with torch.no_grad():
+            actions = actor(states)
+        return (critic(torch.cat([states, actions], 1)) - 1).pow(2).mean()
+
+    return critic, actor, first_loss, lambda: -critic(torch.cat([states, actor(states)], 1)).mean()
+
+
+def gan():
+    """The discriminator tells real from fake; the generator's loss is what it says of the fake."""
+    torch.manual_seed(0)
+    discriminator = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+    generator = nn.Linear(3, 2)
+    noise, real = torch.randn(16, 3), torch.randn(16, 2) + 2
+
+    def first_loss():
+        fake = generator(noise).detach()
+        return discriminator(fake).mean() - discriminator(real).mean()
+
+    return discriminator, generator, first_loss, lambda: -discriminator(generator(noise)).mean()
+
+
+def gradients(network: nn.Module) -> Gradients:
+    return [parameter.grad.clone() for parameter in network.parameters()]
+
+
+def alone(loss: torch.Tensor, network: nn.Module) -> Gradients:
+    return list(torch.autograd.grad(loss, list(network.parameters())))
+
+
+def close(some: Gradients, others: Gradients) -> bool:
+    return all(torch.allclose(a, b) for a, b in zip(some, others, strict=True))
+
+
+PROGRAMS = pytest.mark.parametrize("program", [actor_critic, gan])
+
+
+@PROGRAMS
+def test_compute_the_loss_anew_after_the_step(program):
+    first, second, first_loss, second_loss = program()
+    right = alone(first_loss(), first)
+    first_loss().backward()
+    assert close(gradients(first), right)
+    torch.optim.SGD(first.parameters(), lr=0.5).step()
+    right = alone(second_loss(), second)
+    second_loss().backward()
+    assert close(gradients(second), right)
+
+
+@PROGRAMS
+def test_let_each_backward_reach_its_own_parameters_only(program):
+    first, second, first_loss, second_loss = program()
+    right = alone(first_loss(), first), alone(second_loss(), second)
+    losses = first_loss(), second_loss()
+    for network, loss in zip((first, second), losses, strict=True):
+        loss.backward(inputs=list(network.parameters()))
+    assert close(gradients(first), right[0])
+    assert close(gradients(second), right[1])
+
+
+@PROGRAMS
+def test_what_is_not_advised(program):
+    """All backward passes first, then all steps; or the losses added: nothing raises, and wrong."""
+    for added in (False, True):
+        first, _, first_loss, second_loss = program()
+        right = alone(first_loss(), first)
+        losses = first_loss(), second_loss()
+        if added:
+            sum(losses).backward()
+        else:
+            for loss in losses:
+                loss.backward()
+        assert not close(gradients(first), right)
+
+
+def test_the_texts_say_what_was_obeyed():
+    for cause in ("optimizer_step_between_backwards", "optimizer_step_between_backwards_silent"):
+        fix = CAUSES[cause].fix
+        assert fix.startswith("compute this loss anew after the step")
+        assert "loss.backward(inputs=list(own.parameters()))" in fix
+    assert "if both losses are to train all that they reach" in CAUSES["shared_subgraph"].fix
+
+
+def test_increment_version_brings_the_error_back():
+    first, second, first_loss, second_loss = actor_critic()
+    loss = second_loss()
+    first_loss().backward()
+    torch.optim.SGD(first.parameters(), lr=0.5, fused=True).step()
+    for parameter in first.parameters():
+        torch.autograd.graph.increment_version(parameter)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward(inputs=list(second.parameters()))
