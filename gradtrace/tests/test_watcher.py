@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import gc
 import inspect
+import pickle
+import signal
 import sys
 import threading
 import traceback
@@ -15,6 +17,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+import torch._dynamo
 from torch import nn
 
 from gradtrace import SilentFailure, diagnose, watch
@@ -410,7 +413,7 @@ def _sizes(one: Watch) -> dict[str, int]:
     return {
         name: len(value)
         for name, value in vars(timeline).items()
-        if hasattr(value, "__len__") and name not in ("calls", "steps", "lines")
+        if hasattr(value, "__len__") and name not in ("calls", "steps", "lines", "cuts")
     }
 
 
@@ -435,6 +438,7 @@ def test_nothing_grows_or_is_kept_alive(strict):
         assert [reference() for reference in alive] == [None, None]
         assert not one.findings
     assert sizes[0] == sizes[1]
+    assert len(one._record.timeline.cuts) <= 1_000
 
 
 def test_failing_error_does_not_stay_alive():
@@ -759,3 +763,129 @@ def test_a_scripted_function_under_a_strict_watch():
 
 def lambda_free(x):
     return nn.functional.gelu(x) * 2
+
+
+class Slow(Exception):
+    """What a signal handler of the program raises."""
+
+
+@pytest.mark.parametrize("part", ["gradtrace.operations._tensors", "gradtrace.engine.mark_freed"])
+def test_what_the_programs_signal_handler_raises_is_the_programs(monkeypatch, part):
+    """Python runs it between any two instructions: here, while code of ours runs."""
+
+    def handler(*arguments):
+        raise Slow
+
+    def interrupted(*arguments, **keywords):
+        signal.raise_signal(signal.SIGUSR1)
+
+    previous = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with watch(strict=True), pytest.raises(Slow):
+            loss = torch.ones(3, requires_grad=True).exp().sum()
+            monkeypatch.setattr(part, interrupted)
+            loss.exp().backward()
+        monkeypatch.undo()
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+
+
+def test_backward_inside_a_compiled_function_compiles_nothing_of_ours():
+    w = torch.ones(4, requires_grad=True)
+
+    def frames() -> dict[str, int]:
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+
+        @torch.compile(backend="eager")
+        def step(x):
+            loss = (w * x).sin().sum()
+            loss.backward()
+            return loss + 1
+
+        step(torch.ones(4))
+        return dict(torch._dynamo.utils.counters["frames"])
+
+    plain = frames()
+    for strict in (False, True):
+        with watch(strict=strict):
+            assert frames() == plain
+
+
+def test_modules_that_are_none_and_functions_that_ask_themselves(monkeypatch):
+    """A blocked import is a None in sys.modules; a program may use PyTorch's override protocol."""
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with watch(strict=True) as one:
+        from torch.overrides import handle_torch_function, has_torch_function_unary
+
+        def mine(x):
+            if has_torch_function_unary(x):
+                return handle_torch_function(mine, (x,), x)
+            return x * 2
+
+        compiled = torch.compile(mine, fullgraph=True, backend="eager")
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    assert one.broken is None
+
+
+def test_tensors_may_be_swapped():
+    with watch(strict=True):
+        w = torch.ones(2, requires_grad=True)
+        cut = w.detach().clone()
+        torch.utils.swap_tensors(cut, torch.zeros(2))
+    assert torch.equal(cut, torch.zeros(2))
+
+
+def test_namespaces_and_locals_are_not_kept():
+    def namespace_of_a_script() -> weakref.ref:
+        namespace = {"torch": torch}
+        exec("x = torch.zeros(1_000)\ny = x + 1", namespace)
+        return weakref.ref(namespace["y"])
+
+    def train() -> list[weakref.ref]:
+        w, alive = torch.ones(3, requires_grad=True), []
+        for _ in range(40):  # the variables are looked through at the 32nd backward
+            out = torch.ones(2, 3) * w
+            out.sum().backward()
+            alive.append(weakref.ref(out))
+            del out
+        gc.collect()
+        assert not any(reference() is not None for reference in alive)
+        return alive
+
+    with watch(strict=True):
+        reference = namespace_of_a_script()
+        gc.collect()
+        assert reference() is None
+        train()
+
+
+def test_tracebacks_of_subclasses_are_those_of_the_program():
+    class Mine(torch.Tensor):
+        pass
+
+    def program():
+        one = torch.ones(3).as_subclass(Mine)
+        nn.functional.cross_entropy(one, one, reduction="bad")
+
+    seen = []
+    for way in (contextlib.nullcontext, watch, lambda: watch(strict=True)):
+        with way(), pytest.raises(ValueError) as context:
+            program()
+        seen.append([frame.name for frame in traceback.extract_tb(context.tb)][1:])
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_a_hook_of_the_program_has_the_number_that_it_would_have():
+    before = nn.Linear(1, 1).register_forward_hook(lambda *arguments: None).id
+    with watch(strict=True):
+        freed_loss()
+    assert nn.Linear(1, 1).register_forward_hook(lambda *arguments: None).id == before + 1
+
+
+def test_a_pickled_exception_needs_no_gradtrace():
+    with watch(), pytest.raises(RuntimeError, match=TWICE) as context:
+        freed_loss().backward()
+    stored = pickle.dumps(context.value.__notes__)
+    assert b"gradtrace.watcher" not in stored
+    assert type(pickle.loads(stored)[0]) is str

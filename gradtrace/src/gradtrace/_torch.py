@@ -1,11 +1,13 @@
 """What gradtrace needs of PyTorch that is not documented: the one file to look at for a new torch.
 
 Every such name stands here, with what to do where it is missing.  The rest of gradtrace asks this
-module.  Seen on torch 2.4.1, 2.13.0 and 2.15.0.
+module.  Seen on torch 2.13.0.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import logging
 import sys
 from collections.abc import Callable, Iterable
@@ -163,8 +165,9 @@ class BackwardHook:
         before: Callable[[Any, bool, bool, tuple[Any, ...]], Any],
         after: Callable[[Any, BaseException | None], None],
     ):
-        self._before, self._after = never_compiled(before), never_compiled(after)
+        self._before, self._after = before, after
         self._register_ours = never_compiled(self._began)
+        self._end = never_compiled(self._ended)
         _skip(self.getEffectiveLevel)
         self._log, self._register = _graph.log, _graph._register_logging_hooks_on_whole_graph
 
@@ -190,6 +193,7 @@ class BackwardHook:
         return getattr(self._log, name)
 
     def getEffectiveLevel(self) -> int:
+        self._log.getEffectiveLevel()  # asked as without us: the compiler may be looking
         return logging.DEBUG
 
     def _began(self, outputs: Any) -> Callable[[], None]:
@@ -203,13 +207,15 @@ class BackwardHook:
         handled = sys.exc_info()[1]  # by whoever calls backward in an except block
         began = self._before(outputs, bool(given[1]), bool(given[2]), given[3] or ())
 
-        def after() -> None:
-            if unregister is not None:
-                unregister()
-            error = sys.exc_info()[1]
-            self._after(began, None if error is handled else error)
+        return functools.partial(self._end, began, handled, unregister)
 
-        return after
+    def _ended(
+        self, began: Any, handled: BaseException | None, unregister: Callable[[], None] | None
+    ) -> None:
+        if unregister is not None:
+            unregister()
+        error = sys.exc_info()[1]
+        self._after(began, None if error is handled else error)
 
 
 _COMPILER = ("torch._dynamo", "torch._C._dynamo")
@@ -249,9 +255,13 @@ class _Exchange:
     """Lets a name in PyTorch's modules stand for ``new`` where it stood for ``old``, and back."""
 
     def __init__(
-        self, old: Callable[..., Any], new: Callable[..., Any], modules: str | tuple[str, ...]
+        self,
+        old: Callable[..., Any],
+        new: Callable[..., Any],
+        modules: str | tuple[str, ...],
+        but: tuple[str, ...] = (),
     ):
-        self.old, self.new, self._modules = old, new, modules
+        self.old, self.new, self._modules, self._but = old, new, modules, but
         self._places: list[tuple[ModuleType, str]] = []
         self._known = 0  # modules looked through
 
@@ -267,7 +277,8 @@ class _Exchange:
             self._places = [
                 (module, attribute)
                 for name, module in list(sys.modules.items())
-                if name.startswith(self._modules)
+                if isinstance(module, ModuleType) and name not in self._but
+                if str(name).startswith(self._modules)
                 for attribute, value in list(vars(module).items())
                 if value is old
             ]
@@ -275,23 +286,31 @@ class _Exchange:
             setattr(module, attribute, new)
 
 
-class StepHook:
-    """Has ``function`` called before or after every optimizer's step, as ``register`` says."""
+_optimizer = importlib.import_module("torch.optim.optimizer")  # torch.optim hides the name
 
-    def __init__(self, register: Callable[..., Any], function: Callable[..., None]):
-        self._register, self._function = register, never_compiled(function)
-        self._handle: Any = None
+
+class StepHook:
+    """Has ``function`` called ``"pre"`` or ``"post"`` every optimizer's step.
+
+    Not by ``register_optimizer_step_post_hook``: that would use up numbers of hooks.
+    """
+
+    def __init__(self, when: str, function: Callable[..., None]):
+        self._hooks = getattr(_optimizer, f"_global_optimizer_{when}_hooks")
+        self._function = never_compiled(function)
 
     @property
     def installed(self) -> bool:
-        return self._handle is not None
+        return _HOOK in self._hooks
 
     def install(self) -> None:
-        self._handle = self._register(self._function)
+        self._hooks[_HOOK] = self._function
 
     def remove(self) -> None:
-        self._handle.remove()
-        self._handle = None
+        del self._hooks[_HOOK]
+
+
+_HOOK = "gradtrace"  # the key of ours
 
 
 class PythonFunctions:
@@ -301,6 +320,8 @@ class PythonFunctions:
     it over: it would run twice, one inside the other, and be so in every traceback.  That question
     is exchanged where it is asked, and answered with no where nobody else is there.  The mode sees
     what the function does instead, but for those of ``handed_over``.
+
+    Where a subclass is there, it is asked first, as without the mode.
     """
 
     def __init__(self, handed_over: Iterable[Callable[..., Any]]):
@@ -309,20 +330,35 @@ class PythonFunctions:
         self._installed = False
         for name, unpack in (("", False), ("_unary", True), ("_variadic", True)):
             theirs = getattr(torch.overrides, f"has_torch_function{name}")
-            self._exchanges.append(_Exchange(theirs, self._answer(theirs, unpack), "torch"))
+            # Other modules import it from these.
+            but = ("torch.overrides", "torch._C")
+            self._exchanges.append(_Exchange(theirs, self._answer(theirs, unpack), "torch", but))
+        if hasattr(torch.overrides, "_is_torch_function_mode_enabled"):
+            enabled = torch.overrides._is_torch_function_mode_enabled
+            self._exchanges.append(_Exchange(enabled, self._enabled(enabled), "torch.overrides"))
 
     def _answer(self, theirs: Callable[..., Any], unpack: bool) -> Callable[..., Any]:
         def has_torch_function(*arguments: Any) -> bool:
-            if torch._C._len_torch_function_stack() == 1:
-                top = torch._C._get_function_stack_at(0)
+            if _alone() and sys._getframe(1).f_code not in self._codes:
                 given = arguments if unpack else arguments[0]
-                if isinstance(top, Mode) and sys._getframe(1).f_code not in self._codes:
-                    return not _PLAIN.issuperset(map(type, given)) and any(
-                        _overrides(type(one)) for one in given
-                    )
+                return (
+                    not _PLAIN.issuperset(map(type, given))
+                    and torch._C._is_torch_function_enabled()
+                    and any(_overrides(type(one)) for one in given)
+                )
             return theirs(*arguments)
 
         return has_torch_function
+
+    def _enabled(self, theirs: Callable[..., Any]) -> Callable[..., Any]:
+        def is_torch_function_mode_enabled() -> bool:
+            handling = sys._getframe(1)
+            subclasses = handling.f_code is HANDLE and handling.f_locals.get("overloaded_args")
+            if subclasses and _alone() and handling.f_back is not None:
+                return handling.f_back.f_code in self._codes
+            return theirs()
+
+        return is_torch_function_mode_enabled
 
     @property
     def installed(self) -> bool:
@@ -330,15 +366,24 @@ class PythonFunctions:
 
     def install(self) -> None:
         self._installed = True
-        for one in self._exchanges:  # torch.jit.script knows these functions by their identity
-            _builtins._get_builtin_table()[id(one.new)] = _builtins._find_builtin(one.old)
+        for one in self._exchanges:
+            builtin = _builtins._find_builtin(one.old)
+            if builtin is not None:  # torch.jit.script knows these functions by their identity
+                _builtins._get_builtin_table()[id(one.new)] = builtin
             one.on()
 
     def remove(self) -> None:
         self._installed = False
         for one in self._exchanges:
             one.off()
-            del _builtins._get_builtin_table()[id(one.new)]
+            _builtins._get_builtin_table().pop(id(one.new), None)
+
+
+def _alone() -> bool:
+    """Whether a :class:`Mode` is the only one that is on in this thread."""
+    return torch._C._len_torch_function_stack() == 1 and isinstance(
+        torch._C._get_function_stack_at(0), Mode
+    )
 
 
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
@@ -409,6 +454,10 @@ def others_drive() -> bool:
         or torch._C._functorch.peek_interpreter_stack() is not None
         or tracing()
     )
+
+
+# What tells two tensors apart while both live: the address of the C++ object.
+tensor_identity: Callable[[torch.Tensor], int] = attrgetter("_cdata")
 
 
 class StorageReference:

@@ -14,13 +14,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 
 from gradtrace import _torch
-from gradtrace.frames import user_location
+from gradtrace.frames import raised_by_the_program, user_location
 from gradtrace.graph import (
     FREED,
     describe,
@@ -63,8 +59,8 @@ class Engine:
         self._numbers = itertools.count(1)
         self._compiled_regions = 0  # that threads are in
         self._backward = _torch.BackwardHook(self._before, self._after)
-        self._steps = _torch.StepHook(register_optimizer_step_post_hook, self._stepped)
-        self._before_steps = _torch.StepHook(register_optimizer_step_pre_hook, self._stepping)
+        self._steps = _torch.StepHook("post", self._stepped)
+        self._before_steps = _torch.StepHook("pre", self._stepping)
         self._compiled = _torch.CompiledRegions(self._compiled_region)
         self._functions = _torch.PythonFunctions((torch.autograd.grad, torch.Tensor.__dlpack__))
 
@@ -123,9 +119,15 @@ class Engine:
                 self._failed(call, outputs, error)
             elif not call.keeps_graph:
                 mark_freed(call, outputs, inputs)
-        except Exception as ours:  # the program goes on
-            for listener in self._listeners:
-                listener.broke(ours)
+        except Exception as ours:
+            self._broke(ours)
+
+    def _broke(self, error: Exception) -> None:
+        """The program goes on; what its own signal handler raised meanwhile is the program's."""
+        if raised_by_the_program(error):
+            raise error
+        for listener in self._listeners:
+            listener.broke(error)
 
     def _failed(self, call: BackwardCall, outputs: Any, error: BaseException) -> None:
         call.failed = True
@@ -149,7 +151,10 @@ class Engine:
     def _compiled_region(self, inside: bool) -> None:
         with self._lock:
             self._compiled_regions += 1 if inside else -1
-            self._hook()
+            try:
+                self._hook()
+            except Exception as ours:
+                self._broke(ours)
         for listener in self._listeners:
             listener.compiled(inside)
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
+import inspect
 import itertools
 import os
+import signal
 import sys
-import sysconfig
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, MemberDescriptorType, ModuleType
+from traceback import walk_tb
+from types import CodeType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -38,8 +40,7 @@ _LIBRARIES = tuple(
     {
         f"{Path(folder)}{os.sep}"
         for folder in (
-            sysconfig.get_path("stdlib"),
-            sysconfig.get_path("platstdlib"),
+            Path(os.__file__).parent,
             Path(torch.__file__).parent,
             Path(__file__).parent,
         )
@@ -113,6 +114,27 @@ def user_location() -> Location | None:
     """The line of the user's code that runs now."""
     frame = user_frame(sys._getframe(1))
     return None if frame is None else Location.of(frame)
+
+
+def raised_by_the_program(error: BaseException) -> bool:
+    """Whether the program raised it while code of ours ran: in a signal handler, or from a thread.
+
+    Python calls a handler between any two instructions, and can raise an exception there that
+    another thread asked for: that is of a class that neither Python nor PyTorch raises here.
+    """
+    ran = [frame.f_code for frame, _ in walk_tb(error.__traceback__) if is_users(frame.f_code)]
+    if not ran:
+        return type(error).__module__.partition(".")[0] not in ("builtins", "torch", "gradtrace")
+    handlers = (signal.getsignal(number) for number in signal.valid_signals())
+    return any(_code_of(handler) in ran for handler in handlers if callable(handler))
+
+
+def _code_of(function: Any) -> CodeType | None:
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not isinstance(function, (FunctionType, MethodType)):
+        function = inspect.getattr_static(type(function), "__call__", None)
+    return getattr(function, "__code__", None)
 
 
 class Chain:
@@ -192,13 +214,24 @@ def _globals_read(code: CodeType) -> tuple[str, ...]:
     return tuple({i.argval: None for i in dis.get_instructions(code) if i.opname in loads})
 
 
-def namespace(frame: FrameType) -> dict[str, Any]:
+_REFERENCES = 3  # to a frame's dict: the frame's, the variable's, the argument's
+
+
+def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
     """The frame's variables, and the globals that its code reads.
+
+    Until Python 3.13 a function's frame keeps what is read here until it is read again; ``forget``
+    lets it go.  Not to be used where the frame is being traced: Python would write that back.
 
     Without IPython's own (``In``, ``Out``, ``exit`` …), which lead to everything there is.
     """
     used = (name for name in _globals_read(frame.f_code) if name in frame.f_globals)
-    found = frame.f_locals | {n: frame.f_globals[n] for n in used if n not in frame.f_locals}
+    kept = frame.f_locals
+    found = {**kept}
+    ours = sys.getrefcount(kept) <= _REFERENCES  # else the program has called locals()
+    if forget and ours and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        kept.clear()
+    found |= {name: frame.f_globals[name] for name in used if name not in found}
     ipython = _ipython()
     hidden = () if ipython is None else ipython.user_ns_hidden
     return {name: value for name, value in found.items() if name not in hidden}

@@ -26,19 +26,28 @@ from typing import Any, NamedTuple
 import torch
 
 from gradtrace import _torch
-from gradtrace.frames import STAND_IN, Chain, Chains, Location, is_users, user_location
+from gradtrace.frames import (
+    STAND_IN,
+    Chain,
+    Chains,
+    Location,
+    is_users,
+    raised_by_the_program,
+    user_location,
+)
 from gradtrace.graph import storage_of
 from gradtrace.record import SUM_TAG, Cut, Edit, Export, Memory, Record, Sum, Timeline, freed_by
 
 LONG = 10  # additions that make a sum worth following
 _MAX_EXPORT = 1_000_000  # bytes of what is checked for changes
-_MAX_SITES = 20_000
+_MAX_SITES = 5_000
 
 
 class _Operation(NamedTuple):
     """One that was seen: its kind, its caller, its tensors and their versions before it.
 
-    ``about`` are those of them that it writes to, or those that a gradient is the gradient of.
+    ``about`` are those of them that a gradient is the gradient of, ``index`` is where an item is
+    set.
     """
 
     kind: str
@@ -46,6 +55,7 @@ class _Operation(NamedTuple):
     tensors: list[torch.Tensor]
     versions: list[int | None]
     about: list[torch.Tensor] | None
+    index: Any
     sequence_nr: int
 
 
@@ -61,7 +71,7 @@ class Observer(_torch.Mode):
         self._leak = leak
         self._thread = threading.get_ident()
         self._chains = Chains()
-        self._stand_ins: dict[tuple[int, int], tuple[CodeType, FunctionType]] = {}
+        self._stand_ins: dict[tuple[int, int], tuple[CodeType, CodeType]] = {}
         self._region: Location | None = None  # of the line that switched gradients off
         self._outside = _torch.next_sequence_nr()  # when last an operation was recorded
 
@@ -95,12 +105,15 @@ class Observer(_torch.Mode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if self._record is None or func in _SAYS_NOTHING:
+        try:
+            kind = _KINDS.get(func) or _kind_of(func)
+        except TypeError:  # a callable that cannot be hashed
+            kind = _OTHER
+        if self._record is None or kind is _SAYS_NOTHING:
             return func(*args, **kwargs)
         frame = sys._getframe(1)
         if frame.f_code is _torch.HANDLE:  # a function written in Python: whoever called that
             frame = _caller(_caller(frame))
-        kind = _KINDS.get(func) or _kind_of(func)
         seen = None
         try:
             if kind is _NOTHING:
@@ -135,8 +148,8 @@ class Observer(_torch.Mode):
                 co_qualname=STAND_IN,
                 co_firstlineno=frame.f_lineno,
             )
-            found = self._stand_ins[key] = code, FunctionType(place, frame.f_globals)
-        return found[1]
+            found = self._stand_ins[key] = code, place
+        return FunctionType(found[1], frame.f_globals)  # which are not kept: they may be large
 
     # What goes wrong in here is remembered and never raised: the program wins.
 
@@ -149,14 +162,14 @@ class Observer(_torch.Mode):
                 return None
             tensors = _tensors(args, kwargs) if kwargs else _tensors(args)
             about = None
-            if kind is _SET_ITEM:
-                about = _written_part(args[0], args[1])
-            elif kind is _GRADIENT:
+            if kind is _GRADIENT:
                 about = _tensors((args[1] if len(args) > 1 else kwargs["inputs"],))
             elif kind is _ATTRIBUTE:
                 about = tensors
             versions = [_torch.version_of(tensor) for tensor in tensors]
-            return _Operation(kind, frame, tensors, versions, about, _torch.next_sequence_nr())
+            index = args[1] if kind is _SET_ITEM else None
+            now = _torch.next_sequence_nr()
+            return _Operation(kind, frame, tensors, versions, about, index, now)
         except Exception as error:
             self._broke(error)
             return None
@@ -168,11 +181,13 @@ class Observer(_torch.Mode):
             self._broke(error)
 
     def _broke(self, error: Exception) -> None:
+        if raised_by_the_program(error):
+            raise error
         if self._record is not None:
             self._record.broken = f"{type(error).__name__}: {error}"
 
     def _note(self, seen: _Operation, result: Any) -> None:
-        kind, frame, tensors, versions, about, started = seen
+        kind, frame, tensors, versions, _, index, started = seen
         timeline, chain = self._timeline, None
         recording = torch.is_grad_enabled()
         now = _torch.next_sequence_nr()
@@ -181,7 +196,7 @@ class Observer(_torch.Mode):
             if chain is not None:
                 timeline.lines.add(started, now, chain)
             if torch.is_anomaly_enabled():
-                _forget_our_frames(result, started)
+                _forget_our_frames([result, *tensors], started)
             for tensor in tensors:
                 if self._is_exported(tensor):
                     self._note_export(tensor, chain, started)
@@ -194,21 +209,22 @@ class Observer(_torch.Mode):
                 # A custom function saves when its forward ends, but has its number before.
                 inside = not recording and _caller_of_apply(frame, _FAR) is not None
                 edited = self._outside if inside else started
-                written = tensor if about is None else about[0]
+                written = Memory.of(tensor)
+                if written is not None and kind is _SET_ITEM:
+                    written = written.part(index)
                 self._note_edit(tensor, written, _location(chain), edited)
         if kind is _EXPORT:
             self._note_export(tensors[0], chain, started)
         if kind is _EXPORT or kind is _LEAVE:
             self._note_leaving(tensors[0])
-        if isinstance(result, torch.Tensor):
-            if not result.requires_grad:
-                self._note_cut(seen, result)
+        for output in _tensors((result,)):
+            made = kind is not _ATTRIBUTE and not any(output is tensor for tensor in tensors)
+            if made and len(timeline.cuts):
+                timeline.cuts.forget(output)
+            if not output.requires_grad:
+                self._note_cut(seen, output)
             elif kind is _ADD:
-                self._note_sum(tensors, result, chain)
-        elif isinstance(result, (tuple, list)):
-            for output in result:
-                if isinstance(output, torch.Tensor) and not output.requires_grad:
-                    self._note_cut(seen, output)
+                self._note_sum(tensors, output, chain)
 
     def _note_custom_function(self, frame: FrameType | None, sequence_nr: int) -> None:
         """The node of a torch.autograd.Function is numbered before its forward runs."""
@@ -218,9 +234,11 @@ class Observer(_torch.Mode):
             self._timeline.lines.add(sequence_nr - 1, sequence_nr, chain)
 
     def _note_edit(
-        self, tensor: torch.Tensor, written: torch.Tensor, location: Location | None, now: int
+        self, tensor: torch.Tensor, written: Memory | None, location: Location | None, now: int
     ) -> None:
-        edit = Edit(location, now, Memory.of(written), self._timeline.last_call)
+        if _library_how() == "numerical":
+            return  # gradcheck moves each element there and back
+        edit = Edit(location, now, written, self._timeline.last_call)
         self._timeline.edited(storage_of(tensor)[0], edit)
 
     def _note_export(self, tensor: torch.Tensor, chain: Chain | None, now: int) -> None:
@@ -276,7 +294,8 @@ class Observer(_torch.Mode):
             if call is None or not call.creates_graph:
                 location = call.location if call is not None else user_location()
                 of = frozenset(storage_of(tensor)[0] for tensor in seen.about or ())
-                cut = Cut("first_order", location, of=of)
+                through = frozenset() if call is None else call.leaves
+                cut = Cut("first_order", location, of=of, through=through)
             elif call.once_differentiable:
                 cut = Cut("once_differentiable", user_location())
             else:
@@ -309,7 +328,8 @@ class Observer(_torch.Mode):
         if kind is _CUT:
             return Cut("detach", user_location())
         of = cut.of.union(*(other.of for other in cuts))
-        return cut if of == cut.of else Cut(cut.how, cut.location, of=of)
+        through = cut.through.union(*(other.through for other in cuts))
+        return Cut(cut.how, cut.location, of=of, through=through)
 
     def _came_back(self, tensors: list[torch.Tensor], output: torch.Tensor) -> Cut | None:
         """Why a tensor made of a Python number, or in numpy's memory, has no gradient."""
@@ -363,7 +383,10 @@ def _as_if_in(frame: FrameType) -> Callable[..., Any]:
 
     def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         variables = {**frame.f_locals, "_call": (func, args, kwargs)}
-        return eval(_CALL_IN_VARIABLES, frame.f_globals, variables)
+        place = _CALL_IN_VARIABLES.replace(
+            co_filename=frame.f_code.co_filename, co_name=STAND_IN, co_firstlineno=frame.f_lineno
+        )
+        return eval(place, frame.f_globals, variables)
 
     return call
 
@@ -372,12 +395,9 @@ def _is_ours(code: CodeType) -> bool:
     return code.co_filename == __file__ or code.co_name == STAND_IN
 
 
-def _forget_our_frames(result: Any, started: int) -> None:
+def _forget_our_frames(results: list[Any], started: int) -> None:
     """Anomaly mode keeps on each node the stack that made it."""
-    results = result if isinstance(result, (tuple, list)) else (result,)
-    pending: list[_torch.LiveNode] = [
-        one.grad_fn for one in results if isinstance(one, torch.Tensor)
-    ]
+    pending: list[_torch.LiveNode] = [tensor.grad_fn for tensor in _tensors(results)]
     for node in pending:
         if node is None or type(node) is _torch.LEAF or _torch.sequence_nr(node) < started:
             continue
@@ -395,7 +415,7 @@ _NEAR, _FAR = 4, 200  # frames from an operation to the custom function that it 
 _LEAKING = 3  # additions of a loss that has been through backward to one sum
 
 # Properties and methods that ask for facts and change nothing: most of what a program calls.
-_SAYS_NOTHING = frozenset(
+_FACTS = frozenset(
     [
         getattr(torch.Tensor, name).__get__
         for name in (
@@ -415,10 +435,9 @@ _SAYS_NOTHING = frozenset(
 )  # fmt: skip
 
 # What an operation means for what is noted.
-_OTHER, _ADD, _CUT, _EXPORT, _LEAVE, _GRADIENT, _ATTRIBUTE, _REGION, _SET_ITEM, _NOTHING = (
-    "other", "add", "cut", "export", "leave", "gradient", "attribute grad", "region", "set item",
-    "nothing",
-)  # fmt: skip
+_OTHER, _ADD, _CUT, _EXPORT, _LEAVE = "other", "add", "cut", "export", "leave"
+_GRADIENT, _ATTRIBUTE, _REGION, _SET_ITEM = "gradient", "attribute grad", "region", "set item"
+_NOTHING, _SAYS_NOTHING = "changes nothing", "a fact"
 _KIND_OF_NAME = {
     **dict.fromkeys(
         ("add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__",
@@ -432,7 +451,8 @@ _KIND_OF_NAME = {
     "__setitem__": _SET_ITEM,
     **dict.fromkeys(("__set__", "_record_function_enter_new", "_record_function_exit"), _NOTHING),
 }  # fmt: skip
-_KINDS: dict[Callable[..., Any], str] = {}  # of PyTorch's own functions, which stay
+# Of PyTorch's own functions, which stay.
+_KINDS: dict[Callable[..., Any], str] = dict.fromkeys(_FACTS, _SAYS_NOTHING)
 
 
 def _kind_of(func: Callable[..., Any]) -> str:
@@ -470,13 +490,6 @@ def _caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
     return None
 
 
-def _written_part(tensor: torch.Tensor, index: Any) -> list[torch.Tensor] | None:
-    """What ``tensor[index] = …`` writes to, where that is a view."""
-    indices = index if isinstance(index, tuple) else (index,)
-    basic = all(type(one) in (int, slice, type(...), type(None)) for one in indices)
-    return [tensor.detach()[index]] if basic else None
-
-
 def _caller(frame: FrameType) -> FrameType:
     return frame.f_back or frame
 
@@ -505,6 +518,7 @@ _TORCH = Path(torch.__file__).parent
 _LIBRARIES = {
     str(Path(_TORCH, "utils", "checkpoint")): "checkpoint",
     str(Path(_TORCH, "distributions")): "operation",
+    str(Path(_TORCH, "autograd", "gradcheck")): "numerical",
 }
 
 

@@ -36,7 +36,7 @@ _MAX_CALLS = _MAX_STEPS = 256
 _MAX_LINES = 200_000
 _MAX_EDITED, _MAX_EDITS = 10_000, 100  # storages, edits of one
 _MAX_EXPORTED, _MAX_EXPORTS = 64, 64  # storages, exports of one
-_MAX_CUTS = 100_000
+_MAX_CUTS = 20_000
 _MAX_COMPARED = 10_000_000  # elements
 GROWING = 5  # backwards from one line, each over a larger retained graph
 
@@ -56,6 +56,7 @@ class BackwardCall:
     roots: tuple[int, ...] = ()
     whole = True
     failed = False
+    leaves: frozenset[int] = frozenset()  # the storages of the leaves that its graph reached
 
     def __init__(self, number: int, location: Location | None, sequence_nr: int):
         self.number = number
@@ -108,6 +109,34 @@ class Memory:
         except (NotImplementedError, RuntimeError):
             return None
 
+    def part(self, index: Any) -> Memory:
+        """What ``tensor[index]`` has, where that is a view; else all of it.
+
+        >>> Memory(0, (4, 3), (3, 1), 4).part((slice(2), 1))
+        Memory(address=4, shape=(2,), stride=(3,), itemsize=4)
+        """
+        indices = list(index) if isinstance(index, tuple) else [index]
+        if not all(type(one) in (int, slice, type(...), type(None)) for one in indices):
+            return self
+        indices = [one for one in indices if one is not None]
+        if ... in indices:
+            here = indices.index(...)
+            missing = len(self.shape) - (len(indices) - 1)
+            indices[here : here + 1] = [slice(None)] * missing
+        address, shape, stride = self.address, [], []
+        for dimension, (length, step) in enumerate(zip(self.shape, self.stride, strict=True)):
+            one = indices[dimension] if dimension < len(indices) else slice(None)
+            if isinstance(one, int):
+                address += (one % length) * step * self.itemsize
+                continue
+            chosen = range(length)[one]
+            if not chosen:
+                return self
+            address += chosen.start * step * self.itemsize
+            shape.append(len(chosen))
+            stride.append(step * chosen.step)
+        return Memory(address, tuple(shape), tuple(stride), self.itemsize)
+
     @property
     def span(self) -> range:
         """The addresses from the first element to behind the last."""
@@ -150,13 +179,15 @@ class Cut:
     """Where a tensor lost its gradient, and how: the name of the evidence is ``cut_by_<how>``.
 
     ``shape`` is that of what left for Python or numpy, where it can only be guessed that it is what
-    came back; ``of`` are the storages of what a gradient is the gradient of.
+    came back.  ``of`` are the storages of what a gradient is the gradient of, ``through`` those of
+    the leaves of the graph that it went through.
     """
 
     how: str
     location: Location | None
     shape: tuple[int, ...] | None = None
     of: frozenset[int] = frozenset()
+    through: frozenset[int] = frozenset()
 
 
 @dataclass(eq=False)
@@ -231,26 +262,27 @@ def _keyed(value: Any, died: Callable[[Any], None]) -> _Keyed:
 
 
 class Cuts:
-    """The tensors that have no gradient, and why; none is kept alive."""
+    """The tensors that have no gradient, and why.
+
+    No reference to them is kept, not even a weak one: PyTorch does not swap tensors that have one.
+    So an address may come to stand for another tensor, which must be forgotten when it is made.
+    """
 
     def __init__(self) -> None:
-        self._cuts: dict[int, tuple[_Keyed, Cut]] = {}
-        cuts = self._cuts
-
-        def died(reference: _Keyed) -> None:
-            if reference.key in cuts and cuts[reference.key][0] is reference:
-                del cuts[reference.key]
-
-        self._died = _torch.never_compiled(died)
+        self._cuts: dict[int, tuple[torch.Size, Cut]] = {}
 
     def get(self, tensor: torch.Tensor) -> Cut | None:
-        reference, cut = self._cuts.get(id(tensor), (None, None))
-        return cut if reference is not None and reference() is tensor else None
+        shape, cut = self._cuts.get(_torch.tensor_identity(tensor), (None, None))
+        return cut if shape == tensor.shape else None
 
     def set(self, tensor: torch.Tensor, cut: Cut) -> None:
         if len(self._cuts) >= _MAX_CUTS:
             del self._cuts[next(iter(self._cuts))]
-        self._cuts[id(tensor)] = _keyed(tensor, self._died), cut
+        self._cuts[_torch.tensor_identity(tensor)] = tensor.shape, cut
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """It has just been made: what was known of its address was of another one."""
+        self._cuts.pop(_torch.tensor_identity(tensor), None)
 
     def __len__(self) -> int:
         return len(self._cuts)

@@ -10,10 +10,8 @@ Importing this module imports no torch: a program without torch has a report too
 
 from __future__ import annotations
 
-import html
 import json
 import sys
-import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,6 +105,10 @@ class Session:
         if seen is None:
             self.say(f"gradtrace: {self.function} was never called")
             return
+        # Not at the top: a program may have modules of these names beside it.
+        import html
+        import webbrowser
+
         from gradtrace.page import static_html
 
         page = Path(self.page)

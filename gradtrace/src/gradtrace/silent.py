@@ -24,6 +24,7 @@ from gradtrace.graph import ALIVE, describe, undisturbed, walk
 from gradtrace.operations import LONG, checksum
 from gradtrace.record import GROWING, BackwardCall, Edit, Export, Memory, Timeline, freed_by
 
+_MANY = 30  # graphs that nothing ever used, for a list of them to be called growing
 _NEAR = 4  # links from a variable's node to the sum behind it
 
 
@@ -125,7 +126,7 @@ def _write_to(timeline: Timeline, export: Export, sequence_nr: int) -> Location 
     if edit is not None:
         return edit.location
     for frame in user_frames(sys._getframe(1)):
-        for name, value in namespace(frame).items():
+        for name, value in namespace(frame, forget=True).items():
             if _address_of(value) == address and (lines := source.writes_into(frame, name)):
                 return Location(frame.f_code.co_filename, lines[-1])
     return None
@@ -144,12 +145,16 @@ def _address_of(value: Any) -> int | None:
 def _used_without_graph(
     timeline: Timeline, call: BackwardCall, numbers: Iterable[int]
 ) -> Iterator[Diagnosis]:
-    """A number made of a gradient that has no graph, added to this loss: it changes nothing."""
+    """What is made of a gradient without a graph is added to this loss, and trains nothing.
+
+    Where it comes from what this loss trains.  Another network's gradient may be meant as a number.
+    """
     if not timeline.first_order:
         return
     for sequence_nr in set(numbers) & timeline.first_order.keys():
         cut = timeline.first_order.pop(sequence_nr)
-        yield finding("create_graph_missing", call.location, cut.location)
+        if (cut.through - cut.of) & call.leaves:
+            yield finding("create_graph_missing", call.location, cut.location)
 
 
 # Graphs that grow.
@@ -214,7 +219,9 @@ def _kept_alive(
             if made_at is not None:
                 stored.setdefault((id(found.owners[-1]), made_at), []).append(found)
     for (_, made_at), entries in stored.items():
-        if len(entries) >= LONG and _of_many_iterations(timeline, entries, ended):
+        if len(entries) >= (_MANY if ended else LONG) and _of_many_iterations(
+            timeline, entries, ended
+        ):
             carried = entries[0].name.rpartition("[")[0]
             yield finding("graph_grows", made_at, made_at, carried_by=carried)
 

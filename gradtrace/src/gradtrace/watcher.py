@@ -30,8 +30,15 @@ import torch
 from gradtrace import _torch, diagnose, silent
 from gradtrace.diagnose import Diagnosis
 from gradtrace.engine import engine
-from gradtrace.frames import Location, namespace, user_frame, user_frames, user_location
-from gradtrace.graph import roots_of, undisturbed, walk
+from gradtrace.frames import (
+    Location,
+    namespace,
+    raised_by_the_program,
+    user_frame,
+    user_frames,
+    user_location,
+)
+from gradtrace.graph import roots_of, storage_of, undisturbed, walk
 from gradtrace.operations import Observer
 from gradtrace.record import BackwardCall, Record
 
@@ -95,6 +102,8 @@ def guarded(method: F) -> F:
         try:
             return method(self, *args, **kwargs)
         except Exception as error:
+            if raised_by_the_program(error):
+                raise
             self.broke(error)
             return None
 
@@ -165,7 +174,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         frame = user_frame(sys._getframe(1))
         if self.strict and frame is not None:
-            self.look_for_leaks(namespace(frame))
+            self.look_for_leaks(namespace(frame, forget=True))
         if isinstance(error, Exception):
             self.explain(error)
         self.stop()
@@ -190,10 +199,13 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         call.once_differentiable = any(
             isinstance(node, _torch.CUSTOM) and _torch.is_once_differentiable(node) for node in live
         )
+        call.leaves = frozenset(
+            storage_of(node.variable)[0] for node in live if isinstance(node, _torch.LEAF)
+        )
         self._report(silent.in_backward(timeline, call, live, links))
         if timeline.backwards in _LOOKS:
             for frame in user_frames(sys._getframe(1)):
-                self._report(silent.leaks(timeline, namespace(frame), live))
+                self._report(silent.leaks(timeline, namespace(frame, forget=True), live))
 
     @property
     def knowledge(self) -> int:
@@ -218,6 +230,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         try:
             self._record.timeline.stepped(optimizer, user_location())
         except Exception as error:
+            if raised_by_the_program(error):
+                raise
             self.broke(error)
 
     @guarded
@@ -283,6 +297,9 @@ class Explanation(str):
     """The note that a watch adds to an exception."""
 
     diagnosis: Diagnosis | None = None
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)  # who reads a pickled exception need not have gradtrace
 
 
 def _explanation_on(error: BaseException) -> Explanation | None:
