@@ -28,6 +28,7 @@ EXPLANATION = "*gradtrace: the forward pass was not run again*"
 def run(pytester, monkeypatch):
     """Run pytest on a test file, in this process, with the plugin as if it were installed."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("CI", raising=False)  # there pytest prints whole errors in its summary, too
 
     def run(text: str, *options: str, fresh: bool = False) -> pytest.RunResult:
         pytester.makepyfile(text)

@@ -418,9 +418,10 @@ class Record:
         return found
 
 
-def _since(sequence_nr: int, entries: Sequence[Any]) -> Iterator[Any]:
-    """Those of the last entries that are newer, the newest first."""
-    return itertools.takewhile(lambda entry: entry.sequence_nr > sequence_nr, reversed(entries))
+def _since(sequence_nr: int, entries: Sequence[Any]) -> list[Any]:
+    """Those of the entries that are newer, in order."""
+    newer = itertools.takewhile(lambda entry: entry.sequence_nr > sequence_nr, reversed(entries))
+    return [*newer][::-1]
 
 
 def _latest(table: dict[int, deque[T]], key: int, keys: int, entries: int) -> deque[T]:
