@@ -1,7 +1,7 @@
 """What gradtrace needs of PyTorch that is not documented: the one file to look at for a new torch.
 
 Every such name stands here, with what to do where it is missing.  The rest of gradtrace asks this
-module.  Seen on torch 2.13.0.
+module.  Seen on torch 2.13.0, and most of it on 2.4.1.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch.autograd import graph as _graph
 from torch.jit import _builtins
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode, handle_torch_function
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import TensorWeakRef, WeakIdKeyDictionary
 
@@ -141,9 +142,9 @@ def _skip(function: Callable[..., Any], and_calls: bool = False) -> bool:
 
 # Backward: all of them pass one function, which can log what it runs.
 
+_RUNS_BACKWARD: CodeType = _graph._engine_run_backward.__code__
 _LOGGED = all(
-    name in _graph._engine_run_backward.__code__.co_names
-    for name in ("log", "_register_logging_hooks_on_whole_graph")
+    name in _RUNS_BACKWARD.co_names for name in ("log", "_register_logging_hooks_on_whole_graph")
 )
 _ARGUMENTS = ("grad_tensors", "keep_graph", "create_graph", "inputs")
 
@@ -199,7 +200,10 @@ class BackwardHook:
     def _began(self, outputs: Any) -> Callable[[], None]:
         log = self._log.getEffectiveLevel() <= logging.DEBUG
         unregister = self._register(outputs) if log else None
-        called_with = sys._getframe(1).f_locals
+        caller = sys._getframe(1)
+        if caller.f_code is not _RUNS_BACKWARD and caller.f_back is not None:
+            caller = caller.f_back  # past never_compiled's
+        called_with = caller.f_locals
         given = called_with["args"]
         if len(given) < len(_ARGUMENTS):
             named = {**dict(zip(_ARGUMENTS, given, strict=False)), **called_with["kwargs"]}
@@ -414,12 +418,16 @@ class Mode(TorchFunctionMode):
         """Put it on this thread's stack, if it is not there."""
         others = _pop_all()
         default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-        lowest = [mode for mode in others[:1] if mode is default]
+        lowest = [mode for mode in others[:1] if mode is default and _LOWEST_IS_DEFAULT]
         _push_all([*lowest, self, *(mode for mode in others[len(lowest) :] if mode is not self)])
 
     def take_out(self) -> None:
         """Take it off this thread's stack, if it is there."""
         _push_all([mode for mode in _pop_all() if mode is not self])
+
+
+# In torch 2.4 it is a bracket as any other.
+_LOWEST_IS_DEFAULT = "_len_torch_function_stack" in DeviceContext.__exit__.__code__.co_names
 
 
 def _pop_all() -> list[Any]:
