@@ -253,7 +253,9 @@ class FreedEvidence(Evidence):
 
     @property
     def seen(self) -> bool:
-        return self.made_at is not None
+        """Whether a strict watch saw it made; without shapes (2.4) a sum of losses is not known."""
+        shown = _torch.result_shapes(self.live[self.first]) is not None
+        return shown and self.made_at is not None
 
     def name_of(self, found: Found | None) -> str | None:
         """The variable; better, where that is not one that holds it, the name in the source."""
