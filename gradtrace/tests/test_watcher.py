@@ -889,3 +889,18 @@ def test_a_pickled_exception_needs_no_gradtrace():
     stored = pickle.dumps(context.value.__notes__)
     assert b"gradtrace.watcher" not in stored
     assert type(pickle.loads(stored)[0]) is str
+
+
+def test_looking_at_variables_asks_no_object_for_its_class():
+    asked = []
+
+    class Shy:
+        @property
+        def __class__(self):
+            asked.append(True)
+            return int
+
+    shy = [Shy()]
+    with watch(strict=True):
+        freed_loss()
+    assert len(shy) == 1 and not asked

@@ -247,7 +247,7 @@ def reach(variables: Mapping[str, Any]) -> Iterator[Found]:
     pending = [Found(name, variables[name], ()) for name in reversed([*variables])]
     while pending and len(seen) < _MAX_OBJECTS:
         name, value, owners = found = pending.pop()
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             if id(value) not in seen or not owners:
                 seen.add(id(value))
                 yield found
@@ -271,20 +271,21 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
     Read past the methods of its class: none of the program's code runs.  Copied before it is gone
     through, since another thread may be changing it.
     """
-    if isinstance(value, dict):
+    kind = type(value)  # isinstance would ask the object's own __class__
+    if issubclass(kind, dict):
         items = list(dict.items(value))
         yield from ((f"[{_key(key, i)}]", inner) for i, (key, inner) in enumerate(items))
-    for kind in _SEQUENCES:
-        if isinstance(value, kind):
-            entries = list(kind.__iter__(value))
+    for sequence in _SEQUENCES:
+        if issubclass(kind, sequence):
+            entries = list(sequence.__iter__(value))
             yield from ((f"[{i}]", inner) for i, inner in enumerate(entries))
-    if isinstance(value, _NOT_STATE):
+    if issubclass(kind, _NOT_STATE):
         return
     try:
         attributes = object.__getattribute__(value, "__dict__")
     except AttributeError:
         attributes = {}
-    if isinstance(value, torch.nn.Module):
+    if issubclass(kind, torch.nn.Module):
         for part in ("_parameters", "_buffers", "_modules"):
             yield from ((f".{key}", inner) for key, inner in list(attributes.get(part, {}).items()))
         attributes = {k: v for k, v in list(attributes.items()) if k not in _MODULE_INTERNALS}
