@@ -904,3 +904,26 @@ def test_looking_at_variables_asks_no_object_for_its_class():
     with watch(strict=True):
         freed_loss()
     assert len(shy) == 1 and not asked
+
+
+def test_a_strict_watch_asks_no_leaf_of_a_subclass():
+    """It looks at the leaves of each backward's graph, past the class."""
+    calls = []
+
+    class Counting(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            calls.append(getattr(func, "__name__", func))
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    def program() -> list[str]:
+        leaf = torch.ones(3).as_subclass(Counting).requires_grad_()
+        loss = (leaf.as_subclass(torch.Tensor) * 2).sum()
+        calls.clear()
+        loss.backward()
+        return list(calls)
+
+    plain = program()
+    with watch(strict=True) as one:
+        assert program() == plain
+    assert one.broken is None

@@ -199,9 +199,10 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         call.once_differentiable = any(
             isinstance(node, _torch.CUSTOM) and _torch.is_once_differentiable(node) for node in live
         )
-        call.leaves = frozenset(
-            storage_of(node.variable)[0] for node in live if isinstance(node, _torch.LEAF)
-        )
+        with _torch.no_torch_function():
+            call.leaves = frozenset(
+                storage_of(node.variable)[0] for node in live if isinstance(node, _torch.LEAF)
+            )
         self._report(silent.in_backward(timeline, call, live, links))
         if timeline.backwards in _LOOKS:
             for frame in user_frames(sys._getframe(1)):
@@ -224,15 +225,11 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         if self._observer is not None and not has_closure:
             self._observer.step_aside()
 
+    @guarded
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         if self._observer is not None:
             self._observer.look()
-        try:
-            self._record.timeline.stepped(optimizer, user_location())
-        except Exception as error:
-            if raised_by_the_program(error):
-                raise
-            self.broke(error)
+        self._record.timeline.stepped(optimizer, user_location())
 
     @guarded
     def compiled(self, inside: bool) -> None:
