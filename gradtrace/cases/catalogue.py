@@ -1,0 +1,147 @@
+"""The programs that diagnosis is scored on: what each is, and the truth about it.
+
+``manifest.toml`` tells of the programs in ``failing``; a repaired twin lies in ``fixed`` and the
+program with the printed advice obeyed in ``advised``, where only files that differ are kept.
+``layouts/*.txt`` hold one bug each in many layouts, in the notation of ``tests/programs``.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+FAILING, FIXED, ADVISED = "failing", "fixed", "advised"
+LIBRARY = HERE / "layouts" / "site-packages"  # so named, it counts as not the user's
+
+_HEAD = "import torch, torch.nn as nn, torch.nn.functional as F; torch.manual_seed(0)\n"
+
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program that fails, in a known way.
+
+    ``families`` and ``causes`` are the answers that are right; no cause is right where the tool has
+    no word for what happened.  ``raises`` is the line that raises, ``began`` where it began, and
+    ``expert`` the line that somebody who knows would point at; each (file, line), or None.
+    """
+
+    name: str
+    families: tuple[str, ...]
+    causes: tuple[str, ...]
+    raises: Place | None = None
+    began: Place | None = None
+    expert: Place | None = None
+    device: str = "cpu"
+    bug: str | None = None
+    texts: dict[str, dict[str, str]] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def main(self) -> str:
+        return f"{self.name}.py"
+
+    @property
+    def silent(self) -> bool:
+        return "silent" in self.families
+
+    def files(self, variant: str = FAILING) -> dict[str, str]:
+        """The source of each file of the program; ``KeyError`` if there is no such variant."""
+        return self.texts[FAILING] | self.texts[variant]
+
+
+def cases() -> Iterator[Case]:
+    """Those of the manifest, in its order."""
+    with (HERE / "manifest.toml").open("rb") as file:
+        manifest = tomllib.load(file)
+    for name, entry in manifest.items():
+        names = [f"{name}.py", *entry.get("helpers", ())]
+        texts = {}
+        for variant in (FAILING, FIXED, ADVISED):
+            found = {one: HERE / variant / one for one in names}
+            if found := {k: v.read_text(encoding="utf-8") for k, v in found.items() if v.exists()}:
+                texts[variant] = found
+        places = {key: _place(entry.get(key), name) for key in ("raises", "began", "expert")}
+        yield Case(
+            name,
+            tuple(entry["families"]),
+            tuple(entry["causes"]),
+            **places,
+            device=entry.get("device", "cpu"),
+            texts=texts,
+        )
+
+
+def layouts() -> Iterator[Case]:
+    """One bug in many layouts: the answer must not depend on how the lines are laid out."""
+    for path in sorted((HERE / "layouts").glob("*.txt")):
+        for part in re.split(r"^=== ", path.read_text(encoding="utf-8"), flags=re.M)[1:]:
+            head, _, body = part.partition("\n")
+            name, causes = head.split()
+            lines = {tag: _tagged(body, tag) for tag in ("raised", "began")}
+            places = {tag: line and (f"{name}.py", line + 1) for tag, line in lines.items()}
+            families = {family_of_cause(cause) for cause in causes.split("|")}
+            yield Case(
+                name,
+                tuple(families),
+                tuple(causes.split("|")),
+                places["raised"],
+                places["began"],
+                bug=path.stem,
+                texts={
+                    FAILING: {f"{name}.py": _HEAD + _source(body, fixed=False)},
+                    FIXED: {f"{name}.py": _HEAD + _source(body, fixed=True)},
+                },
+            )
+
+
+def family_of_cause(cause: str) -> str:
+    from gradtrace.causes import CAUSES
+
+    return str(CAUSES[cause].family)
+
+
+def chosen(names: list[str]) -> list[Case]:
+    """Cases and layouts whose name begins with one of ``names``, or all of them."""
+    found = [*cases(), *layouts()]
+    if not names:
+        return found
+    for name in names:
+        if not any(_named(case, name) for case in found):
+            raise SystemExit(f"no case has a name that begins with {name!r}")
+    return [case for case in found if any(_named(case, name) for name in names)]
+
+
+def _named(case: Case, name: str) -> bool:
+    return case.name.startswith(name) or case.bug == name
+
+
+def _place(value: int | str | None, name: str) -> Place | None:
+    """``12`` is a line of the program itself, ``"parts.py:12"`` one of a helper."""
+    if value is None or isinstance(value, int):
+        return None if value is None else (f"{name}.py", value)
+    file, _, line = value.rpartition(":")
+    return file, int(line)
+
+
+def _source(text: str, fixed: bool) -> str:
+    """A ``#fix`` line stands in the repaired twin only, one that is ``bad`` in the broken one."""
+    lines = []
+    for line in text.splitlines():
+        code, _, tags = line.partition("  #@ ")
+        fix = re.match(r"(\s*)#fix (.*)", code)
+        if fix:
+            code = fix[1] + fix[2] if fixed else ""
+        lines.append("" if fixed and "bad" in tags.split() else code)
+    return "\n".join(lines) + "\n"
+
+
+def _tagged(text: str, tag: str) -> int | None:
+    for number, line in enumerate(text.splitlines(), 1):
+        if tag in line.partition("  #@ ")[2].split():
+            return number
+    return None
