@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +28,13 @@ from catalogue import LIBRARY
 
 PLAIN, STRICT = "plain", "strict"
 LIMIT = 60  # seconds for one program
-_SURROUNDINGS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+# One thread each, and the same order of sets and sums.  Before torch is imported, which reads them.
+os.environ |= {
+    "MKL_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,6 @@ class Outcome:
 
 def run(jobs: Sequence[Job], command: bool = False, at_once: int = 2) -> list[Outcome]:
     """Run all jobs, some at once."""
-    os.environ |= _SURROUNDINGS
     if not command:
         _prepare()
     start = _start_command if command else _fork
@@ -116,7 +122,11 @@ def _prepare() -> None:
     import numpy  # noqa: F401
     import torch.distributed
     import torch.utils.checkpoint
-    import torch.utils.data  # noqa: F401
+    import torch.utils.data
+
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # imports the compiler: a second
+    if threading.active_count() > 1:
+        raise RuntimeError("a thread runs already: a process forked now is not as one begun anew")
 
 
 def _fork(job: Job, folder: Path) -> int:

@@ -59,8 +59,8 @@ class Score:
 
     @property
     def circular(self) -> bool:
-        """Strict advises strict, or the advice says in other order what PyTorch's error says."""
-        if self.said is None:
+        """Strict advises strict, or a wrong advice says only what PyTorch's error says."""
+        if self.said is None or self.marks["cause"]:
             return False
         if self.mode == STRICT and "strict" in self.said["fix"]:
             return True
