@@ -1,7 +1,9 @@
 """The programs that diagnosis is scored on: what each is, and the truth about it.
 
-``manifest.toml`` tells of the programs in ``failing``; a repaired twin lies in ``fixed`` and the
-program with the printed advice obeyed in ``advised``, where only files that differ are kept.
+``manifest.toml`` tells of the programs in ``failing``.  A repaired twin lies in ``fixed``, where only
+files that differ are kept.  ``advised`` has the programs with printed advice obeyed to the letter:
+``# obeys:`` at the top quotes what of the advice; where ``# differs:`` says why, the gradients may
+differ from the twin's, but not what is trained, when, and by how many losses.
 ``layouts/*.txt`` hold one bug each in many layouts, in the notation of ``tests/programs``.
 """
 
@@ -49,6 +51,16 @@ class Case:
     def silent(self) -> bool:
         return "silent" in self.families
 
+    @property
+    def advised(self) -> list[str]:
+        """The variants in which advice is obeyed."""
+        return [variant for variant in self.texts if variant.startswith(ADVISED)]
+
+    def says(self, variant: str, key: str) -> str | None:
+        """What the comments at the top of a variant say: ``# obeys: …``, ``# differs: …``."""
+        found = re.search(rf"^# {key}: (.*)$", self.texts[variant][self.main], flags=re.M)
+        return None if found is None else found[1]
+
     def files(self, variant: str = FAILING) -> dict[str, str]:
         """The source of each file of the program; ``KeyError`` if there is no such variant."""
         return self.texts[FAILING] | self.texts[variant]
@@ -60,11 +72,10 @@ def cases() -> Iterator[Case]:
         manifest = tomllib.load(file)
     for name, entry in manifest.items():
         names = [f"{name}.py", *entry.get("helpers", ())]
-        texts = {}
-        for variant in (FAILING, FIXED, ADVISED):
-            found = {one: HERE / variant / one for one in names}
-            if found := {k: v.read_text(encoding="utf-8") for k, v in found.items() if v.exists()}:
-                texts[variant] = found
+        texts = {FAILING: _texts(FAILING, names), FIXED: _texts(FIXED, names)}
+        for path in sorted((HERE / ADVISED).glob(f"{name}*.py")):
+            label = path.stem.removeprefix(name)
+            texts[ADVISED + label] = _texts(ADVISED, names, label)
         places = {key: _place(entry.get(key), name) for key in ("raises", "began", "expert")}
         yield Case(
             name,
@@ -118,6 +129,12 @@ def chosen(names: list[str]) -> list[Case]:
 
 def _named(case: Case, name: str) -> bool:
     return case.name.startswith(name) or case.bug == name
+
+
+def _texts(variant: str, names: list[str], label: str = "") -> dict[str, str]:
+    """The files of a variant that are there; of a second one the names end in ``.label``."""
+    paths = {one: HERE / variant / f"{one.removesuffix('.py')}{label}.py" for one in names}
+    return {one: path.read_text(encoding="utf-8") for one, path in paths.items() if path.exists()}
 
 
 def _place(value: int | str | None, name: str) -> Place | None:

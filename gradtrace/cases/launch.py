@@ -25,8 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from catalogue import LIBRARY
+from gradients import Recorder
+from gradtrace import cli
 
-PLAIN, STRICT = "plain", "strict"
+PLAIN, STRICT, RECORD = "plain", "strict", "record"
 LIMIT = 60  # seconds for one program
 # One thread each, and the same order of sets and sums.  Before torch is imported, which reads them.
 os.environ |= {
@@ -39,7 +41,10 @@ os.environ |= {
 
 @dataclass(frozen=True)
 class Job:
-    """A program to run: its files, which of them is the program, and the watch."""
+    """A program to run: its files, which of them is the program, and how.
+
+    ``mode`` is a plain or a strict watch; or no watch, and the report is a record of its gradients.
+    """
 
     files: dict[str, str]
     main: str
@@ -48,7 +53,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``report`` is what ``--json`` wrote; None if the program or the watch broke down."""
+    """``report`` is what ``--json`` wrote, or the record; None if the program broke down."""
 
     code: int | None  # None: it did not end in time
     report: dict[str, Any] | None
@@ -151,36 +156,48 @@ def _fork(job: Job, folder: Path) -> int:
 
 def _run_here(job: Job, folder: Path) -> int:
     """What the command and then Python do, in this process."""
-    from gradtrace import cli
-
-    for name in ("catalogue", "launch", "score"):
+    main = folder / "program" / job.main
+    for name in ("catalogue", "gradients", "launch", "score"):  # the program may have its own
         sys.modules.pop(name, None)
-    main = str(folder / "program" / job.main)
-    ours, program = cli.split(_arguments(job, folder))
-    session = cli._session(cli._parser().parse_args(ours), program[0])
-    os.chdir(folder / "program")
-    os.environ["PYTHONPATH"] = str(LIBRARY)
-    os.environ |= cli._environment(session)
+    os.chdir(main.parent)
     atexit._clear()
-    sys.argv = program
-    sys.path[0] = str(folder / "program")
-    sys.path[1:1] = [cli.STARTUP, str(LIBRARY)]
+    sys.argv = [str(main)]
+    sys.path[0] = str(main.parent)
+    sys.path.insert(1, str(LIBRARY))
     module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=main, __builtins__=__builtins__)
+    module.__dict__.update(__file__=str(main), __builtins__=__builtins__)
     sys.modules["__main__"] = module
-    with contextlib.suppress(ImportError):  # it asks for the user's own, and there is none
-        __import__("sitecustomize")
-    code = 0
-    try:
-        exec(compile(Path(main).read_bytes(), main, "exec", dont_inherit=True), vars(module))
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException as error:
-        error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next  # not this frame
-        sys.last_type, sys.last_value, sys.last_traceback = (
-            type(error), error, error.__traceback__,
-        )  # fmt: skip
-        sys.excepthook(type(error), error, error.__traceback__)
-        code = 1
+    if job.mode == RECORD:
+        recorder = Recorder()
+        code = _execute(main, module)
+        record = json.dumps(recorder.record(vars(module)))
+        (folder / "report.json").write_text(record, encoding="utf-8")
+        return code
+    _begin_watch(_arguments(job, folder))
+    code = _execute(main, module)
     atexit._run_exitfuncs()
     return code
+
+
+def _begin_watch(arguments: list[str]) -> None:
+    """As the command does, and then Python when it starts."""
+    ours, program = cli.split(arguments)
+    os.environ["PYTHONPATH"] = str(LIBRARY)
+    os.environ |= cli._environment(cli._session(cli._parser().parse_args(ours), program[0]))
+    sys.path.insert(1, cli.STARTUP)
+    with contextlib.suppress(ImportError):  # it asks for the user's own, and there is none
+        __import__("sitecustomize")
+
+
+def _execute(main: Path, module: types.ModuleType) -> int:
+    try:
+        exec(compile(main.read_bytes(), str(main), "exec", dont_inherit=True), vars(module))
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException as error:
+        traceback = error.__traceback__ and error.__traceback__.tb_next  # without this frame
+        error.__traceback__ = traceback
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, traceback
+        sys.excepthook(type(error), error, traceback)
+        return 1
+    return 0

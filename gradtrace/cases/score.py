@@ -17,7 +17,12 @@ from typing import Any
 
 import launch
 from catalogue import FAILING, FIXED, HERE, Case, Place, chosen
-from launch import PLAIN, STRICT, Job, Outcome
+from gradients import differences
+from launch import PLAIN, RECORD, STRICT, Job, Outcome
+
+# What obeying the printed advice leads to, by the programs in which it is obeyed: all of them train
+# what the repaired twin trains, some do, none does; or there is none in which this text is obeyed.
+SOLVES, HALF, WRONG, NOT_OBEYED = ADVICE = ("solves", "half solves", "wrong", "not obeyed")
 
 FLOOR = HERE / "floor.json"
 _WORD = re.compile(r"[a-z_]{3,}")
@@ -29,6 +34,7 @@ class Score:
 
     ``marks`` maps what can be right to whether it is; what the truth is not known of is left out.
     ``wrong_and_certain`` is the worst that can be said.  ``alarms`` are what it said of the twin.
+    ``advice`` is one of :data:`ADVICE`.
     """
 
     case: Case
@@ -36,6 +42,7 @@ class Score:
     said: dict[str, Any] | None
     marks: dict[str, bool]
     alarms: tuple[str, ...] = ()
+    advice: str | None = None
 
     @property
     def cause(self) -> str | None:
@@ -69,8 +76,13 @@ class Score:
         return bool(words) and len(words & error) >= 0.8 * len(words)
 
 
-def judge(case: Case, mode: str, outcome: Outcome, twin: Outcome | None = None) -> Score:
-    """Compare what was said of a failing program, and of its twin, with the truth."""
+def judge(
+    case: Case, mode: str, outcome: Outcome, twin: Outcome, obeyed: dict[str, list[str]]
+) -> Score:
+    """Compare what was said of a failing program, and of its twin, with the truth.
+
+    ``obeyed`` are the problems of each of the variants in which advice is obeyed.
+    """
     report = outcome.report or {"family": None, "warnings": []}
     said = report if report["family"] is not None else None
     if case.silent:
@@ -86,7 +98,24 @@ def judge(case: Case, mode: str, outcome: Outcome, twin: Outcome | None = None) 
     if case.expert:
         shown = [] if said is None else [said[key] for key in ("raised_at", "began_at", "made_at")]
         marks["expert"] = case.expert in map(_at, shown)
-    return Score(case, mode, said, marks, tuple(_alarms(twin)))
+    advice = None if case.bug else _advice(case, said, obeyed)
+    if advice is not None:
+        marks["advice"] = advice == SOLVES
+    return Score(case, mode, said, marks, tuple(_alarms(twin)), advice)
+
+
+def _advice(case: Case, said: dict[str, Any] | None, obeyed: dict[str, list[str]]) -> str:
+    if said is None:
+        return NOT_OBEYED
+    problems = [
+        obeyed[variant]
+        for variant in case.advised
+        if (quoted := case.says(variant, "obeys")) is not None and quoted in said["fix"]
+    ]
+    if not problems:
+        return NOT_OBEYED
+    sound = sum(not found for found in problems)
+    return SOLVES if sound == len(problems) else HALF if sound else WRONG
 
 
 def _best_warning(case: Case, warnings: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -95,9 +124,7 @@ def _best_warning(case: Case, warnings: list[dict[str, Any]]) -> dict[str, Any] 
     return next(iter(right or warnings), None)
 
 
-def _alarms(twin: Outcome | None) -> Iterable[str]:
-    if twin is None:
-        return
+def _alarms(twin: Outcome) -> Iterable[str]:
     if twin.report is None or twin.code != 0:
         yield f"ended with {twin.code}: {(twin.stderr.strip().splitlines() or ['?'])[-1]}"
     if twin.report is not None:
@@ -119,7 +146,7 @@ def runnable(case: Case) -> bool:
 
 
 def score(cases: list[Case], modes: Iterable[str], command: bool = False) -> list[Score]:
-    """Run the cases and their twins."""
+    """Run the cases, their twins, and the programs in which advice is obeyed."""
     wanted = [(case, mode) for case in cases for mode in modes]
     jobs = [
         Job(case.files(variant), case.main, mode)
@@ -127,7 +154,40 @@ def score(cases: list[Case], modes: Iterable[str], command: bool = False) -> lis
         for variant in (FAILING, FIXED)
     ]
     outcomes = iter(launch.run(jobs, command))
-    return [judge(case, mode, next(outcomes), next(outcomes)) for case, mode in wanted]
+    obeyed = obey(cases)
+    return [
+        judge(case, mode, next(outcomes), next(outcomes), obeyed[case.name])
+        for case, mode in wanted
+    ]
+
+
+def obey(cases: list[Case]) -> dict[str, dict[str, list[str]]]:
+    """The problems of each advised variant of each case: what differs from the repaired twin."""
+    wanted = [
+        (case, variant) for case in cases if case.advised for variant in (FIXED, *case.advised)
+    ]
+    outcomes = launch.run([Job(case.files(variant), case.main, RECORD) for case, variant in wanted])
+    records = {
+        (case.name, variant): outcome
+        for (case, variant), outcome in zip(wanted, outcomes, strict=True)
+    }
+    return {
+        case.name: {
+            variant: _problems(
+                case, variant, records[case.name, FIXED], records[case.name, variant]
+            )
+            for variant in case.advised
+        }
+        for case in cases
+    }
+
+
+def _problems(case: Case, variant: str, twin: Outcome, advised: Outcome) -> list[str]:
+    if advised.report is None or advised.code != 0:
+        return [f"ends with {advised.code}: {(advised.stderr.strip().splitlines() or ['?'])[-1]}"]
+    if twin.report is None:
+        raise RuntimeError(f"{case.name}: the repaired twin broke down: {twin.stderr}")
+    return differences(twin.report, advised.report, case.says(variant, "differs") is None)
 
 
 def table(scores: list[Score]) -> str:
@@ -145,6 +205,7 @@ def table(scores: list[Score]) -> str:
         )
         words = [one.cause or ("not found" if one.case.silent else "no text")]
         words += [one.confidence or ""]
+        words += [f"advice {one.advice}"] * (one.advice is not None)
         words += ["WRONG AND CERTAIN"] * one.wrong_and_certain + ["CIRCULAR"] * one.circular
         words += [f"ALARM ON TWIN: {', '.join(one.alarms)}"] * bool(one.alarms)
         lines.append(f"{one.case.name:<{width}}  {one.mode:<6}  {letters}  {'  '.join(words)}")
@@ -173,6 +234,8 @@ def _counts(scores: list[Score]) -> dict[str, str]:
         asked = [one.marks[key] for one in scores if key in one.marks]
         if asked:
             counts[key] = f"{sum(asked)}/{len(asked)}"
+    for advice in ADVICE if scores[0].advice else ():
+        counts[f"advice {advice}"] = str(sum(one.advice == advice for one in scores))
     counts["all right"] = f"{sum(one.solved for one in scores)}/{len(scores)}"
     counts["wrong and certain"] = str(sum(one.wrong_and_certain for one in scores))
     counts["circular"] = str(sum(one.circular for one in scores))
@@ -210,7 +273,7 @@ def main() -> None:
     if options.json:
         rows = [
             {"name": s.case.name, "mode": s.mode, "said": s.said, "marks": s.marks}
-            | {"alarms": s.alarms, "circular": s.circular}
+            | {"advice": s.advice, "alarms": s.alarms, "circular": s.circular}
             for s in scores
         ]
         json.dump({"totals": totals(scores), "right": right(scores), "scores": rows}, sys.stdout)
