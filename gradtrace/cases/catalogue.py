@@ -1,10 +1,11 @@
 """The programs that diagnosis is scored on: what each is, and the truth about it.
 
-``manifest.toml`` tells of the programs in ``failing``.  A repaired twin lies in ``fixed``, where only
-files that differ are kept.  ``advised`` has the programs with printed advice obeyed to the letter:
-``# obeys:`` at the top quotes what of the advice; where ``# differs:`` says why, the gradients may
-differ from the twin's, but not what is trained, when, and by how many losses.
-``layouts/*.txt`` hold one bug each in many layouts, in the notation of ``tests/programs``.
+``manifest.toml`` tells of the programs in ``failing``.  A repaired twin lies in ``fixed``, where
+only files that differ are kept.  ``advised`` has the programs with printed advice obeyed to the
+letter: ``# obeys:`` at the top quotes what of the advice; where ``# differs:`` says why, the
+gradients may differ from the twin's, but not what is trained, when, and by how many losses.
+``layouts`` holds bugs, and layouts that each of them is put into, in the notation of
+``tests/programs``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from gradtrace.causes import CAUSES
 
 HERE = Path(__file__).resolve().parent
 FAILING, FIXED, ADVISED = "failing", "fixed", "advised"
@@ -88,32 +91,34 @@ def cases() -> Iterator[Case]:
 
 
 def layouts() -> Iterator[Case]:
-    """One bug in many layouts: the answer must not depend on how the lines are laid out."""
-    for path in sorted((HERE / "layouts").glob("*.txt")):
-        for part in re.split(r"^=== ", path.read_text(encoding="utf-8"), flags=re.M)[1:]:
-            head, _, body = part.partition("\n")
-            name, causes = head.split()
-            lines = {tag: _tagged(body, tag) for tag in ("raised", "began")}
-            places = {tag: line and (f"{name}.py", line + 1) for tag, line in lines.items()}
-            families = {family_of_cause(cause) for cause in causes.split("|")}
+    """Each bug in each layout: the answer must not depend on how the lines are laid out."""
+    for (bug, causes, raises), prelude in _parts("bugs"):
+        for (layout,), body in _parts("layouts"):
+            name = f"{bug}_{layout}"
+            text = _HEAD + prelude + body
+            lines = {tag: _tagged(text, tag) for tag in ("began", "first", "again")}
+            line = lines[raises]
+            began = lines["began"] or lines["first"]
             yield Case(
                 name,
-                tuple(families),
+                tuple({str(CAUSES[cause].family) for cause in causes.split("|")}),
                 tuple(causes.split("|")),
-                places["raised"],
-                places["began"],
-                bug=path.stem,
+                _place(line, name),
+                _place(began, name),
+                bug=bug,
                 texts={
-                    FAILING: {f"{name}.py": _HEAD + _source(body, fixed=False)},
-                    FIXED: {f"{name}.py": _HEAD + _source(body, fixed=True)},
+                    FAILING: {f"{name}.py": _source(text, fixed=False)},
+                    FIXED: {f"{name}.py": _source(text, fixed=True)},
                 },
             )
 
 
-def family_of_cause(cause: str) -> str:
-    from gradtrace.causes import CAUSES
-
-    return str(CAUSES[cause].family)
+def _parts(name: str) -> Iterator[tuple[list[str], str]]:
+    """The words after ``===`` and the text of each part of a file of layouts."""
+    text = (HERE / "layouts" / f"{name}.txt").read_text(encoding="utf-8")
+    for part in re.split(r"^=== ", text, flags=re.M)[1:]:
+        head, _, body = part.partition("\n")
+        yield head.split(), body.rstrip("\n") + "\n"
 
 
 def chosen(names: list[str]) -> list[Case]:

@@ -2,7 +2,7 @@
 
 Two programs train the same when each step of each optimizer has the same gradients in both, and
 what is left in ``.grad`` at the end is the same.  Optimizers are told apart by the order in which
-they were made, parameters by their order in it; what no optimizer holds, by its name in the program.
+they were made, parameters by their order in it; what no optimizer holds, by its name.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from typing import Any
 
 from catalogue import LIBRARY
 from gradients import Recorder
+
 from gradtrace import cli
 
 PLAIN, STRICT, RECORD = "plain", "strict", "record"
