@@ -14,6 +14,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gradtrace.causes import CAUSES
@@ -34,6 +35,7 @@ class Case:
     ``families`` and ``causes`` are the answers that are right; no cause is right where the tool has
     no word for what happened.  ``raises`` is the line that raises, ``began`` where it began, and
     ``expert`` the line that somebody who knows would point at; each (file, line), or None.
+    ``together`` says why one step may have the gradient of several losses.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Case:
     began: Place | None = None
     expert: Place | None = None
     device: str = "cpu"
+    together: str | None = None
     bug: str | None = None
     texts: dict[str, dict[str, str]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -86,23 +89,27 @@ def cases() -> Iterator[Case]:
             tuple(entry["causes"]),
             **places,
             device=entry.get("device", "cpu"),
+            together=entry.get("together"),
             texts=texts,
         )
 
 
 def layouts() -> Iterator[Case]:
     """Each bug in each layout: the answer must not depend on how the lines are laid out."""
-    for (bug, causes, raises), prelude in _parts("bugs"):
+    for (bug, usual, raises, *others), prelude in _parts("bugs"):
         for (layout,), body in _parts("layouts"):
             name = f"{bug}_{layout}"
+            special = (one.split(":") for one in others)
+            answer = next((c for start, c in special if layout.startswith(start)), usual)
+            causes = tuple(answer.split("|"))
             text = _HEAD + prelude + body
             lines = {tag: _tagged(text, tag) for tag in ("began", "first", "again")}
             line = lines[raises]
             began = lines["began"] or lines["first"]
             yield Case(
                 name,
-                tuple({str(CAUSES[cause].family) for cause in causes.split("|")}),
-                tuple(causes.split("|")),
+                tuple({str(CAUSES[cause].family) for cause in causes}),
+                causes,
                 _place(line, name),
                 _place(began, name),
                 bug=bug,
@@ -121,19 +128,21 @@ def _parts(name: str) -> Iterator[tuple[list[str], str]]:
         yield head.split(), body.rstrip("\n") + "\n"
 
 
-def chosen(names: list[str]) -> list[Case]:
-    """Cases and layouts whose name begins with one of ``names``, or all of them."""
+def chosen(patterns: list[str]) -> list[Case]:
+    """The cases and layouts of these bugs, or with names that begin so or match: ``*_map``."""
     found = [*cases(), *layouts()]
-    if not names:
-        return found
-    for name in names:
-        if not any(_named(case, name) for case in found):
-            raise SystemExit(f"no case has a name that begins with {name!r}")
-    return [case for case in found if any(_named(case, name) for name in names)]
+    for pattern in patterns:
+        if not any(_is_named(case, pattern) for case in found):
+            raise SystemExit(f"no case has a name like {pattern!r}")
+    return [
+        case
+        for case in found
+        if not patterns or any(_is_named(case, pattern) for pattern in patterns)
+    ]
 
 
-def _named(case: Case, name: str) -> bool:
-    return case.name.startswith(name) or case.bug == name
+def _is_named(case: Case, pattern: str) -> bool:
+    return case.bug == pattern or fnmatchcase(case.name, pattern + "*")
 
 
 def _texts(variant: str, names: list[str], label: str = "") -> dict[str, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ import tempfile
 import threading
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ from gradtrace import cli
 
 PLAIN, STRICT, RECORD = "plain", "strict", "record"
 LIMIT = 60  # seconds for one program
-# One thread each, and the same order of sets and sums.  Before torch is imported, which reads them.
-os.environ |= {
+AT_ONCE = 2  # programs
+# One thread each, and the same order of sets and of sums in every run.
+_SURROUNDINGS = {
     "MKL_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -61,8 +63,20 @@ class Outcome:
     stderr: str
 
 
-def run(jobs: Sequence[Job], command: bool = False, at_once: int = 2) -> list[Outcome]:
-    """Run all jobs, some at once."""
+def run(jobs: Sequence[Job], command: bool = False) -> list[Outcome]:
+    """Run all jobs, some at once; from a process in which nothing has run yet."""
+    done = subprocess.run(
+        [sys.executable, __file__, *["--command"] * command],
+        input=json.dumps([asdict(job) for job in jobs]),
+        env=os.environ | _SURROUNDINGS,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return [Outcome(**one) for one in json.loads(done.stdout)]
+
+
+def _run_all(jobs: Sequence[Job], command: bool) -> list[Outcome]:
     if not command:
         _prepare()
     start = _start_command if command else _fork
@@ -71,7 +85,7 @@ def run(jobs: Sequence[Job], command: bool = False, at_once: int = 2) -> list[Ou
     waiting = list(enumerate(jobs))[::-1]
     try:
         while waiting or running:
-            while waiting and len(running) < at_once:
+            while waiting and len(running) < AT_ONCE:
                 place, job = waiting.pop()
                 folder = tempfile.TemporaryDirectory()
                 _write(job, Path(folder.name))
@@ -133,6 +147,7 @@ def _prepare() -> None:
     torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # imports the compiler: a second
     if threading.active_count() > 1:
         raise RuntimeError("a thread runs already: a process forked now is not as one begun anew")
+    gc.freeze()  # a collection in one of them need not copy all this memory
 
 
 def _fork(job: Job, folder: Path) -> int:
@@ -158,7 +173,7 @@ def _fork(job: Job, folder: Path) -> int:
 def _run_here(job: Job, folder: Path) -> int:
     """What the command and then Python do, in this process."""
     main = folder / "program" / job.main
-    for name in ("catalogue", "gradients", "launch", "score"):  # the program may have its own
+    for name in ("catalogue", "gradients"):  # the program may have its own
         sys.modules.pop(name, None)
     os.chdir(main.parent)
     atexit._clear()
@@ -202,3 +217,8 @@ def _execute(main: Path, module: types.ModuleType) -> int:
         sys.excepthook(type(error), error, traceback)
         return 1
     return 0
+
+
+if __name__ == "__main__":
+    wanted = [Job(**job) for job in json.load(sys.stdin)]
+    json.dump([asdict(one) for one in _run_all(wanted, "--command" in sys.argv)], sys.stdout)

@@ -1,7 +1,7 @@
 """Score diagnosis on real failures: ``python gradtrace/cases/score.py [names] [options]``.
 
 Every case and layout runs under a plain and a strict watch, the repaired twins too; printed are
-what was right of each and the totals.  Names are beginnings of names, or a layout file's.
+what was right of each and the totals.  Names are beginnings of names, or patterns: ``*_recursion``.
 """
 
 from __future__ import annotations
@@ -126,11 +126,15 @@ def _best_warning(case: Case, warnings: list[dict[str, Any]]) -> dict[str, Any] 
 
 def _alarms(twin: Outcome) -> Iterable[str]:
     if twin.report is None or twin.code != 0:
-        yield f"ended with {twin.code}: {(twin.stderr.strip().splitlines() or ['?'])[-1]}"
+        yield f"ended with {twin.code}: {_last_line(twin)}"
     if twin.report is not None:
         if twin.report["family"] is not None:
             yield f"{twin.report['cause']}"
         yield from (one["cause"] for one in twin.report["warnings"])
+
+
+def _last_line(outcome: Outcome) -> str:
+    return (outcome.stderr.strip().splitlines() or ["(it said nothing)"])[-1]
 
 
 def _at(place: dict[str, Any] | None) -> Place | None:
@@ -173,8 +177,10 @@ def obey(cases: list[Case]) -> dict[str, dict[str, list[str]]]:
     }
     return {
         case.name: {
-            variant: _problems(
-                case, variant, records[case.name, FIXED], records[case.name, variant]
+            variant: problems(
+                records[case.name, FIXED],
+                records[case.name, variant],
+                values=case.says(variant, "differs") is None,
             )
             for variant in case.advised
         }
@@ -182,12 +188,13 @@ def obey(cases: list[Case]) -> dict[str, dict[str, list[str]]]:
     }
 
 
-def _problems(case: Case, variant: str, twin: Outcome, advised: Outcome) -> list[str]:
-    if advised.report is None or advised.code != 0:
-        return [f"ends with {advised.code}: {(advised.stderr.strip().splitlines() or ['?'])[-1]}"]
-    if twin.report is None:
-        raise RuntimeError(f"{case.name}: the repaired twin broke down: {twin.stderr}")
-    return differences(twin.report, advised.report, case.says(variant, "differs") is None)
+def problems(twin: Outcome, repaired: Outcome, values: bool = True) -> list[str]:
+    """What a repaired program does that its twin does not; see :func:`gradients.differences`."""
+    if twin.report is None or twin.code != 0:
+        raise RuntimeError(f"the repaired twin broke down: {twin.stderr}")
+    if repaired.report is None or repaired.code != 0:
+        return [f"ends with {repaired.code}: {_last_line(repaired)}"]
+    return differences(twin.report, repaired.report, values)
 
 
 def table(scores: list[Score]) -> str:
