@@ -251,13 +251,13 @@ def _counts(scores: list[Score]) -> dict[str, str]:
     return counts
 
 
-def right(scores: list[Score]) -> dict[str, dict[str, list[str]]]:
-    """What is right, by name and watch: what the floor holds."""
-    found: dict[str, dict[str, list[str]]] = {}
+def right(scores: list[Score]) -> dict[str, dict[str, str]]:
+    """What is right, by name and watch, in words: what the floor holds."""
+    found: dict[str, dict[str, str]] = {}
     for one in scores:
         marks = [key for key, value in one.marks.items() if value]
-        marks += ["quiet on twin"] * (not one.alarms)
-        found.setdefault(one.case.name, {})[one.mode] = sorted(marks)
+        marks += ["quiet"] * (not one.alarms)
+        found.setdefault(one.case.name, {})[one.mode] = " ".join(sorted(marks))
     return found
 
 
