@@ -34,16 +34,16 @@ class Case:
 
     ``families`` and ``causes`` are the answers that are right; no cause is right where the tool has
     no word for what happened.  ``raises`` is the line that raises, ``began`` where it began, and
-    ``expert`` the line that somebody who knows would point at; each (file, line), or None.
+    ``expert`` the line that somebody who knows would point at: (file, line), any of some, or none.
     ``together`` says why one step may have the gradient of several losses.
     """
 
     name: str
     families: tuple[str, ...]
     causes: tuple[str, ...]
-    raises: Place | None = None
-    began: Place | None = None
-    expert: Place | None = None
+    raises: tuple[Place, ...] = ()
+    began: tuple[Place, ...] = ()
+    expert: tuple[Place, ...] = ()
     device: str = "cpu"
     together: str | None = None
     bug: str | None = None
@@ -62,10 +62,9 @@ class Case:
         """The variants in which advice is obeyed."""
         return [variant for variant in self.texts if variant.startswith(ADVISED)]
 
-    def says(self, variant: str, key: str) -> str | None:
+    def says(self, variant: str, key: str) -> list[str]:
         """What the comments at the top of a variant say: ``# obeys: …``, ``# differs: …``."""
-        found = re.search(rf"^# {key}: (.*)$", self.texts[variant][self.main], flags=re.M)
-        return None if found is None else found[1]
+        return re.findall(rf"^# {key}: (.*)$", self.texts[variant][self.main], flags=re.M)
 
     def files(self, variant: str = FAILING) -> dict[str, str]:
         """The source of each file of the program; ``KeyError`` if there is no such variant."""
@@ -82,7 +81,7 @@ def cases() -> Iterator[Case]:
         for path in sorted((HERE / ADVISED).glob(f"{name}*.py")):
             label = path.stem.removeprefix(name)
             texts[ADVISED + label] = _texts(ADVISED, names, label)
-        places = {key: _place(entry.get(key), name) for key in ("raises", "began", "expert")}
+        places = {key: _places(entry.get(key), name) for key in ("raises", "began", "expert")}
         yield Case(
             name,
             tuple(entry["families"]),
@@ -110,8 +109,8 @@ def layouts() -> Iterator[Case]:
                 name,
                 tuple({str(CAUSES[cause].family) for cause in causes}),
                 causes,
-                _place(line, name),
-                _place(began, name),
+                _places(line, name),
+                _places(began, name),
                 bug=bug,
                 texts={
                     FAILING: {f"{name}.py": _source(text, fixed=False)},
@@ -151,12 +150,11 @@ def _texts(variant: str, names: list[str], label: str = "") -> dict[str, str]:
     return {one: path.read_text(encoding="utf-8") for one, path in paths.items() if path.exists()}
 
 
-def _place(value: int | str | None, name: str) -> Place | None:
-    """``12`` is a line of the program itself, ``"parts.py:12"`` one of a helper."""
-    if value is None or isinstance(value, int):
-        return None if value is None else (f"{name}.py", value)
-    file, _, line = value.rpartition(":")
-    return file, int(line)
+def _places(value: int | str | list[int | str] | None, name: str) -> tuple[Place, ...]:
+    """``12`` is a line of the program itself, ``"parts.py:12"`` one of a helper; or a list."""
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    named = [one if isinstance(one, str) else f"{name}.py:{one}" for one in values]
+    return tuple((file, int(line)) for file, _, line in (one.rpartition(":") for one in named))
 
 
 def _source(text: str, fixed: bool) -> str:

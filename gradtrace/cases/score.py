@@ -91,13 +91,13 @@ def judge(
         "family": said is not None and said["family"] in case.families,
         "cause": said is not None and said["cause"] in case.causes,
     }
+    told = {key: _at(said[f"{key}_at"]) for key in ("raised", "began", "made")} if said else {}
     if case.raises:
-        marks["raised"] = said is not None and _at(said["raised_at"]) == case.raises
+        marks["raised"] = told.get("raised") in case.raises
     if case.began:
-        marks["began"] = said is not None and _at(said["began_at"]) == case.began
+        marks["began"] = told.get("began") in case.began
     if case.expert:
-        shown = [] if said is None else [said[key] for key in ("raised_at", "began_at", "made_at")]
-        marks["expert"] = case.expert in map(_at, shown)
+        marks["expert"] = not set(case.expert).isdisjoint(told.values())
     advice = None if case.bug else _advice(case, said, obeyed)
     if advice is not None:
         marks["advice"] = advice == SOLVES
@@ -107,10 +107,11 @@ def judge(
 def _advice(case: Case, said: dict[str, Any] | None, obeyed: dict[str, list[str]]) -> str:
     if said is None:
         return NOT_OBEYED
+    printed = "; ".join(filter(None, (said["fix"], said.get("otherwise"))))
     problems = [
         obeyed[variant]
         for variant in case.advised
-        if (quoted := case.says(variant, "obeys")) is not None and quoted in said["fix"]
+        if any(quoted in printed for quoted in case.says(variant, "obeys"))
     ]
     if not problems:
         return NOT_OBEYED
@@ -180,7 +181,7 @@ def obey(cases: list[Case]) -> dict[str, dict[str, list[str]]]:
             variant: problems(
                 records[case.name, FIXED],
                 records[case.name, variant],
-                values=case.says(variant, "differs") is None,
+                values=not case.says(variant, "differs"),
             )
             for variant in case.advised
         }
@@ -197,8 +198,11 @@ def problems(twin: Outcome, repaired: Outcome, values: bool = True) -> list[str]
     return differences(twin.report, repaired.report, values)
 
 
-def table(scores: list[Score]) -> str:
-    """One line for each program and watch: a letter for what is right, a dash for what is not."""
+def table(scores: list[Score], texts: bool = False) -> str:
+    """One line for each program and watch: a letter for what is right, a dash for what is not.
+
+    With ``texts``, below it the advice that was printed.
+    """
     width = max(len(one.case.name) for one in scores)
     lines = [
         "What is right: (f)amily, line that (r)aised, line where it (b)egan, (e)xpert's line,",
@@ -216,6 +220,8 @@ def table(scores: list[Score]) -> str:
         words += ["WRONG AND CERTAIN"] * one.wrong_and_certain + ["CIRCULAR"] * one.circular
         words += [f"ALARM ON TWIN: {', '.join(one.alarms)}"] * bool(one.alarms)
         lines.append(f"{one.case.name:<{width}}  {one.mode:<6}  {letters}  {'  '.join(words)}")
+        if texts and one.said is not None:
+            lines += [f"    fix: {one.fix}", f"    or:  {one.said.get('otherwise') or '(nothing)'}"]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -266,6 +272,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--plain", action="store_true", help="under a plain watch only")
     parser.add_argument("--strict", action="store_true", help="under a strict watch only")
+    parser.add_argument("--texts", action="store_true", help="what was said, too")
     parser.add_argument("--json", action="store_true", help="all that was said, as JSON")
     parser.add_argument("--command", action="store_true", help="start each by the real command")
     parser.add_argument("--store", action="store_true", help="what is right is the floor from now")
@@ -285,7 +292,7 @@ def main() -> None:
         ]
         json.dump({"totals": totals(scores), "right": right(scores), "scores": rows}, sys.stdout)
         return
-    print(table(scores))
+    print(table(scores, options.texts))
     for name, counts in totals(scores).items():
         print(f"\n{name}: " + ", ".join(f"{key} {value}" for key, value in counts.items()))
 

@@ -46,7 +46,7 @@ def scores():
 def test_the_manifest_is_complete(case):
     assert case.main in case.texts[FAILING] and case.texts[FIXED]
     assert set(case.families) <= set(FAMILIES) and set(case.causes) <= set(CAUSES)
-    for file, line in filter(None, (case.raises, case.began, case.expert)):
+    for file, line in (*case.raises, *case.began, *case.expert):
         assert case.texts[FAILING][file].splitlines()[line - 1].strip()
     assert all(case.says(variant, "obeys") for variant in case.advised)
 
@@ -54,8 +54,8 @@ def test_the_manifest_is_complete(case):
 @EACH
 def test_it_raises_where_the_manifest_says_and_the_twin_does_not(case, records):
     frames = re.findall(r'program/(.+?)", line (\d+)', records[case.name, FAILING].stderr)
-    if case.raises is not None:
-        assert case.raises in [(file, int(line)) for file, line in frames]
+    if case.raises:
+        assert not set(case.raises).isdisjoint((file, int(line)) for file, line in frames)
     assert records[case.name, FIXED].code == 0, records[case.name, FIXED].stderr
 
 
