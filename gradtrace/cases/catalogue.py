@@ -102,14 +102,13 @@ def layouts() -> Iterator[Case]:
             answer = next((c for start, c in special if layout.startswith(start)), usual)
             causes = tuple(answer.split("|"))
             text = _HEAD + prelude + body
-            lines = {tag: _tagged(text, tag) for tag in ("began", "first", "again")}
-            line = lines[raises]
-            began = lines["began"] or lines["first"]
+            raised = _tagged(text, raises)
+            began = _tagged(text, "began") or _tagged(text, "first")
             yield Case(
                 name,
                 tuple({str(CAUSES[cause].family) for cause in causes}),
                 causes,
-                _places(line, name),
+                _places(raised, name),
                 _places(began, name),
                 bug=bug,
                 texts={
@@ -169,8 +168,6 @@ def _source(text: str, fixed: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _tagged(text: str, tag: str) -> int | None:
-    for number, line in enumerate(text.splitlines(), 1):
-        if tag in line.partition("  #@ ")[2].split():
-            return number
-    return None
+def _tagged(text: str, tag: str) -> list[int | str]:
+    lines = enumerate(text.splitlines(), 1)
+    return [number for number, line in lines if tag in line.partition("  #@ ")[2].split()]

@@ -1,4 +1,4 @@
-# obeys: detach net.mem at the start of each iteration
+# obeys: after each backward, detach what goes on, net.mem = net.mem.detach()
 # differs: the state goes on, where the twin begins it anew
 import torch, torch.nn as nn
 torch.manual_seed(0)
@@ -12,8 +12,8 @@ class Leaky(nn.Module):
         return torch.sigmoid(self.mem)
 net = Leaky(); opt = torch.optim.Adam(net.parameters())
 for batch in range(2):
-    net.mem = net.mem.detach()
     loss = sum(net(torch.randn(2, 3)).mean() for t in range(4))
     opt.zero_grad()
     loss.backward()
+    net.mem = net.mem.detach()
     opt.step()

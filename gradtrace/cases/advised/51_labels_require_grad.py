@@ -1,4 +1,4 @@
-# obeys: or detach it, once, if it is not to be trained
+# obeys: detach Y, once, where it is made
 import torch
 
 from h51_common import DataLoader, relu, sgd, squared_loss

@@ -1,4 +1,4 @@
-# obeys: take an out-of-place operation
+# obeys: give the layer that changes it inplace=False
 import torch
 import torch.nn.functional as F
 from torch import nn
