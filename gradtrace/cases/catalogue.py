@@ -35,7 +35,8 @@ class Case:
     ``families`` and ``causes`` are the answers that are right; no cause is right where the tool has
     no word for what happened.  ``raises`` is the line that raises, ``began`` where it began, and
     ``expert`` the line that somebody who knows would point at: (file, line), any of some, or none.
-    ``together`` says why one step may have the gradient of several losses.
+    ``together`` says why one step may have the gradient of several losses.  A case of no family is
+    healthy: it has only what else is the twin, and nothing may be said of it.
     """
 
     name: str
@@ -56,6 +57,10 @@ class Case:
     @property
     def silent(self) -> bool:
         return "silent" in self.families
+
+    @property
+    def healthy(self) -> bool:
+        return not self.families
 
     @property
     def advised(self) -> list[str]:

@@ -62,7 +62,9 @@ class Score:
 
     @property
     def wrong_and_certain(self) -> bool:
-        return self.confidence == "certain" and not self.marks["cause"]
+        if self.confidence != "certain":
+            return False
+        return not self.marks["cause"] or self.advice in (HALF, WRONG)
 
     @property
     def circular(self) -> bool:
@@ -77,12 +79,15 @@ class Score:
 
 
 def judge(
-    case: Case, mode: str, outcome: Outcome, twin: Outcome, obeyed: dict[str, list[str]]
+    case: Case, mode: str, outcome: Outcome | None, twin: Outcome, obeyed: dict[str, list[str]]
 ) -> Score:
     """Compare what was said of a failing program, and of its twin, with the truth.
 
-    ``obeyed`` are the problems of each of the variants in which advice is obeyed.
+    ``outcome`` is None of a healthy program, which is all twin; ``obeyed`` are the problems of each
+    of the variants in which advice is obeyed.
     """
+    if outcome is None:
+        return Score(case, mode, None, {}, tuple(_alarms(twin)))
     report = outcome.report or {"family": None, "warnings": []}
     said = report if report["family"] is not None else None
     if case.silent:
@@ -157,11 +162,14 @@ def score(cases: list[Case], modes: Iterable[str], command: bool = False) -> lis
         Job(case.files(variant), case.main, mode)
         for case, mode in wanted
         for variant in (FAILING, FIXED)
+        if case.texts[variant]
     ]
     outcomes = iter(launch.run(jobs, command))
     obeyed = obey(cases)
     return [
-        judge(case, mode, next(outcomes), next(outcomes), obeyed[case.name])
+        judge(
+            case, mode, None if case.healthy else next(outcomes), next(outcomes), obeyed[case.name]
+        )
         for case, mode in wanted
     ]
 
@@ -214,7 +222,8 @@ def table(scores: list[Score], texts: bool = False) -> str:
             " " if key not in one.marks else key[0] if one.marks[key] else "-"
             for key in ("family", "raised", "began", "expert", "cause")
         )
-        words = [one.cause or ("not found" if one.case.silent else "no text")]
+        missing = "healthy" if one.case.healthy else "not found" if one.case.silent else "no text"
+        words = [one.cause or missing]
         words += [one.confidence or ""]
         words += [f"advice {one.advice}"] * (one.advice is not None)
         words += ["WRONG AND CERTAIN"] * one.wrong_and_certain + ["CIRCULAR"] * one.circular
@@ -230,18 +239,24 @@ def totals(scores: list[Score]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for mode in dict.fromkeys(one.mode for one in scores):
         of_mode = [one for one in scores if one.mode == mode]
-        kinds = {
-            "raising": [s for s in of_mode if s.case.bug is None and not s.case.silent],
-            "silent": [s for s in of_mode if s.case.bug is None and s.case.silent],
-            "layouts": [s for s in of_mode if s.case.bug is not None],
-        }
+        kinds: dict[str, list[Score]] = {}
+        for one in of_mode:
+            kinds.setdefault(_kind(one.case), []).append(one)
         for kind, some in kinds.items():
-            if some:
-                found[f"{mode} {kind}"] = _counts(some)
+            found[f"{mode} {kind}"] = _counts(some)
     return found
 
 
+def _kind(case: Case) -> str:
+    if case.bug is not None:
+        return "layouts"
+    return "healthy" if case.healthy else "silent" if case.silent else "raising"
+
+
 def _counts(scores: list[Score]) -> dict[str, str]:
+    alarms = {"alarms on twins": str(sum(bool(one.alarms) for one in scores))}
+    if scores[0].case.healthy:
+        return alarms
     counts = {}
     for key in ("family", "raised", "began", "expert", "cause"):
         asked = [one.marks[key] for one in scores if key in one.marks]
@@ -253,8 +268,7 @@ def _counts(scores: list[Score]) -> dict[str, str]:
     counts["wrong and certain"] = str(sum(one.wrong_and_certain for one in scores))
     counts["circular"] = str(sum(one.circular for one in scores))
     counts["without text"] = str(sum(one.said is None for one in scores))
-    counts["alarms on twins"] = str(sum(bool(one.alarms) for one in scores))
-    return counts
+    return counts | alarms
 
 
 def right(scores: list[Score]) -> dict[str, dict[str, str]]:

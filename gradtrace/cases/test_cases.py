@@ -32,7 +32,7 @@ EACH = pytest.mark.parametrize("case", TESTED, ids=lambda case: case.name)
 @pytest.fixture(scope="module")
 def records():
     """Each program and its twin without a watch."""
-    wanted = [(case, variant) for case in TESTED for variant in (FAILING, FIXED)]
+    wanted = [(case, v) for case in TESTED for v in (FAILING, FIXED) if case.texts[v]]
     outcomes = launch.run([Job(case.files(v), case.main, RECORD) for case, v in wanted])
     return {(case.name, v): one for (case, v), one in zip(wanted, outcomes, strict=True)}
 
@@ -44,7 +44,7 @@ def scores():
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_manifest_is_complete(case):
-    assert case.main in case.texts[FAILING] and case.texts[FIXED]
+    assert case.texts[FIXED] and (case.healthy or case.main in case.texts[FAILING])
     assert set(case.families) <= set(FAMILIES) and set(case.causes) <= set(CAUSES)
     for file, line in (*case.raises, *case.began, *case.expert):
         assert case.texts[FAILING][file].splitlines()[line - 1].strip()
@@ -53,8 +53,8 @@ def test_the_manifest_is_complete(case):
 
 @EACH
 def test_it_raises_where_the_manifest_says_and_the_twin_does_not(case, records):
-    frames = re.findall(r'program/(.+?)", line (\d+)', records[case.name, FAILING].stderr)
     if case.raises:
+        frames = re.findall(r'program/(.+?)", line (\d+)', records[case.name, FAILING].stderr)
         assert not set(case.raises).isdisjoint((file, int(line)) for file, line in frames)
     assert records[case.name, FIXED].code == 0, records[case.name, FIXED].stderr
 
