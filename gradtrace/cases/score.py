@@ -57,6 +57,11 @@ class Score:
         return None if self.said is None else self.said["fix"]
 
     @property
+    def printed(self) -> str:
+        """The advice, with what stands beside it for another case; empty if there is none."""
+        return "" if self.said is None else _printed(self.said)
+
+    @property
     def solved(self) -> bool:
         return all(self.marks.values())
 
@@ -112,16 +117,19 @@ def judge(
 def _advice(case: Case, said: dict[str, Any] | None, obeyed: dict[str, list[str]]) -> str:
     if said is None:
         return NOT_OBEYED
-    printed = "; ".join(filter(None, (said["fix"], said.get("otherwise"))))
     problems = [
         obeyed[variant]
         for variant in case.advised
-        if any(quoted in printed for quoted in case.says(variant, "obeys"))
+        if any(quoted in _printed(said) for quoted in case.says(variant, "obeys"))
     ]
     if not problems:
         return NOT_OBEYED
     sound = sum(not found for found in problems)
     return SOLVES if sound == len(problems) else HALF if sound else WRONG
+
+
+def _printed(said: dict[str, Any]) -> str:
+    return "; ".join(filter(None, (said["fix"], said.get("otherwise"))))
 
 
 def _best_warning(case: Case, warnings: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -81,6 +81,23 @@ def test_what_was_right_is_right(scores):
     assert {case.name for case in [*CASES, *LAYOUTS]} == floor.keys()
 
 
+def test_what_is_obeyed_is_printed(scores):
+    """A program in ``advised`` whose advice is printed no longer is mended, or goes."""
+    if not SAVED_TENSORS_SHOW_THEIR_DATA:
+        pytest.skip("less is known on this PyTorch")
+    printed: dict[str, str] = {}
+    for one in scores:
+        printed[one.case.name] = printed.get(one.case.name, "") + one.printed
+    stale = [
+        (case.name, variant, quoted)
+        for case in CASES
+        for variant in case.advised
+        for quoted in case.says(variant, "obeys")
+        if printed[case.name] and quoted not in printed[case.name]
+    ]
+    assert not stale
+
+
 def test_forked_processes_say_what_the_command_says():
     some = [case for case in CASES if case.name[:2] in ("01", "59", "83")]
     modes = (PLAIN, STRICT, STRICT)

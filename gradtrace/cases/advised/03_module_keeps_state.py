@@ -1,4 +1,4 @@
-# obeys: after each backward, detach what goes on, net.mem = net.mem.detach()
+# obeys: net.mem = net.mem.detach()
 # differs: the state goes on, where the twin begins it anew
 import torch, torch.nn as nn
 torch.manual_seed(0)

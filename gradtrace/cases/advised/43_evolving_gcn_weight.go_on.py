@@ -1,4 +1,4 @@
-# obeys: detach it after each backward, model.recurrent.weight = model.recurrent.weight.detach()
+# obeys: model.recurrent.weight = model.recurrent.weight.detach()
 # differs: the state goes on, where the twin begins it anew
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-# obeys: let each loss train its own network only: loss.backward(inputs=list(own.parameters())), the first with retain_graph=True, too
+# obeys: loss.backward(inputs=list(own.parameters()))
 import torch
 from torch import nn
 

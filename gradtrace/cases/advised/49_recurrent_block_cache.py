@@ -1,4 +1,4 @@
-# obeys: after each backward, detach what goes on, model.layers[0].rg_lru.recurrent_states = model.layers[0].rg_lru.recurrent_states.detach(); model.layers[1].rg_lru.recurrent_states = model.layers[1].rg_lru.recurrent_states.detach()
+# obeys: model.layers[0].rg_lru.recurrent_states = model.layers[0].rg_lru.recurrent_states.detach(); model.layers[1].rg_lru.recurrent_states = model.layers[1].rg_lru.recurrent_states.detach()
 # differs: the state goes on, where the twin begins it anew
 import torch
 import torch.nn.functional as F

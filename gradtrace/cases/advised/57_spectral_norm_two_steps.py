@@ -1,4 +1,4 @@
-# obeys: compute this loss anew after the step, by a new forward pass
+# obeys: compute this loss anew after the step
 import torch
 from torch import nn
 from torch.nn.utils import spectral_norm

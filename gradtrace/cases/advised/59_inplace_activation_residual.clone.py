@@ -1,4 +1,5 @@
 # obeys: hand that layer a clone of it
+# obeys: write into a clone
 import torch
 import torch.nn.functional as F
 from torch import nn

