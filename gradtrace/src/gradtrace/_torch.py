@@ -79,16 +79,9 @@ def result_shapes(node: Any) -> list[tuple[int, ...]] | None:
     return None if made is None else [tuple(one.shape) for one in made]
 
 
-def _never(ctx: Any) -> None: ...
-
-
-_ONCE = torch.autograd.function.once_differentiable(_never).__code__
-
-
-def is_once_differentiable(node: Any) -> bool:
-    """Whether it belongs to a custom function whose backward is marked so."""
-    backward = getattr(getattr(type(node), "_forward_cls", None), "backward", None)
-    return getattr(backward, "__code__", None) is _ONCE
+def function_of(node: Any) -> type | None:
+    """The torch.autograd.Function that a node belongs to; None for PyTorch's own operations."""
+    return getattr(type(node), "_forward_cls", None) if isinstance(node, CUSTOM) else None
 
 
 # The code that runs a custom function.
@@ -96,6 +89,7 @@ _apply: Any = torch.autograd.Function.apply
 APPLY: CodeType = _apply.__func__.__code__
 
 AUTOGRAD_FILE: str = torch.autograd.__file__
+GRAD_MODE_FILE: str = torch.autograd.grad_mode.__file__
 
 
 # Compiled code (torch.compile) is left alone.

@@ -19,6 +19,7 @@ import hashlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -32,11 +33,23 @@ from gradtrace.frames import (
     Chains,
     Location,
     is_users,
+    place_of,
     raised_by_the_program,
     user_location,
 )
 from gradtrace.graph import storage_of
-from gradtrace.record import SUM_TAG, Cut, Edit, Export, Memory, Record, Sum, Timeline, freed_by
+from gradtrace.record import (
+    SUM_TAG,
+    Cut,
+    Edit,
+    Export,
+    Memory,
+    Record,
+    Region,
+    Sum,
+    Timeline,
+    freed_by,
+)
 
 LONG = 10  # additions that make a sum worth following
 _MAX_EXPORT = 1_000_000  # bytes of what is checked for changes
@@ -47,7 +60,7 @@ class _Operation(NamedTuple):
     """One that was seen: its kind, its caller, its tensors and their versions before it.
 
     ``about`` are those of them that a gradient is the gradient of, ``index`` is where an item is
-    set.
+    set, ``last_call`` the number of the last backward before it where it computes a gradient.
     """
 
     kind: str
@@ -57,6 +70,7 @@ class _Operation(NamedTuple):
     about: list[torch.Tensor] | None
     index: Any
     sequence_nr: int
+    last_call: int | None
 
 
 class Observer(_torch.Mode):
@@ -72,7 +86,7 @@ class Observer(_torch.Mode):
         self._thread = threading.get_ident()
         self._chains = Chains()
         self._stand_ins: dict[tuple[int, int], tuple[CodeType, CodeType]] = {}
-        self._region: Location | None = None  # of the line that switched gradients off
+        self._regions: list[Region] = []  # in which gradients are off or on, innermost last
         self._outside = _torch.next_sequence_nr()  # when last an operation was recorded
 
     def step_aside(self) -> None:
@@ -169,7 +183,8 @@ class Observer(_torch.Mode):
             versions = [_torch.version_of(tensor) for tensor in tensors]
             index = args[1] if kind is _SET_ITEM else None
             now = _torch.next_sequence_nr()
-            return _Operation(kind, frame, tensors, versions, about, index, now)
+            last_call = self._timeline.last_call if kind is _GRADIENT else None
+            return _Operation(kind, frame, tensors, versions, about, index, now, last_call)
         except Exception as error:
             self._broke(error)
             return None
@@ -187,7 +202,7 @@ class Observer(_torch.Mode):
             self._record.broken = f"{type(error).__name__}: {error}"
 
     def _note(self, seen: _Operation, result: Any) -> None:
-        kind, frame, tensors, versions, _, index, started = seen
+        kind, frame, tensors, versions, _, index, started, _ = seen
         timeline, chain = self._timeline, None
         recording = torch.is_grad_enabled()
         now = _torch.next_sequence_nr()
@@ -212,7 +227,8 @@ class Observer(_torch.Mode):
                 written = Memory.of(tensor)
                 if written is not None and kind is _SET_ITEM:
                     written = written.part(index)
-                self._note_edit(tensor, written, _location(chain), edited)
+                by_library = not is_users(frame.f_code)
+                self._note_edit(tensor, written, _location(chain), edited, by_library)
         if kind is _EXPORT:
             self._note_export(tensors[0], chain, started)
         if kind is _EXPORT or kind is _LEAVE:
@@ -234,11 +250,17 @@ class Observer(_torch.Mode):
             self._timeline.lines.add(sequence_nr - 1, sequence_nr, chain)
 
     def _note_edit(
-        self, tensor: torch.Tensor, written: Memory | None, location: Location | None, now: int
+        self,
+        tensor: torch.Tensor,
+        written: Memory | None,
+        location: Location | None,
+        now: int,
+        by_library: bool,
     ) -> None:
         if _library_how() == "numerical":
             return  # gradcheck moves each element there and back
-        edit = Edit(location, now, written, self._timeline.last_call)
+        last_call = self._timeline.last_call
+        edit = Edit(location, now, written, last_call, by_library=by_library)
         self._timeline.edited(storage_of(tensor)[0], edit)
 
     def _note_export(self, tensor: torch.Tensor, chain: Chain | None, now: int) -> None:
@@ -266,16 +288,35 @@ class Observer(_torch.Mode):
         )
 
     def _note_region(self, caller: FrameType, enabled: bool) -> None:
-        """Remember the line ``with torch.no_grad():``; a decorated function has no such line."""
-        if enabled:
-            self._region = None
-        elif torch.is_grad_enabled():
-            frame, decorated = caller, False
-            while not is_users(frame.f_code) and frame.f_back is not None:
-                decorated = decorated or frame.f_code.co_name == "decorate_context"
-                frame = frame.f_back
-            known = is_users(frame.f_code) and not decorated
-            self._region = Location.of(frame) if known else None
+        """Remember who switches gradients off, and forget it when he leaves.
+
+        ``with torch.set_grad_enabled(…)`` does so twice, when it is made and when it is entered;
+        called as a function it is never left.
+        """
+        how = _of_grad_mode(caller) or _of_grad_mode(_caller(caller))
+        regions = self._regions
+        left_open = bool(regions) and not regions[-1].entered
+        if how in ("__exit__", "__call__"):  # to what was before: the latter makes a decorator
+            if left_open:
+                regions.pop()
+            if how == "__exit__" and regions:
+                regions.pop()
+            return
+        if left_open:
+            opened = regions.pop()
+            if how == "__enter__" and opened.enabled == enabled:
+                regions.append(replace(opened, entered=True))
+                return
+        frame, decorated = caller, None
+        while not is_users(frame.f_code) and frame.f_back is not None:
+            if frame.f_code.co_name == "decorate_context":
+                decorated = getattr(frame.f_locals.get("func"), "__code__", None)
+            frame = frame.f_back
+        location = Location.of(frame) if is_users(frame.f_code) else None
+        if decorated is not None and is_users(decorated):
+            location = Location(decorated.co_filename, decorated.co_firstlineno)
+        how_cut = _library_how() or "region"
+        regions.append(Region(enabled, location, how_cut, entered=how == "__enter__"))
 
     def _note_leaving(self, tensor: torch.Tensor) -> None:
         cut = self._timeline.cuts.get(tensor)
@@ -290,14 +331,15 @@ class Observer(_torch.Mode):
             return
         cut: Cut | None
         if kind is _GRADIENT or kind is _ATTRIBUTE:
-            call = timeline.calls[-1] if timeline.calls else None
+            call = timeline.call_after(seen.last_call)
             if call is None or not call.creates_graph:
                 location = call.location if call is not None else user_location()
                 of = frozenset(storage_of(tensor)[0] for tensor in seen.about or ())
                 through = frozenset() if call is None else call.leaves
                 cut = Cut("first_order", location, of=of, through=through)
-            elif call.once_differentiable:
-                cut = Cut("once_differentiable", user_location())
+            elif call.functions:
+                function = place_of(call.functions[0], "backward")
+                cut = Cut("function", user_location(), function=function)
             else:
                 return
         elif not any(tensor.requires_grad for tensor in seen.tensors):
@@ -307,9 +349,10 @@ class Observer(_torch.Mode):
         elif kind is _CUT or kind is _EXPORT:
             cut = Cut("detach", user_location())
         elif not torch.is_grad_enabled():
-            how = _library_how() or "region"
-            region = self._region if how == "region" else None
-            cut = Cut(how, region or user_location())
+            off = next((one for one in reversed(self._regions) if not one.enabled), None)
+            location = None if off is None else off.location
+            how = _library_how() or ("region" if off is None else off.how)
+            cut = Cut(how, location or user_location())
         else:
             cut = Cut("operation", user_location())
         timeline.cuts.set(output, cut)
@@ -492,6 +535,12 @@ def _caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
 
 def _caller(frame: FrameType) -> FrameType:
     return frame.f_back or frame
+
+
+def _of_grad_mode(frame: FrameType) -> str | None:
+    """Which method of PyTorch's context managers this is, but for their constructors."""
+    name, file = frame.f_code.co_name, frame.f_code.co_filename
+    return name if file == _torch.GRAD_MODE_FILE and name != "__init__" else None
 
 
 def _location(chain: Chain | None) -> Location | None:

@@ -16,7 +16,8 @@ from typing import Any
 
 from gradtrace._torch import AUTOGRAD_FILE
 from gradtrace.causes import UNKNOWN
-from gradtrace.diagnose import Diagnosis, failure
+from gradtrace.diagnose import failure
+from gradtrace.diagnosis import Diagnosis
 from gradtrace.frames import is_users, namespace, reach
 from gradtrace.graph import FREED, describe, roots_of, undisturbed, walk
 from gradtrace.record import Record
@@ -27,7 +28,7 @@ def explain(exception: BaseException | None = None) -> Diagnosis | None:
     """Explain ``exception``, or the last one that was printed.
 
     Returns:
-        A :class:`~gradtrace.diagnose.Diagnosis`; None when the error is not one of autograd's.
+        A :class:`~gradtrace.diagnosis.Diagnosis`; None when the error is not one of autograd's.
 
     Raises:
         ValueError: there is no exception to explain.
@@ -90,7 +91,7 @@ def _with_freed_variables(found: Diagnosis, exception: BaseException, outputs: A
             if name is not None:
                 return dataclasses.replace(
                     found,
-                    carried_by=variable.name,
+                    names={"it": variable.name},
                     detail=f"{variable.name} was made by {name}, whose saved tensors are freed",
                 )
     names = ", ".join(sorted(set(freed.values())))

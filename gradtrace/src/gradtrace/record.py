@@ -51,7 +51,7 @@ class BackwardCall:
 
     keeps_graph = False
     creates_graph = False
-    once_differentiable = False  # whether such a function is in its graph
+    functions: tuple[type, ...] = ()  # the custom functions in its graph
     operations: tuple[str, ...] = ()
     roots: tuple[int, ...] = ()
     whole = True
@@ -172,6 +172,7 @@ class Edit:
     memory: Memory | None
     last_call: int
     by_optimizer: bool = False
+    by_library: bool = False  # by code of PyTorch that a line of the program called
 
 
 @dataclass(eq=False)
@@ -180,7 +181,7 @@ class Cut:
 
     ``shape`` is that of what left for Python or numpy, where it can only be guessed that it is what
     came back.  ``of`` are the storages of what a gradient is the gradient of, ``through`` those of
-    the leaves of the graph that it went through.
+    the leaves of the graph that it went through; ``function`` is the custom function that did it.
     """
 
     how: str
@@ -188,6 +189,20 @@ class Cut:
     shape: tuple[int, ...] | None = None
     of: frozenset[int] = frozenset()
     through: frozenset[int] = frozenset()
+    function: str | None = None
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where gradients were switched off (or on again): the line, and how to call that.
+
+    ``entered`` regions end; others were made by a function's call and last.
+    """
+
+    enabled: bool
+    location: Location | None
+    how: str
+    entered: bool
 
 
 @dataclass(eq=False)
@@ -243,6 +258,11 @@ class Lines:
         if place < 0 or sequence_nr >= self._ends[place]:
             return None
         return self._chains[place]
+
+    def between(self, start: int, end: int) -> list[Chain]:
+        """The lines that made the nodes from ``start`` on, and before ``end``."""
+        first = max(bisect.bisect_right(self._starts, start) - 1, 0)
+        return list(dict.fromkeys(self._chains[first : bisect.bisect_left(self._starts, end)]))
 
     def __len__(self) -> int:
         return len(self._chains)
@@ -343,6 +363,15 @@ class Timeline:
     @property
     def last_call(self) -> int:
         return self.calls[-1].number if self.calls else 0
+
+    def call_after(self, number: int | None) -> BackwardCall | None:
+        """The first call after that of this number; the last one of all for None.
+
+        What a custom function's backward calls comes after it, and ends before it does.
+        """
+        if number is None:
+            return self.calls[-1] if self.calls else None
+        return next((call for call in self.calls if call.number > number), None)
 
     def stepped(self, optimizer: torch.optim.Optimizer, location: Location | None) -> None:
         storages = None

@@ -18,7 +18,7 @@ import torch
 from gradtrace import _torch, source
 from gradtrace._torch import LiveNode
 from gradtrace.causes import LIKELY, RULES
-from gradtrace.diagnose import Diagnosis
+from gradtrace.diagnosis import Diagnosis
 from gradtrace.frames import Found, Location, namespace, reach, user_frames
 from gradtrace.graph import ALIVE, describe, undisturbed, walk
 from gradtrace.operations import LONG, checksum
@@ -29,10 +29,17 @@ _NEAR = 4  # links from a variable's node to the sum behind it
 
 
 def finding(
-    cause: str, raised_at: Location | None, began_at: Location | None, **known: Any
+    cause: str,
+    raised_at: Location | None,
+    began_at: Location | None,
+    carried_by: str | None = None,
+    made_at: Location | None = None,
 ) -> Diagnosis:
     """A diagnosis of the family ``silent``."""
-    return Diagnosis("silent", cause, LIKELY, raised_at, began_at=began_at, **known)
+    names = {} if carried_by is None else {"it": carried_by}
+    return Diagnosis(
+        "silent", cause, LIKELY, raised_at, began_at=began_at, made_at=made_at, names=names
+    )
 
 
 def in_backward(

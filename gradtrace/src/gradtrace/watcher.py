@@ -28,7 +28,7 @@ from typing import Any, TypeVar, overload
 import torch
 
 from gradtrace import _torch, diagnose, silent
-from gradtrace.diagnose import Diagnosis
+from gradtrace.diagnosis import Diagnosis
 from gradtrace.engine import engine
 from gradtrace.frames import (
     Location,
@@ -196,9 +196,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     def _look_for_silent_failures(self, call: BackwardCall, outputs: Any) -> None:
         timeline = self._record.timeline
         live, links = walk(roots_of(outputs))
-        call.once_differentiable = any(
-            isinstance(node, _torch.CUSTOM) and _torch.is_once_differentiable(node) for node in live
-        )
+        functions = dict.fromkeys(map(_torch.function_of, live))
+        call.functions = tuple(one for one in functions if one is not None)
         with _torch.no_torch_function():
             call.leaves = frozenset(
                 storage_of(node.variable)[0] for node in live if isinstance(node, _torch.LEAF)
