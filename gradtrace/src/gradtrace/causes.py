@@ -208,6 +208,10 @@ EVIDENCE = {
         " reaches it through its own successor",
         "the changed tensor belongs to this iteration",
     ),
+    "freed_by_a_gradient": (
+        "a gradient to some inputs (torch.autograd.grad, or inputs=) freed it",
+        "a whole backward freed it",
+    ),
     "trained_there": (
         "parameters that are trained lie behind it",
         "nothing that is trained lies behind it",
@@ -314,16 +318,16 @@ RULES = {
         Rule("replay_keeps_graph", ("in_a_container", "refilled"), SEEN),
         Rule("hidden_state_carried", ("made_again",), LIKELY),
         Rule("dataset_tensor_has_graph", ("in_a_dataset",), SEEN),
-        Rule("shared_subgraph", ("looped_over", "not weights_changed"), LIKELY),
+        Rule("shared_subgraph", ("looped_over", "not trains", "not weights_changed"), LIKELY),
         Rule("dataset_tensor_has_graph", ("looped_over",), LIKELY),
         Rule("shared_subgraph", ("goes_round", "other_parameters", "not weights_changed"), SEEN),
+        Rule("forward_not_rerun", ("goes_round", "not trains", "not made_before_the_loop"), LIKELY),
         Rule("computed_once_outside_loop", ("goes_round",), SEEN),
         Rule("forward_not_rerun", ("not trains", "weights_changed"), LIKELY),
         Rule("forward_not_rerun", ("not trains", "same_operations"), LIKELY),
         Rule("shared_subgraph", (), SEEN),
     ),
     "modified": (
-        Rule("state_carried_retained", ("carried_over",), SEEN),
         Rule("optimizer_step_between_backwards", ("optimizer_wrote",), SEEN),
         Rule("inplace_on_buffer", ("a_buffer",), CERTAIN),
         Rule("optimizer_step_between_backwards", ("a_leaf", "backward_between"), LIKELY),
@@ -362,9 +366,9 @@ _TABLE = (
                 " loss reaches {trained|some parameters} through the freed part only",
                 needs=("trained_only_there",),
                 proof=None,
-                otherwise="where the state is to go on, detach {it|it} after each backward, as in"
-                " h = h.detach(); {trained|what it began with} is then trained by the first"
-                " iteration only",
+                otherwise="where the state is to go on, detach it after each backward,"
+                " {detached|h = h.detach()}; the first iteration alone then trains"
+                " {trained|what it began with}",
             ),
             Fix(
                 "detach {it|the state} after each backward, as in h = h.detach(); or reset it,"
@@ -386,20 +390,20 @@ _TABLE = (
                 " {trained|the parameters behind it} would not be trained",
                 needs=("trained_only_there",),
                 proof=("every_entry_is_named", "optimizers_are_known"),
-                otherwise="or detach {it|it}, once, if what it was computed from is not to be trained",
+                otherwise="detach {it|it}, once, if what it was computed from is not to be trained",
             ),
             Fix(
                 "compute {it|it} anew in each iteration, before it is used",
                 needs=("trained_there",),
                 proof=("every_entry_is_named", "optimizers_are_known"),
-                otherwise="or detach {it|it}, once, if what it was computed from is not to be trained",
+                otherwise="detach {it|it}, once, if what it was computed from is not to be trained",
             ),
             Fix(
                 "detach {it|it}, once, where it is made: no optimizer trains what it was computed"
                 " from",
                 needs=("optimizers_are_known",),
                 proof=("every_entry_is_named",),
-                otherwise="or compute it anew in each iteration",
+                otherwise="compute it anew in each iteration",
             ),
             Fix(
                 "detach {it|it}, once, where it is made, if what it was computed from is not"
@@ -430,6 +434,17 @@ _TABLE = (
         "two losses share a part of the graph, and the first backward freed it",
         (
             Fix(
+                "give that first call retain_graph=True, since this loss needs the graph, too; or"
+                " create_graph=True, if this loss is made of the gradient that it computed",
+                needs=("freed_by_a_gradient",),
+                proof=None,
+            ),
+            Fix(
+                "detach {it|the shared part}, once, where it is made: no optimizer trains what is"
+                " behind it",
+                needs=("optimizers_are_known", "not trained_there"),
+            ),
+            Fix(
                 "detach {it|the shared part} where the loss of the first backward reads it: the"
                 " optimizer that stepped after that does not train what is behind it",
                 needs=("only_others_stepped",),
@@ -446,7 +461,7 @@ _TABLE = (
                 " changed",
                 needs=("weights_changed",),
                 proof=None,
-                otherwise="or add the losses, call backward once, and change the weights after it",
+                otherwise="add the losses, call backward once, and change the weights after it",
             ),
             Fix(
                 "let each loss train its own network only: loss.backward("
@@ -505,13 +520,13 @@ _TABLE = (
                 " them} would not be trained",
                 needs=("trained_only_there",),
                 proof=None,
-                otherwise="or detach {it|them} before the dataset gets them, if they are not to be",
+                otherwise="detach {it|them} before the dataset gets them, if they are not to be",
             ),
             Fix(
                 "detach {it|the tensors} before the dataset gets them",
                 needs=("not trained_there",),
                 proof=("optimizers_are_known", "every_entry_is_named"),
-                otherwise="or compute them inside the loop, if they are to be trained",
+                otherwise="compute them inside the loop, if they are to be trained",
             ),
             Fix(
                 "detach {it|the tensors} before the dataset gets them, or compute them inside the"
@@ -555,34 +570,29 @@ _TABLE = (
         " old ones, and its backward needs the old ones",
         (
             Fix(
+                "after each backward, detach what goes on: {detached|h = h.detach()}; and leave"
+                " retain_graph=True out",
+                needs=("carried_over", "not trained_only_there"),
+                proof=("every_entry_is_named",),
+                otherwise="detach all that goes from one iteration into the next",
+            ),
+            Fix(
+                "start {it|the state} anew in each iteration, and leave retain_graph=True out",
+                needs=("carried_over",),
+                proof=None,
+                otherwise="where the state is to go on, detach {it|it} after each backward",
+            ),
+            Fix(
                 "compute this loss anew after the step, by a new forward pass",
                 needs=("not several_optimizers",),
                 proof=None,
-                otherwise="or call all backwards before the step",
+                otherwise="call all backwards before the step",
             ),
             Fix(
                 "compute this loss anew after the step, by a new forward pass; or let each backward"
                 " reach its own parameters only, loss.backward(inputs=list(own.parameters())), and"
-                " step after all of them",
-            ),
-        ),
-    ),
-    Cause(
-        "state_carried_retained",
-        "modified",
-        "a state from the last iteration is still part of this loss: retain_graph=True kept its"
-        " graph, and the weights that it needs have been changed since",
-        (
-            Fix(
-                "detach {it|the state} after each backward, as in h = h.detach(), and leave"
-                " retain_graph=True out",
-                needs=("not trained_only_there",),
-                proof=("every_entry_is_named",),
-            ),
-            Fix(
-                "start {it|the state} anew in each iteration, and leave retain_graph=True out",
-                proof=None,
-                otherwise="where the state is to go on, detach {it|it} after each backward",
+                " step after all of them; only if this loss is to train the stepped network, too,"
+                " call all backwards before all steps without inputs=",
             ),
         ),
     ),

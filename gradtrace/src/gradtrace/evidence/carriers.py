@@ -52,19 +52,46 @@ class Held(NamedTuple):
 
 def name_of(carriers: Iterable[Held]) -> str | None:
     """What to call them: by their roots, each tensor once; None where there are none."""
-    tensors: set[int] = set()
-    called: dict[str, Held] = {}
-    for one in carriers:
-        if id(one.value) not in tensors:
-            tensors.add(id(one.value))
-            called.setdefault(_without_index(_short(one)), one)
-    names = [*called]
+    names = [*dict.fromkeys(_without_index(_short(one)) for one in _each_tensor_once(carriers))]
     if len(names) <= _MAX_NAMES:
         return ", ".join(names) or None
     attribute = names[0].rpartition(".")[2]
     if all(name.endswith(f".{attribute}") for name in names):
         return f"{attribute} of {len(names)} objects ({names[0]}, …, {names[-1]})"
     return f"{', '.join(names[:_MAX_NAMES])} and {len(names) - _MAX_NAMES} more"
+
+
+def detached(carriers: Iterable[Held]) -> str | None:
+    """The statements that detach them; None where there are none, or too many to write out."""
+    statements = dict.fromkeys(map(_detached, _each_tensor_once(carriers)))
+    if not statements or None in statements or len(statements) > _MAX_NAMES:
+        return None
+    return "; ".join(map(str, statements))
+
+
+def _detached(one: Held) -> str | None:
+    name = _without_index(one.name)
+    if _short(one) != one.name:
+        return None
+    name = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)  # an entry of a ModuleList or Sequential
+    nested = one.name.count("[", len(_without_index(one.name)))
+    if nested == 0:
+        return f"{name} = {name}.detach()"
+    if nested > 1:
+        return None
+    each = f"one.detach() for one in {name}"
+    return {
+        list: f"{name} = [{each}]",
+        tuple: f"{name} = tuple({each})",
+        dict: f"{name} = {{key: one.detach() for key, one in {name}.items()}}",
+    }.get(type(one.owners[-1]))
+
+
+def _each_tensor_once(carriers: Iterable[Held]) -> list[Held]:
+    found: dict[int, Held] = {}
+    for one in carriers:
+        found.setdefault(id(one.value), one)
+    return [*found.values()]
 
 
 def _without_index(name: str) -> str:

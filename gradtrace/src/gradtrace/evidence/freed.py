@@ -81,7 +81,11 @@ class Reuse(Evidence):
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        found = {"it": self.carrier_name, "trained": self._names_of(self._trained_only_there)}
+        found = {
+            "it": self.carrier_name,
+            "trained": self._names_of(self._trained_only_there),
+            "detached": carriers.detached(self.carriers),
+        }
         return {key: name for key, name in found.items() if name is not None}
 
     # What is new in this graph.
@@ -117,7 +121,14 @@ class Reuse(Evidence):
     @property
     def a_loss_is_added(self) -> bool:
         began_there = self._number(self.first) in self.freeing.roots
-        return began_there or (bool(self.made_again) and self._is_a_summand())
+        if self.repeated and began_there:
+            return True
+        known = self.repeated or self.made_at is not None
+        return known and bool(self.made_again) and self._is_a_summand()
+
+    @property
+    def freed_by_a_gradient(self) -> bool:
+        return not self.freeing.whole
 
     @property
     def written_in_place(self) -> bool:
@@ -211,7 +222,9 @@ class Reuse(Evidence):
     @cached_property
     def carrier_name(self) -> str | None:
         """By the variables; else the name in the source."""
-        named = carriers.name_of(self.carriers or self.holders)
+        exact = {self.live[i] for i in self.entries}
+        held = [one for one in self.holders if one.value.grad_fn in exact]
+        named = carriers.name_of(self.carriers if self.passed_on else held or self.holders)
         return named or self._assigned_and_used
 
     @cached_property
@@ -305,7 +318,11 @@ class Reuse(Evidence):
 
     @cached_property
     def several_optimizers(self) -> bool:
-        return len(self._owners(range(len(self.live)))) > 1
+        """Of both losses; where what the first one reached is not known, of the program."""
+        if not self.freeing.leaves:
+            return len(self.training.optimizers) > 1
+        mine = {storage_of(leaf)[0] for leaf in self._leaves(range(len(self.live)))}
+        return len(self.training.owners(mine | self.freeing.leaves)) > 1
 
     @property
     def stepped_between(self) -> bool:
