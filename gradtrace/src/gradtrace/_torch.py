@@ -84,7 +84,19 @@ def function_of(node: Any) -> type | None:
     return getattr(type(node), "_forward_cls", None) if isinstance(node, CUSTOM) else None
 
 
-# The code that runs a custom function.
+def _never(ctx: Any) -> None: ...
+
+
+_ONCE = torch.autograd.function.once_differentiable(_never).__code__
+
+
+def is_once_differentiable(function: type) -> bool:
+    """Whether the backward of a custom function is marked so."""
+    return getattr(getattr(function, "backward", None), "__code__", None) is _ONCE
+
+
+# The code that runs a custom function, and its backward.
+APPLY_BACKWARD: CodeType = CUSTOM.apply.__code__
 _apply: Any = torch.autograd.Function.apply
 APPLY: CodeType = _apply.__func__.__code__
 

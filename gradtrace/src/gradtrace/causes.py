@@ -115,7 +115,8 @@ PATTERNS = [
     (r"[Ii]nference tensors? cannot be saved for backward", "no_graph", "no_grad_region"),
     (r"implicitly created only for scalar", "not_scalar", "not_scalar"),
     (r"leaf Variable that requires grad", "leaf_inplace", "leaf_inplace"),
-    (r"not have been used in the graph", "unused_input", "unused_input"),
+    (r"not have been used in the graph", "unused_input", None),
+    (r"One of the differentiated Tensors does not require grad", "unused_input", None),
     (r"marked with @once_differentiable", "unsupported", "once_differentiable"),
     (r"derivative for .* is not implemented", "unsupported", "double_backward_unsupported"),
     (r"[Dd]ouble backwards? is not supported", "unsupported", "double_backward_unsupported"),
@@ -127,6 +128,10 @@ PATTERNS = [
         "checkpoint_reentrant",
     ),
     (r"finished reduction in the prior iteration", "unsupported", "ddp_unused_parameter"),
+    (r"is a view and .*modified in-?place", "unsupported", "view_changed_inplace"),
+    (r"donated buffer", "unsupported", "donated_buffers"),
+    (r"support saved tensor hooks", "unsupported", "saved_tensor_hooks"),
+    (r"returned nan values in its \d+th output", "unsupported", "nan_in_backward"),
 ]  # fmt: skip
 
 
@@ -257,9 +262,10 @@ EVIDENCE = {
         "a backward lies between the operation and the change",
         "no backward lies between the operation and the change",
     ),
-    "cut_by_detach": (
-        "it was cut by detach(), .data, a new tensor, or numpy and back",
-        "it was not cut by detach()",
+    "cut_by_detach": ("it was cut by detach() or .data", "it was not cut by detach() or .data"),
+    "cut_by_copy": (
+        "numbers left PyTorch and came back as a new tensor",
+        "no numbers left PyTorch and came back",
     ),
     "cut_by_region": (
         "an operation ran in torch.no_grad() or torch.inference_mode()",
@@ -290,6 +296,19 @@ EVIDENCE = {
         "gradients are switched off where backward was called",
         "gradients are on where backward was called",
     ),
+    "asked_of_what_is_off": (
+        "a tensor that the gradient was asked for does not require grad",
+        "every tensor that the gradient was asked for requires grad",
+    ),
+    "ran_before": (
+        "an earlier backward has run through it",
+        "no earlier backward has run through it",
+    ),
+    "creates_graph": (
+        "each backward has create_graph=True, and what it adds to .grad has a graph",
+        "no backward creates a graph",
+    ),
+    "strict_watch": ("every operation was seen", "only backwards and steps were seen"),
     "on_ctx": (
         "the changed tensor is an attribute of a custom function's ctx",
         "the changed tensor is saved as it should be",
@@ -341,9 +360,18 @@ RULES = {
         Rule("frozen_parameters", ("cut_by_freezing",), CERTAIN),
         Rule("no_grad_region", ("cut_by_region",), CERTAIN),
         Rule("not_differentiable_op", ("cut_by_operation",), CERTAIN),
+        Rule("detach_wrong_place", ("cut_by_copy",), SEEN),
         Rule("detach_wrong_place", ("cut_by_detach",), SEEN),
         Rule("no_grad_region", ("gradients_are_off",), LIKELY),
         Rule("frozen_parameters", ("all_frozen",), LIKELY),
+    ),
+    "unused_input": (
+        Rule("input_off", ("asked_of_what_is_off",), CERTAIN),
+        Rule("unused_input", (), CERTAIN),
+    ),
+    "function": (
+        Rule("function_backward_twice", ("ran_before",), LIKELY),
+        Rule("function_backward_failed", (), CERTAIN),
     ),
     "silent": (
         Rule("custom_function_ctx", ("on_ctx",), LIKELY),
@@ -357,13 +385,12 @@ _TABLE = (
     Cause(
         "hidden_state_carried",
         "freed",
-        "a state from the last iteration is still part of this loss, and that part of"
-        " the graph was freed by the backward of the last iteration",
+        "a state from the last iteration is still part of this loss, and that part of the graph"
+        " was freed by the backward of the last iteration",
         (
             Fix(
                 "start {it|the state} anew in each iteration, from {trained|its initial value}:"
-                " this"
-                " loss reaches {trained|some parameters} through the freed part only",
+                " this loss reaches {trained|some parameters} through the freed part only",
                 needs=("trained_only_there",),
                 proof=None,
                 otherwise="where the state is to go on, detach it after each backward,"
@@ -371,9 +398,8 @@ _TABLE = (
                 " {trained|what it began with}",
             ),
             Fix(
-                "detach {it|the state} after each backward, as in h = h.detach(); or reset it,"
-                " where"
-                " each iteration starts afresh",
+                "after each backward, detach what goes on, {detached|h = h.detach()}; or reset it,"
+                " where each iteration starts afresh",
                 proof=("every_entry_is_named",),
                 otherwise="detach all that goes from one iteration into the next",
             ),
@@ -382,8 +408,8 @@ _TABLE = (
     Cause(
         "computed_once_outside_loop",
         "freed",
-        "something that needs gradients was computed once and is used in every "
-        "iteration; the first backward freed its graph",
+        "something that needs gradients was computed once and is used in every iteration; the"
+        " first backward freed its graph",
         (
             Fix(
                 "compute {it|it} anew in each iteration, before it is used; detached,"
@@ -399,8 +425,8 @@ _TABLE = (
                 otherwise="detach {it|it}, once, if what it was computed from is not to be trained",
             ),
             Fix(
-                "detach {it|it}, once, where it is made: no optimizer trains what it was computed"
-                " from",
+                "detach {it|it}, once, where it is made: no optimizer trains what it was"
+                " computed from",
                 needs=("optimizers_are_known",),
                 proof=("every_entry_is_named",),
                 otherwise="compute it anew in each iteration",
@@ -423,8 +449,8 @@ _TABLE = (
                 needs=("weights_changed",),
             ),
             Fix(
-                "run the forward pass again before each backward; or leave the second backward out,"
-                " where nothing has changed since the first",
+                "run the forward pass again before each backward; or leave the second backward"
+                " out, where nothing has changed since the first",
             ),
         ),
     ),
@@ -434,14 +460,14 @@ _TABLE = (
         "two losses share a part of the graph, and the first backward freed it",
         (
             Fix(
-                "give that first call retain_graph=True, since this loss needs the graph, too; or"
-                " create_graph=True, if this loss is made of the gradient that it computed",
+                "give that first call retain_graph=True, since this loss needs the graph, too;"
+                " or create_graph=True, if this loss is made of the gradient that it computed",
                 needs=("freed_by_a_gradient",),
                 proof=None,
             ),
             Fix(
-                "detach {it|the shared part}, once, where it is made: no optimizer trains what is"
-                " behind it",
+                "detach {it|the shared part}, once, where it is made: no optimizer trains what"
+                " is behind it",
                 needs=("optimizers_are_known", "not trained_there"),
             ),
             Fix(
@@ -450,8 +476,8 @@ _TABLE = (
                 needs=("only_others_stepped",),
             ),
             Fix(
-                "detach {it|the shared part} where the loss of the second backward reads it: its"
-                " optimizer has stepped after the first",
+                "detach {it|the shared part} where the loss of the second backward reads it:"
+                " its optimizer has stepped after the first",
                 needs=("its_own_stepped",),
                 proof=None,
                 otherwise="if the second loss is to train it, too, compute it anew after the step",
@@ -464,8 +490,9 @@ _TABLE = (
                 otherwise="add the losses, call backward once, and change the weights after it",
             ),
             Fix(
-                "let each loss train its own network only: loss.backward("
-                "inputs=list(own.parameters())), the first with retain_graph=True, too",
+                "let each loss train its own network only:"
+                " loss.backward(inputs=list(own.parameters())), the first with"
+                " retain_graph=True, too",
                 needs=("several_optimizers",),
                 proof=None,
                 otherwise="if both losses are to train all that they reach, add them and call"
@@ -479,8 +506,8 @@ _TABLE = (
             Fix(
                 "if both losses are to train all that they reach, add them and call backward once",
                 proof=None,
-                otherwise="if only one of them is to train {it|the shared part}, detach it where"
-                " the other reads it",
+                otherwise="if only one of them is to train {it|the shared part}, detach it"
+                " where the other reads it",
             ),
         ),
     ),
@@ -490,8 +517,8 @@ _TABLE = (
         "this loss contains a loss of an earlier iteration, which has been through backward",
         (
             Fix(
-                "call backward on the loss of this iteration alone, and keep the total as a number:"
-                " total += loss.item()",
+                "call backward on the loss of this iteration alone, and keep the total as a"
+                " number: total += loss.item()",
             ),
         ),
     ),
@@ -501,8 +528,8 @@ _TABLE = (
         "a stored tensor still has the graph of the iteration that made it, which was freed",
         (
             Fix(
-                "clear {it|the container} after each backward, or fill a new one: this loss trains"
-                " through what it holds, and detached that would train nothing",
+                "clear {it|the container} after each backward, or fill a new one: this loss"
+                " trains through what it holds, and detached that would train nothing",
                 needs=("trained_through_the_container",),
             ),
             Fix(
@@ -516,8 +543,8 @@ _TABLE = (
         "the dataset holds tensors with a graph; the first batch's backward freed it",
         (
             Fix(
-                "compute {it|the tensors} inside the loop: detached, {trained|the parameters behind"
-                " them} would not be trained",
+                "compute {it|the tensors} inside the loop: detached, {trained|the parameters"
+                " behind them} would not be trained",
                 needs=("trained_only_there",),
                 proof=None,
                 otherwise="detach {it|them} before the dataset gets them, if they are not to be",
@@ -529,8 +556,8 @@ _TABLE = (
                 otherwise="compute them inside the loop, if they are to be trained",
             ),
             Fix(
-                "detach {it|the tensors} before the dataset gets them, or compute them inside the"
-                " loop",
+                "detach {it|the tensors} before the dataset gets them, or compute them inside"
+                " the loop",
                 proof=None,
             ),
         ),
@@ -541,9 +568,8 @@ _TABLE = (
         "a module's buffer holds a tensor with a graph, which an earlier backward freed",
         (
             Fix(
-                "work on a copy: take {it|the buffer}.clone() in the forward pass and write into"
-                " that,"
-                " so that the buffer itself keeps no graph",
+                "work on a copy: take {it|the buffer}.clone() in the forward pass and write"
+                " into that, so that the buffer itself keeps no graph",
                 needs=("written_in_place",),
                 proof=None,
                 otherwise="if the buffer is to keep what is written, detach {it|it} after each"
@@ -551,8 +577,7 @@ _TABLE = (
             ),
             Fix(
                 "compute {it|the buffer} anew in each forward pass: parameters are trained"
-                " through it"
-                " only",
+                " through it only",
                 needs=("not made_again", "trained_only_there"),
                 proof=None,
             ),
@@ -566,11 +591,11 @@ _TABLE = (
     Cause(
         "optimizer_step_between_backwards",
         "modified",
-        "the optimizer changed weights in place after this loss was computed with the"
-        " old ones, and its backward needs the old ones",
+        "the optimizer changed weights in place after this loss was computed with the old ones,"
+        " and its backward needs the old ones",
         (
             Fix(
-                "after each backward, detach what goes on: {detached|h = h.detach()}; and leave"
+                "after each backward, detach what goes on, {detached|h = h.detach()}; and leave"
                 " retain_graph=True out",
                 needs=("carried_over", "not trained_only_there"),
                 proof=("every_entry_is_named",),
@@ -589,10 +614,11 @@ _TABLE = (
                 otherwise="call all backwards before the step",
             ),
             Fix(
-                "compute this loss anew after the step, by a new forward pass; or let each backward"
-                " reach its own parameters only, loss.backward(inputs=list(own.parameters())), and"
-                " step after all of them; only if this loss is to train the stepped network, too,"
-                " call all backwards before all steps without inputs=",
+                "compute this loss anew after the step, by a new forward pass; or let each"
+                " backward reach its own parameters only,"
+                " loss.backward(inputs=list(own.parameters())), and step after all of them;"
+                " only if this loss is to train the stepped network, too, call all backwards"
+                " before all steps without inputs=",
             ),
         ),
     ),
@@ -602,8 +628,8 @@ _TABLE = (
         "a tensor that an operation had saved for backward was changed in place",
         (
             Fix(
-                "do not write into {it} after its use: take an out-of-place "
-                "operation, or write into a clone",
+                "do not write into {it} after its use: take an out-of-place operation, or write"
+                " into a clone",
             ),
         ),
     ),
@@ -631,8 +657,8 @@ _TABLE = (
     Cause(
         "create_graph_missing",
         "no_graph",
-        "a gradient is used as if it could be differentiated, but it was computed "
-        "without create_graph=True, so no graph is behind it",
+        "a gradient is used as if it could be differentiated, but it was computed without"
+        " create_graph=True, so no graph is behind it",
         (
             Fix(
                 "compute it with torch.autograd.grad(..., create_graph=True)",
@@ -642,10 +668,22 @@ _TABLE = (
     Cause(
         "detach_wrong_place",
         "no_graph",
-        "the graph was cut by detach() (or .data, or a new torch.tensor) on the way to this loss",
+        "the graph was cut on the way to this loss",
         (
             Fix(
-                "detach only what should get no gradient, not the value that leads to the loss",
+                "put tensors together with torch.stack or torch.cat: torch.tensor, .item(),"
+                " .tolist() and numpy copy numbers, without their graph",
+                needs=("cut_by_copy",),
+                proof=None,
+                otherwise="if the value is to have no gradient, compute the loss from something"
+                " that has one",
+            ),
+            Fix(
+                "take the detach() or .data out where the value leads to the loss; detach only"
+                " what is to be a constant in it",
+                proof=None,
+                otherwise="where the value itself is to be a constant, something else in this"
+                " loss must reach the parameters",
             ),
         ),
     ),
@@ -655,18 +693,23 @@ _TABLE = (
         "the forward pass ran where gradients are switched off",
         (
             Fix(
-                "run it outside torch.no_grad(), or under torch.enable_grad()",
+                "run the forward pass outside torch.no_grad(), or under torch.enable_grad()",
+                needs=("cut_by_region",),
+            ),
+            Fix(
+                "call backward, and run the forward pass, outside torch.no_grad()",
+                proof=None,
             ),
         ),
     ),
     Cause(
         "frozen_parameters",
         "no_graph",
-        "all parameters that this was computed from are switched off (requires_grad is False)",
+        "what this was computed from does not require grad: its parameters were switched off",
         (
             Fix(
-                "switch on those that this loss is to train, requires_grad_(True), before the"
-                " forward pass",
+                "switch on what this loss is to train, requires_grad_(True), before the forward"
+                " pass",
             ),
         ),
     ),
@@ -676,7 +719,10 @@ _TABLE = (
         "an operation without a derivative lies between the parameters and the loss",
         (
             Fix(
-                "replace it by a differentiable one (softmax for argmax, say)",
+                "compute the loss from the value before that operation, which has a gradient",
+                proof=None,
+                otherwise="replace the operation by one that has a derivative, where the loss"
+                " needs its result",
             ),
         ),
     ),
@@ -687,15 +733,16 @@ _TABLE = (
         "an operation in this graph has no second derivative in PyTorch",
         (
             Fix(
-                "use an operation that has one (for cuDNN RNNs: "
-                "torch.backends.cudnn.flags(enabled=False) around the forward pass)",
+                "use an operation that has one (for cuDNN RNNs:"
+                " torch.backends.cudnn.flags(enabled=False) around the forward pass)",
             ),
         ),
     ),
     Cause(
         "checkpoint_reentrant",
         "unsupported",
-        "reentrant checkpointing supports loss.backward() only, not autograd.grad or inputs=",
+        "reentrant checkpointing runs its forward pass without gradients: it needs an input"
+        " that requires grad, and supports loss.backward() only, not autograd.grad or inputs=",
         (
             Fix(
                 "checkpoint(..., use_reentrant=False)",
@@ -708,8 +755,8 @@ _TABLE = (
         "the RNN's forward pass ran in eval mode, in which cuDNN keeps nothing for backward",
         (
             Fix(
-                "run the forward pass in train() mode, or with "
-                "torch.backends.cudnn.flags(enabled=False)",
+                "run the forward pass in train() mode, or with"
+                " torch.backends.cudnn.flags(enabled=False)",
             ),
         ),
     ),
@@ -726,10 +773,91 @@ _TABLE = (
     Cause(
         "once_differentiable",
         "unsupported",
-        "a custom function is marked @once_differentiable, so its backward has no graph",
+        "the backward of {it|a custom function} leaves no graph, so what it computes cannot be"
+        " differentiated again",
         (
             Fix(
-                "remove the mark and write its backward with differentiable operations",
+                "write its backward with operations that have a derivative: without detach(),"
+                " .data or no_grad(), with create_graph=True in a gradient that it computes,"
+                " and without the mark @once_differentiable",
+                proof=None,
+                otherwise="use an ordinary function in its place where second derivatives are"
+                " needed",
+            ),
+        ),
+    ),
+    Cause(
+        "view_changed_inplace",
+        "unsupported",
+        "a view that must not be written to (of unbind, split or chunk, or what a custom"
+        " function returned as it came) was changed in place",
+        (
+            Fix(
+                "make a new tensor instead: x = x * s in place of x *= s; or write into a clone",
+            ),
+        ),
+    ),
+    Cause(
+        "donated_buffers",
+        "unsupported",
+        "what torch.compile compiled gives its saved tensors away in the first backward, so"
+        " this graph cannot be kept",
+        (
+            Fix(
+                "add the losses and call backward once, without retain_graph=True",
+                proof=None,
+                otherwise="compile with torch._functorch.config.donated_buffer = False, which"
+                " keeps them",
+            ),
+        ),
+    ),
+    Cause(
+        "saved_tensor_hooks",
+        "unsupported",
+        "saved-tensor hooks (a checkpoint without reentry sets some) do not work inside the"
+        " transforms of torch.func",
+        (
+            Fix(
+                "call the function without the checkpoint under torch.func; or compute this by"
+                " torch.autograd.functional, or torch.autograd.grad",
+            ),
+        ),
+    ),
+    Cause(
+        "nan_in_backward",
+        "unsupported",
+        "anomaly mode found the first gradient that is not a number",
+        (
+            Fix(
+                "look at the forward call that the warning above this error shows: a division"
+                " by zero, sqrt, log, norm or atan2 at zero; keep its input away from there",
+                proof=None,
+            ),
+        ),
+    ),
+    Cause(
+        "function_backward_twice",
+        "unsupported",
+        "the backward of {it|a custom function} raised this when it ran for the second time: it"
+        " has dropped what it needs",
+        (
+            Fix(
+                "keep what backward needs by ctx.save_for_backward, and delete nothing from ctx"
+                " in backward",
+                proof=None,
+                otherwise="run backward through it once only: add the losses",
+            ),
+        ),
+    ),
+    Cause(
+        "function_backward_failed",
+        "unsupported",
+        "the backward of {it|a custom function} raised this itself",
+        (
+            Fix(
+                "mend that backward: it gets one gradient for each output of forward, and"
+                " returns one for each input, or None",
+                proof=None,
             ),
         ),
     ),
@@ -737,8 +865,8 @@ _TABLE = (
     Cause(
         "not_scalar",
         "not_scalar",
-        "backward was called on a tensor of more than one element without saying in "
-        "which direction",
+        "backward was called on a tensor of more than one element without saying in which"
+        " direction",
         (
             Fix(
                 "reduce it first (.sum() or .mean()), or pass gradient=",
@@ -752,7 +880,8 @@ _TABLE = (
         "a leaf that requires grad was changed in place while gradients were recorded",
         (
             Fix(
-                "change it under torch.no_grad(), or work on a clone",
+                "change it under torch.no_grad(); where the loss is to see the change, make a"
+                " new tensor of it instead",
             ),
         ),
     ),
@@ -760,10 +889,29 @@ _TABLE = (
     Cause(
         "unused_input",
         "unused_input",
-        "a gradient was asked for a tensor that the output was not computed from",
+        "a gradient was asked for {it|a tensor} that the output was not computed from",
         (
             Fix(
-                "use that tensor in the computation, or pass allow_unused=True",
+                "use {it|that tensor} itself in the computation, not a copy that was detached"
+                " or made anew; or pass allow_unused=True, where it may take no part",
+                proof=None,
+            ),
+        ),
+    ),
+    Cause(
+        "input_off",
+        "unused_input",
+        "a gradient was asked for {it|a tensor} that does not require grad",
+        (
+            Fix(
+                "ask only for the gradients of what requires grad: [p for p in parameters if"
+                " p.requires_grad]",
+                needs=("cut_by_freezing",),
+            ),
+            Fix(
+                "switch it on before the forward pass, requires_grad_(True), or leave it out of"
+                " the inputs",
+                proof=None,
             ),
         ),
     ),
@@ -771,24 +919,23 @@ _TABLE = (
     Cause(
         "optimizer_step_between_backwards_silent",
         "silent",
-        "an optimizer changed saved weights without PyTorch noticing (fused "
-        "optimizers do not bump the version), so this backward mixes old activations "
-        "with new weights",
+        "an optimizer changed saved weights without PyTorch noticing (fused optimizers do not"
+        " bump the version), so this backward mixes old activations with new weights",
         (
             Fix(
-                "compute this loss anew after the step, by a new forward pass; or let"
-                " each backward reach its own parameters only, "
-                "loss.backward(inputs=list(own.parameters())), and step after all of "
-                "them; torch.autograd.graph.increment_version(parameter), for each "
-                "parameter after the step, brings the error back",
+                "compute this loss anew after the step, by a new forward pass; or let each"
+                " backward reach its own parameters only,"
+                " loss.backward(inputs=list(own.parameters())), and step after all of them;"
+                " torch.autograd.graph.increment_version(parameter), for each parameter after"
+                " the step, brings the error back",
             ),
         ),
     ),
     Cause(
         "data_edit_silent",
         "silent",
-        "a tensor saved for backward was changed past autograd (.data, numpy or "
-        "dlpack), so the gradient is silently wrong",
+        "a tensor saved for backward was changed past autograd (.data, numpy or dlpack), so the"
+        " gradient is silently wrong",
         (
             Fix(
                 "edit a clone, or use .detach() instead of .data, which brings the error back",
@@ -801,6 +948,12 @@ _TABLE = (
         "a graph is kept alive and grows with each iteration",
         (
             Fix(
+                "set .grad to None in each iteration, as optimizer.zero_grad() does; or take"
+                " torch.autograd.grad(loss, parameters, create_graph=True), which leaves .grad"
+                " alone",
+                needs=("creates_graph",),
+            ),
+            Fix(
                 "keep numbers instead of tensors (.item()), or detach what is carried over",
             ),
         ),
@@ -808,11 +961,48 @@ _TABLE = (
     Cause(
         "custom_function_ctx",
         "silent",
-        "a custom function keeps a tensor as an attribute of ctx; it was changed in "
-        "place since, and no check notices",
+        "a custom function keeps a tensor as an attribute of ctx; it was changed in place"
+        " since, and no check notices",
         (
             Fix(
                 "use ctx.save_for_backward for tensors",
+            ),
+        ),
+    ),
+    Cause(
+        "never_trained",
+        "silent",
+        "an optimizer holds {it|parameters} that never got a gradient: the graph is cut between"
+        " them and the loss",
+        (
+            Fix(
+                "take the cut out; or, if they are not to be trained, take them out of the"
+                " optimizer",
+                proof=None,
+            ),
+        ),
+    ),
+    Cause(
+        "optimizer_holds_replaced",
+        "silent",
+        "an optimizer holds parameters that never got a gradient, and that no variable reaches"
+        " any more: they were replaced after it was made",
+        (
+            Fix(
+                "make the optimizer after the model is complete",
+                proof=None,
+            ),
+        ),
+    ),
+    Cause(
+        "gradient_changed_in_backward",
+        "silent",
+        "the backward of {it|a custom function} changes the gradient that it is given in place;"
+        " other parts of the graph may still need it",
+        (
+            Fix(
+                "compute with a new tensor there: grad_output * x in place of grad_output.mul_(x)",
+                proof=None,
             ),
         ),
     ),
@@ -823,9 +1013,14 @@ _TABLE = (
         "what led to this cannot be told from what was seen",
         (
             Fix(
-                "see every operation from the program's start: with "
-                "gradtrace.watch(strict=True), or python -m gradtrace --strict "
-                "script.py",
+                "see every operation from the program's start: with"
+                " gradtrace.watch(strict=True), or python -m gradtrace --strict script.py",
+                needs=("not strict_watch",),
+            ),
+            Fix(
+                "follow the loss back: print(x.requires_grad, x.grad_fn) of what it is computed"
+                " from shows where the graph ends; what runs in other threads, in compiled code"
+                " or before the watch began is not seen",
             ),
         ),
     ),

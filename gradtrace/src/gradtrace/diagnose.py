@@ -9,7 +9,9 @@ if the advice is known to help and to end nobody's training.  Where nothing deci
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from traceback import walk_tb
 from types import FrameType
@@ -17,10 +19,17 @@ from typing import Any
 
 import torch
 
-from gradtrace.causes import CAUSES, CERTAIN, LIKELY, RULES, SEEN, UNKNOWN, family_of, told
+from gradtrace.causes import CAUSES, CERTAIN, LIKELY, RULES, SEEN, UNKNOWN, Rule, family_of, told
 from gradtrace.diagnosis import Diagnosis
+from gradtrace.evidence.asked import AskedEvidence
 from gradtrace.evidence.base import Evidence, NoEvidence
 from gradtrace.evidence.freed import FreedEvidence
+from gradtrace.evidence.function import (
+    FunctionEvidence,
+    TwiceEvidence,
+    node_that_raised,
+    outside_of_backward,
+)
 from gradtrace.evidence.modified import ModifiedEvidence
 from gradtrace.evidence.no_graph import NoGraphEvidence
 from gradtrace.frames import Location, is_users, user_frame
@@ -30,67 +39,82 @@ EVIDENCE: dict[str, type[Evidence]] = {
     "freed": FreedEvidence,
     "modified": ModifiedEvidence,
     "no_graph": NoGraphEvidence,
+    "unused_input": AskedEvidence,
 }
+# Of causes that the text decides: what more there is to say.
+MORE_ABOUT: dict[str, type[Evidence]] = {"once_differentiable": TwiceEvidence}
 
 
 def failure(
-    record: Record, error: BaseException, outputs: Any, call: BackwardCall | None
+    record: Record,
+    error: BaseException,
+    outputs: Any,
+    inputs: Sequence[Any],
+    call: BackwardCall | None,
 ) -> Diagnosis | None:
     """Explain ``error``; None when it is not one of autograd's.
 
-    ``outputs`` are what backward was called on and ``call`` is that call; both are None for an
-    error that came from elsewhere.
+    ``outputs`` are what backward was called on, ``inputs`` what it was asked for, and ``call`` is
+    that call; None, empty and None for an error that came from elsewhere.
     """
-    if not isinstance(error, RuntimeError):  # PyTorch's are; others may quote their texts
+    # Errors of the program's own classes are its own affair, and may quote PyTorch's texts.
+    if type(error).__module__ != "builtins":
         return None
-    family, cause = family_of(str(error))
-    if family is None:
+    family, cause = family_of(str(error)) if isinstance(error, RuntimeError) else (None, None)
+    node = node_that_raised(error) if family is None and call is not None else None
+    if family is None and node is None:
         return None
     raised_at, frame = _where_raised(error)
     if frame is None or call is not None:
-        frame = user_frame(sys._getframe(1))
+        frame = user_frame(outside_of_backward(sys._getframe(1)))
         raised_at = Location.of(frame) if frame else raised_at
+    outputs = (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs or ())
     text = f"{type(error).__name__}: {error}"
+    known = record, outputs, inputs, call, raised_at, frame, text
+    if node is not None:
+        return decide("function", FunctionEvidence(node, *known))
+    assert family is not None
     if cause is not None:
-        return Diagnosis(family, cause, CERTAIN, raised_at, error=text)
-    strict = record.timeline.observed
-    unknown = Diagnosis(family, "unknown", UNKNOWN, raised_at, error=text, strict=strict)
-    kind = EVIDENCE.get(family)
-    if outputs is None or kind is None:
-        return unknown
-    outputs = (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
-    try:
-        evidence = kind(record, outputs, call, raised_at, frame, text)
-    except NoEvidence:
-        return unknown
-    found = decide(family, evidence)
+        evidence = MORE_ABOUT.get(cause, Evidence)(*known)
+        return explained(family, Rule(cause, (), CERTAIN), evidence)
+    kind = EVIDENCE.get(family) if outputs else None
+    found = None
+    if kind is not None:
+        with contextlib.suppress(NoEvidence):
+            found = decide(family, kind(*known))
     if found is None:
-        return unknown
-    several = record.threads > 1  # each counts its own operations: their order may differ
-    return replace(found, confidence=LIKELY) if several else found
+        found = explained(family, Rule("unknown", (), UNKNOWN), Evidence(*known))
+    elif record.threads > 1:  # each counts its own operations: their order may differ
+        found = replace(found, confidence=LIKELY)
+    return found
 
 
 def decide(family: str, evidence: Evidence) -> Diagnosis | None:
-    """By the first rule of the family whose evidence holds, and the first such fix."""
+    """By the first rule of the family whose evidence holds."""
     rule = next((r for r in RULES[family] if all(map(evidence.holds, r.evidence))), None)
-    if rule is None:
-        return None
+    return None if rule is None else explained(family, rule, evidence)
+
+
+def explained(family: str, rule: Rule, evidence: Evidence) -> Diagnosis:
+    """The cause of the rule, with the first of its fixes whose evidence holds."""
     cause = CAUSES[rule.cause]
     fix = next(one for one in cause.fixes if all(map(evidence.holds, one.needs)))
     confidence = rule.confidence
     if confidence == SEEN:
         confidence = CERTAIN if evidence.seen else LIKELY
     proven = fix.proof is not None and all(map(evidence.holds, fix.proof))
+    if confidence == CERTAIN and not proven:
+        confidence = LIKELY
     return Diagnosis(
         cause.family or family,
         rule.cause,
-        confidence if proven else LIKELY,
+        confidence,
         evidence.raised_at,
         began_at=evidence.began_at,
         made_at=evidence.made_at,
         made_through=evidence.made_through,
         error=evidence.error,
-        seen=tuple(told(name) for name in (*rule.evidence, *fix.needs)),
+        seen=tuple(dict.fromkeys(map(told, (*rule.evidence, *fix.needs)))),
         advice=fix,
         proven=proven,
         names=evidence.names,

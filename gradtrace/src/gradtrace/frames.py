@@ -300,6 +300,8 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
     through, since another thread may be changing it.
     """
     kind = type(value)  # isinstance would ask the object's own __class__
+    if kind.__module__.partition(".")[0] == "gradtrace":  # a watch is not part of the program
+        return
     if issubclass(kind, dict):
         items = list(dict.items(value))
         yield from ((f"[{_key(key, i)}]", inner) for i, (key, inner) in enumerate(items))
@@ -307,6 +309,11 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
         if issubclass(kind, sequence):
             entries = list(sequence.__iter__(value))
             yield from ((f"[{i}]", inner) for i, inner in enumerate(entries))
+    if issubclass(kind, type) and belongs_to_user(value):
+        yield from (
+            (f".{key}", inner)
+            for key, inner in list(type.__getattribute__(value, "__dict__").items())
+        )
     if issubclass(kind, _NOT_STATE):
         return
     try:

@@ -59,8 +59,9 @@ _MAX_SITES = 5_000
 class _Operation(NamedTuple):
     """One that was seen: its kind, its caller, its tensors and their versions before it.
 
-    ``about`` are those of them that a gradient is the gradient of, ``index`` is where an item is
-    set, ``last_call`` the number of the last backward before it where it computes a gradient.
+    ``about`` are those of them that a gradient is the gradient of, or that required grad before it
+    was switched; ``index`` is where an item is set, ``last_call`` the number of the last backward
+    before it, where it computes a gradient.
     """
 
     kind: str
@@ -76,13 +77,13 @@ class _Operation(NamedTuple):
 class Observer(_torch.Mode):
     """Sees the operations of the thread that made it, from :meth:`look` to :meth:`end`."""
 
-    def __init__(self, record: Record, leak: Callable[[Location | None], None]):
-        """``leak`` is told the line of a sum that keeps on adding losses which were freed."""
+    def __init__(self, record: Record, tell: Callable[[str, Location | None, str | None], None]):
+        """``tell`` is told of silent failures: the cause, the line, and the name of what did it."""
         super().__init__()
         self._record: Record | None = record
         self._timeline: Timeline = record.timeline
         self._timeline.observed = True
-        self._leak = leak
+        self._tell = tell
         self._thread = threading.get_ident()
         self._chains = Chains()
         self._stand_ins: dict[tuple[int, int], tuple[CodeType, CodeType]] = {}
@@ -178,7 +179,7 @@ class Observer(_torch.Mode):
             about = None
             if kind is _GRADIENT:
                 about = _tensors((args[1] if len(args) > 1 else kwargs["inputs"],))
-            elif kind is _ATTRIBUTE:
+            elif kind is _ATTRIBUTE or (kind is _SWITCH and tensors[0].requires_grad):
                 about = tensors
             versions = [_torch.version_of(tensor) for tensor in tensors]
             index = args[1] if kind is _SET_ITEM else None
@@ -204,6 +205,9 @@ class Observer(_torch.Mode):
     def _note(self, seen: _Operation, result: Any) -> None:
         kind, frame, tensors, versions, _, index, started, _ = seen
         timeline, chain = self._timeline, None
+        if kind is _SWITCH:
+            self._note_switch(tensors[0], bool(seen.about))
+            return
         recording = torch.is_grad_enabled()
         now = _torch.next_sequence_nr()
         if now != started:
@@ -229,6 +233,7 @@ class Observer(_torch.Mode):
                     written = written.part(index)
                 by_library = not is_users(frame.f_code)
                 self._note_edit(tensor, written, _location(chain), edited, by_library)
+                self._note_changed_gradient(frame, tensor)
         if kind is _EXPORT:
             self._note_export(tensors[0], chain, started)
         if kind is _EXPORT or kind is _LEAVE:
@@ -262,6 +267,21 @@ class Observer(_torch.Mode):
         last_call = self._timeline.last_call
         edit = Edit(location, now, written, last_call, by_library=by_library)
         self._timeline.edited(storage_of(tensor)[0], edit)
+
+    def _note_changed_gradient(self, frame: FrameType | None, tensor: torch.Tensor) -> None:
+        """Whether it is the gradient that a custom function's backward was given."""
+        if _torch.current_node() is None:
+            return
+        while frame is not None and frame.f_code is not _torch.APPLY_BACKWARD:
+            frame = frame.f_back
+        if frame is None:
+            return
+        function = _torch.function_of(frame.f_locals["self"])
+        changed = storage_of(tensor)[0]
+        given = _tensors(frame.f_locals["args"])
+        if function is not None and any(storage_of(one)[0] == changed for one in given):
+            name = place_of(function, "backward")
+            self._tell("gradient_changed_in_backward", user_location(), name)
 
     def _note_export(self, tensor: torch.Tensor, chain: Chain | None, now: int) -> None:
         """Memory that numpy shares can change without PyTorch: remember what is in it."""
@@ -318,11 +338,18 @@ class Observer(_torch.Mode):
         how_cut = _library_how() or "region"
         regions.append(Region(enabled, location, how_cut, entered=how == "__enter__"))
 
+    def _note_switch(self, tensor: torch.Tensor, was_on: bool) -> None:
+        """``requires_grad`` of a leaf was set."""
+        if tensor.requires_grad:
+            self._timeline.cuts.forget(tensor)
+        elif was_on and tensor.is_leaf:
+            self._timeline.cuts.set(tensor, Cut("frozen", user_location()))
+
     def _note_leaving(self, tensor: torch.Tensor) -> None:
         cut = self._timeline.cuts.get(tensor)
         if cut is not None or tensor.requires_grad:
             location = user_location() if cut is None else cut.location
-            self._timeline.left = Cut("detach", location, tuple(tensor.shape))
+            self._timeline.left = Cut("copy", location, tuple(tensor.shape))
 
     def _note_cut(self, seen: _Operation, output: torch.Tensor) -> None:
         """Why a result has no gradient: where it was cut off, or what its inputs' was."""
@@ -346,8 +373,10 @@ class Observer(_torch.Mode):
             cut = self._inherited(kind, seen.tensors, output)
             if cut is None:
                 return
-        elif kind is _CUT or kind is _EXPORT:
-            cut = Cut("detach", user_location())
+        elif kind is _CUT or kind is _EXPORT or kind is _COPY:
+            how = "detach" if kind is _CUT else "copy"
+            of = frozenset(storage_of(tensor)[0] for tensor in seen.tensors)
+            cut = Cut(how, user_location(), of=of)
         elif not torch.is_grad_enabled():
             off = next((one for one in reversed(self._regions) if not one.enabled), None)
             location = None if off is None else off.location
@@ -356,6 +385,8 @@ class Observer(_torch.Mode):
         else:
             cut = Cut("operation", user_location())
         timeline.cuts.set(output, cut)
+        if timeline.suspects and cut.how != "region":
+            timeline.cut_off(seen.tensors, cut)
 
     def _inherited(
         self, kind: str, tensors: list[torch.Tensor], output: torch.Tensor
@@ -365,7 +396,8 @@ class Observer(_torch.Mode):
         cuts = [cut for tensor in tensors if (cut := self._timeline.cuts.get(tensor))]
         if not cuts:
             return self._came_back(tensors, output)
-        cut = cuts[0]
+        # Parameters that are switched off are the reason where nothing else is.
+        cut = next((one for one in cuts if one.how != "frozen"), cuts[0])
         if cut.how != "first_order":
             return cut
         if kind is _CUT:
@@ -416,7 +448,7 @@ class Observer(_torch.Mode):
         total.sequence_nr = _torch.sequence_nr(node)
         node.metadata[SUM_TAG] = total
         if used_up and total.count >= _LEAKING:
-            self._leak(location)
+            self._tell("graph_grows", location, None)
         elif total.count == LONG and _adds_the_same(node, total):
             timeline.sums.add(total)
 
@@ -480,13 +512,16 @@ _FACTS = frozenset(
 # What an operation means for what is noted.
 _OTHER, _ADD, _CUT, _EXPORT, _LEAVE = "other", "add", "cut", "export", "leave"
 _GRADIENT, _ATTRIBUTE, _REGION, _SET_ITEM = "gradient", "attribute grad", "region", "set item"
+_COPY, _SWITCH = "copy", "switch"
 _NOTHING, _SAYS_NOTHING = "changes nothing", "a fact"
 _KIND_OF_NAME = {
     **dict.fromkeys(
         ("add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__",
          "__rsub__", "rsub"), _ADD,
     ),
-    **dict.fromkeys(("data", "detach", "detach_", "tensor"), _CUT),
+    **dict.fromkeys(("data", "detach", "detach_"), _CUT),
+    **dict.fromkeys(("tensor", "as_tensor", "asarray", "new_tensor"), _COPY),
+    "requires_grad_": _SWITCH,
     **dict.fromkeys(("numpy", "__array__", "__dlpack__"), _EXPORT),
     **dict.fromkeys(("item", "tolist", "__float__"), _LEAVE),
     "grad": _GRADIENT,
@@ -504,6 +539,8 @@ def _kind_of(func: Callable[..., Any]) -> str:
     if name == "__get__" and owner is not None:
         name = owner.__name__
         kind = _ATTRIBUTE if name == "grad" else _KIND_OF_NAME.get(name, _OTHER)
+    elif name == "__set__" and getattr(owner, "__name__", "") == "requires_grad":
+        kind = _SWITCH
     else:
         kind = _KIND_OF_NAME.get(name.partition(".")[2] or name, _OTHER)
     if not isinstance(func, FunctionType) or func.__module__.startswith("torch"):

@@ -15,7 +15,7 @@ from traceback import walk_tb
 from typing import Any
 
 from gradtrace._torch import AUTOGRAD_FILE
-from gradtrace.causes import UNKNOWN
+from gradtrace.causes import CAUSES, UNKNOWN
 from gradtrace.diagnose import failure
 from gradtrace.diagnosis import Diagnosis
 from gradtrace.frames import is_users, namespace, reach
@@ -50,7 +50,7 @@ def explain(exception: BaseException | None = None) -> Diagnosis | None:
         return known  # it was watched
     outputs = next(_called_on(exception), None)
     with undisturbed():
-        found = failure(Record(), exception, outputs, None)
+        found = failure(Record(), exception, outputs, (), None)
     if found is None or outputs is None:
         return found
     if found.family == "freed":
@@ -60,7 +60,14 @@ def explain(exception: BaseException | None = None) -> Diagnosis | None:
         detail = (
             f"{name} was changed in place after an operation had saved it, by an optimizer or not"
         )
-        return dataclasses.replace(found, cause="unknown", confidence=UNKNOWN, detail=detail)
+        return dataclasses.replace(
+            found,
+            cause="unknown",
+            confidence=UNKNOWN,
+            detail=detail,
+            seen=(),
+            advice=CAUSES["unknown"].fixes[0],
+        )
     return found
 
 

@@ -17,7 +17,7 @@ import threading
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.frames import Chain, Location
-from gradtrace.graph import storage_of
+from gradtrace.graph import roots_of, storage_of, walk
 
 T = TypeVar("T")
 
@@ -206,6 +206,15 @@ class Region:
 
 
 @dataclass(eq=False)
+class Untrained:
+    """The parameters of an optimizer that had no gradient at any of its first ``steps`` steps."""
+
+    optimizer: weakref.ref[torch.optim.Optimizer]
+    parameters: list[torch.Tensor]
+    steps: int = 0
+
+
+@dataclass(eq=False)
 class Sum:
     """A total that one line adds to.  It lives in the metadata of the additions' nodes.
 
@@ -290,22 +299,31 @@ class Cuts:
 
     def __init__(self) -> None:
         self._cuts: dict[int, tuple[torch.Size, Cut]] = {}
+        self._frozen: dict[int, tuple[torch.Size, Cut]] = {}  # leaves: they outlast the others
 
     def get(self, tensor: torch.Tensor) -> Cut | None:
-        shape, cut = self._cuts.get(_torch.tensor_identity(tensor), (None, None))
+        key = _torch.tensor_identity(tensor)
+        shape, cut = self._cuts.get(key) or self._frozen.get(key) or (None, None)
         return cut if shape == tensor.shape else None
 
+    def of(self, storages: Collection[int]) -> Cut | None:
+        """The latest cut of anything in one of these storages."""
+        found = (cut for _, cut in reversed(self._cuts.values()) if cut.of & {*storages})
+        return next(found, None)
+
     def set(self, tensor: torch.Tensor, cut: Cut) -> None:
-        if len(self._cuts) >= _MAX_CUTS:
-            del self._cuts[next(iter(self._cuts))]
-        self._cuts[_torch.tensor_identity(tensor)] = tensor.shape, cut
+        table = self._frozen if cut.how == "frozen" and tensor.is_leaf else self._cuts
+        if len(table) >= _MAX_CUTS:
+            del table[next(iter(table))]
+        table[_torch.tensor_identity(tensor)] = tensor.shape, cut
 
     def forget(self, tensor: torch.Tensor) -> None:
         """It has just been made: what was known of its address was of another one."""
         self._cuts.pop(_torch.tensor_identity(tensor), None)
+        self._frozen.pop(_torch.tensor_identity(tensor), None)
 
     def __len__(self) -> int:
-        return len(self._cuts)
+        return len(self._cuts) + len(self._frozen)
 
 
 class Sums:
@@ -351,6 +369,8 @@ class Timeline:
         self.first_order: dict[int, Cut] = {}  # by the number of the node that used the gradient
         self.sums = Sums()
         self.sizes: dict[Location | None, deque[tuple[int, int, int | None]]] = {}
+        self.untrained: dict[int, Untrained] = {}  # by the optimizer's identity
+        self.suspects: dict[_torch.LiveNode, Cut | None] = {}  # leaves without a gradient
         self.last_write = -1  # the number at which memory was last changed, or given to others
         self._edits: dict[int, deque[Edit]] = {}  # by storage
         self._exports: dict[int, deque[Export]] = {}  # by storage
@@ -389,6 +409,12 @@ class Timeline:
         step = Step(weakref.ref(optimizer), location, now, self.last_call, storages)
         self.steps.append(step)
         self.last_write = now
+
+    def cut_off(self, tensors: Iterable[torch.Tensor], cut: Cut) -> None:
+        """Note on the suspects that lie behind these tensors that they were cut off here."""
+        behind, _ = walk(roots_of([tensor for tensor in tensors if tensor.requires_grad]))
+        for node in self.suspects.keys() & set(behind):
+            self.suspects[node] = self.suspects[node] or cut
 
     def edited(self, storage: int, edit: Edit) -> None:
         _latest(self._edits, storage, _MAX_EDITED, _MAX_EDITS).append(edit)

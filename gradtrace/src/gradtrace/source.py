@@ -83,13 +83,20 @@ def reads_first(loop: Loop, name: str) -> bool:
     return _first_access([before, *loop.body], name) is ast.Load
 
 
-def assigned_in(frame: FrameType, name: str) -> bool:
-    """Whether the frame's own code assigns this variable, other than as an argument."""
+def assigned_at(frame: FrameType, name: str) -> int | None:
+    """The last line of the frame's own code, up to the one that runs, that assigns the variable."""
     scope = _scope(frame.f_code, frame.f_lineno)
-    return any(
-        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+    lines = (
+        node.lineno
         for node in (_own_nodes(scope) if scope is not None else ())
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
     )
+    return max((line for line in lines if line <= frame.f_lineno), default=None)
+
+
+def assigned_in(frame: FrameType, name: str) -> bool:
+    """Whether the frame's own code has assigned this variable, other than as an argument."""
+    return assigned_at(frame, name) is not None
 
 
 def _first_access(nodes: Iterable[ast.AST], name: str) -> type[ast.expr_context] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import FrameType
 from typing import Any
@@ -19,8 +19,8 @@ class NoEvidence(Exception):
 class Evidence:
     """What is known around one error.
 
-    ``outputs`` are what backward was called on and ``call`` is that call; ``frame`` is the
-    innermost of the user's, ``error`` the text.
+    ``outputs`` are what backward was called on, ``inputs`` what it was asked for, if anything, and
+    ``call`` is that call; ``frame`` is the innermost of the user's, ``error`` the text.
 
     Raises:
         NoEvidence: from the constructor.
@@ -34,6 +34,7 @@ class Evidence:
         self,
         record: Record,
         outputs: tuple[Any, ...],
+        inputs: Sequence[Any],
         call: BackwardCall | None,
         raised_at: Location | None,
         frame: FrameType | None,
@@ -41,6 +42,7 @@ class Evidence:
     ):
         self.timeline = record.timeline
         self.outputs = outputs
+        self.inputs = inputs
         self.call = call
         self.raised_at = raised_at
         self.frame = frame
@@ -55,6 +57,10 @@ class Evidence:
     def seen(self) -> bool:
         """Whether it was seen, rather than inferred."""
         return True
+
+    @property
+    def strict_watch(self) -> bool:
+        return self.timeline.observed
 
     @property
     def names(self) -> Mapping[str, str]:

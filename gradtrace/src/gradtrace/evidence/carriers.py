@@ -80,11 +80,12 @@ def _detached(one: Held) -> str | None:
     if nested > 1:
         return None
     each = f"one.detach() for one in {name}"
-    return {
+    forms: dict[type, str] = {
         list: f"{name} = [{each}]",
         tuple: f"{name} = tuple({each})",
         dict: f"{name} = {{key: one.detach() for key, one in {name}.items()}}",
-    }.get(type(one.owners[-1]))
+    }
+    return forms.get(type(one.owners[-1]))
 
 
 def _each_tensor_once(carriers: Iterable[Held]) -> list[Held]:
@@ -115,5 +116,5 @@ def _internal(owner: Any) -> bool:
     """An object of a library's own, that no program is meant to reach into."""
     kind = type(owner)
     return not isinstance(
-        owner, (torch.nn.Module, torch.Tensor, list, tuple, dict, set)
+        owner, (type, torch.nn.Module, torch.Tensor, list, tuple, dict, set)
     ) and not belongs_to_user(kind)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from gradtrace.evidence import carriers
 from gradtrace.evidence.base import Evidence
 
 
@@ -27,13 +28,22 @@ class NoGraphEvidence(Evidence):
 
     @property
     def names(self) -> Mapping[str, str]:
-        function = None if self.cut is None else self.cut.function
-        return {} if function is None else {"it": function}
+        name = None if self.cut is None else self.cut.function
+        if self.cut_by_freezing:
+            off = (one for one in self.variables if self._is_frozen(one.value))
+            name = carriers.name_of(off)
+        return {} if name is None else {"it": name}
+
+    def _is_frozen(self, tensor: torch.Tensor) -> bool:
+        cut = self.timeline.cuts.get(tensor)
+        frozen = cut is not None and cut.how == "frozen"
+        return frozen and isinstance(tensor, torch.nn.Parameter)
 
     def _was(self, how: str) -> bool:
         return self.cut is not None and self.cut.how == how
 
     cut_by_detach = property(lambda self: self._was("detach"))
+    cut_by_copy = property(lambda self: self._was("copy"))
     cut_by_region = property(lambda self: self._was("region"))
     cut_by_first_order = property(lambda self: self._was("first_order"))
     cut_by_operation = property(lambda self: self._was("operation"))
