@@ -335,7 +335,7 @@ RULES = {
         Rule("hidden_state_carried", ("passed_on",), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "made_again"), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "refilled"), SEEN),
-        Rule("hidden_state_carried", ("made_again",), LIKELY),
+        Rule("hidden_state_carried", ("made_again", "repeated"), LIKELY),
         Rule("dataset_tensor_has_graph", ("in_a_dataset",), SEEN),
         Rule("shared_subgraph", ("looped_over", "not trains", "not weights_changed"), LIKELY),
         Rule("dataset_tensor_has_graph", ("looped_over",), LIKELY),
@@ -628,7 +628,13 @@ _TABLE = (
         "a tensor that an operation had saved for backward was changed in place",
         (
             Fix(
-                "do not write into {it} after its use: take an out-of-place operation, or write"
+                "give the layer that changes {it|it} inplace=False",
+                needs=("by_a_layer",),
+                proof=None,
+                otherwise="hand that layer a clone of {it|it}",
+            ),
+            Fix(
+                "do not write into {it|it} after its use: take an out-of-place operation, or write"
                 " into a clone",
             ),
         ),
@@ -648,6 +654,11 @@ _TABLE = (
         "modified",
         "the forward pass itself changed a parameter in place after it had been used",
         (
+            Fix(
+                "let the earlier use have a clone of {it|the parameter}: the layer changes it each"
+                " time that it runs, as max_norm asks it to",
+                needs=("by_a_layer",),
+            ),
             Fix(
                 "change {it|the parameter} before it is used, or let the earlier use have a clone",
             ),
@@ -697,8 +708,8 @@ _TABLE = (
                 needs=("cut_by_region",),
             ),
             Fix(
-                "call backward, and run the forward pass, outside torch.no_grad()",
-                proof=None,
+                "run the forward pass, and backward, outside torch.no_grad() and"
+                " torch.inference_mode()",
             ),
         ),
     ),

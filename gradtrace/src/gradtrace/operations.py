@@ -65,6 +65,7 @@ class _Operation(NamedTuple):
     """
 
     kind: str
+    func: Callable[..., Any]
     frame: FrameType
     tensors: list[torch.Tensor]
     versions: list[int | None]
@@ -138,7 +139,7 @@ class Observer(_torch.Mode):
             passed_on = kind is _ATTRIBUTE and not is_users(frame.f_code)
             if not passed_on and not _torch.others_drive():
                 with _torch.no_torch_function():
-                    seen = self._before(kind, frame, args, kwargs)
+                    seen = self._before(kind, func, frame, args, kwargs)
             result = call(func, args, kwargs)
         except BaseException as error:
             # Raised again by this bare ``raise``, it leaves without these frames.
@@ -169,7 +170,12 @@ class Observer(_torch.Mode):
     # What goes wrong in here is remembered and never raised: the program wins.
 
     def _before(
-        self, kind: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        kind: str,
+        func: Callable[..., Any],
+        frame: FrameType,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> _Operation | None:
         try:
             if kind is _REGION:
@@ -185,7 +191,7 @@ class Observer(_torch.Mode):
             index = args[1] if kind is _SET_ITEM else None
             now = _torch.next_sequence_nr()
             last_call = self._timeline.last_call if kind is _GRADIENT else None
-            return _Operation(kind, frame, tensors, versions, about, index, now, last_call)
+            return _Operation(kind, func, frame, tensors, versions, about, index, now, last_call)
         except Exception as error:
             self._broke(error)
             return None
@@ -203,7 +209,7 @@ class Observer(_torch.Mode):
             self._record.broken = f"{type(error).__name__}: {error}"
 
     def _note(self, seen: _Operation, result: Any) -> None:
-        kind, frame, tensors, versions, _, index, started, _ = seen
+        kind, _, frame, tensors, versions, _, index, started, _ = seen
         timeline, chain = self._timeline, None
         if kind is _SWITCH:
             self._note_switch(tensors[0], bool(seen.about))
@@ -374,7 +380,7 @@ class Observer(_torch.Mode):
             if cut is None:
                 return
         elif kind is _CUT or kind is _EXPORT or kind is _COPY:
-            how = "detach" if kind is _CUT else "copy"
+            how = "copy" if kind is not _CUT else "data" if _reads_data(seen.func) else "detach"
             of = frozenset(storage_of(tensor)[0] for tensor in seen.tensors)
             cut = Cut(how, user_location(), of=of)
         elif not torch.is_grad_enabled():
@@ -386,7 +392,8 @@ class Observer(_torch.Mode):
             cut = Cut("operation", user_location())
         timeline.cuts.set(output, cut)
         if timeline.suspects and cut.how != "region":
-            timeline.cut_off(seen.tensors, cut)
+            meant = cut.how in ("detach", "operation") and not _in_forward(seen.frame)
+            timeline.cut_off(seen.tensors, cut, meant)
 
     def _inherited(
         self, kind: str, tensors: list[torch.Tensor], output: torch.Tensor
@@ -568,6 +575,21 @@ def _caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
             return frame.f_back
         frame = frame.f_back
     return None
+
+
+def _reads_data(func: Callable[..., Any]) -> bool:
+    return getattr(getattr(func, "__self__", None), "__name__", "") == "data"
+
+
+def _in_forward(frame: FrameType | None) -> bool:
+    """Whether this runs in the forward pass of a module of the user's."""
+    for _ in range(_NEAR):
+        if frame is None:
+            return False
+        if frame.f_code.co_name == "forward" and is_users(frame.f_code):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _caller(frame: FrameType) -> FrameType:

@@ -207,10 +207,13 @@ class Region:
 
 @dataclass(eq=False)
 class Untrained:
-    """The parameters of an optimizer that had no gradient at any of its first ``steps`` steps."""
+    """The parameters of an optimizer that had no gradient at any of its first ``steps`` steps.
+
+    By their places among all that it holds: no parameter is kept alive.
+    """
 
     optimizer: weakref.ref[torch.optim.Optimizer]
-    parameters: list[torch.Tensor]
+    places: list[int]
     steps: int = 0
 
 
@@ -370,7 +373,8 @@ class Timeline:
         self.sums = Sums()
         self.sizes: dict[Location | None, deque[tuple[int, int, int | None]]] = {}
         self.untrained: dict[int, Untrained] = {}  # by the optimizer's identity
-        self.suspects: dict[_torch.LiveNode, Cut | None] = {}  # leaves without a gradient
+        # Leaves without a gradient, by identity, with where they were cut off and whether meant so.
+        self.suspects: dict[int, tuple[Cut, bool] | None] = {}
         self.last_write = -1  # the number at which memory was last changed, or given to others
         self._edits: dict[int, deque[Edit]] = {}  # by storage
         self._exports: dict[int, deque[Export]] = {}  # by storage
@@ -410,11 +414,19 @@ class Timeline:
         self.steps.append(step)
         self.last_write = now
 
-    def cut_off(self, tensors: Iterable[torch.Tensor], cut: Cut) -> None:
-        """Note on the suspects that lie behind these tensors that they were cut off here."""
-        behind, _ = walk(roots_of([tensor for tensor in tensors if tensor.requires_grad]))
-        for node in self.suspects.keys() & set(behind):
-            self.suspects[node] = self.suspects[node] or cut
+    def cut_off(self, tensors: Iterable[torch.Tensor], cut: Cut, meant: bool) -> None:
+        """Note on the suspects that lie behind these tensors that they were cut off here.
+
+        ``meant`` is a cut that the program says it makes.
+        """
+        for node in walk(roots_of([tensor for tensor in tensors if tensor.requires_grad]))[0]:
+            if not isinstance(node, _torch.LEAF):
+                continue
+            key = _torch.tensor_identity(node.variable)
+            if key in self.suspects:
+                known = self.suspects[key]
+                if known is None or (known[1] and not meant):
+                    self.suspects[key] = cut, meant
 
     def edited(self, storage: int, edit: Edit) -> None:
         _latest(self._edits, storage, _MAX_EDITED, _MAX_EDITS).append(edit)

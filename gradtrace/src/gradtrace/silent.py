@@ -21,7 +21,7 @@ from gradtrace._torch import LiveNode
 from gradtrace.causes import CAUSES, LIKELY, RULES
 from gradtrace.diagnosis import Diagnosis
 from gradtrace.frames import Found, Location, namespace, reach, user_frames
-from gradtrace.graph import ALIVE, describe, root_node, undisturbed, walk
+from gradtrace.graph import ALIVE, describe, undisturbed, walk
 from gradtrace.operations import LONG, checksum
 from gradtrace.record import (
     GROWING,
@@ -192,34 +192,39 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
     """What the optimizer holds and never gets a gradient, after its first steps.
 
     Either the parameters were replaced and nothing leads to them any more, or a cut lies between
-    them and the loss: that is looked for in the steps after these.  What no loss uses, or what runs
-    in ``no_grad()``, may be meant so.
+    them and the loss: that is looked for in the steps after these.  What no loss uses, what runs in
+    ``no_grad()``, and what is detached outside of a module's forward may be meant so: it is
+    reported where nothing at all is trained.
     """
+    held = [one for group in optimizer.param_groups for one in group["params"]]
     known = timeline.untrained.get(id(optimizer))
     if known is None or known.optimizer() is not optimizer:
-        held = [one for group in optimizer.param_groups for one in group["params"]]
-        known = timeline.untrained[id(optimizer)] = Untrained(weakref.ref(optimizer), held)
+        known = timeline.untrained[id(optimizer)] = Untrained(
+            weakref.ref(optimizer), [*range(len(held))]
+        )
     known.steps += 1
-    if not known.parameters:
+    if not known.places:
         return
     with _torch.no_torch_function(), undisturbed():
-        known.parameters = [p for p in known.parameters if p.requires_grad and p.grad is None]
+        off = [i for i in known.places if i < len(held)]
+        known.places = [i for i in off if held[i].requires_grad and held[i].grad is None]
         if known.steps == _FEW:
-            yield from _replaced(timeline, optimizer, known)
+            yield from _replaced(timeline, optimizer, known, held)
         elif known.steps > _FEW:
-            yield from _cut_off(timeline, known)
+            yield from _cut_off(timeline, known, held)
 
 
 def _replaced(
-    timeline: Timeline, optimizer: torch.optim.Optimizer, known: Untrained
+    timeline: Timeline,
+    optimizer: torch.optim.Optimizer,
+    known: Untrained,
+    held: list[torch.Tensor],
 ) -> Iterator[Diagnosis]:
-    frames = list(user_frames(sys._getframe(1)))
-    spaces = [(frame, namespace(frame, forget=True)) for frame in frames]
+    spaces = [(frame, namespace(frame, forget=True)) for frame in user_frames(sys._getframe(1))]
     reached = {id(found.value) for _, space in spaces for found in reach(space)}
-    held = [one for group in optimizer.param_groups for one in group["params"]]
-    gone = [one for one in known.parameters if id(one) not in reached]
-    known.parameters = [one for one in known.parameters if id(one) in reached]
-    timeline.suspects.update((root_node(one), None) for one in known.parameters)
+    gone = [i for i in known.places if id(held[i]) not in reached]
+    known.places = [i for i in known.places if id(held[i]) in reached]
+    timeline.suspects.update((_torch.tensor_identity(held[i]), None) for i in known.places)
     if gone and any(id(one) in reached for one in held):
         made = (
             Location(frame.f_code.co_filename, line)
@@ -231,21 +236,26 @@ def _replaced(
         yield finding("optimizer_holds_replaced", step, next(made, step))
 
 
-def _cut_off(timeline: Timeline, known: Untrained) -> Iterator[Diagnosis]:
-    nodes = {id(one): root_node(one) for one in known.parameters}
-    cuts = {key: timeline.suspects.get(node) for key, node in nodes.items()}
-    found = {cut.location: cut for cut in cuts.values() if cut is not None}
-    for location in found:
-        off = {key for key, cut in cuts.items() if cut is not None and cut.location == location}
+def _cut_off(timeline: Timeline, known: Untrained, held: list[torch.Tensor]) -> Iterator[Diagnosis]:
+    keys = {id(held[i]): _torch.tensor_identity(held[i]) for i in known.places}
+    nothing = all(one.grad is None for one in held)
+    places = {
+        one: cut.location
+        for one, key in keys.items()
+        for cut, meant in filter(None, [timeline.suspects.get(key)])
+        if nothing or not meant
+    }
+    for location in dict.fromkeys(places.values()):
+        off = {one for one, place in places.items() if place == location}
         spaces = (namespace(frame, forget=True) for frame in user_frames(sys._getframe(1)))
         names = [one.name for space in spaces for one in reach(space) if id(one.value) in off]
         shown = ", ".join([*dict.fromkeys(names)][:_NAMES])
         more = f" and {len(off) - _NAMES} more" if len(off) > _NAMES else ""
         yield finding("never_trained", timeline.steps[-1].location, location, shown + more or None)
-    if found or known.steps > _LATEST:
-        known.parameters = []
-        for node in nodes.values():
-            timeline.suspects.pop(node, None)
+    if places or known.steps > _LATEST:
+        known.places = []
+        for key in keys.values():
+            timeline.suspects.pop(key, None)
 
 
 # Graphs that grow.

@@ -49,9 +49,12 @@ class Evidence:
         self.error = error
 
     def holds(self, evidence: str) -> bool:
-        """Whether this evidence of the table holds; ``not name``: whether it does not."""
+        """Whether this evidence of the table holds; ``not name``: whether it does not.
+
+        What is not looked for in this family does not hold.
+        """
         name = evidence.removeprefix("not ")
-        return bool(getattr(self, name)) == (name == evidence)
+        return bool(getattr(self, name, False)) == (name == evidence)
 
     @property
     def seen(self) -> bool:

@@ -123,7 +123,7 @@ class Reuse(Evidence):
         began_there = self._number(self.first) in self.freeing.roots
         if self.repeated and began_there:
             return True
-        known = self.repeated or self.made_at is not None
+        known = self.repeated or bool(self.passed_on) or self.made_at is not None
         return known and bool(self.made_again) and self._is_a_summand()
 
     @property

@@ -42,7 +42,7 @@ class NoGraphEvidence(Evidence):
     def _was(self, how: str) -> bool:
         return self.cut is not None and self.cut.how == how
 
-    cut_by_detach = property(lambda self: self._was("detach"))
+    cut_by_detach = property(lambda self: self._was("detach") or self._was("data"))
     cut_by_copy = property(lambda self: self._was("copy"))
     cut_by_region = property(lambda self: self._was("region"))
     cut_by_first_order = property(lambda self: self._was("first_order"))
