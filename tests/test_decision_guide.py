@@ -851,10 +851,12 @@ def test_it_links_to_a_place_where_it_is_run(leaf):
         path, _, anchor = link.partition("#")
         inside = None
         for cell in nbformat.read(GUIDE.parent / path, as_version=4).cells:
-            if cell.cell_type == "code" and inside == anchor:
-                break
-            for heading in re.findall(r"^#{1,6} (.+)$", cell.source, re.M):
-                inside = heading if cell.cell_type == "code" else slug(heading)
+            if cell.cell_type == "code":
+                if inside == anchor:
+                    break
+                continue
+            for heading in re.findall(r"^#+ (.+)$", cell.source, re.M):
+                inside = slug(heading)
         else:
             pytest.fail(f"no program under {link}")
     assert leaf.links
