@@ -202,6 +202,26 @@ def list_of_log_probs(obey):
     return seen, right
 
 
+@obeys("store it detached")
+def old_log_probs(obey):
+    """PPO: several updates on what an earlier policy did."""
+    policy, states, seen, right = deep(2, 3), torch.randn(4, 2), [], []
+
+    def log_probs():
+        return policy(states).log_softmax(1)[:, 0]
+
+    optimizer, old = sgd(parameters(policy)), log_probs()
+    if obey:
+        old = old.detach()
+    for _ in range(3):
+        right += alone(-(log_probs() - old.detach()).exp().mean(), parameters(policy))
+        optimizer.zero_grad()
+        (-(log_probs() - old).exp().mean()).backward()
+        seen += grads(parameters(policy))
+        optimizer.step()
+    return seen, right
+
+
 @obeys("let the graph tell")
 def unknown(obey):
     """What the watch says is obeyed in its turn."""
@@ -330,6 +350,22 @@ def own_networks(obey):
     seen = grads(parameters(critic, actor))
     for network in (critic, actor):
         sgd(parameters(network)).step()
+    return seen, right
+
+
+@obeys(
+    "`loss.backward(retain_graph=True)` for each piece, without the flag for the last, one step "
+    "after all"
+)
+def in_pieces(obey):
+    trunk, head, _, x = trunk_and_heads()
+    trained = parameters(trunk, head)
+    right = alone(head(trunk(x)).square().sum(), trained)
+    pieces = trunk(x).chunk(2)
+    for number, piece in enumerate(pieces, 1):
+        head(piece).square().sum().backward(retain_graph=obey and number < len(pieces))
+    seen = grads(trained)
+    sgd(trained).step()
     return seen, right
 
 
@@ -751,6 +787,24 @@ def penalty_and_score(obey):
     ((w - 0.1 * inner) ** 2 / 2).backward()
     exact = (w - 0.1 * w**2) * (1 - 0.2 * w)  # by hand
     return [*seen, w.grad], [*right, exact.detach()]
+
+
+@obeys(
+    "take it as a new tensor, `fast = w - lr * gradient`, with "
+    "`torch.autograd.grad(…, create_graph=True)`"
+)
+def inner_step(obey):
+    start, lr = torch.tensor(1.0, dtype=torch.float64), 0.1
+    w = start.clone().requires_grad_()
+    if obey:
+        (gradient,) = torch.autograd.grad(w**3, w, create_graph=True)
+        ((w - lr * gradient) ** 2).backward()
+    else:
+        (w**3).backward(create_graph=True)
+        torch.optim.SGD([w], lr=lr).step()
+        w.grad = None
+        (w**2).backward()
+    return [w.grad], [2 * (start - lr * 3 * start**2) * (1 - lr * 6 * start)]  # by hand
 
 
 @obeys("for each in turn: forward, its own `zero_grad()`, backward, step")
