@@ -8,6 +8,7 @@ it must give the right gradients, which are computed from each loss alone.
 
 from __future__ import annotations
 
+import functools
 import gc
 import re
 import weakref
@@ -523,6 +524,21 @@ def renormalised_embedding(obey):
     return grads(trained), [right[0] + rows, right[1]]
 
 
+@obeys("compute the loss anew after the update")
+def update_by_hand(obey):
+    w, x = torch.ones(3, requires_grad=True), torch.randn(3)
+    loss = (w * w * x).sum()
+    (w * x).sum().backward()
+    with torch.no_grad():
+        w -= 0.1 * w.grad
+    right = alone((w * w * x).sum(), [w])
+    if obey:
+        loss = (w * w * x).sum()
+    w.grad = None
+    loss.backward()
+    return grads([w]), right
+
+
 @obeys("make a new tensor instead")
 def line_of_mine(obey):
     x = torch.randn(3, requires_grad=True)
@@ -632,6 +648,17 @@ def through_a_frozen_part(obey):
     return grads([prompt]), right
 
 
+@obeys("`requires_grad_(True)` for what should train, before the forward pass")
+def frozen_throughout(obey):
+    net, x = deep(2, 1), torch.randn(4, 2)
+    right = alone(net(x).square().mean(), parameters(net[2]))
+    net.requires_grad_(False)
+    if obey:
+        net[2].requires_grad_(True)
+    net(x).square().mean().backward()
+    return grads(parameters(net[2])), right
+
+
 @obeys("find the step where `requires_grad` turns `False`, and take the cut out")
 def cut_on_the_way(obey):
     x = torch.randn(3, requires_grad=True)
@@ -658,17 +685,20 @@ def kept_over(iterations: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     return counts, counts[:1].expand_as(counts)
 
 
-@obeys("keep `loss.item()`")
+@obeys("keep `loss.item()`, `output.detach()`")
 def kept_losses(obey):
-    net, total, counts, seen, right = deep(2, 1), 0.0, [], [], []
+    net, total, outputs, counts, seen, right = deep(2, 1), 0.0, [], [], [], []
     for x in torch.randn(3, 4, 2):
         right += alone(net(x).square().mean(), parameters(net))
-        loss = net(x).square().mean()
+        output = net(x)
+        loss = output.square().mean()
         net.zero_grad()
         loss.backward()
         seen += grads(parameters(net))
         total += loss.item() if obey else loss
-        counts.append(len(snapshot(loss if obey else total).nodes))
+        outputs.append(output.detach() if obey else output)
+        kept = [tensor for tensor in (total, *outputs) if getattr(tensor, "requires_grad", False)]
+        counts.append(len(snapshot(loss, *kept).nodes))
     nodes, one_graph = kept_over(counts)
     return [*seen, nodes], [*right, one_graph]
 
@@ -858,15 +888,67 @@ def detached_cache(obey):
     return seen, right
 
 
-@obeys("`optimizer.zero_grad()` before each backward")
+@obeys("divide the scaled gradient by `scaler.get_scale()` before the penalty is made of it")
+def scaled_penalty(obey):
+    critic, x, score, penalty = critic_and_penalty(create_graph=True)
+    right = alone(score + penalty, parameters(critic))
+    scaler, score = torch.amp.GradScaler("cpu", init_scale=1024.0), critic(x).sum()
+    (slope,) = torch.autograd.grad(scaler.scale(score), x, create_graph=True)
+    if obey:
+        slope = slope / scaler.get_scale()
+    penalty = (slope.norm(dim=1) - 1).square().sum()
+    scaler.scale(score + penalty).backward()
+    scaler.unscale_(sgd(parameters(critic)))
+    return grads(parameters(critic)), right
+
+
+@obeys("make the optimizer last")
+def replaced_parameters(obey):
+    """The gradient is right either way: what is compared is what the step makes of it."""
+    net, x = nn.Linear(2, 1), torch.randn(4, 2)
+    optimizer = sgd(parameters(net))
+    net.weight = nn.Parameter(torch.ones(1, 2))
+    before = [parameter.detach().clone() for parameter in net.parameters()]
+    right = alone(net(x).square().mean(), parameters(net))
+    if obey:
+        optimizer = sgd(parameters(net))
+    net(x).square().mean().backward()
+    optimizer.step()
+    after = [parameter.detach() for parameter in net.parameters()]
+    return [10 * (b - a) for b, a in zip(before, after, strict=True)], right
+
+
+@obeys(
+    "take out what cuts it off from the loss (`detach()`, `.data`, `.item()`, numpy, a new tensor)"
+)
+def cut_off(obey):
+    seen, right = [], []
+    for cut in (
+        lambda t: t.detach(),
+        lambda t: t.data,
+        lambda t: t[0].item() * torch.ones(3),
+        lambda t: torch.from_numpy(t.detach().numpy()),
+        lambda t: torch.tensor(t.tolist()),
+    ):
+        w, bias = torch.ones(3, requires_grad=True), torch.zeros(3, requires_grad=True)
+        hidden = w.exp() if obey else cut(w.exp())
+        (hidden + bias).square().sum().backward()
+        seen += grads([w, bias])
+        right += alone((w.exp() + bias).square().sum(), [w, bias])
+    return seen, right
+
+
+@obeys("`optimizer.zero_grad()` once for each step, before its first backward")
 def added_up(obey):
+    """Two losses for each step, whose gradients are meant to add up."""
     net, seen, right = deep(2, 1), [], []
     optimizer = sgd(parameters(net))
     for x in torch.randn(3, 4, 2):
-        right += alone(net(x).square().mean(), parameters(net))
+        right += alone(net(x).square().mean() + net(x).mean(), parameters(net))
         if obey:
             optimizer.zero_grad()
-        net(x).square().mean().backward()
+        for loss in net(x).square().mean(), net(x).mean():
+            loss.backward()
         seen += grads(parameters(net))
         optimizer.step()
     return seen, right
@@ -903,18 +985,20 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
 
 
+@functools.cache
+def sections_with_a_program(notebook: str) -> set[str]:
+    found, section = set(), ""
+    for cell in nbformat.read(GUIDE.parent / notebook, as_version=4).cells:
+        if cell.cell_type == "code":
+            found.add(section)
+        elif headings := re.findall(r"^#+ (.+)$", cell.source, re.M):
+            section = slug(headings[-1])
+    return found
+
+
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.advice)
 def test_it_links_to_a_place_where_it_is_run(leaf):
-    for link in leaf.links:
-        path, _, anchor = link.partition("#")
-        inside = None
-        for cell in nbformat.read(GUIDE.parent / path, as_version=4).cells:
-            if cell.cell_type == "code":
-                if inside == anchor:
-                    break
-                continue
-            for heading in re.findall(r"^#+ (.+)$", cell.source, re.M):
-                inside = slug(heading)
-        else:
-            pytest.fail(f"no program under {link}")
     assert leaf.links
+    for link in leaf.links:
+        notebook, _, section = link.partition("#")
+        assert section in sections_with_a_program(notebook), f"no program under {link}"
