@@ -12,7 +12,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable
 from operator import attrgetter, methodcaller
-from types import CodeType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -98,7 +98,22 @@ def is_once_differentiable(function: type) -> bool:
 # The code that runs a custom function, and its backward.
 APPLY_BACKWARD: CodeType = CUSTOM.apply.__code__
 _apply: Any = torch.autograd.Function.apply
-APPLY: CodeType = _apply.__func__.__code__
+_APPLY: CodeType | None = getattr(getattr(_apply, "__func__", None), "__code__", None)
+
+
+def caller_of_forward(frame: FrameType) -> FrameType | None:
+    """Whoever called the custom function that this frame runs; None if it runs none.
+
+    Until 2.14 its ``apply`` is written in Python; since then the frame is that of its forward, told
+    by the ``ctx`` that it is given (a forward without one is not).
+    """
+    code = frame.f_code
+    if _APPLY is not None:
+        return frame.f_back if code is _APPLY else None
+    if code.co_name != "forward" or not code.co_argcount:
+        return None
+    return frame.f_back if isinstance(frame.f_locals.get(code.co_varnames[0]), CUSTOM) else None
+
 
 AUTOGRAD_FILE: str = torch.autograd.__file__
 GRAD_MODE_FILE: str = torch.autograd.grad_mode.__file__

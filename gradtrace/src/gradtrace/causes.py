@@ -398,8 +398,8 @@ _TABLE = (
                 " {trained|what it began with}",
             ),
             Fix(
-                "after each backward, detach what goes on, {detached|h = h.detach()}; or reset it,"
-                " where each iteration starts afresh",
+                "after each backward: {detached|h = h.detach()} (or reset it, where each iteration"
+                " starts afresh)",
                 proof=("every_entry_is_named",),
                 otherwise="detach all that goes from one iteration into the next",
             ),
@@ -595,8 +595,7 @@ _TABLE = (
         " and its backward needs the old ones",
         (
             Fix(
-                "after each backward, detach what goes on, {detached|h = h.detach()}; and leave"
-                " retain_graph=True out",
+                "leave retain_graph=True out, and after each backward: {detached|h = h.detach()}",
                 needs=("carried_over", "not trained_only_there"),
                 proof=("every_entry_is_named",),
                 otherwise="detach all that goes from one iteration into the next",
@@ -614,11 +613,11 @@ _TABLE = (
                 otherwise="call all backwards before the step",
             ),
             Fix(
-                "compute this loss anew after the step, by a new forward pass; or let each"
-                " backward reach its own parameters only,"
-                " loss.backward(inputs=list(own.parameters())), and step after all of them;"
-                " only if this loss is to train the stepped network, too, call all backwards"
-                " before all steps without inputs=",
+                "compute this loss anew after the step, by a new forward pass; or let each backward"
+                " reach its own parameters only, loss.backward(inputs=list(own.parameters())), all"
+                " but the last with retain_graph=True, and step after all of them; only if this"
+                " loss is to train the stepped network, too, call all backwards before all steps"
+                " without inputs=",
             ),
         ),
     ),

@@ -370,9 +370,9 @@ class Observer(_torch.Mode):
                 of = frozenset(storage_of(tensor)[0] for tensor in seen.about or ())
                 through = frozenset() if call is None else call.leaves
                 cut = Cut("first_order", location, of=of, through=through)
-            elif call.functions:
-                function = place_of(call.functions[0], "backward")
-                cut = Cut("function", user_location(), function=function)
+            elif (function := next((one() for one in call.functions), None)) is not None:
+                name = place_of(function, "backward")
+                cut = Cut("function", user_location(), function=name)
             else:
                 return
         elif not any(tensor.requires_grad for tensor in seen.tensors):
@@ -571,8 +571,8 @@ def _caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
     for _ in range(frames):
         if frame is None:
             return None
-        if frame.f_code is _torch.APPLY:
-            return frame.f_back
+        if (caller := _torch.caller_of_forward(frame)) is not None:
+            return caller
         frame = frame.f_back
     return None
 

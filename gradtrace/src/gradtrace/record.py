@@ -51,7 +51,7 @@ class BackwardCall:
 
     keeps_graph = False
     creates_graph = False
-    functions: tuple[type, ...] = ()  # the custom functions in its graph
+    functions: tuple[weakref.ref[type], ...] = ()  # the custom functions in its graph
     operations: tuple[str, ...] = ()
     roots: tuple[int, ...] = ()
     whole = True

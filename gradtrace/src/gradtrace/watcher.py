@@ -22,6 +22,7 @@ import sys
 import threading
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
@@ -197,7 +198,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         timeline = self._record.timeline
         live, links = walk(roots_of(outputs))
         functions = dict.fromkeys(map(_torch.function_of, live))
-        call.functions = tuple(one for one in functions if one is not None)
+        call.functions = tuple(weakref.ref(one) for one in functions if one is not None)
         with _torch.no_torch_function():
             call.leaves = frozenset(
                 storage_of(node.variable)[0] for node in live if isinstance(node, _torch.LEAF)

@@ -75,8 +75,8 @@ class TwiceEvidence(Evidence):
             one
             for call in reversed(tuple(self.timeline.calls))
             if call.creates_graph
-            for one in call.functions
-            if _torch.is_once_differentiable(one)
+            for reference in call.functions
+            if (one := reference()) is not None and _torch.is_once_differentiable(one)
         )
         function = next(functions, None)
         return {} if function is None else {"it": place_of(function, "backward")}
