@@ -235,8 +235,16 @@ EVIDENCE = {
     ),
     "optimizers_are_known": ("the program has optimizers", "the program has no optimizer"),
     "several_optimizers": (
-        "several optimizers train what this loss reaches",
-        "one optimizer trains all that this loss reaches",
+        "several optimizers train what these losses reach",
+        "no two optimizers train what these losses reach",
+    ),
+    "one_optimizer": (
+        "one optimizer trains all that is reached",
+        "no one optimizer trains all that is reached",
+    ),
+    "others_are_trained": (
+        "other leaves of this loss were changed, by hand",
+        "no leaf of this loss was changed by hand",
     ),
     "weights_changed": (
         "the weights were changed between the two backwards",
@@ -389,8 +397,8 @@ _TABLE = (
         " was freed by the backward of the last iteration",
         (
             Fix(
-                "start {it|the state} anew in each iteration, from {trained|its initial value}:"
-                " this loss reaches {trained|some parameters} through the freed part only",
+                "reset {it|the state} in each iteration, to what it was before the first: this loss"
+                " reaches {trained|some parameters} through the freed part only",
                 needs=("trained_only_there",),
                 proof=None,
                 otherwise="where the state is to go on, detach it after each backward,"
@@ -414,28 +422,34 @@ _TABLE = (
             Fix(
                 "compute {it|it} anew in each iteration, before it is used; detached,"
                 " {trained|the parameters behind it} would not be trained",
-                needs=("trained_only_there",),
-                proof=("every_entry_is_named", "optimizers_are_known"),
+                needs=("optimizers_are_known", "trained_only_there"),
+                proof=("every_entry_is_named",),
                 otherwise="detach {it|it}, once, if what it was computed from is not to be trained",
             ),
             Fix(
                 "compute {it|it} anew in each iteration, before it is used",
-                needs=("trained_there",),
-                proof=("every_entry_is_named", "optimizers_are_known"),
+                needs=("optimizers_are_known", "trained_there"),
+                proof=("every_entry_is_named",),
                 otherwise="detach {it|it}, once, if what it was computed from is not to be trained",
             ),
             Fix(
-                "detach {it|it}, once, where it is made: no optimizer trains what it was"
-                " computed from",
+                "detach {it|it}, once, where it is made: no optimizer trains what it was computed"
+                " from",
                 needs=("optimizers_are_known",),
                 proof=("every_entry_is_named",),
-                otherwise="compute it anew in each iteration",
+                otherwise="compute {it|it} anew in each iteration",
             ),
             Fix(
-                "detach {it|it}, once, where it is made, if what it was computed from is not"
-                " trained",
+                "detach {it|it}, once, where it is made: what it was computed from was never"
+                " changed, other leaves were",
+                needs=("not trained_there", "others_are_trained"),
                 proof=None,
-                otherwise="compute {it|it} anew in each iteration, if it is",
+                otherwise="compute {it|it} anew in each iteration, if it is to be trained",
+            ),
+            Fix(
+                "compute {it|it} anew in each iteration, before it is used",
+                proof=None,
+                otherwise="detach {it|it}, once, if what it was computed from is not to be trained",
             ),
         ),
     ),
@@ -500,8 +514,7 @@ _TABLE = (
             ),
             Fix(
                 "add the losses and call backward once: (first + second).backward()",
-                needs=("optimizers_are_known",),
-                otherwise=None,
+                needs=("one_optimizer",),
             ),
             Fix(
                 "if both losses are to train all that they reach, add them and call backward once",
@@ -528,12 +541,17 @@ _TABLE = (
         "a stored tensor still has the graph of the iteration that made it, which was freed",
         (
             Fix(
-                "clear {it|the container} after each backward, or fill a new one: this loss"
-                " trains through what it holds, and detached that would train nothing",
+                "after each backward, detach what {it|the container} holds:"
+                " {detached|stored = [one.detach() for one in stored]} (or clear it, where each"
+                " update starts with an empty one); detached before, it would train nothing",
                 needs=("trained_through_the_container",),
+                proof=("every_entry_is_named",),
+                otherwise="clear it after each backward",
             ),
             Fix(
-                "detach what is stored: buffer.append(x.detach())", proof=("every_entry_is_named",)
+                "detach what is stored: buffer.append(x.detach())",
+                proof=("every_entry_is_named",),
+                otherwise="detach all that it holds after each backward",
             ),
         ),
     ),
@@ -601,14 +619,14 @@ _TABLE = (
                 otherwise="detach all that goes from one iteration into the next",
             ),
             Fix(
-                "start {it|the state} anew in each iteration, and leave retain_graph=True out",
+                "reset {it|the state} in each iteration, and leave retain_graph=True out",
                 needs=("carried_over",),
                 proof=None,
                 otherwise="where the state is to go on, detach {it|it} after each backward",
             ),
             Fix(
                 "compute this loss anew after the step, by a new forward pass",
-                needs=("not several_optimizers",),
+                needs=("one_optimizer",),
                 proof=None,
                 otherwise="call all backwards before the step",
             ),
@@ -729,10 +747,12 @@ _TABLE = (
         "an operation without a derivative lies between the parameters and the loss",
         (
             Fix(
-                "compute the loss from the value before that operation, which has a gradient",
+                "compute the loss from the value before that operation, which has a gradient (for a"
+                " cross entropy the logits, before softmax and argmax, with whole numbers as"
+                " labels)",
                 proof=None,
-                otherwise="replace the operation by one that has a derivative, where the loss"
-                " needs its result",
+                otherwise="replace the operation by one that has a derivative, where the loss needs"
+                " its result",
             ),
         ),
     ),
@@ -899,7 +919,7 @@ _TABLE = (
     Cause(
         "unused_input",
         "unused_input",
-        "a gradient was asked for {it|a tensor} that the output was not computed from",
+        "a gradient was asked for something that the output was not computed from: {it|an input}",
         (
             Fix(
                 "use {it|that tensor} itself in the computation, not a copy that was detached"
@@ -911,7 +931,7 @@ _TABLE = (
     Cause(
         "input_off",
         "unused_input",
-        "a gradient was asked for {it|a tensor} that does not require grad",
+        "a gradient was asked for something that does not require grad: {it|an input}",
         (
             Fix(
                 "ask only for the gradients of what requires grad: [p for p in parameters if"

@@ -324,6 +324,17 @@ class Reuse(Evidence):
         mine = {storage_of(leaf)[0] for leaf in self._leaves(range(len(self.live)))}
         return len(self.training.owners(mine | self.freeing.leaves)) > 1
 
+    @cached_property
+    def one_optimizer(self) -> bool:
+        """Whether one optimizer holds all leaves of both losses, as far as these are known."""
+        mine = {storage_of(leaf)[0] for leaf in self._leaves(range(len(self.live)))}
+        every = mine | self.freeing.leaves
+        return any(every <= held for _, held in self.training.optimizers)
+
+    @cached_property
+    def others_are_trained(self) -> bool:
+        return bool(self.training.trained(self._leaves(self.new)))
+
     @property
     def stepped_between(self) -> bool:
         return bool(self.training.stepped_since(self.freeing))

@@ -85,10 +85,11 @@ class ModifiedEvidence(Evidence):
         )
 
     @cached_property
-    def several_optimizers(self) -> bool:
+    def one_optimizer(self) -> bool:
+        """Whether one optimizer holds all leaves that this loss reaches."""
         live, _ = walk(roots_of(self.outputs))
-        leaves = [node.variable for node in live if type(node) is _torch.LEAF]
-        return len(Training(self.timeline).owners({storage_of(leaf)[0] for leaf in leaves})) > 1
+        leaves = {storage_of(node.variable)[0] for node in live if type(node) is _torch.LEAF}
+        return any(leaves <= held for _, held in Training(self.timeline).optimizers)
 
     @cached_property
     def retained(self) -> Retained | None:
