@@ -20,7 +20,7 @@ SITE := _build/html
 AXE := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises grade gradescope bench wild test clean
+.PHONY: help book serve lab address pictures notebooks exercises grade gradescope bench cases wild test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ bench: book $(FULL) ## measure what snapshot, player and watch cost
 	$(BIN)/python gradtrace/benchmarks/player.py
 	$(BIN)/python gradtrace/benchmarks/trace.py
 	$(BIN)/python gradtrace/benchmarks/watch.py
+
+cases: $(FULL) ## score diagnosis on real failures (CASES="name … --strict")
+	$(BIN)/python gradtrace/cases/score.py $(CASES)
 
 # Other people's libraries have an environment of their own, with the one torch.
 WILD := .venv-wild/bin/python

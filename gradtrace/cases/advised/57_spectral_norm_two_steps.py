@@ -1,0 +1,31 @@
+# obeys: compute this loss anew after the step, by a new forward pass
+import torch
+from torch import nn
+from torch.nn.utils import spectral_norm
+
+
+class Trainer:
+    def __init__(self):
+        self.generator = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+        self.critic = nn.Sequential(spectral_norm(nn.Linear(2, 5)), nn.LeakyReLU(0.2), spectral_norm(nn.Linear(5, 1)))
+        self.opt1 = torch.optim.SGD(self.critic.parameters(), lr=1e-3)
+        self.opt2 = torch.optim.SGD(self.generator.parameters(), lr=1e-3)
+
+    def step(self, z):
+        output = self.critic(self.generator(z))
+        loss = output.abs().mean()
+        # first propagation: the critic
+        self.opt1.zero_grad()
+        loss.backward(retain_graph=True)
+        self.opt1.step()
+        # second propagation of the remembered output: the generator
+        self.opt2.zero_grad()
+        loss = self.critic(self.generator(z)).abs().mean()
+        (-loss).backward()
+        self.opt2.step()
+
+
+torch.manual_seed(0)
+trainer = Trainer()
+for i in range(2):
+    trainer.step(torch.randn(7, 3))

@@ -1,0 +1,301 @@
+"""Score diagnosis on real failures: ``python gradtrace/cases/score.py [names] [options]``.
+
+Every case and layout runs under a plain and a strict watch, the repaired twins too; printed are
+what was right of each and the totals.  Names are beginnings of names, or patterns: ``*_recursion``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import launch
+from catalogue import FAILING, FIXED, HERE, Case, Place, chosen
+from gradients import differences
+from launch import PLAIN, RECORD, STRICT, Job, Outcome
+
+# What obeying the printed advice leads to, by the programs in which it is obeyed: all of them train
+# what the repaired twin trains, some do, none does; or there is none in which this text is obeyed.
+SOLVES, HALF, WRONG, NOT_OBEYED = ADVICE = ("solves", "half solves", "wrong", "not obeyed")
+
+FLOOR = HERE / "floor.json"
+_WORD = re.compile(r"[a-z_]{3,}")
+
+
+@dataclass(frozen=True)
+class Score:
+    """What the tool said of one program under one watch, judged.
+
+    ``marks`` maps what can be right to whether it is; what the truth is not known of is left out.
+    ``wrong_and_certain`` is the worst that can be said.  ``alarms`` are what it said of the twin.
+    ``advice`` is one of :data:`ADVICE`.
+    """
+
+    case: Case
+    mode: str
+    said: dict[str, Any] | None
+    marks: dict[str, bool]
+    alarms: tuple[str, ...] = ()
+    advice: str | None = None
+
+    @property
+    def cause(self) -> str | None:
+        return None if self.said is None else self.said["cause"]
+
+    @property
+    def confidence(self) -> str | None:
+        return None if self.said is None else self.said["confidence"]
+
+    @property
+    def fix(self) -> str | None:
+        return None if self.said is None else self.said["fix"]
+
+    @property
+    def solved(self) -> bool:
+        return all(self.marks.values())
+
+    @property
+    def wrong_and_certain(self) -> bool:
+        return self.confidence == "certain" and not self.marks["cause"]
+
+    @property
+    def circular(self) -> bool:
+        """Strict advises strict, or a wrong advice says only what PyTorch's error says."""
+        if self.said is None or self.marks["cause"]:
+            return False
+        if self.mode == STRICT and "strict" in self.said["fix"]:
+            return True
+        words = set(_WORD.findall(self.said["fix"].lower()))
+        error = set(_WORD.findall((self.said.get("error") or "").lower()))
+        return bool(words) and len(words & error) >= 0.8 * len(words)
+
+
+def judge(
+    case: Case, mode: str, outcome: Outcome, twin: Outcome, obeyed: dict[str, list[str]]
+) -> Score:
+    """Compare what was said of a failing program, and of its twin, with the truth.
+
+    ``obeyed`` are the problems of each of the variants in which advice is obeyed.
+    """
+    report = outcome.report or {"family": None, "warnings": []}
+    said = report if report["family"] is not None else None
+    if case.silent:
+        said = _best_warning(case, report["warnings"])
+    marks = {
+        "family": said is not None and said["family"] in case.families,
+        "cause": said is not None and said["cause"] in case.causes,
+    }
+    told = {key: _at(said[f"{key}_at"]) for key in ("raised", "began", "made")} if said else {}
+    if case.raises:
+        marks["raised"] = told.get("raised") in case.raises
+    if case.began:
+        marks["began"] = told.get("began") in case.began
+    if case.expert:
+        marks["expert"] = not set(case.expert).isdisjoint(told.values())
+    advice = None if case.bug else _advice(case, said, obeyed)
+    if advice is not None:
+        marks["advice"] = advice == SOLVES
+    return Score(case, mode, said, marks, tuple(_alarms(twin)), advice)
+
+
+def _advice(case: Case, said: dict[str, Any] | None, obeyed: dict[str, list[str]]) -> str:
+    if said is None:
+        return NOT_OBEYED
+    printed = "; ".join(filter(None, (said["fix"], said.get("otherwise"))))
+    problems = [
+        obeyed[variant]
+        for variant in case.advised
+        if any(quoted in printed for quoted in case.says(variant, "obeys"))
+    ]
+    if not problems:
+        return NOT_OBEYED
+    sound = sum(not found for found in problems)
+    return SOLVES if sound == len(problems) else HALF if sound else WRONG
+
+
+def _best_warning(case: Case, warnings: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The warning with the right cause if there is one, else the first."""
+    right = [one for one in warnings if one["cause"] in case.causes]
+    return next(iter(right or warnings), None)
+
+
+def _alarms(twin: Outcome) -> Iterable[str]:
+    if twin.report is None or twin.code != 0:
+        yield f"ended with {twin.code}: {_last_line(twin)}"
+    if twin.report is not None:
+        if twin.report["family"] is not None:
+            yield f"{twin.report['cause']}"
+        yield from (one["cause"] for one in twin.report["warnings"])
+
+
+def _last_line(outcome: Outcome) -> str:
+    return (outcome.stderr.strip().splitlines() or ["(it said nothing)"])[-1]
+
+
+def _at(place: dict[str, Any] | None) -> Place | None:
+    return None if place is None else (Path(place["file"]).name, place["line"])
+
+
+def runnable(case: Case) -> bool:
+    if case.device == "cpu":
+        return True
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def score(cases: list[Case], modes: Iterable[str], command: bool = False) -> list[Score]:
+    """Run the cases, their twins, and the programs in which advice is obeyed."""
+    wanted = [(case, mode) for case in cases for mode in modes]
+    jobs = [
+        Job(case.files(variant), case.main, mode)
+        for case, mode in wanted
+        for variant in (FAILING, FIXED)
+    ]
+    outcomes = iter(launch.run(jobs, command))
+    obeyed = obey(cases)
+    return [
+        judge(case, mode, next(outcomes), next(outcomes), obeyed[case.name])
+        for case, mode in wanted
+    ]
+
+
+def obey(cases: list[Case]) -> dict[str, dict[str, list[str]]]:
+    """The problems of each advised variant of each case: what differs from the repaired twin."""
+    wanted = [
+        (case, variant) for case in cases if case.advised for variant in (FIXED, *case.advised)
+    ]
+    outcomes = launch.run([Job(case.files(variant), case.main, RECORD) for case, variant in wanted])
+    records = {
+        (case.name, variant): outcome
+        for (case, variant), outcome in zip(wanted, outcomes, strict=True)
+    }
+    return {
+        case.name: {
+            variant: problems(
+                records[case.name, FIXED],
+                records[case.name, variant],
+                values=not case.says(variant, "differs"),
+            )
+            for variant in case.advised
+        }
+        for case in cases
+    }
+
+
+def problems(twin: Outcome, repaired: Outcome, values: bool = True) -> list[str]:
+    """What a repaired program does that its twin does not; see :func:`gradients.differences`."""
+    if twin.report is None or twin.code != 0:
+        raise RuntimeError(f"the repaired twin broke down: {twin.stderr}")
+    if repaired.report is None or repaired.code != 0:
+        return [f"ends with {repaired.code}: {_last_line(repaired)}"]
+    return differences(twin.report, repaired.report, values)
+
+
+def table(scores: list[Score], texts: bool = False) -> str:
+    """One line for each program and watch: a letter for what is right, a dash for what is not.
+
+    With ``texts``, below it the advice that was printed.
+    """
+    width = max(len(one.case.name) for one in scores)
+    lines = [
+        "What is right: (f)amily, line that (r)aised, line where it (b)egan, (e)xpert's line,",
+        "(c)ause; - wrong or missing, blank not asked.",
+        "",
+    ]
+    for one in scores:
+        letters = "".join(
+            " " if key not in one.marks else key[0] if one.marks[key] else "-"
+            for key in ("family", "raised", "began", "expert", "cause")
+        )
+        words = [one.cause or ("not found" if one.case.silent else "no text")]
+        words += [one.confidence or ""]
+        words += [f"advice {one.advice}"] * (one.advice is not None)
+        words += ["WRONG AND CERTAIN"] * one.wrong_and_certain + ["CIRCULAR"] * one.circular
+        words += [f"ALARM ON TWIN: {', '.join(one.alarms)}"] * bool(one.alarms)
+        lines.append(f"{one.case.name:<{width}}  {one.mode:<6}  {letters}  {'  '.join(words)}")
+        if texts and one.said is not None:
+            lines += [f"    fix: {one.fix}", f"    or:  {one.said.get('otherwise') or '(nothing)'}"]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def totals(scores: list[Score]) -> dict[str, dict[str, str]]:
+    """For each watch and kind of program, how many of how many are right."""
+    found: dict[str, dict[str, str]] = {}
+    for mode in dict.fromkeys(one.mode for one in scores):
+        of_mode = [one for one in scores if one.mode == mode]
+        kinds = {
+            "raising": [s for s in of_mode if s.case.bug is None and not s.case.silent],
+            "silent": [s for s in of_mode if s.case.bug is None and s.case.silent],
+            "layouts": [s for s in of_mode if s.case.bug is not None],
+        }
+        for kind, some in kinds.items():
+            if some:
+                found[f"{mode} {kind}"] = _counts(some)
+    return found
+
+
+def _counts(scores: list[Score]) -> dict[str, str]:
+    counts = {}
+    for key in ("family", "raised", "began", "expert", "cause"):
+        asked = [one.marks[key] for one in scores if key in one.marks]
+        if asked:
+            counts[key] = f"{sum(asked)}/{len(asked)}"
+    for advice in ADVICE if scores[0].advice else ():
+        counts[f"advice {advice}"] = str(sum(one.advice == advice for one in scores))
+    counts["all right"] = f"{sum(one.solved for one in scores)}/{len(scores)}"
+    counts["wrong and certain"] = str(sum(one.wrong_and_certain for one in scores))
+    counts["circular"] = str(sum(one.circular for one in scores))
+    counts["without text"] = str(sum(one.said is None for one in scores))
+    counts["alarms on twins"] = str(sum(bool(one.alarms) for one in scores))
+    return counts
+
+
+def right(scores: list[Score]) -> dict[str, dict[str, str]]:
+    """What is right, by name and watch, in words: what the floor holds."""
+    found: dict[str, dict[str, str]] = {}
+    for one in scores:
+        marks = [key for key, value in one.marks.items() if value]
+        marks += ["quiet"] * (not one.alarms)
+        found.setdefault(one.case.name, {})[one.mode] = " ".join(sorted(marks))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--plain", action="store_true", help="under a plain watch only")
+    parser.add_argument("--strict", action="store_true", help="under a strict watch only")
+    parser.add_argument("--texts", action="store_true", help="what was said, too")
+    parser.add_argument("--json", action="store_true", help="all that was said, as JSON")
+    parser.add_argument("--command", action="store_true", help="start each by the real command")
+    parser.add_argument("--store", action="store_true", help="what is right is the floor from now")
+    options = parser.parse_args()
+    modes = [PLAIN] * options.plain + [STRICT] * options.strict or [PLAIN, STRICT]
+    cases = [case for case in chosen(options.names) if runnable(case)]
+    scores = score(cases, modes, options.command)
+    if options.store:
+        if options.names or len(modes) < 2:
+            parser.error("the floor is that of all cases, in both modes")
+        FLOOR.write_text(json.dumps(right(scores), indent=1) + "\n", encoding="utf-8")
+    if options.json:
+        rows = [
+            {"name": s.case.name, "mode": s.mode, "said": s.said, "marks": s.marks}
+            | {"advice": s.advice, "alarms": s.alarms, "circular": s.circular}
+            for s in scores
+        ]
+        json.dump({"totals": totals(scores), "right": right(scores), "scores": rows}, sys.stdout)
+        return
+    print(table(scores, options.texts))
+    for name, counts in totals(scores).items():
+        print(f"\n{name}: " + ", ".join(f"{key} {value}" for key, value in counts.items()))
+
+
+if __name__ == "__main__":
+    main()
