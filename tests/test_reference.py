@@ -29,7 +29,9 @@ def text(page):
 def test_each_cause_is_there_word_for_word(page, text, name):
     cause = causes.CAUSES[name]
     assert f'id="cause-{name}"' in page
-    assert f"{cause.meaning}.\nFix: {cause.fix_for(None)}." in text
+    assert f"{cause.meaning_for({})}." in text
+    for fix in cause.fixes:
+        assert f": {fix.text_for({})}." in text
 
 
 @pytest.mark.parametrize("family", causes.FAMILIES)

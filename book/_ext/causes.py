@@ -19,7 +19,7 @@ from sphinx.util.typing import ExtensionMetadata
 sys.path.insert(0, str(Path(__file__).parents[2] / "gradtrace" / "src"))
 
 from gradtrace import causes
-from gradtrace.causes import Cause, Rule
+from gradtrace.causes import Cause, Fix, Rule
 
 
 def said(text: str, *before: nodes.Node) -> nodes.paragraph:
@@ -53,17 +53,19 @@ class Causes(LedgerDirective):
 
     def cause(self, cause: Cause) -> nodes.definition_list_item:
         name = nodes.term("", "", nodes.literal("", cause.name), ids=[f"cause-{cause.name}"])
-        fix = said(f": {cause.fix_for(None)}.", nodes.strong("", "Fix"))
+        meaning = said(f"{cause.meaning_for({})}.")
         return nodes.definition_list_item(
-            "", name, nodes.definition("", said(f"{cause.meaning}."), fix)
+            "", name, nodes.definition("", meaning, *map(self.fix, cause.fixes))
         )
 
+    def fix(self, fix: Fix) -> nodes.paragraph:
+        when = f" ({', and '.join(map(causes.told, fix.needs))})" if fix.needs else ""
+        instead = fix.otherwise_for({})
+        otherwise = "" if instead is None else f" Where it is not sure: {instead}."
+        return said(f"{when}: {fix.text_for({})}.{otherwise}", nodes.strong("", "Fix"))
+
     def rule(self, rule: Rule) -> nodes.list_item:
-        needed = []
-        for name in rule.evidence:
-            what = causes.EVIDENCE[name.removeprefix("not ")]
-            needed.append(f"not: {what}" if name.startswith("not ") else what)
-        when = "; ".join(needed) or "otherwise"
+        when = "; ".join(map(causes.told, rule.evidence)) or "otherwise"
         name = nodes.literal("", rule.cause)
         return nodes.list_item("", said(f": {when}. {rule.confidence.capitalize()}.", name))
 

@@ -99,10 +99,11 @@ def test_what_is_not_advised(program):
 
 def test_the_texts_say_what_was_obeyed():
     for cause in ("optimizer_step_between_backwards", "optimizer_step_between_backwards_silent"):
-        fix = CAUSES[cause].fix
-        assert fix.startswith("compute this loss anew after the step")
-        assert "loss.backward(inputs=list(own.parameters()))" in fix
-    assert "if both losses are to train all that they reach" in CAUSES["shared_subgraph"].fix
+        text = CAUSES[cause].fixes[-1].text
+        assert text.startswith("compute this loss anew after the step")
+        assert "loss.backward(inputs=list(own.parameters()))" in text
+    several = next(f for f in CAUSES["shared_subgraph"].fixes if "several_optimizers" in f.needs)
+    assert "loss.backward(inputs=list(own.parameters()))" in several.text
 
 
 def test_increment_version_brings_the_error_back():

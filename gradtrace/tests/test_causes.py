@@ -6,17 +6,19 @@ import inspect
 
 import pytest
 
-from gradtrace import diagnose
-from gradtrace.causes import CAUSES, EVIDENCE, FAMILIES, PATTERNS, RULES, family_of
+from gradtrace.causes import CAUSES, EVIDENCE, FAMILIES, PATTERNS, RULES, Fix, family_of
+from gradtrace.diagnose import EVIDENCE as GATHERED
+from gradtrace.evidence.function import FunctionEvidence
 
-GATHERED = {
-    "freed": diagnose.FreedEvidence,
-    "modified": diagnose.ModifiedEvidence,
-    "no_graph": diagnose.NoGraphEvidence,
+GATHERED = {**GATHERED, "function": FunctionEvidence}
+IN_RULES = {name for rules in RULES.values() for rule in rules for name in rule.evidence}
+IN_FIXES = {
+    name
+    for cause in CAUSES.values()
+    for fix in cause.fixes
+    for name in (*fix.needs, *(fix.proof or ()))
 }
-NAMED = {
-    name.removeprefix("not ") for rules in RULES.values() for r in rules for name in r.evidence
-}
+NAMED = {name.removeprefix("not ") for name in IN_RULES | IN_FIXES}
 
 
 def test_all_evidence_is_told_and_used():
@@ -26,13 +28,16 @@ def test_all_evidence_is_told_and_used():
 @pytest.mark.parametrize("family", GATHERED)
 def test_evidence_is_gathered(family):
     for rule in RULES[family]:
-        for name in (*(one.removeprefix("not ") for one in rule.evidence), rule.carrier):
+        needed = {
+            name for fix in CAUSES[rule.cause].fixes for name in (*fix.needs, *(fix.proof or ()))
+        }
+        for name in {one.removeprefix("not ") for one in {*rule.evidence, *needed}}:
             kind = GATHERED[family]
             assert hasattr(kind, name) or f"self.{name}" in inspect.getsource(kind), name
 
 
 def test_rules_and_patterns_name_causes_of_known_families():
-    assert set(RULES) <= set(FAMILIES)
+    assert set(RULES) <= {*FAMILIES, "function"}
     assert {rule.cause for rules in RULES.values() for rule in rules} <= set(CAUSES)
     assert {family for _, family, _ in PATTERNS} <= set(FAMILIES)
     assert {cause for _, _, cause in PATTERNS if cause} <= set(CAUSES)
@@ -44,13 +49,21 @@ def test_a_rule_that_needs_nothing_is_the_last_of_its_family():
         assert all(rule.evidence for rule in rules[:-1])
 
 
+FIXES = [(cause, fix) for cause in CAUSES.values() for fix in cause.fixes]
+
+
 @pytest.mark.parametrize("cause", CAUSES.values(), ids=lambda cause: cause.name)
-def test_texts_name_the_carrier_or_stand_without_it(cause):
-    for carried_by in ("h", None):
-        text = cause.fix_for(carried_by)
-        assert "{" not in text and text == text.strip()
-    if "{it" in cause.fix:
-        assert "buffer_of_mine" in cause.fix_for("buffer_of_mine")
+def test_a_fix_that_needs_nothing_is_the_last_of_its_cause(cause):
+    assert all(fix.needs for fix in cause.fixes[:-1]) and not cause.fixes[-1].needs
+
+
+@pytest.mark.parametrize("fix", [pytest.param(fix, id=cause.name) for cause, fix in FIXES])
+def test_texts_name_the_carrier_or_stand_without_it(fix):
+    for text in filter(None, (fix.text, fix.otherwise)):
+        for names in ({}, {"it": "buffer_of_mine"}):
+            shown = Fix(text).text_for(names)
+            assert "{" not in shown and shown == shown.strip()
+            assert ("buffer_of_mine" in shown) == ("{it" in text and bool(names))
 
 
 def test_texts_of_older_versions_are_known():

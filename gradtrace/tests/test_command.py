@@ -14,13 +14,10 @@ from pathlib import Path
 import pytest
 
 import gradtrace
-from gradtrace import diagnose, session
+from gradtrace import causes, diagnosis, session
 from gradtrace.cli import interpreter_flags
 
-KEYS = {
-    "schema", "torch", "family", "cause", "confidence", "raised_at", "began_at", "made_at",
-    "carried_by", "explanation", "fix", "error", "warnings",
-}  # fmt: skip
+KEYS = set(causes.KEYS)
 
 FAILING = """\
 import torch
@@ -432,7 +429,7 @@ def test_report_of_a_program_without_torch(script, tmp_path):
         "error": "KeyError: 'a'",
         "warnings": [],
     }
-    assert session.SCHEMA == diagnose.SCHEMA
+    assert session.SCHEMA == diagnosis.SCHEMA
 
 
 def test_report_that_cannot_be_written(script):

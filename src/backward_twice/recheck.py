@@ -1,7 +1,7 @@
 """Judge the claims again on the PyTorch that is installed: ``python -m backward_twice.recheck``.
 
-The notebooks run in a temporary folder, so nothing stored changes.  Prints each claim whose verdict
-differs from the ledger's, and ends with exit code 1 if there is one.
+The notebooks that judge claims run in a temporary folder, so nothing stored changes.  Prints each
+claim whose verdict differs from the ledger's, and ends with exit code 1 if there is one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def differences(notebooks: Path = NOTEBOOKS) -> list[str]:
     """One line for each claim that this PyTorch judges otherwise than the ledger does."""
     with tempfile.TemporaryDirectory() as folder:
         copies = Path(shutil.copytree(notebooks, Path(folder, "notebooks")))
-        paths = sorted(copies.glob("*.ipynb"))
+        paths = [path for path in sorted(copies.glob("*.ipynb")) if stored_verdicts([path])]
         for number, path in enumerate(paths, 1):
             print(f"[{number}/{len(paths)}] {path.name}", file=sys.stderr)
             execute(path)

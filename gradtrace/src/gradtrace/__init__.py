@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradtrace.diagnose import Diagnosis
+    from gradtrace.diagnosis import Diagnosis
     from gradtrace.graph import Graph, HeldBytes, Leaf, Node, SavedTensor, snapshot
     from gradtrace.memory import LiveBytes
     from gradtrace.notebook.explore import (
@@ -36,7 +36,7 @@ _MODULES = {
     "steps": ("Trace",),
     "tracer": ("trace",),
     "watcher": ("SilentFailure", "Watch", "watch"),
-    "diagnose": ("Diagnosis",),
+    "diagnosis": ("Diagnosis",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

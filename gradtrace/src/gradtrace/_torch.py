@@ -12,7 +12,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable
 from operator import attrgetter, methodcaller
-from types import CodeType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -79,23 +79,44 @@ def result_shapes(node: Any) -> list[tuple[int, ...]] | None:
     return None if made is None else [tuple(one.shape) for one in made]
 
 
+def function_of(node: Any) -> type | None:
+    """The torch.autograd.Function that a node belongs to; None for PyTorch's own operations."""
+    return getattr(type(node), "_forward_cls", None) if isinstance(node, CUSTOM) else None
+
+
 def _never(ctx: Any) -> None: ...
 
 
 _ONCE = torch.autograd.function.once_differentiable(_never).__code__
 
 
-def is_once_differentiable(node: Any) -> bool:
-    """Whether it belongs to a custom function whose backward is marked so."""
-    backward = getattr(getattr(type(node), "_forward_cls", None), "backward", None)
-    return getattr(backward, "__code__", None) is _ONCE
+def is_once_differentiable(function: type) -> bool:
+    """Whether the backward of a custom function is marked so."""
+    return getattr(getattr(function, "backward", None), "__code__", None) is _ONCE
 
 
-# The code that runs a custom function.
+# The code that runs a custom function, and its backward.
+APPLY_BACKWARD: CodeType = CUSTOM.apply.__code__
 _apply: Any = torch.autograd.Function.apply
-APPLY: CodeType = _apply.__func__.__code__
+_APPLY: CodeType | None = getattr(getattr(_apply, "__func__", None), "__code__", None)
+
+
+def caller_of_forward(frame: FrameType) -> FrameType | None:
+    """Whoever called the custom function that this frame runs; None if it runs none.
+
+    Until 2.14 its ``apply`` is written in Python; since then the frame is that of its forward, told
+    by the ``ctx`` that it is given (a forward without one is not).
+    """
+    code = frame.f_code
+    if _APPLY is not None:
+        return frame.f_back if code is _APPLY else None
+    if code.co_name != "forward" or not code.co_argcount:
+        return None
+    return frame.f_back if isinstance(frame.f_locals.get(code.co_varnames[0]), CUSTOM) else None
+
 
 AUTOGRAD_FILE: str = torch.autograd.__file__
+GRAD_MODE_FILE: str = torch.autograd.grad_mode.__file__
 
 
 # Compiled code (torch.compile) is left alone.

@@ -43,7 +43,9 @@ class Listener(Protocol):
     @property
     def knowledge(self) -> int: ...
     def began(self, call: BackwardCall, outputs: Any) -> None: ...
-    def failed(self, call: BackwardCall, outputs: Any, error: BaseException) -> None: ...
+    def failed(
+        self, call: BackwardCall, outputs: Any, inputs: Sequence[Any], error: BaseException
+    ) -> None: ...
     def stepping(self, has_closure: bool) -> None: ...
     def stepped(self, optimizer: torch.optim.Optimizer) -> None: ...
     def compiled(self, inside: bool) -> None: ...
@@ -116,7 +118,7 @@ class Engine:
         call, outputs, inputs = began
         try:
             if error is not None:
-                self._failed(call, outputs, error)
+                self._failed(call, outputs, inputs, error)
             elif not call.keeps_graph:
                 mark_freed(call, outputs, inputs)
         except Exception as ours:
@@ -129,10 +131,12 @@ class Engine:
         for listener in self._listeners:
             listener.broke(error)
 
-    def _failed(self, call: BackwardCall, outputs: Any, error: BaseException) -> None:
+    def _failed(
+        self, call: BackwardCall, outputs: Any, inputs: Sequence[Any], error: BaseException
+    ) -> None:
         call.failed = True
         if self._listeners:
-            max(self._listeners, key=lambda one: one.knowledge).failed(call, outputs, error)
+            max(self._listeners, key=lambda one: one.knowledge).failed(call, outputs, inputs, error)
         mark_what_ran(call, outputs)
 
     def _stepping(

@@ -91,6 +91,22 @@ def is_users(code: CodeType) -> bool:
     return users and code.co_name != STAND_IN
 
 
+def belongs_to_user(kind: type) -> bool:
+    """Whether a class is the user's own."""
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return kind.__module__ == "__main__"
+    return not (file.startswith(_LIBRARIES) or any(name in file for name in _SITES))
+
+
+def place_of(kind: type, method: str) -> str:
+    """What to call a class, with the file and line of one of its methods: ``Clip (ops.py:12)``."""
+    code = _code_of(inspect.unwrap(inspect.getattr_static(kind, method).__func__))
+    name = kind.__name__
+    return name if code is None else f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+
+
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame of the user's code, from ``frame`` outward."""
     known = _USERS  # a hot loop: most frames are a library's, known by their file
@@ -157,8 +173,20 @@ class Chain:
     @property
     def location(self) -> Location:
         """The innermost line."""
-        code, line = self.lines[0]
-        return Location(code.co_filename, line)
+        return self.locations[0]
+
+    @property
+    def locations(self) -> list[Location]:
+        """All lines, from the innermost outward."""
+        return [Location(code.co_filename, line) for code, line in self.lines]
+
+    @functools.cached_property
+    def path(self) -> tuple[tuple[CodeType, int], ...]:
+        """The lines, each function's innermost call only: the same at any depth of a recursion."""
+        innermost: dict[CodeType, int] = {}
+        for code, line in self.lines:
+            innermost.setdefault(code, line)
+        return tuple(innermost.items())
 
 
 def _line(code: CodeType, instruction: int) -> int:
@@ -272,6 +300,8 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
     through, since another thread may be changing it.
     """
     kind = type(value)  # isinstance would ask the object's own __class__
+    if kind.__module__.partition(".")[0] == "gradtrace":  # a watch is not part of the program
+        return
     if issubclass(kind, dict):
         items = list(dict.items(value))
         yield from ((f"[{_key(key, i)}]", inner) for i, (key, inner) in enumerate(items))
@@ -279,6 +309,11 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
         if issubclass(kind, sequence):
             entries = list(sequence.__iter__(value))
             yield from ((f"[{i}]", inner) for i, inner in enumerate(entries))
+    if issubclass(kind, type) and belongs_to_user(value):
+        yield from (
+            (f".{key}", inner)
+            for key, inner in list(type.__getattribute__(value, "__dict__").items())
+        )
     if issubclass(kind, _NOT_STATE):
         return
     try:

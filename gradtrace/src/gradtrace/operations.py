@@ -19,6 +19,7 @@ import hashlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -32,11 +33,23 @@ from gradtrace.frames import (
     Chains,
     Location,
     is_users,
+    place_of,
     raised_by_the_program,
     user_location,
 )
 from gradtrace.graph import storage_of
-from gradtrace.record import SUM_TAG, Cut, Edit, Export, Memory, Record, Sum, Timeline, freed_by
+from gradtrace.record import (
+    SUM_TAG,
+    Cut,
+    Edit,
+    Export,
+    Memory,
+    Record,
+    Region,
+    Sum,
+    Timeline,
+    freed_by,
+)
 
 LONG = 10  # additions that make a sum worth following
 _MAX_EXPORT = 1_000_000  # bytes of what is checked for changes
@@ -46,33 +59,36 @@ _MAX_SITES = 5_000
 class _Operation(NamedTuple):
     """One that was seen: its kind, its caller, its tensors and their versions before it.
 
-    ``about`` are those of them that a gradient is the gradient of, ``index`` is where an item is
-    set.
+    ``about`` are those of them that a gradient is the gradient of, or that required grad before it
+    was switched; ``index`` is where an item is set, ``last_call`` the number of the last backward
+    before it, where it computes a gradient.
     """
 
     kind: str
+    func: Callable[..., Any]
     frame: FrameType
     tensors: list[torch.Tensor]
     versions: list[int | None]
     about: list[torch.Tensor] | None
     index: Any
     sequence_nr: int
+    last_call: int | None
 
 
 class Observer(_torch.Mode):
     """Sees the operations of the thread that made it, from :meth:`look` to :meth:`end`."""
 
-    def __init__(self, record: Record, leak: Callable[[Location | None], None]):
-        """``leak`` is told the line of a sum that keeps on adding losses which were freed."""
+    def __init__(self, record: Record, tell: Callable[[str, Location | None, str | None], None]):
+        """``tell`` is told of silent failures: the cause, the line, and the name of what did it."""
         super().__init__()
         self._record: Record | None = record
         self._timeline: Timeline = record.timeline
         self._timeline.observed = True
-        self._leak = leak
+        self._tell = tell
         self._thread = threading.get_ident()
         self._chains = Chains()
         self._stand_ins: dict[tuple[int, int], tuple[CodeType, CodeType]] = {}
-        self._region: Location | None = None  # of the line that switched gradients off
+        self._regions: list[Region] = []  # in which gradients are off or on, innermost last
         self._outside = _torch.next_sequence_nr()  # when last an operation was recorded
 
     def step_aside(self) -> None:
@@ -123,7 +139,7 @@ class Observer(_torch.Mode):
             passed_on = kind is _ATTRIBUTE and not is_users(frame.f_code)
             if not passed_on and not _torch.others_drive():
                 with _torch.no_torch_function():
-                    seen = self._before(kind, frame, args, kwargs)
+                    seen = self._before(kind, func, frame, args, kwargs)
             result = call(func, args, kwargs)
         except BaseException as error:
             # Raised again by this bare ``raise``, it leaves without these frames.
@@ -154,7 +170,12 @@ class Observer(_torch.Mode):
     # What goes wrong in here is remembered and never raised: the program wins.
 
     def _before(
-        self, kind: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        kind: str,
+        func: Callable[..., Any],
+        frame: FrameType,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> _Operation | None:
         try:
             if kind is _REGION:
@@ -164,12 +185,13 @@ class Observer(_torch.Mode):
             about = None
             if kind is _GRADIENT:
                 about = _tensors((args[1] if len(args) > 1 else kwargs["inputs"],))
-            elif kind is _ATTRIBUTE:
+            elif kind is _ATTRIBUTE or (kind is _SWITCH and tensors[0].requires_grad):
                 about = tensors
             versions = [_torch.version_of(tensor) for tensor in tensors]
             index = args[1] if kind is _SET_ITEM else None
             now = _torch.next_sequence_nr()
-            return _Operation(kind, frame, tensors, versions, about, index, now)
+            last_call = self._timeline.last_call if kind is _GRADIENT else None
+            return _Operation(kind, func, frame, tensors, versions, about, index, now, last_call)
         except Exception as error:
             self._broke(error)
             return None
@@ -187,8 +209,11 @@ class Observer(_torch.Mode):
             self._record.broken = f"{type(error).__name__}: {error}"
 
     def _note(self, seen: _Operation, result: Any) -> None:
-        kind, frame, tensors, versions, _, index, started = seen
+        kind, _, frame, tensors, versions, _, index, started, _ = seen
         timeline, chain = self._timeline, None
+        if kind is _SWITCH:
+            self._note_switch(tensors[0], bool(seen.about))
+            return
         recording = torch.is_grad_enabled()
         now = _torch.next_sequence_nr()
         if now != started:
@@ -212,7 +237,9 @@ class Observer(_torch.Mode):
                 written = Memory.of(tensor)
                 if written is not None and kind is _SET_ITEM:
                     written = written.part(index)
-                self._note_edit(tensor, written, _location(chain), edited)
+                by_library = not is_users(frame.f_code)
+                self._note_edit(tensor, written, _location(chain), edited, by_library)
+                self._note_changed_gradient(frame, tensor)
         if kind is _EXPORT:
             self._note_export(tensors[0], chain, started)
         if kind is _EXPORT or kind is _LEAVE:
@@ -234,12 +261,33 @@ class Observer(_torch.Mode):
             self._timeline.lines.add(sequence_nr - 1, sequence_nr, chain)
 
     def _note_edit(
-        self, tensor: torch.Tensor, written: Memory | None, location: Location | None, now: int
+        self,
+        tensor: torch.Tensor,
+        written: Memory | None,
+        location: Location | None,
+        now: int,
+        by_library: bool,
     ) -> None:
         if _library_how() == "numerical":
             return  # gradcheck moves each element there and back
-        edit = Edit(location, now, written, self._timeline.last_call)
+        last_call = self._timeline.last_call
+        edit = Edit(location, now, written, last_call, by_library=by_library)
         self._timeline.edited(storage_of(tensor)[0], edit)
+
+    def _note_changed_gradient(self, frame: FrameType | None, tensor: torch.Tensor) -> None:
+        """Whether it is the gradient that a custom function's backward was given."""
+        if _torch.current_node() is None:
+            return
+        while frame is not None and frame.f_code is not _torch.APPLY_BACKWARD:
+            frame = frame.f_back
+        if frame is None:
+            return
+        function = _torch.function_of(frame.f_locals["self"])
+        changed = storage_of(tensor)[0]
+        given = _tensors(frame.f_locals["args"])
+        if function is not None and any(storage_of(one)[0] == changed for one in given):
+            name = place_of(function, "backward")
+            self._tell("gradient_changed_in_backward", user_location(), name)
 
     def _note_export(self, tensor: torch.Tensor, chain: Chain | None, now: int) -> None:
         """Memory that numpy shares can change without PyTorch: remember what is in it."""
@@ -266,22 +314,48 @@ class Observer(_torch.Mode):
         )
 
     def _note_region(self, caller: FrameType, enabled: bool) -> None:
-        """Remember the line ``with torch.no_grad():``; a decorated function has no such line."""
-        if enabled:
-            self._region = None
-        elif torch.is_grad_enabled():
-            frame, decorated = caller, False
-            while not is_users(frame.f_code) and frame.f_back is not None:
-                decorated = decorated or frame.f_code.co_name == "decorate_context"
-                frame = frame.f_back
-            known = is_users(frame.f_code) and not decorated
-            self._region = Location.of(frame) if known else None
+        """Remember who switches gradients off, and forget it when he leaves.
+
+        ``with torch.set_grad_enabled(…)`` does so twice, when it is made and when it is entered;
+        called as a function it is never left.
+        """
+        how = _of_grad_mode(caller) or _of_grad_mode(_caller(caller))
+        regions = self._regions
+        left_open = bool(regions) and not regions[-1].entered
+        if how in ("__exit__", "__call__"):  # to what was before: the latter makes a decorator
+            if left_open:
+                regions.pop()
+            if how == "__exit__" and regions:
+                regions.pop()
+            return
+        if left_open:
+            opened = regions.pop()
+            if how == "__enter__" and opened.enabled == enabled:
+                regions.append(replace(opened, entered=True))
+                return
+        frame, decorated = caller, None
+        while not is_users(frame.f_code) and frame.f_back is not None:
+            if frame.f_code.co_name == "decorate_context":
+                decorated = getattr(frame.f_locals.get("func"), "__code__", None)
+            frame = frame.f_back
+        location = Location.of(frame) if is_users(frame.f_code) else None
+        if decorated is not None and is_users(decorated):
+            location = Location(decorated.co_filename, decorated.co_firstlineno)
+        how_cut = _library_how() or "region"
+        regions.append(Region(enabled, location, how_cut, entered=how == "__enter__"))
+
+    def _note_switch(self, tensor: torch.Tensor, was_on: bool) -> None:
+        """``requires_grad`` of a leaf was set."""
+        if tensor.requires_grad:
+            self._timeline.cuts.forget(tensor)
+        elif was_on and tensor.is_leaf:
+            self._timeline.cuts.set(tensor, Cut("frozen", user_location()))
 
     def _note_leaving(self, tensor: torch.Tensor) -> None:
         cut = self._timeline.cuts.get(tensor)
         if cut is not None or tensor.requires_grad:
             location = user_location() if cut is None else cut.location
-            self._timeline.left = Cut("detach", location, tuple(tensor.shape))
+            self._timeline.left = Cut("copy", location, tuple(tensor.shape))
 
     def _note_cut(self, seen: _Operation, output: torch.Tensor) -> None:
         """Why a result has no gradient: where it was cut off, or what its inputs' was."""
@@ -290,29 +364,36 @@ class Observer(_torch.Mode):
             return
         cut: Cut | None
         if kind is _GRADIENT or kind is _ATTRIBUTE:
-            call = timeline.calls[-1] if timeline.calls else None
+            call = timeline.call_after(seen.last_call)
             if call is None or not call.creates_graph:
                 location = call.location if call is not None else user_location()
                 of = frozenset(storage_of(tensor)[0] for tensor in seen.about or ())
                 through = frozenset() if call is None else call.leaves
                 cut = Cut("first_order", location, of=of, through=through)
-            elif call.once_differentiable:
-                cut = Cut("once_differentiable", user_location())
+            elif (function := next((one() for one in call.functions), None)) is not None:
+                name = place_of(function, "backward")
+                cut = Cut("function", user_location(), function=name)
             else:
                 return
         elif not any(tensor.requires_grad for tensor in seen.tensors):
             cut = self._inherited(kind, seen.tensors, output)
             if cut is None:
                 return
-        elif kind is _CUT or kind is _EXPORT:
-            cut = Cut("detach", user_location())
+        elif kind is _CUT or kind is _EXPORT or kind is _COPY:
+            how = "copy" if kind is not _CUT else "data" if _reads_data(seen.func) else "detach"
+            of = frozenset(storage_of(tensor)[0] for tensor in seen.tensors)
+            cut = Cut(how, user_location(), of=of)
         elif not torch.is_grad_enabled():
-            how = _library_how() or "region"
-            region = self._region if how == "region" else None
-            cut = Cut(how, region or user_location())
+            off = next((one for one in reversed(self._regions) if not one.enabled), None)
+            location = None if off is None else off.location
+            how = _library_how() or ("region" if off is None else off.how)
+            cut = Cut(how, location or user_location())
         else:
             cut = Cut("operation", user_location())
         timeline.cuts.set(output, cut)
+        if timeline.suspects and cut.how != "region":
+            meant = cut.how in ("detach", "operation") and not _in_forward(seen.frame)
+            timeline.cut_off(seen.tensors, cut, meant)
 
     def _inherited(
         self, kind: str, tensors: list[torch.Tensor], output: torch.Tensor
@@ -322,7 +403,8 @@ class Observer(_torch.Mode):
         cuts = [cut for tensor in tensors if (cut := self._timeline.cuts.get(tensor))]
         if not cuts:
             return self._came_back(tensors, output)
-        cut = cuts[0]
+        # Parameters that are switched off are the reason where nothing else is.
+        cut = next((one for one in cuts if one.how != "frozen"), cuts[0])
         if cut.how != "first_order":
             return cut
         if kind is _CUT:
@@ -373,7 +455,7 @@ class Observer(_torch.Mode):
         total.sequence_nr = _torch.sequence_nr(node)
         node.metadata[SUM_TAG] = total
         if used_up and total.count >= _LEAKING:
-            self._leak(location)
+            self._tell("graph_grows", location, None)
         elif total.count == LONG and _adds_the_same(node, total):
             timeline.sums.add(total)
 
@@ -437,13 +519,16 @@ _FACTS = frozenset(
 # What an operation means for what is noted.
 _OTHER, _ADD, _CUT, _EXPORT, _LEAVE = "other", "add", "cut", "export", "leave"
 _GRADIENT, _ATTRIBUTE, _REGION, _SET_ITEM = "gradient", "attribute grad", "region", "set item"
+_COPY, _SWITCH = "copy", "switch"
 _NOTHING, _SAYS_NOTHING = "changes nothing", "a fact"
 _KIND_OF_NAME = {
     **dict.fromkeys(
         ("add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__",
          "__rsub__", "rsub"), _ADD,
     ),
-    **dict.fromkeys(("data", "detach", "detach_", "tensor"), _CUT),
+    **dict.fromkeys(("data", "detach", "detach_"), _CUT),
+    **dict.fromkeys(("tensor", "as_tensor", "asarray", "new_tensor"), _COPY),
+    "requires_grad_": _SWITCH,
     **dict.fromkeys(("numpy", "__array__", "__dlpack__"), _EXPORT),
     **dict.fromkeys(("item", "tolist", "__float__"), _LEAVE),
     "grad": _GRADIENT,
@@ -461,6 +546,8 @@ def _kind_of(func: Callable[..., Any]) -> str:
     if name == "__get__" and owner is not None:
         name = owner.__name__
         kind = _ATTRIBUTE if name == "grad" else _KIND_OF_NAME.get(name, _OTHER)
+    elif name == "__set__" and getattr(owner, "__name__", "") == "requires_grad":
+        kind = _SWITCH
     else:
         kind = _KIND_OF_NAME.get(name.partition(".")[2] or name, _OTHER)
     if not isinstance(func, FunctionType) or func.__module__.startswith("torch"):
@@ -484,14 +571,35 @@ def _caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
     for _ in range(frames):
         if frame is None:
             return None
-        if frame.f_code is _torch.APPLY:
-            return frame.f_back
+        if (caller := _torch.caller_of_forward(frame)) is not None:
+            return caller
         frame = frame.f_back
     return None
 
 
+def _reads_data(func: Callable[..., Any]) -> bool:
+    return getattr(getattr(func, "__self__", None), "__name__", "") == "data"
+
+
+def _in_forward(frame: FrameType | None) -> bool:
+    """Whether this runs in the forward pass of a module of the user's."""
+    for _ in range(_NEAR):
+        if frame is None:
+            return False
+        if frame.f_code.co_name == "forward" and is_users(frame.f_code):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _caller(frame: FrameType) -> FrameType:
     return frame.f_back or frame
+
+
+def _of_grad_mode(frame: FrameType) -> str | None:
+    """Which method of PyTorch's context managers this is, but for their constructors."""
+    name, file = frame.f_code.co_name, frame.f_code.co_filename
+    return name if file == _torch.GRAD_MODE_FILE and name != "__init__" else None
 
 
 def _location(chain: Chain | None) -> Location | None:

@@ -15,8 +15,9 @@ from traceback import walk_tb
 from typing import Any
 
 from gradtrace._torch import AUTOGRAD_FILE
-from gradtrace.causes import UNKNOWN
-from gradtrace.diagnose import Diagnosis, failure
+from gradtrace.causes import CAUSES, UNKNOWN
+from gradtrace.diagnose import failure
+from gradtrace.diagnosis import Diagnosis
 from gradtrace.frames import is_users, namespace, reach
 from gradtrace.graph import FREED, describe, roots_of, undisturbed, walk
 from gradtrace.record import Record
@@ -27,7 +28,7 @@ def explain(exception: BaseException | None = None) -> Diagnosis | None:
     """Explain ``exception``, or the last one that was printed.
 
     Returns:
-        A :class:`~gradtrace.diagnose.Diagnosis`; None when the error is not one of autograd's.
+        A :class:`~gradtrace.diagnosis.Diagnosis`; None when the error is not one of autograd's.
 
     Raises:
         ValueError: there is no exception to explain.
@@ -49,7 +50,7 @@ def explain(exception: BaseException | None = None) -> Diagnosis | None:
         return known  # it was watched
     outputs = next(_called_on(exception), None)
     with undisturbed():
-        found = failure(Record(), exception, outputs, None)
+        found = failure(Record(), exception, outputs, (), None)
     if found is None or outputs is None:
         return found
     if found.family == "freed":
@@ -59,7 +60,14 @@ def explain(exception: BaseException | None = None) -> Diagnosis | None:
         detail = (
             f"{name} was changed in place after an operation had saved it, by an optimizer or not"
         )
-        return dataclasses.replace(found, cause="unknown", confidence=UNKNOWN, detail=detail)
+        return dataclasses.replace(
+            found,
+            cause="unknown",
+            confidence=UNKNOWN,
+            detail=detail,
+            seen=(),
+            advice=CAUSES["unknown"].fixes[0],
+        )
     return found
 
 
@@ -90,7 +98,7 @@ def _with_freed_variables(found: Diagnosis, exception: BaseException, outputs: A
             if name is not None:
                 return dataclasses.replace(
                     found,
-                    carried_by=variable.name,
+                    names={"it": variable.name},
                     detail=f"{variable.name} was made by {name}, whose saved tensors are freed",
                 )
     names = ", ".join(sorted(set(freed.values())))

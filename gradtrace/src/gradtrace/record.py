@@ -17,7 +17,7 @@ import threading
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.frames import Chain, Location
-from gradtrace.graph import storage_of
+from gradtrace.graph import roots_of, storage_of, walk
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class BackwardCall:
 
     keeps_graph = False
     creates_graph = False
-    once_differentiable = False  # whether such a function is in its graph
+    functions: tuple[weakref.ref[type], ...] = ()  # the custom functions in its graph
     operations: tuple[str, ...] = ()
     roots: tuple[int, ...] = ()
     whole = True
@@ -172,6 +172,7 @@ class Edit:
     memory: Memory | None
     last_call: int
     by_optimizer: bool = False
+    by_library: bool = False  # by code of PyTorch that a line of the program called
 
 
 @dataclass(eq=False)
@@ -180,7 +181,7 @@ class Cut:
 
     ``shape`` is that of what left for Python or numpy, where it can only be guessed that it is what
     came back.  ``of`` are the storages of what a gradient is the gradient of, ``through`` those of
-    the leaves of the graph that it went through.
+    the leaves of the graph that it went through; ``function`` is the custom function that did it.
     """
 
     how: str
@@ -188,6 +189,32 @@ class Cut:
     shape: tuple[int, ...] | None = None
     of: frozenset[int] = frozenset()
     through: frozenset[int] = frozenset()
+    function: str | None = None
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where gradients were switched off (or on again): the line, and how to call that.
+
+    ``entered`` regions end; others were made by a function's call and last.
+    """
+
+    enabled: bool
+    location: Location | None
+    how: str
+    entered: bool
+
+
+@dataclass(eq=False)
+class Untrained:
+    """The parameters of an optimizer that had no gradient at any of its first ``steps`` steps.
+
+    By their places among all that it holds: no parameter is kept alive.
+    """
+
+    optimizer: weakref.ref[torch.optim.Optimizer]
+    places: list[int]
+    steps: int = 0
 
 
 @dataclass(eq=False)
@@ -244,6 +271,11 @@ class Lines:
             return None
         return self._chains[place]
 
+    def between(self, start: int, end: int) -> list[Chain]:
+        """The lines that made the nodes from ``start`` on, and before ``end``."""
+        first = max(bisect.bisect_right(self._starts, start) - 1, 0)
+        return list(dict.fromkeys(self._chains[first : bisect.bisect_left(self._starts, end)]))
+
     def __len__(self) -> int:
         return len(self._chains)
 
@@ -270,22 +302,31 @@ class Cuts:
 
     def __init__(self) -> None:
         self._cuts: dict[int, tuple[torch.Size, Cut]] = {}
+        self._frozen: dict[int, tuple[torch.Size, Cut]] = {}  # leaves: they outlast the others
 
     def get(self, tensor: torch.Tensor) -> Cut | None:
-        shape, cut = self._cuts.get(_torch.tensor_identity(tensor), (None, None))
+        key = _torch.tensor_identity(tensor)
+        shape, cut = self._cuts.get(key) or self._frozen.get(key) or (None, None)
         return cut if shape == tensor.shape else None
 
+    def of(self, storages: Collection[int]) -> Cut | None:
+        """The latest cut of anything in one of these storages."""
+        found = (cut for _, cut in reversed(self._cuts.values()) if cut.of & {*storages})
+        return next(found, None)
+
     def set(self, tensor: torch.Tensor, cut: Cut) -> None:
-        if len(self._cuts) >= _MAX_CUTS:
-            del self._cuts[next(iter(self._cuts))]
-        self._cuts[_torch.tensor_identity(tensor)] = tensor.shape, cut
+        table = self._frozen if cut.how == "frozen" and tensor.is_leaf else self._cuts
+        if len(table) >= _MAX_CUTS:
+            del table[next(iter(table))]
+        table[_torch.tensor_identity(tensor)] = tensor.shape, cut
 
     def forget(self, tensor: torch.Tensor) -> None:
         """It has just been made: what was known of its address was of another one."""
         self._cuts.pop(_torch.tensor_identity(tensor), None)
+        self._frozen.pop(_torch.tensor_identity(tensor), None)
 
     def __len__(self) -> int:
-        return len(self._cuts)
+        return len(self._cuts) + len(self._frozen)
 
 
 class Sums:
@@ -331,6 +372,9 @@ class Timeline:
         self.first_order: dict[int, Cut] = {}  # by the number of the node that used the gradient
         self.sums = Sums()
         self.sizes: dict[Location | None, deque[tuple[int, int, int | None]]] = {}
+        self.untrained: dict[int, Untrained] = {}  # by the optimizer's identity
+        # Leaves without a gradient, by identity, with where they were cut off and whether meant so.
+        self.suspects: dict[int, tuple[Cut, bool] | None] = {}
         self.last_write = -1  # the number at which memory was last changed, or given to others
         self._edits: dict[int, deque[Edit]] = {}  # by storage
         self._exports: dict[int, deque[Export]] = {}  # by storage
@@ -343,6 +387,15 @@ class Timeline:
     @property
     def last_call(self) -> int:
         return self.calls[-1].number if self.calls else 0
+
+    def call_after(self, number: int | None) -> BackwardCall | None:
+        """The first call after that of this number; the last one of all for None.
+
+        What a custom function's backward calls comes after it, and ends before it does.
+        """
+        if number is None:
+            return self.calls[-1] if self.calls else None
+        return next((call for call in self.calls if call.number > number), None)
 
     def stepped(self, optimizer: torch.optim.Optimizer, location: Location | None) -> None:
         storages = None
@@ -360,6 +413,20 @@ class Timeline:
         step = Step(weakref.ref(optimizer), location, now, self.last_call, storages)
         self.steps.append(step)
         self.last_write = now
+
+    def cut_off(self, tensors: Iterable[torch.Tensor], cut: Cut, meant: bool) -> None:
+        """Note on the suspects that lie behind these tensors that they were cut off here.
+
+        ``meant`` is a cut that the program says it makes.
+        """
+        for node in walk(roots_of([tensor for tensor in tensors if tensor.requires_grad]))[0]:
+            if not isinstance(node, _torch.LEAF):
+                continue
+            key = _torch.tensor_identity(node.variable)
+            if key in self.suspects:
+                known = self.suspects[key]
+                if known is None or (known[1] and not meant):
+                    self.suspects[key] = cut, meant
 
     def edited(self, storage: int, edit: Edit) -> None:
         _latest(self._edits, storage, _MAX_EDITED, _MAX_EDITS).append(edit)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gradtrace.causes import SCHEMA
 
 if TYPE_CHECKING:
-    from gradtrace.diagnose import Diagnosis
+    from gradtrace.diagnosis import Diagnosis
     from gradtrace.steps import Trace
     from gradtrace.watcher import Watch
 

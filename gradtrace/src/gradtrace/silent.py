@@ -9,30 +9,58 @@ from __future__ import annotations
 import bisect
 import itertools
 import sys
+import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from gradtrace import _torch, source
 from gradtrace._torch import LiveNode
-from gradtrace.causes import LIKELY, RULES
-from gradtrace.diagnose import Diagnosis
+from gradtrace.causes import CAUSES, LIKELY, RULES
+from gradtrace.diagnosis import Diagnosis
 from gradtrace.frames import Found, Location, namespace, reach, user_frames
 from gradtrace.graph import ALIVE, describe, undisturbed, walk
 from gradtrace.operations import LONG, checksum
-from gradtrace.record import GROWING, BackwardCall, Edit, Export, Memory, Timeline, freed_by
+from gradtrace.record import (
+    GROWING,
+    BackwardCall,
+    Edit,
+    Export,
+    Memory,
+    Timeline,
+    Untrained,
+    freed_by,
+)
 
 _MANY = 30  # graphs that nothing ever used, for a list of them to be called growing
 _NEAR = 4  # links from a variable's node to the sum behind it
+_FEW, _LATEST = 3, 8  # steps of an optimizer: after so many, what has no gradient is looked at
+_NAMES = 4  # shown
 
 
 def finding(
-    cause: str, raised_at: Location | None, began_at: Location | None, **known: Any
+    cause: str,
+    raised_at: Location | None,
+    began_at: Location | None,
+    carried_by: str | None = None,
+    made_at: Location | None = None,
+    evidence: Collection[str] = (),
 ) -> Diagnosis:
-    """A diagnosis of the family ``silent``."""
-    return Diagnosis("silent", cause, LIKELY, raised_at, began_at=began_at, **known)
+    """A diagnosis of the family ``silent``, with the first fix for which there is evidence."""
+    names = {} if carried_by is None else {"it": carried_by}
+    fix = next(one for one in CAUSES[cause].fixes if set(one.needs) <= {*evidence})
+    return Diagnosis(
+        "silent",
+        cause,
+        LIKELY,
+        raised_at,
+        began_at=began_at,
+        made_at=made_at,
+        advice=fix,
+        names=names,
+    )
 
 
 def in_backward(
@@ -157,6 +185,79 @@ def _used_without_graph(
             yield finding("create_graph_missing", call.location, cut.location)
 
 
+# Parameters that never get a gradient.
+
+
+def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
+    """What the optimizer holds and never gets a gradient, after its first steps.
+
+    Either the parameters were replaced and nothing leads to them any more, or a cut lies between
+    them and the loss: that is looked for in the steps after these.  What no loss uses, what runs in
+    ``no_grad()``, and what is detached outside of a module's forward may be meant so: it is
+    reported where nothing at all is trained.
+    """
+    held = [one for group in optimizer.param_groups for one in group["params"]]
+    known = timeline.untrained.get(id(optimizer))
+    if known is None or known.optimizer() is not optimizer:
+        known = timeline.untrained[id(optimizer)] = Untrained(
+            weakref.ref(optimizer), [*range(len(held))]
+        )
+    known.steps += 1
+    if not known.places:
+        return
+    with _torch.no_torch_function(), undisturbed():
+        off = [i for i in known.places if i < len(held)]
+        known.places = [i for i in off if held[i].requires_grad and held[i].grad is None]
+        if known.steps == _FEW:
+            yield from _replaced(timeline, optimizer, known, held)
+        elif known.steps > _FEW:
+            yield from _cut_off(timeline, known, held)
+
+
+def _replaced(
+    timeline: Timeline,
+    optimizer: torch.optim.Optimizer,
+    known: Untrained,
+    held: list[torch.Tensor],
+) -> Iterator[Diagnosis]:
+    spaces = [(frame, namespace(frame, forget=True)) for frame in user_frames(sys._getframe(1))]
+    reached = {id(found.value) for _, space in spaces for found in reach(space)}
+    gone = [i for i in known.places if id(held[i]) not in reached]
+    known.places = [i for i in known.places if id(held[i]) in reached]
+    timeline.suspects.update((_torch.tensor_identity(held[i]), None) for i in known.places)
+    if gone and any(id(one) in reached for one in held):
+        made = (
+            Location(frame.f_code.co_filename, line)
+            for frame, space in spaces
+            for name, value in space.items()
+            if value is optimizer and (line := source.assigned_at(frame, name)) is not None
+        )
+        step = timeline.steps[-1].location
+        yield finding("optimizer_holds_replaced", step, next(made, step))
+
+
+def _cut_off(timeline: Timeline, known: Untrained, held: list[torch.Tensor]) -> Iterator[Diagnosis]:
+    keys = {id(held[i]): _torch.tensor_identity(held[i]) for i in known.places}
+    nothing = all(one.grad is None for one in held)
+    places = {
+        one: cut.location
+        for one, key in keys.items()
+        for cut, meant in filter(None, [timeline.suspects.get(key)])
+        if nothing or not meant
+    }
+    for location in dict.fromkeys(places.values()):
+        off = {one for one, place in places.items() if place == location}
+        spaces = (namespace(frame, forget=True) for frame in user_frames(sys._getframe(1)))
+        names = [one.name for space in spaces for one in reach(space) if id(one.value) in off]
+        shown = ", ".join([*dict.fromkeys(names)][:_NAMES])
+        more = f" and {len(off) - _NAMES} more" if len(off) > _NAMES else ""
+        yield finding("never_trained", timeline.steps[-1].location, location, shown + more or None)
+    if places or known.steps > _LATEST:
+        known.places = []
+        for key in keys.values():
+            timeline.suspects.pop(key, None)
+
+
 # Graphs that grow.
 
 
@@ -177,7 +278,14 @@ def _growing(timeline: Timeline, call: BackwardCall, size: int, oldest: int) -> 
         for before, after in itertools.pairwise([*sizes][-long:])
     )
     if len(sizes) >= long and grows:
-        yield finding("graph_grows", call.location, call.location)
+        # What grows may be .grad, where a whole backward gives that a graph.
+        creating = (one for one in reversed(timeline.calls) if one.creates_graph and one.whole)
+        began = next(creating, None)
+        if began is None:
+            yield finding("graph_grows", call.location, call.location)
+        else:
+            evidence = ("creates_graph",)
+            yield finding("graph_grows", call.location, began.location, evidence=evidence)
 
 
 def unused_sums(timeline: Timeline) -> Iterator[Diagnosis]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
 
 from gradtrace.frames import Location, user_frames
@@ -67,6 +67,71 @@ def writes_into(frame: FrameType, name: str) -> list[int]:
 def assigns(loop: Loop, name: str) -> bool:
     """Whether the loop assigns this variable, attribute, or the variable that it belongs to."""
     return bool({name, root_of(name)} & names(loop, ast.Store))
+
+
+def assigns_name(loop: Loop, name: str) -> bool:
+    """Whether the loop assigns this variable itself."""
+    return any(
+        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+        for node in (loop, *_own_nodes(loop))
+    )
+
+
+def reads_first(loop: Loop, name: str) -> bool:
+    """Whether an iteration reads this variable before it assigns it: so it goes round the loop."""
+    before = loop.test if isinstance(loop, ast.While) else loop.target
+    return _first_access([before, *loop.body], name) is ast.Load
+
+
+def assigned_at(frame: FrameType, name: str) -> int | None:
+    """The last line of the frame's own code, up to the one that runs, that assigns the variable."""
+    scope = _scope(frame.f_code, frame.f_lineno)
+    lines = (
+        node.lineno
+        for node in (_own_nodes(scope) if scope is not None else ())
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+    )
+    return max((line for line in lines if line <= frame.f_lineno), default=None)
+
+
+def assigned_in(frame: FrameType, name: str) -> bool:
+    """Whether the frame's own code has assigned this variable, other than as an argument."""
+    return assigned_at(frame, name) is not None
+
+
+def _first_access(nodes: Iterable[ast.AST], name: str) -> type[ast.expr_context] | None:
+    """Whether these, in the order in which they run, first load the variable or store it."""
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            if node.id == name:
+                return type(node.ctx)
+            continue
+        if isinstance(node, ast.If):  # either branch may run
+            found = [_first_access([node.test, *part], name) for part in (node.body, node.orelse)]
+            if ast.Load in found or None not in found:
+                return ast.Load if ast.Load in found else ast.Store
+            continue
+        if isinstance(node, _Function | ast.Lambda):
+            continue
+        first = _first_access(_as_they_run(node), name)
+        if first is not None:
+            return ast.Load if isinstance(node, ast.AugAssign) else first
+    return None
+
+
+def _as_they_run(node: ast.AST) -> list[ast.AST]:
+    """What a statement or expression consists of; of an assignment the value comes first."""
+    parts = list(ast.iter_child_nodes(node))
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+        value = node.value
+        return [*([value] if value else []), *(part for part in parts if part is not value)]
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+        return [node.iter, *(part for part in parts if part is not node.iter)]
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+        return [*node.generators, *(part for part in parts if part not in node.generators)]
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return [*node.items, *node.body]
+    return parts
 
 
 def runs_over(loop: Loop, name: str) -> bool:

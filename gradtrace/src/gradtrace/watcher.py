@@ -22,13 +22,14 @@ import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 import torch
 
 from gradtrace import _torch, diagnose, silent
-from gradtrace.diagnose import Diagnosis
+from gradtrace.diagnosis import Diagnosis
 from gradtrace.engine import engine
 from gradtrace.frames import (
     Location,
@@ -141,7 +142,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         None if it is not one of autograd's.
         """
         known = _explanation_on(error)
-        return known.diagnosis if known is not None else self._explain(error, None, None)
+        return known.diagnosis if known is not None else self._explain(error, None, (), None)
 
     @guarded
     def look_for_leaks(self, variables: Mapping[str, Any]) -> None:
@@ -164,7 +165,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self._on = True
         engine.attach(self)
         if self.strict:
-            self._observer = Observer(self._record, self._leaking)
+            self._observer = Observer(self._record, self._tell)
             self._observer.look()
 
     def __enter__(self) -> Watch:
@@ -196,9 +197,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     def _look_for_silent_failures(self, call: BackwardCall, outputs: Any) -> None:
         timeline = self._record.timeline
         live, links = walk(roots_of(outputs))
-        call.once_differentiable = any(
-            isinstance(node, _torch.CUSTOM) and _torch.is_once_differentiable(node) for node in live
-        )
+        functions = dict.fromkeys(map(_torch.function_of, live))
+        call.functions = tuple(weakref.ref(one) for one in functions if one is not None)
         with _torch.no_torch_function():
             call.leaves = frozenset(
                 storage_of(node.variable)[0] for node in live if isinstance(node, _torch.LEAF)
@@ -213,9 +213,11 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         """How much it knows of this thread: the watch that knows most explains an error."""
         return 1 if self._observer is None or not self._observer.of_this_thread else 2
 
-    def failed(self, call: BackwardCall, outputs: Any, error: BaseException) -> None:
+    def failed(
+        self, call: BackwardCall, outputs: Any, inputs: Sequence[Any], error: BaseException
+    ) -> None:
         if isinstance(error, Exception) and _explanation_on(error) is None:
-            self._explain(error, outputs, call)
+            self._explain(error, outputs, inputs, call)
 
     def broke(self, error: Exception) -> None:
         self._record.broken = f"{type(error).__name__}: {error}"
@@ -229,7 +231,10 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         if self._observer is not None:
             self._observer.look()
-        self._record.timeline.stepped(optimizer, user_location())
+        timeline = self._record.timeline
+        timeline.stepped(optimizer, user_location())
+        if self._observer is not None and self._observer.of_this_thread:
+            self._report(silent.untrained(timeline, optimizer))
 
     @guarded
     def compiled(self, inside: bool) -> None:
@@ -239,8 +244,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     # What is said of it.
 
-    def _leaking(self, location: Location | None) -> None:
-        self._report([silent.finding("graph_grows", location, location)])
+    def _tell(self, cause: str, location: Location | None, name: str | None) -> None:
+        self._report([silent.finding(cause, location, location, name)])
 
     def _report(self, findings: Iterable[Diagnosis]) -> None:
         """Warn once for each cause and line."""
@@ -255,11 +260,11 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
                 warnings.warn_explicit(found.text(), SilentFailure, where.name, where.line)
 
     def _explain(
-        self, error: Exception, outputs: Any, call: BackwardCall | None
+        self, error: Exception, outputs: Any, inputs: Sequence[Any], call: BackwardCall | None
     ) -> Diagnosis | None:
         with _lock:  # one thread at a time
             self._record.broken = None
-            found = self._diagnosed(error, outputs, call)
+            found = self._diagnosed(error, outputs, inputs, call)
             broken = self._record.broken
         if found is not None:
             note = Explanation(found.text())
@@ -277,10 +282,10 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     @guarded
     def _diagnosed(
-        self, error: Exception, outputs: Any, call: BackwardCall | None
+        self, error: Exception, outputs: Any, inputs: Sequence[Any], call: BackwardCall | None
     ) -> Diagnosis | None:
         with undisturbed():
-            found = diagnose.failure(self._record, error, outputs, call)
+            found = diagnose.failure(self._record, error, outputs, inputs, call)
         if found is not None and self._saw_compiled_code and found.made_at is None and self.strict:
             compiled = "a strict watch does not see into what torch.compile compiled"
             found = dataclasses.replace(found, detail=compiled)

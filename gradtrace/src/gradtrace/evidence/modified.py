@@ -1,0 +1,144 @@
+"""A backward failed because a tensor that it needs was changed in place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from operator import itemgetter
+from typing import Any
+
+import torch
+
+from gradtrace import _torch
+from gradtrace.evidence import carriers
+from gradtrace.evidence.base import Evidence, NoEvidence
+from gradtrace.evidence.carriers import Held
+from gradtrace.evidence.freed import Reuse
+from gradtrace.evidence.training import Training
+from gradtrace.graph import MODIFIED, describe, roots_of, storage_of, walk
+from gradtrace.record import BackwardCall
+
+
+class ModifiedEvidence(Evidence):
+    """``saved_by`` is the number of the operation that saved it, ``edits`` the changes since."""
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        live, links = walk(roots_of(self.outputs))
+        wanted = re.search(r"is at version (\d+)", self.error)
+        changed = [
+            (_torch.sequence_nr(live[i]), saved.storage, saved.role == "leaf")
+            for i, node in enumerate(describe(live, links).nodes)
+            for saved in node.saved
+            if saved.state == MODIFIED
+            and saved.storage is not None  # PyTorch 2.4 does not show it once it has changed
+            and (wanted is None or saved.version in (None, int(wanted[1])))
+        ]
+        if not changed:
+            raise NoEvidence
+        self.saved_by, self.storage, self.a_leaf = max(changed, key=itemgetter(0))
+        chain = self.timeline.lines.find(self.saved_by)
+        if chain is not None:
+            self.made_at, *through = chain.locations
+            self.made_through = tuple(through)
+        # The changes since then, the first one first.
+        self.edits = list(self.timeline.edits_since(self.saved_by, self.storage))
+        self.began_at = self.edits[0].location if self.edits else None
+        self._arguments = arguments
+
+    @property
+    def seen(self) -> bool:
+        """A plain watch sees that an optimizer stepped, but no other changes before that."""
+        return self.timeline.observed and bool(self.edits)
+
+    @property
+    def optimizer_wrote(self) -> bool:
+        return any(edit.by_optimizer and edit.location == self.began_at for edit in self.edits)
+
+    @cached_property
+    def holder(self) -> Held | None:
+        holds = (one for one in self.variables if storage_of(one.value)[0] == self.storage)
+        return next(holds, None)
+
+    @property
+    def a_buffer(self) -> bool:
+        if self.holder is None or not self.holder.owners:
+            return False
+        owner = self.holder.owners[-1]
+        return isinstance(owner, torch.nn.Module) and any(
+            self.holder.value is buffer for buffer in owner._buffers.values()
+        )
+
+    @property
+    def by_a_layer(self) -> bool:
+        """Whether PyTorch's code made the change, as ``inplace=True`` and ``max_norm`` ask."""
+        return bool(self.edits) and self.edits[0].by_library
+
+    @property
+    def backward_between(self) -> bool:
+        edit = self.edits[0] if self.edits else None
+        return any(
+            call.sequence_nr > self.saved_by and (edit is None or call.number <= edit.last_call)
+            for call in tuple(self.timeline.calls)
+            if call is not self.call
+        )
+
+    @cached_property
+    def one_optimizer(self) -> bool:
+        """Whether one optimizer holds all leaves that this loss reaches."""
+        live, _ = walk(roots_of(self.outputs))
+        leaves = {storage_of(node.variable)[0] for node in live if type(node) is _torch.LEAF}
+        return any(leaves <= held for _, held in Training(self.timeline).optimizers)
+
+    @cached_property
+    def retained(self) -> Retained | None:
+        try:
+            return Retained(self.saved_by, *self._arguments)
+        except NoEvidence:
+            return None
+
+    @property
+    def carried_over(self) -> bool:
+        return self.retained is not None and bool(self.retained.passed_on)
+
+    @property
+    def trained_only_there(self) -> bool:
+        return self.retained is not None and self.retained.trained_only_there
+
+    @property
+    def every_entry_is_named(self) -> bool:
+        return self.retained is not None and self.retained.every_entry_is_named
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        if self.carried_over and self.retained is not None:
+            return self.retained.names
+        named = None if self.holder is None else carriers.name_of([self.holder])
+        return {} if named is None else {"it": named}
+
+
+class Retained(Reuse):
+    """The last backward that kept its graph, and what it ran through."""
+
+    def __init__(self, saved_by: int, *arguments: Any):
+        self._saved_by = saved_by
+        super().__init__(*arguments)
+
+    def _earlier(self) -> dict[int, BackwardCall]:
+        kept = (
+            call
+            for call in reversed(tuple(self.timeline.calls))
+            if call.keeps_graph and call.sequence_nr > self._saved_by and call is not self.call
+        )
+        call = next(kept, None)
+        if call is None:
+            return {}
+        return {
+            i: call
+            for i, node in enumerate(self.live)
+            if self.nodes[i].leaf is None and _torch.sequence_nr(node) < call.sequence_nr
+        }
+
+    def _stopped(self) -> set[int]:
+        return {i for i in self.earlier if _torch.sequence_nr(self.live[i]) == self._saved_by}

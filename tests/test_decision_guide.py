@@ -1,0 +1,1004 @@
+"""Every end of the decision guide, obeyed literally.
+
+The ends are read from the page.  To each belongs a program that has the fault, named by the words
+in bold there: who changes the advice has to look at its program again.  Not obeyed, the program
+must show the fault (raise the message that its path begins with, or go wrong in silence).  Obeyed,
+it must give the right gradients, which are computed from each loss alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import re
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import nbformat
+import pytest
+import torch
+import torch._functorch.config
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from gradtrace import snapshot, watch
+
+GUIDE = Path(__file__).parents[1] / "book" / "decision_guide.md"
+
+Tensors = list[torch.Tensor]
+#: Takes whether to obey; returns what was seen, and what would be right.
+Program = Callable[[bool], tuple[Tensors, Tensors]]
+
+
+class Leaf(NamedTuple):
+    """An end of the guide: the message its path begins with, its advice, where that is run."""
+
+    message: str
+    advice: str
+    links: list[str]
+
+
+def read_leaves() -> list[Leaf]:
+    bullets = re.findall(r"^( *)- (.+)$", GUIDE.read_text(encoding="utf-8"), re.M)
+    found, message = [], ""
+    for (indent, text), (following, _) in zip(bullets, [*bullets[1:], ("", "")], strict=True):
+        bold = re.findall(r"\*\*(.+?)\*\*", text)
+        if not indent:
+            message = bold[0].strip('".')
+        if len(following) <= len(indent):
+            found.append(Leaf(message, " ".join(bold), re.findall(r"\]\((\S+?)\)", text)))
+    return found
+
+
+LEAVES = read_leaves()
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using backward.* with create_graph=True")
+PROGRAMS: dict[str, Program] = {}
+
+
+def obeys(advice: str) -> Callable[[Program], Program]:
+    """The program that obeys the end of the guide with this advice."""
+
+    def register(program: Program) -> Program:
+        assert advice not in PROGRAMS, f"two programs for {advice!r}"
+        PROGRAMS[advice] = program
+        return program
+
+    return register
+
+
+def parameters(*modules: nn.Module) -> Tensors:
+    return [parameter for module in modules for parameter in module.parameters()]
+
+
+def grads(tensors: Tensors) -> Tensors:
+    """What backward has left in them; zeros where it left nothing."""
+    return [torch.zeros_like(t) if t.grad is None else t.grad.clone() for t in tensors]
+
+
+def clear(tensors: Tensors) -> None:
+    for tensor in tensors:
+        tensor.grad = None
+
+
+def alone(loss: torch.Tensor, tensors: Tensors) -> Tensors:
+    """The gradient of this loss and of no other."""
+    return list(torch.autograd.grad(loss, tensors, materialize_grads=True))
+
+
+def deep(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, 4), nn.Tanh(), nn.Linear(4, outputs))
+
+
+def sgd(tensors: Tensors, **options: bool) -> torch.optim.Optimizer:
+    return torch.optim.SGD(tensors, lr=0.1, **options)
+
+
+def close(some: Tensors, others: Tensors) -> bool:
+    return all(torch.allclose(a, b, atol=1e-6) for a, b in zip(some, others, strict=True))
+
+
+# In the next iteration of a loop.
+
+
+@obeys("`detach()` each of its tensors once the batch's backward has run")
+def carried_state(obey):
+    """An LSTM, whose state is a tuple and begins with a learned one."""
+    lstm, first = nn.LSTM(2, 3), [torch.randn(1, 1, 3).requires_grad_() for _ in "hc"]
+    trained, state = [*parameters(lstm), *first], tuple(first)
+    seen, right = [], []
+    for number, batch in enumerate(torch.randn(3, 4, 1, 2)):
+        values = state if number == 0 else tuple(part.detach().clone() for part in state)
+        right += alone(lstm(batch, values)[0].square().mean(), trained)
+        output, state = lstm(batch, state)
+        clear(trained)
+        output.square().mean().backward()
+        seen += grads(trained)
+        if obey:
+            state = tuple(part.detach() for part in state)
+    return seen, right
+
+
+@obeys(
+    "make a new one in each iteration, or `buffer = buffer.detach().clone()` if its old values "
+    "are needed"
+)
+def written_again(obey):
+    layer, seen, right = nn.Linear(2, 3), [], []
+    for new in (True, False) if obey else (False,):
+        buffer = torch.zeros(4, 3)
+        for row, x in enumerate(torch.randn(4, 2)):
+            values = torch.zeros(4, 3) if new else buffer.detach().clone()
+            values[row] = layer(x)
+            right += alone(values.pow(3).sum(), parameters(layer))
+            if obey:
+                buffer = torch.zeros(4, 3) if new else buffer.detach().clone()
+            buffer[row] = layer(x)
+            layer.zero_grad()
+            buffer.pow(3).sum().backward()
+            seen += grads(parameters(layer))
+    return seen, right
+
+
+@obeys("compute it anew in each iteration")
+def cached_weight(obey):
+    scale, seen, right = torch.ones(3, requires_grad=True), [], []
+    optimizer, cached = sgd([scale]), scale.exp()
+    for x in torch.randn(3, 3):
+        right += alone((scale.exp() * x).sum().square(), [scale])
+        if obey:
+            cached = scale.exp()
+        optimizer.zero_grad()
+        (cached * x).sum().square().backward()
+        seen += grads([scale])
+        optimizer.step()
+    return seen, right
+
+
+@obeys("compute it under `torch.no_grad()`")
+def frozen_backbone(obey):
+    backbone, head, x = deep(2, 3), nn.Linear(3, 1), torch.randn(5, 2)
+    optimizer, seen, right = sgd(parameters(head)), [], []
+    with torch.set_grad_enabled(not obey):
+        features = backbone(x)
+    for _ in range(3):
+        right += alone(head(features.detach()).square().mean(), parameters(head))
+        optimizer.zero_grad()
+        head(features).square().mean().backward()
+        seen += grads(parameters(head))
+        optimizer.step()
+    return seen, right
+
+
+@obeys("call backward on `loss`, and store `loss.item()`")
+def logged_losses(obey):
+    net, total, seen, right = deep(2, 1), 0.0, [], []
+    for x in torch.randn(3, 4, 2):
+        right += alone(net(x).square().mean(), parameters(net))
+        loss = net(x).square().mean()
+        net.zero_grad()
+        if obey:
+            loss.backward()
+            total += loss.item()
+        else:
+            total = total + loss
+            total.backward()
+        seen += grads(parameters(net))
+    return seen, right
+
+
+@obeys("start a new one after each update")
+def list_of_log_probs(obey):
+    policy, log_probs, seen, right = deep(2, 3), [], [], []
+    for states in torch.randn(3, 4, 2):
+        right += alone(-policy(states).log_softmax(1)[:, 0].sum(), parameters(policy))
+        log_probs += [policy(state).log_softmax(0)[0] for state in states]
+        policy.zero_grad()
+        (-torch.stack(log_probs).sum()).backward()
+        seen += grads(parameters(policy))
+        if obey:
+            log_probs = []
+    return seen, right
+
+
+@obeys("store it detached")
+def old_log_probs(obey):
+    """PPO: several updates on what an earlier policy did."""
+    policy, states, seen, right = deep(2, 3), torch.randn(4, 2), [], []
+
+    def log_probs():
+        return policy(states).log_softmax(1)[:, 0]
+
+    optimizer, old = sgd(parameters(policy)), log_probs()
+    if obey:
+        old = old.detach()
+    for _ in range(3):
+        right += alone(-(log_probs() - old.detach()).exp().mean(), parameters(policy))
+        optimizer.zero_grad()
+        (-(log_probs() - old).exp().mean()).backward()
+        seen += grads(parameters(policy))
+        optimizer.step()
+    return seen, right
+
+
+@obeys("let the graph tell")
+def unknown(obey):
+    """What the watch says is obeyed in its turn."""
+
+    def loop(detach):
+        cell, state = nn.GRUCell(2, 3), torch.zeros(1, 3)
+        for x in torch.randn(2, 1, 2):
+            state = cell(x, state.detach() if detach else state)
+            cell.zero_grad()
+            state.square().mean().backward()
+        return grads(parameters(cell)), cell, x, state
+
+    if not obey:
+        return loop(detach=False)
+    with pytest.raises(RuntimeError) as error, watch(strict=True):
+        loop(detach=False)
+    said = error.value.__notes__[-1]
+    assert "carried: state" in said and "detach state at the start of each iteration" in said
+    torch.manual_seed(0)
+    seen, *_ = loop(detach=True)
+    torch.manual_seed(0)
+    cell, (first, second) = nn.GRUCell(2, 3), torch.randn(2, 1, 2)
+    known = cell(first, torch.zeros(1, 3)).detach()
+    return seen, alone(cell(second, known).square().mean(), parameters(cell))
+
+
+# In the same iteration: two losses share a part.
+
+
+def trunk_and_heads():
+    return deep(2, 3), nn.Linear(3, 1), nn.Linear(3, 1), torch.randn(5, 2)
+
+
+@obeys("add the losses, one backward")
+def both_train_it(obey):
+    trunk, head1, head2, x = trunk_and_heads()
+    trained = parameters(trunk, head1, head2)
+    first = alone(head1(trunk(x)).square().mean(), trained)
+    second = alone(head2(trunk(x)).exp().mean(), trained)
+    features = trunk(x)
+    loss1, loss2 = head1(features).square().mean(), head2(features).exp().mean()
+    if obey:
+        (loss1 + loss2).backward()
+    else:
+        loss1.backward()
+        loss2.backward()
+    return grads(trained), [a + b for a, b in zip(first, second, strict=True)]
+
+
+def one_trains_it(detached_for, obey):
+    trunk, *heads, x = trunk_and_heads()
+    trained, other = parameters(trunk, heads[1 - detached_for]), heads[detached_for]
+    right = alone(heads[1 - detached_for](trunk(x)).square().mean(), trained)
+    right += alone(other(trunk(x)).square().mean(), parameters(other))
+    features = trunk(x)
+    for number, head in enumerate(heads):
+        read = features.detach() if obey and number == detached_for else features
+        head(read).square().mean().backward()
+    return grads([*trained, *parameters(other)]), right
+
+
+@obeys("`detach()` the shared tensor for the second")
+def only_the_first(obey):
+    return one_trains_it(1, obey)
+
+
+@obeys("`detach()` the shared tensor for the first")
+def only_the_second(obey):
+    return one_trains_it(0, obey)
+
+
+@obeys(
+    "`detach()` the generated batch for the discriminator, step, then judge the batch anew for "
+    "the generator; each optimizer's `zero_grad()` right before its own backward"
+)
+def gan(obey):
+    """Two rounds: what the generator's loss leaves in the discriminator shows in the second."""
+    generator, discriminator, seen, right = deep(2, 2), deep(2, 1), [], []
+    optimizer_g, optimizer_d = sgd(parameters(generator)), sgd(parameters(discriminator))
+    for noise, real in torch.randn(2, 2, 4, 2):
+        apart = generator(noise).detach()
+        right += alone(
+            discriminator(apart).mean() - discriminator(real).mean(), parameters(discriminator)
+        )
+        fake = generator(noise)
+        loss_d = discriminator(fake.detach() if obey else fake).mean() - discriminator(real).mean()
+        optimizer_d.zero_grad()
+        loss_d.backward()
+        seen += grads(parameters(discriminator))
+        optimizer_d.step()
+        right += alone(-discriminator(generator(noise)).mean(), parameters(generator))
+        loss_g = -discriminator(fake).mean()
+        optimizer_g.zero_grad()
+        loss_g.backward()
+        seen += grads(parameters(generator))
+        optimizer_g.step()
+    return seen, right
+
+
+def actor_critic(share_the_rating):
+    """Critic and actor, and their losses: of one rating, or each of its own."""
+    critic, actor, states = deep(2, 1), deep(3, 2), torch.randn(6, 3)
+
+    def losses():
+        rating = critic(actor(states))
+        other = rating if share_the_rating else critic(actor(states).detach())
+        return (other - 1).square().mean(), -rating.mean()
+
+    return critic, actor, losses
+
+
+@obeys(
+    "`loss.backward(inputs=list(own.parameters()), retain_graph=True)`, without the flag for the "
+    "last; all of them before the steps"
+)
+def own_networks(obey):
+    critic, actor, losses = actor_critic(share_the_rating=True)
+    right = alone(losses()[0], parameters(critic)) + alone(losses()[1], parameters(actor))
+    critic_loss, actor_loss = losses()
+    if obey:
+        critic_loss.backward(inputs=list(critic.parameters()), retain_graph=True)
+        actor_loss.backward(inputs=list(actor.parameters()))
+    else:
+        critic_loss.backward()
+        actor_loss.backward()
+    seen = grads(parameters(critic, actor))
+    for network in (critic, actor):
+        sgd(parameters(network)).step()
+    return seen, right
+
+
+@obeys(
+    "`loss.backward(retain_graph=True)` for each piece, without the flag for the last, one step "
+    "after all"
+)
+def in_pieces(obey):
+    trunk, head, _, x = trunk_and_heads()
+    trained = parameters(trunk, head)
+    right = alone(head(trunk(x)).square().sum(), trained)
+    pieces = trunk(x).chunk(2)
+    for number, piece in enumerate(pieces, 1):
+        head(piece).square().sum().backward(retain_graph=obey and number < len(pieces))
+    seen = grads(trained)
+    sgd(trained).step()
+    return seen, right
+
+
+@obeys("`torch.autograd.grad(loss, parameters, retain_graph=True)`, without the flag for the last")
+def one_by_one(obey):
+    trunk, head1, head2, x = trunk_and_heads()
+    trained = parameters(trunk)
+    right = alone(head1(trunk(x)).mean(), trained) + alone(head2(trunk(x)).mean(), trained)
+    features = trunk(x)
+    seen = torch.autograd.grad(head1(features).mean(), trained, retain_graph=obey)
+    return [*seen, *torch.autograd.grad(head2(features).mean(), trained)], right
+
+
+# On the same loss again.
+
+
+@obeys("run the forward pass again")
+def new_weights(obey):
+    net, x = deep(2, 1), torch.randn(4, 2)
+    optimizer, loss = sgd(parameters(net)), net(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    right = alone(net(x).square().mean(), parameters(net))
+    if obey:
+        loss = net(x).square().mean()
+    loss.backward()
+    return grads(parameters(net)), right
+
+
+@obeys("put `zero_grad()`, forward pass, loss and backward into the closure")
+def lbfgs(obey):
+    net, x, seen, right = deep(2, 1), torch.randn(4, 2), [], []
+    optimizer = torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=4)
+    once = net(x).square().mean()
+
+    def closure():
+        right.extend(alone(net(x).square().mean(), parameters(net)))
+        optimizer.zero_grad()
+        loss = net(x).square().mean() if obey else once
+        loss.backward()
+        seen.extend(grads(parameters(net)))
+        return loss
+
+    optimizer.step(closure)
+    assert len(seen) > len(parameters(net)), "one call only: nothing was tried"
+    return seen, right
+
+
+@obeys("`torch.autograd.grad(…, create_graph=True)` for the first")
+def gradient_of_gradient(obey):
+    x = torch.randn(3, requires_grad=True)
+    y = x.pow(3).sum()
+    (first,) = torch.autograd.grad(y, x, create_graph=obey)
+    second = torch.autograd.grad(first.sum() if obey else y, x)
+    return list(second), [6 * x.detach()]
+
+
+@obeys("`torch.autograd.grad(y, x, v, retain_graph=True)` for each, without the flag for the last")
+def rows_of_a_jacobian(obey):
+    x = torch.randn(3, requires_grad=True)
+
+    def f(x):
+        return x.exp() * x.sum()
+
+    y = f(x)
+    rows = [torch.autograd.grad(y, x, v, retain_graph=obey)[0] for v in torch.eye(3)[:-1]]
+    rows += torch.autograd.grad(y, x, torch.eye(3)[-1])
+    return rows, list(torch.autograd.functional.jacobian(f, x.detach()))
+
+
+@obeys("go on from there, `b.backward(gradient_of_b)`")
+def result_in_between(obey):
+    a = torch.randn(3, requires_grad=True)
+    b = a.exp()
+    loss = b.sin().sum()
+    (gradient_of_b,) = torch.autograd.grad(loss, b)
+    b.backward(gradient_of_b) if obey else loss.backward()
+    return grads([a]), alone(a.exp().sin().sum(), [a])
+
+
+# Modified by an inplace operation.
+
+
+@obeys("run its forward pass after the step, and `zero_grad()` before its backward")
+def loss_of_the_new_weights(obey):
+    critic, actor, losses = actor_critic(share_the_rating=False)
+    optimizer, actors = sgd(parameters(critic)), sgd(parameters(actor))
+    actor_loss = losses()[1]
+    optimizer.zero_grad()
+    losses()[0].backward()
+    optimizer.step()
+    right = alone(losses()[1], parameters(actor))
+    if obey:
+        actor_loss = losses()[1]
+        actors.zero_grad()
+    actor_loss.backward()
+    return grads(parameters(actor)), right
+
+
+@obeys("`loss.backward(inputs=list(own.parameters()))` for each, all of them before the steps")
+def losses_of_the_old_weights(obey):
+    critic, actor, losses = actor_critic(share_the_rating=False)
+    right = alone(losses()[0], parameters(critic)) + alone(losses()[1], parameters(actor))
+    critic_loss, actor_loss = losses()
+    if obey:
+        critic_loss.backward(inputs=list(critic.parameters()))
+        actor_loss.backward(inputs=list(actor.parameters()))
+    else:
+        critic_loss.backward()
+        sgd(parameters(critic)).step()
+        actor_loss.backward()
+    return grads(parameters(critic, actor)), right
+
+
+@obeys("add the losses, one backward, one step")
+def two_losses_one_step(obey):
+    net, x = deep(2, 2), torch.randn(4, 2)
+    first = alone(net(x).square().mean(), parameters(net))
+    second = alone(net(x).exp().mean(), parameters(net))
+    optimizer, output = sgd(parameters(net)), net(x)
+    loss1, loss2 = output.square().mean(), output.exp().mean()
+    if obey:
+        (loss1 + loss2).backward()
+    else:
+        loss1.backward(retain_graph=True)
+        optimizer.step()
+        loss2.backward()
+    seen = grads(parameters(net))
+    optimizer.step()
+    return seen, [a + b for a, b in zip(first, second, strict=True)]
+
+
+@obeys("`inplace=False`")
+def layer_in_place(obey):
+    layer, x = nn.Linear(2, 3), torch.randn(4, 2)
+    right = alone(nn.functional.relu(layer(x).tanh()).sum(), parameters(layer))
+    net = nn.Sequential(layer, nn.Tanh(), nn.ReLU(inplace=not obey))
+    net(x).sum().backward()
+    return grads(parameters(layer)), right
+
+
+@obeys("let the other use have `embedding.weight.clone()`")
+def renormalised_embedding(obey):
+    embedding = nn.Embedding(5, 3, max_norm=1.0)
+    ids, hidden = torch.tensor([0, 2]), torch.randn(2, 3, requires_grad=True)
+    trained = [embedding.weight, hidden]
+    before = embedding.weight.detach().clone().requires_grad_()
+    right = alone((hidden @ before.T).square().mean(), [before, hidden])
+    weight = embedding.weight.clone() if obey else embedding.weight
+    scores = hidden @ weight.T
+    found = embedding(ids)  # writes rows 0 and 2 of the weight
+    rows = torch.zeros(5, 3).index_add(0, ids, 2 * found.detach())
+    (scores.square().mean() + found.square().sum()).backward()
+    return grads(trained), [right[0] + rows, right[1]]
+
+
+@obeys("compute the loss anew after the update")
+def update_by_hand(obey):
+    w, x = torch.ones(3, requires_grad=True), torch.randn(3)
+    loss = (w * w * x).sum()
+    (w * x).sum().backward()
+    with torch.no_grad():
+        w -= 0.1 * w.grad
+    right = alone((w * w * x).sum(), [w])
+    if obey:
+        loss = (w * w * x).sum()
+    w.grad = None
+    loss.backward()
+    return grads([w]), right
+
+
+@obeys("make a new tensor instead")
+def line_of_mine(obey):
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    if obey:
+        y = y + 1
+    else:
+        y += 1
+    y.square().sum().backward()
+    return grads([x]), alone((x.exp() + 1).square().sum(), [x])
+
+
+# Donated buffers of a compiled function.
+
+
+def compiled():
+    """A compiled net (no C++ compiler is needed), the same uncompiled, and data."""
+    torch._dynamo.reset()
+    net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 4))
+    function = torch.compile(net, backend="aot_eager")
+    x = torch.randn(8, 4, requires_grad=True)
+    function(x).square().mean().backward()  # compiles the backward, too
+    clear([x, *parameters(net)])
+    return net, function, x
+
+
+@obeys("add the losses, and drop the flag")
+def compiled_two_losses(obey):
+    net, function, x = compiled()
+    first = alone(net(x).square().mean(), parameters(net))
+    second = alone(net(x).exp().mean(), parameters(net))
+    output = function(x)
+    loss1, loss2 = output.square().mean(), output.exp().mean()
+    if obey:
+        (loss1 + loss2).backward()
+    else:
+        loss1.backward(retain_graph=True)
+        loss2.backward()
+    return grads(parameters(net)), [a + b for a, b in zip(first, second, strict=True)]
+
+
+@obeys(
+    "`import torch._functorch.config`, then `torch._functorch.config.donated_buffer = False`, "
+    "before the function is compiled"
+)
+def compiled_walked_twice(obey):
+    with torch._functorch.config.patch(donated_buffer=not obey):  # the setting, and back again
+        net, function, x = compiled()
+        right = alone(net(x).square().mean(), parameters(net))
+        loss = function(x).square().mean()
+        loss.backward(retain_graph=True)
+        seen = grads(parameters(net))
+        net.zero_grad()
+        loss.backward()
+    return seen + grads(parameters(net)), right + right
+
+
+@obeys("leave that function uncompiled, `torch.compiler.disable(f)`")
+def compiled_second_derivative(obey):
+    net, function, x = compiled()
+
+    def penalty(f):
+        (gradient,) = torch.autograd.grad(f(x).sum(), x, create_graph=True)
+        return gradient.square().sum()
+
+    right = alone(penalty(net), parameters(net))
+    penalty(torch.compiler.disable(net) if obey else function).backward()
+    return grads(parameters(net)), right
+
+
+# There is no graph.
+
+
+def critic_and_penalty(**flags):
+    """The score of a critic, and the penalty on its gradient by the input."""
+    critic, x = deep(2, 1), torch.randn(4, 2, requires_grad=True)
+    score = critic(x).sum()
+    (slope,) = torch.autograd.grad(score, x, **flags)
+    return critic, x, score, (slope.norm(dim=1) - 1).square().sum()
+
+
+def penalty_alone(critic, x):
+    """The penalty, its gradient by the input written out by hand."""
+    first, _, last = critic
+    hidden = torch.tanh(first(x.detach()))
+    slope = ((1 - hidden.square()) * last.weight) @ first.weight
+    return (slope.norm(dim=1) - 1).square().sum()
+
+
+@obeys("`create_graph=True` in the call that computes the gradient")
+def penalty_only(obey):
+    critic, x, _, penalty = critic_and_penalty(create_graph=obey, retain_graph=True)
+    penalty.backward()
+    return grads(parameters(critic)), alone(penalty_alone(critic, x), parameters(critic))
+
+
+@obeys("freeze the part by `requires_grad_(False)`, and run it without `torch.no_grad()`")
+def through_a_frozen_part(obey):
+    frozen, prompt = deep(2, 1), torch.randn(1, 2, requires_grad=True)
+    right = alone(frozen(prompt).square().sum(), [prompt])
+    if obey:
+        frozen.requires_grad_(False)
+    with torch.set_grad_enabled(obey):
+        loss = frozen(prompt).square().sum()
+    loss.backward()
+    assert all(parameter.grad is None for parameter in frozen.parameters())
+    return grads([prompt]), right
+
+
+@obeys("`requires_grad_(True)` for what should train, before the forward pass")
+def frozen_throughout(obey):
+    net, x = deep(2, 1), torch.randn(4, 2)
+    right = alone(net(x).square().mean(), parameters(net[2]))
+    net.requires_grad_(False)
+    if obey:
+        net[2].requires_grad_(True)
+    net(x).square().mean().backward()
+    return grads(parameters(net[2])), right
+
+
+@obeys("find the step where `requires_grad` turns `False`, and take the cut out")
+def cut_on_the_way(obey):
+    x = torch.randn(3, requires_grad=True)
+    steps = [torch.exp, lambda t: t.sin(), lambda t: torch.tensor(t.tolist()), torch.sum]
+    if obey:
+        results = [x]
+        for step in steps:
+            results.append(step(results[-1]))
+        cut = [result.requires_grad for result in results].index(False) - 1
+        assert cut == 2
+        del steps[cut]
+    result = x
+    for step in steps:
+        result = step(result)
+    result.backward()
+    return grads([x]), alone(x.exp().sin().sum(), [x])
+
+
+# Memory grows: the number of nodes that are kept is to be that of the first iteration.
+
+
+def kept_over(iterations: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    counts = torch.tensor(iterations, dtype=torch.float)
+    return counts, counts[:1].expand_as(counts)
+
+
+@obeys("keep `loss.item()`, `output.detach()`")
+def kept_losses(obey):
+    net, total, outputs, counts, seen, right = deep(2, 1), 0.0, [], [], [], []
+    for x in torch.randn(3, 4, 2):
+        right += alone(net(x).square().mean(), parameters(net))
+        output = net(x)
+        loss = output.square().mean()
+        net.zero_grad()
+        loss.backward()
+        seen += grads(parameters(net))
+        total += loss.item() if obey else loss
+        outputs.append(output.detach() if obey else output)
+        kept = [tensor for tensor in (total, *outputs) if getattr(tensor, "requires_grad", False)]
+        counts.append(len(snapshot(loss, *kept).nodes))
+    nodes, one_graph = kept_over(counts)
+    return [*seen, nodes], [*right, one_graph]
+
+
+@obeys("clear it after the update")
+def kept_list(obey):
+    policy, log_probs, counts, seen, right = deep(2, 3), [], [], [], []
+    for states in torch.randn(3, 4, 2):
+        right += alone(-policy(states).log_softmax(1)[:, 0].sum(), parameters(policy))
+        log_probs += [policy(state).log_softmax(0)[0] for state in states]
+        policy.zero_grad()
+        (-torch.stack(log_probs[-4:]).sum()).backward()
+        seen += grads(parameters(policy))
+        counts.append(len(snapshot(*log_probs).nodes))
+        if obey:
+            log_probs.clear()
+    nodes, one_graph = kept_over(counts)
+    return [*seen, nodes], [*right, one_graph]
+
+
+@obeys("`detach()` it after each backward, and drop the flag")
+def kept_state(obey):
+    cell, state, counts, seen, right = nn.GRUCell(2, 3), torch.zeros(1, 3), [], [], []
+    for x in torch.randn(3, 1, 2):
+        right += alone(cell(x, state.detach()).square().mean(), parameters(cell))
+        state = cell(x, state)
+        cell.zero_grad()
+        state.square().mean().backward(retain_graph=not obey)
+        seen += grads(parameters(cell))
+        counts.append(len(snapshot(state).nodes))
+        if obey:
+            state = state.detach()
+    nodes, one_graph = kept_over(counts)
+    return [*seen, nodes], [*right, one_graph]
+
+
+@obeys("take `torch.autograd.grad`, or set `.grad` to `None` after use")
+def kept_gradient(obey):
+    alive, seen, right = [], [], []
+    for way in ("grad", "None") if obey else ("backward",):
+        w = torch.randn(3, requires_grad=True)
+        right += [3 * w.detach() ** 2]
+        if way == "grad":
+            seen += torch.autograd.grad(w.pow(3).sum(), w, create_graph=True)
+        else:
+            w.pow(3).sum().backward(create_graph=True)
+            seen += [w.grad.detach().clone()]
+        if way == "None":
+            w.grad = None
+        seen[-1] = seen[-1].detach()
+        alive.append(weakref.ref(w))
+        del w
+    gc.collect()
+    left = torch.tensor([float(leaf() is not None) for leaf in alive])
+    return [*seen, left], [*right, torch.zeros_like(left)]
+
+
+# No error, and the gradient is wrong or missing.
+
+
+@obeys("move it behind the backward")
+def unseen_write(obey):
+    seen, right = [], []
+    for write in ("fused", ".data"):
+        net, x = deep(2, 1), torch.randn(4, 2)
+        optimizer = sgd(parameters(net), fused=True)
+        net(x).mean().backward()
+        right += alone(net(x).square().mean(), parameters(net))
+        loss = net(x).square().mean()
+
+        def change(net=net, optimizer=optimizer, write=write):
+            if write == "fused":
+                optimizer.step()
+            else:
+                net[2].weight.data.add_(1)
+
+        if not obey:
+            change()
+        optimizer.zero_grad()
+        loss.backward()
+        seen += grads(parameters(net))
+        if obey:
+            change()
+    return seen, right
+
+
+@obeys("run the forward pass after the step")
+def checkpoint_and_step(obey):
+    net, x = deep(2, 1), torch.randn(4, 2)
+    optimizer = sgd(parameters(net))
+    net(x).mean().backward()
+    loss = checkpoint(net, x, use_reentrant=False).square().mean()
+    right = alone(net(x).square().mean(), parameters(net))
+    optimizer.step()
+    if obey:
+        right = alone(net(x).square().mean(), parameters(net))
+        loss = checkpoint(net, x, use_reentrant=False).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    return grads(parameters(net)), right
+
+
+@obeys("`create_graph=True` in its place")
+def penalty_and_score(obey):
+    """A gradient penalty beside a score; and MAML, its inner step."""
+    flag = {"create_graph": True} if obey else {"retain_graph": True}
+    critic, x, score, penalty = critic_and_penalty(**flag)
+    (score + penalty).backward()
+    seen = grads(parameters(critic))
+    first, second = alone(critic(x).sum(), parameters(critic)), penalty_alone(critic, x)
+    second = alone(second, parameters(critic))
+    right = [a + b for a, b in zip(first, second, strict=True)]
+
+    w = torch.tensor(1.0, requires_grad=True)
+    (inner,) = torch.autograd.grad(w**3 / 3, w, **flag)
+    ((w - 0.1 * inner) ** 2 / 2).backward()
+    exact = (w - 0.1 * w**2) * (1 - 0.2 * w)  # by hand
+    return [*seen, w.grad], [*right, exact.detach()]
+
+
+@obeys(
+    "take it as a new tensor, `fast = w - lr * gradient`, with "
+    "`torch.autograd.grad(…, create_graph=True)`"
+)
+def inner_step(obey):
+    start, lr = torch.tensor(1.0, dtype=torch.float64), 0.1
+    w = start.clone().requires_grad_()
+    if obey:
+        (gradient,) = torch.autograd.grad(w**3, w, create_graph=True)
+        ((w - lr * gradient) ** 2).backward()
+    else:
+        (w**3).backward(create_graph=True)
+        torch.optim.SGD([w], lr=lr).step()
+        w.grad = None
+        (w**2).backward()
+    return [w.grad], [2 * (start - lr * 3 * start**2) * (1 - lr * 6 * start)]  # by hand
+
+
+@obeys("for each in turn: forward, its own `zero_grad()`, backward, step")
+def several_optimizers(obey):
+    critic, actor, losses = actor_critic(share_the_rating=False)
+    networks, seen, right = (critic, actor), [], []
+    optimizers = [sgd(parameters(network)) for network in networks]
+    for _ in range(2):
+        if not obey:  # all backward passes first, then all steps
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            for loss in losses():
+                loss.backward()
+        for number, (network, optimizer) in enumerate(zip(networks, optimizers, strict=True)):
+            right += alone(losses()[number], parameters(network))
+            if obey:
+                loss = losses()[number]
+                optimizer.zero_grad()
+                loss.backward()
+            seen += grads(parameters(network))
+            optimizer.step()
+    return seen, right
+
+
+@obeys("`detach()` the generated batch for the discriminator, and drop the flag")
+def gan_retained(obey):
+    generator, discriminator = deep(2, 2), deep(2, 1)
+    noise = torch.randn(4, 2)
+    right = alone(discriminator(generator(noise).detach()).mean(), parameters(discriminator))
+    right += alone(-discriminator(generator(noise)).square().mean(), parameters(generator))
+    fake = generator(noise)
+    discriminator(fake.detach() if obey else fake).mean().backward(retain_graph=not obey)
+    seen = grads(parameters(discriminator))
+    (-discriminator(fake).square().mean()).backward()
+    return seen + grads(parameters(generator)), right
+
+
+@obeys("compute it anew instead of detaching it")
+def detached_cache(obey):
+    scale, bias = torch.ones(3, requires_grad=True), torch.zeros(3, requires_grad=True)
+    cached, seen, right = scale.exp().detach(), [], []
+    optimizer = sgd([scale, bias])
+    for x in torch.randn(3, 3):
+        right += alone((scale.exp() * x + bias).square().sum(), [scale, bias])
+        if obey:
+            cached = scale.exp()
+        optimizer.zero_grad()
+        (cached * x + bias).square().sum().backward()
+        seen += grads([scale, bias])
+        optimizer.step()
+    return seen, right
+
+
+@obeys("divide the scaled gradient by `scaler.get_scale()` before the penalty is made of it")
+def scaled_penalty(obey):
+    critic, x, score, penalty = critic_and_penalty(create_graph=True)
+    right = alone(score + penalty, parameters(critic))
+    scaler, score = torch.amp.GradScaler("cpu", init_scale=1024.0), critic(x).sum()
+    (slope,) = torch.autograd.grad(scaler.scale(score), x, create_graph=True)
+    if obey:
+        slope = slope / scaler.get_scale()
+    penalty = (slope.norm(dim=1) - 1).square().sum()
+    scaler.scale(score + penalty).backward()
+    scaler.unscale_(sgd(parameters(critic)))
+    return grads(parameters(critic)), right
+
+
+@obeys("make the optimizer last")
+def replaced_parameters(obey):
+    """The gradient is right either way: what is compared is what the step makes of it."""
+    net, x = nn.Linear(2, 1), torch.randn(4, 2)
+    optimizer = sgd(parameters(net))
+    net.weight = nn.Parameter(torch.ones(1, 2))
+    before = [parameter.detach().clone() for parameter in net.parameters()]
+    right = alone(net(x).square().mean(), parameters(net))
+    if obey:
+        optimizer = sgd(parameters(net))
+    net(x).square().mean().backward()
+    optimizer.step()
+    after = [parameter.detach() for parameter in net.parameters()]
+    return [10 * (b - a) for b, a in zip(before, after, strict=True)], right
+
+
+@obeys(
+    "take out what cuts it off from the loss (`detach()`, `.data`, `.item()`, numpy, a new tensor)"
+)
+def cut_off(obey):
+    seen, right = [], []
+    for cut in (
+        lambda t: t.detach(),
+        lambda t: t.data,
+        lambda t: t[0].item() * torch.ones(3),
+        lambda t: torch.from_numpy(t.detach().numpy()),
+        lambda t: torch.tensor(t.tolist()),
+    ):
+        w, bias = torch.ones(3, requires_grad=True), torch.zeros(3, requires_grad=True)
+        hidden = w.exp() if obey else cut(w.exp())
+        (hidden + bias).square().sum().backward()
+        seen += grads([w, bias])
+        right += alone((w.exp() + bias).square().sum(), [w, bias])
+    return seen, right
+
+
+@obeys("`optimizer.zero_grad()` once for each step, before its first backward")
+def added_up(obey):
+    """Two losses for each step, whose gradients are meant to add up."""
+    net, seen, right = deep(2, 1), [], []
+    optimizer = sgd(parameters(net))
+    for x in torch.randn(3, 4, 2):
+        right += alone(net(x).square().mean() + net(x).mean(), parameters(net))
+        if obey:
+            optimizer.zero_grad()
+        for loss in net(x).square().mean(), net(x).mean():
+            loss.backward()
+        seen += grads(parameters(net))
+        optimizer.step()
+    return seen, right
+
+
+def test_each_end_has_a_program_and_each_program_an_end():
+    assert sorted(leaf.advice for leaf in LEAVES) == sorted(PROGRAMS)
+
+
+def program(leaf: Leaf) -> Program:
+    if "donated buffers" in leaf.message and not hasattr(torch._functorch.config, "donated_buffer"):
+        pytest.skip("this PyTorch donates no buffers")
+    torch.manual_seed(0)
+    return PROGRAMS[leaf.advice]
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.advice)
+def test_obeyed_it_gives_the_right_gradients(leaf):
+    seen, right = program(leaf)(True)
+    assert close(seen, right)
+    assert any(gradient.any() for gradient in right), "nothing was trained: nothing was compared"
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.advice)
+def test_not_obeyed_it_has_the_fault(leaf):
+    if leaf.message.startswith("No error"):
+        assert not close(*program(leaf)(False))
+    else:
+        with pytest.raises(RuntimeError, match=re.escape(leaf.message)):
+            program(leaf)(False)
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+@functools.cache
+def sections_with_a_program(notebook: str) -> set[str]:
+    found, section = set(), ""
+    for cell in nbformat.read(GUIDE.parent / notebook, as_version=4).cells:
+        if cell.cell_type == "code":
+            found.add(section)
+        elif headings := re.findall(r"^#+ (.+)$", cell.source, re.M):
+            section = slug(headings[-1])
+    return found
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.advice)
+def test_it_links_to_a_place_where_it_is_run(leaf):
+    assert leaf.links
+    for link in leaf.links:
+        notebook, _, section = link.partition("#")
+        assert section in sections_with_a_program(notebook), f"no program under {link}"
