@@ -1,4 +1,4 @@
-# obeys: start model.recurrent.weight anew in each iteration
+# obeys: reset model.recurrent.weight in each iteration
 import torch
 import torch.nn.functional as F
 from torch import nn
