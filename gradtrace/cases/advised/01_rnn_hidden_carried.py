@@ -1,4 +1,4 @@
-# obeys: h = h.detach()
+# obeys: after each backward: h = h.detach()
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

@@ -1,4 +1,4 @@
-# obeys: detach model.centre after each backward
+# obeys: model.centre = model.centre.detach()
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,4 +1,4 @@
-# obeys: for a cross entropy the logits, before softmax and argmax, with whole numbers as labels
+# obeys: compute the loss from the value before that operation, which has a gradient (for a cross entropy the logits
 import torch
 from torch import nn
 

@@ -600,7 +600,8 @@ _TABLE = (
                 proof=None,
             ),
             Fix(
-                "detach {it|the buffer} after each backward, or what is written into it",
+                "after each backward: {detached|self.buffer = self.buffer.detach()}; or detach what"
+                " is written into it",
                 proof=("every_entry_is_named",),
             ),
         ),

@@ -84,7 +84,9 @@ class Reuse(Evidence):
         found = {
             "it": self.carrier_name,
             "trained": self._names_of(self._trained_only_there),
-            "detached": carriers.detached(self.carriers),
+            "detached": carriers.detached(
+                [self.in_a_buffer] if self.in_a_buffer else self.carriers
+            ),
         }
         return {key: name for key, name in found.items() if name is not None}
 
@@ -111,8 +113,23 @@ class Reuse(Evidence):
 
     @cached_property
     def made_again(self) -> list[int]:
-        origins = {self._origin(i) for i in self.entries}
-        return [i for i in self.built_after if self._origin(i) in origins]
+        origins = self._origins
+        return [i for i in self.built_after if self._origin(self.live[i]) in origins]
+
+    @cached_property
+    def _origins(self) -> set[Any]:
+        return {self._origin(self.live[i]) for i in (*self.entries, *self.crossing)}
+
+    @cached_property
+    def crossing(self) -> list[int]:
+        """What came over: the old nodes that later ones were made of; else the entries.
+
+        Mostly these are the entries.  A state may have been made of them, in the same iteration,
+        by an operation that the earlier loss did not need.
+        """
+        later = set(self.built_after)
+        old = (i for i in (*self.entries, *self._above) if i not in later)
+        return [i for i in old if not later.isdisjoint(self.users[i])] or self.entries
 
     @cached_property
     def passed_on(self) -> list[int]:
@@ -209,9 +226,20 @@ class Reuse(Evidence):
 
     @cached_property
     def successors(self) -> list[Held]:
-        """The variables that held the freed part, and now hold what took its place."""
-        later = {self.live[i] for i in self.made_again}
-        return [one for one in self.variables if one.value.grad_fn in later and one.carries]
+        """The variables that held the freed part, and now hold what took its place.
+
+        This loss need not have been computed from that; the next one would be.
+        """
+        since = self.freeing.sequence_nr
+        return [
+            one
+            for one in self.variables
+            if (node := one.value.grad_fn) is not None
+            and not isinstance(node, _torch.LEAF)
+            and _torch.sequence_nr(node) >= since
+            and one.carries
+            and self._origin(node) in self._origins
+        ]
 
     @cached_property
     def carriers(self) -> list[Held]:
@@ -222,6 +250,8 @@ class Reuse(Evidence):
     @cached_property
     def carrier_name(self) -> str | None:
         """By the variables; else the name in the source."""
+        if self.in_a_buffer is not None:
+            return carriers.name_of([self.in_a_buffer])
         exact = {self.live[i] for i in self.entries}
         held = [one for one in self.holders if one.value.grad_fn in exact]
         named = carriers.name_of(self.carriers if self.passed_on else held or self.holders)
@@ -229,14 +259,12 @@ class Reuse(Evidence):
 
     @cached_property
     def every_entry_is_named(self) -> bool:
-        """Whether the new part is made of nothing else of it than what the carriers hold."""
-        held = {self._origin_of(one) for one in self.carriers}
-        nodes = {one.value.grad_fn for one in self.carriers}
+        """Whether nothing else came over than what the carriers hold."""
+        nodes = [one.value.grad_fn for one in self.carriers]
+        held = {self._origin(node) for node in nodes if node is not None}
         below = {self.live[i] for i in self._below_carriers}
-        return all(
-            self.live[i] in nodes or self.live[i] in below or self._origin(i) in held
-            for i in self.entries
-        )
+        came = (self.live[i] for i in self.crossing)
+        return all(one in nodes or one in below or self._origin(one) in held for one in came)
 
     @cached_property
     def in_a_dataset(self) -> Held | None:
@@ -443,22 +471,19 @@ class Reuse(Evidence):
         chain = self._chain(i)
         return None if chain is None else chain.location
 
-    def _origin(self, i: int) -> Any:
-        """What it has in common with the node of another iteration that is its like."""
-        leaves: set[int] = set()
-        pending = [(i, 0)]
-        for j, depth in pending:
-            if self.nodes[j].leaf is not None:
-                leaves.add(j)
+    def _origin(self, node: _torch.LiveNode) -> Any:
+        """What a node has in common with that of another iteration that is its like."""
+        leaves: set[_torch.LiveNode] = set()
+        pending = [(node, 0)]
+        for here, depth in pending:
+            if isinstance(here, _torch.LEAF):
+                leaves.add(here)
             elif depth < _NEAR:
-                pending.extend((k, depth + 1) for k in self.links[j])
-        chain = self._chain(i)
+                further = (n for n, _ in here.next_functions if n is not None)
+                pending.extend((n, depth + 1) for n in further)
+        chain = self.timeline.lines.find(_torch.sequence_nr(node))
         line = None if chain is None else chain.path[0]
-        return self.nodes[i].name, line, frozenset(leaves)
-
-    def _origin_of(self, one: Held) -> Any:
-        node = one.value.grad_fn
-        return next((self._origin(i) for i, live in enumerate(self.live) if live is node), None)
+        return type(node), line, frozenset(leaves)
 
     def _is_a_summand(self) -> bool:
         """Whether what was freed is a scalar that entered this loss by additions alone."""
