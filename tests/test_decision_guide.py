@@ -240,7 +240,7 @@ def unknown(obey):
     with pytest.raises(RuntimeError) as error, watch(strict=True):
         loop(detach=False)
     said = error.value.__notes__[-1]
-    assert "carried: state" in said and "detach state at the start of each iteration" in said
+    assert "carried: state" in said and "after each backward: state = state.detach()" in said
     torch.manual_seed(0)
     seen, *_ = loop(detach=True)
     torch.manual_seed(0)

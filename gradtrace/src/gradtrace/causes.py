@@ -233,7 +233,10 @@ EVIDENCE = {
         "what is named is all that leads into the freed part",
         "something else leads into the freed part, too",
     ),
-    "optimizers_are_known": ("the program has optimizers", "the program has no optimizer"),
+    "optimizers_are_known": (
+        "an optimizer trains some of what is reached",
+        "no optimizer trains any of what is reached",
+    ),
     "several_optimizers": (
         "several optimizers train what these losses reach",
         "no two optimizers train what these losses reach",

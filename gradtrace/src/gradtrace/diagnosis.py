@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gradtrace.causes import CAUSES, CERTAIN, SCHEMA, Fix
+from gradtrace.causes import CAUSES, CERTAIN, SCHEMA, UNKNOWN, Fix
 from gradtrace.frames import Location
 
 _CALLS = 3  # shown of those that led to the line that made it
@@ -84,7 +84,7 @@ class Diagnosis:
         lines.append(_row("fix", self.fix))
         if self.otherwise is not None:
             lines.append(_row("or", self.otherwise))
-        if not self.strict and self.confidence != CERTAIN:
+        if not self.strict and self.confidence not in (CERTAIN, UNKNOWN):
             lines.append(_row("more", _MORE))
         return "\n".join(lines)
 

@@ -302,7 +302,13 @@ class Reuse(Evidence):
 
     @cached_property
     def training(self) -> Training:
-        return Training(self.timeline)
+        return Training(self.timeline, self._both_losses)
+
+    @cached_property
+    def _both_losses(self) -> frozenset[int]:
+        """The storages of the leaves that this loss reaches, or the earlier one, where known."""
+        mine = (storage_of(leaf)[0] for leaf in self._leaves(range(len(self.live))))
+        return self.freeing.leaves.union(mine)
 
     @property
     def optimizers_are_known(self) -> bool:
@@ -346,18 +352,13 @@ class Reuse(Evidence):
 
     @cached_property
     def several_optimizers(self) -> bool:
-        """Of both losses; where what the first one reached is not known, of the program."""
-        if not self.freeing.leaves:
-            return len(self.training.optimizers) > 1
-        mine = {storage_of(leaf)[0] for leaf in self._leaves(range(len(self.live)))}
-        return len(self.training.owners(mine | self.freeing.leaves)) > 1
+        return len(self.training.optimizers) > 1
 
     @cached_property
     def one_optimizer(self) -> bool:
-        """Whether one optimizer holds all leaves of both losses, as far as these are known."""
-        mine = {storage_of(leaf)[0] for leaf in self._leaves(range(len(self.live)))}
-        every = mine | self.freeing.leaves
-        return any(every <= held for _, held in self.training.optimizers)
+        """Whether one holds all leaves of both losses, which a plain watch does not know."""
+        known = bool(self.freeing.leaves)
+        return known and any(self._both_losses <= held for _, held in self.training.optimizers)
 
     @cached_property
     def others_are_trained(self) -> bool:

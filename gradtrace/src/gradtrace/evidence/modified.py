@@ -89,7 +89,7 @@ class ModifiedEvidence(Evidence):
         """Whether one optimizer holds all leaves that this loss reaches."""
         live, _ = walk(roots_of(self.outputs))
         leaves = {storage_of(node.variable)[0] for node in live if type(node) is _torch.LEAF}
-        return any(leaves <= held for _, held in Training(self.timeline).optimizers)
+        return any(leaves <= held for _, held in Training(self.timeline, leaves).optimizers)
 
     @cached_property
     def retained(self) -> Retained | None:

@@ -13,20 +13,23 @@ from gradtrace.record import BackwardCall, Timeline
 
 
 class Training:
-    """What the optimizers that exist hold, by storage.
+    """The optimizers that hold any of some leaves, and what else they hold, by storage.
 
-    Where there is none, a program updates by hand: then every leaf that was changed is trained.
+    Others may be left over from what ran before, in a notebook or a test.  Where there is none, a
+    program updates by hand: then every leaf that was changed is trained.
     """
 
-    def __init__(self, timeline: Timeline):
+    def __init__(self, timeline: Timeline, leaves: Collection[int]):
         self._timeline = timeline
+        self._leaves = leaves
 
     @cached_property
     def optimizers(self) -> list[tuple[torch.optim.Optimizer, frozenset[int]]]:
         """Each optimizer with the storages of its parameters."""
         kind = torch.optim.Optimizer
         found = (one for one in gc.get_objects() if issubclass(type(one), kind))
-        return [(one, _storages(one)) for one in found if "param_groups" in vars(one)]
+        held = ((one, _storages(one)) for one in found if "param_groups" in vars(one))
+        return [(one, storages) for one, storages in held if not storages.isdisjoint(self._leaves)]
 
     @property
     def known(self) -> bool:
