@@ -92,7 +92,7 @@ class Cause:
 
 
 def _filled(text: str, names: Mapping[str, str]) -> str:
-    return re.sub(r"\{(\w+)\|?(.*?)\}", lambda open: names.get(open[1]) or open[2] or "it", text)
+    return re.sub(r"\{(\w+)(?:\|(.*?))?\}", lambda open: names.get(open[1], open[2]), text)
 
 
 @dataclass(frozen=True)
@@ -263,6 +263,10 @@ EVIDENCE = {
         "the optimizer of the shared part did not step between the two backwards",
     ),
     "optimizer_wrote": ("an optimizer made the change", "no optimizer made the change"),
+    "keeps_what_is_written": (
+        "what was written has a graph, and goes on into the next iteration",
+        "what was written does not go on into the next iteration",
+    ),
     "by_a_layer": (
         "code of PyTorch made the change, as inplace=True or max_norm asks it to",
         "a line of the program made the change",
@@ -281,6 +285,10 @@ EVIDENCE = {
     "cut_by_region": (
         "an operation ran in torch.no_grad() or torch.inference_mode()",
         "no operation ran in torch.no_grad()",
+    ),
+    "cut_by_update": (
+        "a parameter was updated by a new tensor, in torch.no_grad()",
+        "no parameter was updated by a new tensor",
     ),
     "cut_by_first_order": (
         "a gradient was computed without create_graph=True",
@@ -369,6 +377,7 @@ RULES = {
         Rule("once_differentiable", ("cut_by_function",), CERTAIN),
         Rule("checkpoint_reentrant", ("cut_by_checkpoint",), CERTAIN),
         Rule("frozen_parameters", ("cut_by_freezing",), CERTAIN),
+        Rule("no_grad_region", ("cut_by_update",), CERTAIN),
         Rule("no_grad_region", ("cut_by_region",), CERTAIN),
         Rule("not_differentiable_op", ("cut_by_operation",), CERTAIN),
         Rule("detach_wrong_place", ("cut_by_copy",), SEEN),
@@ -423,17 +432,19 @@ _TABLE = (
         " first backward freed its graph",
         (
             Fix(
-                "compute {it|it} anew in each iteration, before it is used; detached,"
-                " {trained|the parameters behind it} would not be trained",
+                "compute {it|it} anew in each iteration, before it is used (to detach it would end"
+                " the training of {trained|the parameters behind it})",
                 needs=("optimizers_are_known", "trained_only_there"),
                 proof=("every_entry_is_named",),
                 otherwise="detach {it|it}, once, if what it was computed from is not to be trained",
             ),
             Fix(
-                "compute {it|it} anew in each iteration, before it is used",
+                "detach {it|it}, once, where it is made, if it is to enter as numbers (old"
+                " log-probabilities, an advantage, a target)",
                 needs=("optimizers_are_known", "trained_there"),
-                proof=("every_entry_is_named",),
-                otherwise="detach {it|it}, once, if what it was computed from is not to be trained",
+                proof=None,
+                otherwise="compute {it|it} anew in each iteration, before it is used, if this loss"
+                " is to train through it, too",
             ),
             Fix(
                 "detach {it|it}, once, where it is made: no optimizer trains what it was computed"
@@ -544,15 +555,15 @@ _TABLE = (
         "a stored tensor still has the graph of the iteration that made it, which was freed",
         (
             Fix(
-                "after each backward, detach what {it|the container} holds:"
-                " {detached|stored = [one.detach() for one in stored]} (or clear it, where each"
-                " update starts with an empty one); detached before, it would train nothing",
+                "after each backward, detach all that {it|the container} holds{as_code|} (or clear"
+                " it, where each update starts with an empty one); detached before, it would train"
+                " nothing",
                 needs=("trained_through_the_container",),
                 proof=("every_entry_is_named",),
                 otherwise="clear it after each backward",
             ),
             Fix(
-                "detach what is stored: buffer.append(x.detach())",
+                "detach what is put into {it|the container}: x.detach()",
                 proof=("every_entry_is_named",),
                 otherwise="detach all that it holds after each backward",
             ),
@@ -564,8 +575,8 @@ _TABLE = (
         "the dataset holds tensors with a graph; the first batch's backward freed it",
         (
             Fix(
-                "compute {it|the tensors} inside the loop: detached, {trained|the parameters"
-                " behind them} would not be trained",
+                "compute {it|the tensors} inside the loop (to detach them would end the training"
+                " of {trained|the parameters behind them})",
                 needs=("trained_only_there",),
                 proof=None,
                 otherwise="detach {it|them} before the dataset gets them, if they are not to be",
@@ -655,6 +666,13 @@ _TABLE = (
                 otherwise="hand that layer a clone of {it|it}",
             ),
             Fix(
+                "write into {it|it} after the backward, and without a graph: value.detach()",
+                needs=("keeps_what_is_written",),
+                proof=None,
+                otherwise="make a new tensor instead of writing into {it|it}, and detach it after"
+                " each backward",
+            ),
+            Fix(
                 "do not write into {it|it} after its use: take an out-of-place operation, or write"
                 " into a clone",
             ),
@@ -724,6 +742,11 @@ _TABLE = (
         "no_graph",
         "the forward pass ran where gradients are switched off",
         (
+            Fix(
+                "update the parameter in place, under torch.no_grad(): w -= lr * w.grad, not"
+                " w = w - lr * w.grad, which makes a tensor that does not require grad",
+                needs=("cut_by_update",),
+            ),
             Fix(
                 "run the forward pass outside torch.no_grad(), or under torch.enable_grad()",
                 needs=("cut_by_region",),

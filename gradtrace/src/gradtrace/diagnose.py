@@ -105,6 +105,7 @@ def explained(family: str, rule: Rule, evidence: Evidence) -> Diagnosis:
     proven = fix.proof is not None and all(map(evidence.holds, fix.proof))
     if confidence == CERTAIN and not proven:
         confidence = LIKELY
+    decided = *rule.evidence, *fix.needs
     return Diagnosis(
         cause.family or family,
         rule.cause,
@@ -114,7 +115,7 @@ def explained(family: str, rule: Rule, evidence: Evidence) -> Diagnosis:
         made_at=evidence.made_at,
         made_through=evidence.made_through,
         error=evidence.error,
-        seen=tuple(dict.fromkeys(map(told, (*rule.evidence, *fix.needs)))),
+        seen=() if confidence == UNKNOWN else tuple(dict.fromkeys(map(told, decided))),
         advice=fix,
         proven=proven,
         names=evidence.names,

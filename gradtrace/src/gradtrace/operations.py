@@ -387,6 +387,8 @@ class Observer(_torch.Mode):
             off = next((one for one in reversed(self._regions) if not one.enabled), None)
             location = None if off is None else off.location
             how = _library_how() or ("region" if off is None else off.how)
+            if how == "region" and self._updates(seen.tensors):
+                how, location = "update", user_location()
             cut = Cut(how, location or user_location())
         else:
             cut = Cut("operation", user_location())
@@ -394,6 +396,12 @@ class Observer(_torch.Mode):
         if timeline.suspects and cut.how != "region":
             meant = cut.how in ("detach", "operation") and not _in_forward(seen.frame)
             timeline.cut_off(seen.tensors, cut, meant)
+
+    def _updates(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether these are a leaf and what was made of its own gradient."""
+        leaves = {storage_of(one)[0] for one in tensors if one.requires_grad and one.is_leaf}
+        cuts = map(self._timeline.cuts.get, tensors)
+        return any(cut and cut.how == "first_order" and cut.of & leaves for cut in cuts)
 
     def _inherited(
         self, kind: str, tensors: list[torch.Tensor], output: torch.Tensor

@@ -102,14 +102,15 @@ def _without_index(name: str) -> str:
 
 def _short(one: Held) -> str:
     """Its name, without a path through what belongs to a library."""
-    if not any(_internal(owner) for owner in one.owners):
+    inside = [i for i, owner in enumerate(one.owners) if _internal(owner)]
+    if not inside:
         return one.name
-    place = max(i for i, owner in enumerate(one.owners) if _internal(owner))
-    for i in range(place + 1, len(one.owners)):
+    for i in range(inside[-1] + 1, len(one.owners)):
         if belongs_to_user(type(one.owners[i])):
             path = one.name.split(".")[-(len(one.owners) - i) :]
             return ".".join([type(one.owners[i]).__name__, *path])
-    return one.root
+    parts = re.findall(r"\[[^\]]*\]|\.?[^.\[]+", one.name)
+    return "".join(parts[: len(parts) - (len(one.owners) - inside[0])]) or one.root
 
 
 def _internal(owner: Any) -> bool:

@@ -81,12 +81,12 @@ class Reuse(Evidence):
 
     @cached_property
     def names(self) -> Mapping[str, str]:
+        detached = carriers.detached([self.in_a_buffer] if self.in_a_buffer else self.carriers)
         found = {
             "it": self.carrier_name,
             "trained": self._names_of(self._trained_only_there),
-            "detached": carriers.detached(
-                [self.in_a_buffer] if self.in_a_buffer else self.carriers
-            ),
+            "detached": detached,
+            "as_code": detached and f": {detached}",
         }
         return {key: name for key, name in found.items() if name is not None}
 

@@ -71,6 +71,12 @@ class ModifiedEvidence(Evidence):
         )
 
     @property
+    def keeps_what_is_written(self) -> bool:
+        """Whether the variable goes round the loop, and has a graph now."""
+        held = self.holder
+        return held is not None and held.value.grad_fn is not None and held.carries
+
+    @property
     def by_a_layer(self) -> bool:
         """Whether PyTorch's code made the change, as ``inplace=True`` and ``max_norm`` ask."""
         return bool(self.edits) and self.edits[0].by_library

@@ -44,6 +44,7 @@ class NoGraphEvidence(Evidence):
 
     cut_by_detach = property(lambda self: self._was("detach") or self._was("data"))
     cut_by_copy = property(lambda self: self._was("copy"))
+    cut_by_update = property(lambda self: self._was("update"))
     cut_by_region = property(lambda self: self._was("region"))
     cut_by_first_order = property(lambda self: self._was("first_order"))
     cut_by_operation = property(lambda self: self._was("operation"))
