@@ -131,6 +131,8 @@ PATTERNS = [
     (r"is a view and .*modified in-?place", "unsupported", "view_changed_inplace"),
     (r"donated buffer", "unsupported", "donated_buffers"),
     (r"support saved tensor hooks", "unsupported", "saved_tensor_hooks"),
+    (r"Backward returned an (incorrect number of|invalid) gradient", "unsupported",
+     "function_backward_failed"),
     (r"returned nan values in its \d+th output", "unsupported", "nan_in_backward"),
 ]  # fmt: skip
 
@@ -200,9 +202,17 @@ EVIDENCE = {
         "what was freed is not a loss that was added",
     ),
     "in_a_container": ("a list, tuple, dict, set or deque holds it", "no container holds it"),
+    "held_by_a_name_too": (
+        "a variable holds its newest entry, too",
+        "nothing else holds its newest entries",
+    ),
     "refilled": (
         "that container holds newer tensors, too",
         "that container holds no newer tensors",
+    ),
+    "in_a_cache": (
+        "a dict holds it, and beside it what was made since",
+        "no dict holds it beside what was made since",
     ),
     "looped_over": (
         "the loop that raised runs over that container",
@@ -261,6 +271,10 @@ EVIDENCE = {
         "the optimizer of the shared part stepped between the two backwards, and another trains"
         " what is new",
         "the optimizer of the shared part did not step between the two backwards",
+    ),
+    "partly_new": (
+        "a part of this loss was computed before the change, the rest after it",
+        "all of this loss was computed before the change",
     ),
     "optimizer_wrote": ("an optimizer made the change", "no optimizer made the change"),
     "keeps_what_is_written": (
@@ -351,6 +365,7 @@ RULES = {
         Rule("shared_subgraph", ("not built_after",), CERTAIN),
         Rule("buffer_has_graph", ("in_a_buffer",), SEEN),
         Rule("loss_accumulated", ("a_loss_is_added",), SEEN),
+        Rule("replay_keeps_graph", ("in_a_cache",), SEEN),
         Rule("hidden_state_carried", ("passed_on",), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "made_again"), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "refilled"), SEEN),
@@ -502,6 +517,8 @@ _TABLE = (
                 "detach {it|the shared part} where the loss of the first backward reads it: the"
                 " optimizer that stepped after that does not train what is behind it",
                 needs=("only_others_stepped",),
+                proof=None,
+                otherwise="add the losses and call backward once, if both are to train it",
             ),
             Fix(
                 "detach {it|the shared part} where the loss of the second backward reads it:"
@@ -555,12 +572,27 @@ _TABLE = (
         "a stored tensor still has the graph of the iteration that made it, which was freed",
         (
             Fix(
-                "after each backward, detach all that {it|the container} holds{as_code|} (or clear"
-                " it, where each update starts with an empty one); detached before, it would train"
-                " nothing",
+                "empty {it|the cache} after each step of the optimizer, so that what it holds is"
+                " computed anew: parameters that are trained lie behind it, and detached they"
+                " would get no gradient through it",
+                needs=("in_a_cache", "trained_there"),
+                proof=("every_entry_is_named", "optimizers_are_known"),
+                otherwise="detach what is put into {it|the cache}, if it is to enter as numbers",
+            ),
+            Fix(
+                "empty {it|the container} after each backward, if each update is to start with an"
+                " empty one, as with the log-probabilities of an episode",
+                needs=("trained_through_the_container", "not held_by_a_name_too"),
+                proof=None,
+                otherwise="detach all that it holds after each backward, if the old entries are to"
+                " stay as numbers",
+            ),
+            Fix(
+                "after each backward, detach all that {it|the container} holds{as_code|}, if the"
+                " old entries are to stay as numbers; detached before, they would train nothing",
                 needs=("trained_through_the_container",),
-                proof=("every_entry_is_named",),
-                otherwise="clear it after each backward",
+                proof=None,
+                otherwise="empty it, if each update is to start with an empty one",
             ),
             Fix(
                 "detach what is put into {it|the container}: x.detach()",
@@ -638,6 +670,13 @@ _TABLE = (
                 needs=("carried_over",),
                 proof=None,
                 otherwise="where the state is to go on, detach {it|it} after each backward",
+            ),
+            Fix(
+                "compute {it|the older part} anew after each step: it was computed with the old"
+                " weights",
+                needs=("partly_new",),
+                proof=None,
+                otherwise="detach {it|it}, where it is made, if it is to enter as numbers",
             ),
             Fix(
                 "compute this loss anew after the step, by a new forward pass",
@@ -721,8 +760,8 @@ _TABLE = (
         "the graph was cut on the way to this loss",
         (
             Fix(
-                "put tensors together with torch.stack or torch.cat: torch.tensor, .item(),"
-                " .tolist() and numpy copy numbers, without their graph",
+                "compute it with PyTorch all the way: put tensors together with torch.stack or torch.cat;"
+                " torch.tensor, .item(), .tolist() and numpy copy numbers, not their graph",
                 needs=("cut_by_copy",),
                 proof=None,
                 otherwise="if the value is to have no gradient, compute the loss from something"
@@ -776,7 +815,7 @@ _TABLE = (
             Fix(
                 "compute the loss from the value before that operation, which has a gradient (for a"
                 " cross entropy the logits, before softmax and argmax, with whole numbers as"
-                " labels)",
+                " labels; of a distribution rsample(), not sample())",
                 proof=None,
                 otherwise="replace the operation by one that has a derivative, where the loss needs"
                 " its result",

@@ -26,6 +26,7 @@ from gradtrace.evidence.base import Evidence, NoEvidence
 from gradtrace.evidence.freed import FreedEvidence
 from gradtrace.evidence.function import (
     FunctionEvidence,
+    NamedEvidence,
     TwiceEvidence,
     node_that_raised,
     outside_of_backward,
@@ -42,7 +43,10 @@ EVIDENCE: dict[str, type[Evidence]] = {
     "unused_input": AskedEvidence,
 }
 # Of causes that the text decides: what more there is to say.
-MORE_ABOUT: dict[str, type[Evidence]] = {"once_differentiable": TwiceEvidence}
+MORE_ABOUT: dict[str, type[Evidence]] = {
+    "once_differentiable": TwiceEvidence,
+    "function_backward_failed": NamedEvidence,
+}
 
 
 def failure(

@@ -250,6 +250,8 @@ class Observer(_torch.Mode):
                 timeline.cuts.forget(output)
             if not output.requires_grad:
                 self._note_cut(seen, output)
+            elif kind is _COPY and output.is_leaf and timeline.suspects:
+                timeline.cut_off(tensors, Cut("copy", user_location()), meant=False)
             elif kind is _ADD:
                 self._note_sum(tensors, output, chain)
 
@@ -355,7 +357,10 @@ class Observer(_torch.Mode):
         cut = self._timeline.cuts.get(tensor)
         if cut is not None or tensor.requires_grad:
             location = user_location() if cut is None else cut.location
-            self._timeline.left = Cut("copy", location, tuple(tensor.shape))
+            left = self._timeline.left = Cut("copy", location, tuple(tensor.shape))
+            self._timeline.left_after = self._timeline.last_call
+            if self._timeline.suspects and tensor.requires_grad and not tensor.is_leaf:
+                self._timeline.cut_off([tensor], left, meant=False)
 
     def _note_cut(self, seen: _Operation, output: torch.Tensor) -> None:
         """Why a result has no gradient: where it was cut off, or what its inputs' was."""
@@ -427,9 +432,13 @@ class Observer(_torch.Mode):
         if left is None or not output.is_floating_point():
             return None
         if not tensors:
-            return left if tuple(output.shape) in ((), left.shape) else None
-        back = any(tuple(t.shape) == left.shape and self._is_exported(t) for t in tensors)
-        return left if back else None
+            back = tuple(output.shape) in ((), left.shape)
+        else:
+            back = any(tuple(t.shape) == left.shape and self._is_exported(t) for t in tensors)
+        if not back:
+            return None
+        self._timeline.came_back(left)
+        return left
 
     def _note_sum(
         self, tensors: list[torch.Tensor], output: torch.Tensor, chain: Chain | None

@@ -369,6 +369,7 @@ class Timeline:
         self.lines = Lines()
         self.cuts = Cuts()
         self.left: Cut | None = None  # where a value last left for Python or numpy
+        self.left_after = 0  # the number of the backward before that
         self.first_order: dict[int, Cut] = {}  # by the number of the node that used the gradient
         self.sums = Sums()
         self.sizes: dict[Location | None, deque[tuple[int, int, int | None]]] = {}
@@ -427,6 +428,12 @@ class Timeline:
                 known = self.suspects[key]
                 if known is None or (known[1] and not meant):
                     self.suspects[key] = cut, meant
+
+    def came_back(self, cut: Cut) -> None:
+        """What had left there is a tensor again: the cut was not meant as one."""
+        for key, known in self.suspects.items():
+            if known is not None and known[0].location == cut.location:
+                self.suspects[key] = known[0], False
 
     def edited(self, storage: int, edit: Edit) -> None:
         _latest(self._edits, storage, _MAX_EDITED, _MAX_EDITS).append(edit)

@@ -52,7 +52,7 @@ class Held(NamedTuple):
 
 def name_of(carriers: Iterable[Held]) -> str | None:
     """What to call them: by their roots, each tensor once; None where there are none."""
-    names = [*dict.fromkeys(_without_index(_short(one)) for one in _each_tensor_once(carriers))]
+    names = [*dict.fromkeys(_without_index(_short(one)) for one in _each_place_once(carriers))]
     if len(names) <= _MAX_NAMES:
         return ", ".join(names) or None
     attribute = names[0].rpartition(".")[2]
@@ -62,11 +62,12 @@ def name_of(carriers: Iterable[Held]) -> str | None:
 
 
 def detached(carriers: Iterable[Held]) -> str | None:
-    """The statements that detach them; None where there are none, or too many to write out."""
-    statements = dict.fromkeys(map(_detached, _each_tensor_once(carriers)))
-    if not statements or None in statements or len(statements) > _MAX_NAMES:
-        return None
-    return "; ".join(map(str, statements))
+    """The statements that detach them, where they can be written out; None where there are none."""
+    carriers = list(carriers)
+    statements = dict.fromkeys(map(_detached, _each_place_once(carriers)))
+    if None in statements or len(statements) > _MAX_NAMES:
+        return f"detach every tensor in {name_of(carriers)}"
+    return "; ".join(map(str, statements)) or None
 
 
 def _detached(one: Held) -> str | None:
@@ -88,11 +89,22 @@ def _detached(one: Held) -> str | None:
     return forms.get(type(one.owners[-1]))
 
 
-def _each_tensor_once(carriers: Iterable[Held]) -> list[Held]:
-    found: dict[int, Held] = {}
+def _each_place_once(carriers: Iterable[Held]) -> list[Held]:
+    """Each attribute or entry under one name; of plain variables those that a loop goes on with.
+
+    Two places may hold one tensor: to detach it in one of them leaves the other.
+    """
+    found: dict[Any, Held] = {}
+    plain: dict[int, Held] = {}
     for one in carriers:
-        found.setdefault(id(one.value), one)
-    return [*found.values()]
+        if one.owners:
+            found.setdefault((id(one.owners[-1]), re.split(r"[.\[]", one.name)[-1]), one)
+        elif source.loop_around(one.frame) is not None:
+            found.setdefault((id(one.frame), one.name), one)
+        else:
+            plain.setdefault(id(one.value), one)
+    held = {id(one.value) for one in found.values()}
+    return [*found.values(), *(one for key, one in plain.items() if key not in held)]
 
 
 def _without_index(name: str) -> str:

@@ -291,6 +291,25 @@ class Reuse(Evidence):
             _torch.sequence_nr(node) >= began for node in stored if type(node) is not _torch.LEAF
         )
 
+    @cached_property
+    def held_by_a_name_too(self) -> bool:
+        """Whether the newest of what the container holds is in a variable besides."""
+        since = self.freeing.sequence_nr
+        return any(
+            not one.inside(_CONTAINERS)
+            and one.value.grad_fn in self._stored
+            and _torch.sequence_nr(one.value.grad_fn) >= since
+            for one in self.variables
+        )
+
+    @cached_property
+    def in_a_cache(self) -> bool:
+        """Whether a dict, and no other container, holds it beside what was made since."""
+        if self.in_a_container is None or not self.refilled:
+            return False
+        around = [one for one in self.in_a_container.owners if isinstance(one, _CONTAINERS)]
+        return len(around) == 1 and isinstance(around[0], dict)
+
     @property
     def looped_over(self) -> bool:
         frame = user_frame(self.frame)

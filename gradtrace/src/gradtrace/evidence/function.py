@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from traceback import walk_tb
@@ -80,3 +81,12 @@ class TwiceEvidence(Evidence):
         )
         function = next(functions, None)
         return {} if function is None else {"it": place_of(function, "backward")}
+
+
+class NamedEvidence(Evidence):
+    """The error names the node of the function."""
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        named = re.search(r"(\w+)Backward returned", self.error)
+        return {} if named is None else {"it": named[1]}

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from gradtrace import _torch
+from gradtrace import _torch, source
 from gradtrace.evidence import carriers
 from gradtrace.evidence.base import Evidence, NoEvidence
 from gradtrace.evidence.carriers import Held
 from gradtrace.evidence.freed import Reuse
 from gradtrace.evidence.training import Training
-from gradtrace.graph import MODIFIED, describe, roots_of, storage_of, walk
+from gradtrace.graph import MODIFIED, describe, roots_of, storage_of, users_of, walk
 from gradtrace.record import BackwardCall
 
 
@@ -72,9 +72,11 @@ class ModifiedEvidence(Evidence):
 
     @property
     def keeps_what_is_written(self) -> bool:
-        """Whether the variable goes round the loop, and has a graph now."""
+        """Whether the variable goes round a loop, and has a graph now."""
         held = self.holder
-        return held is not None and held.value.grad_fn is not None and held.carries
+        if held is None or held.value.grad_fn is None or source.loop_around(held.frame) is None:
+            return False
+        return held.carries
 
     @property
     def by_a_layer(self) -> bool:
@@ -108,6 +110,30 @@ class ModifiedEvidence(Evidence):
     def carried_over(self) -> bool:
         return self.retained is not None and bool(self.retained.passed_on)
 
+    @cached_property
+    def _older_part(self) -> list[Held]:
+        """The variables that hold what was computed before the change and is used after it."""
+        made = [call for call in self.timeline.calls if call.location == self.raised_at]
+        made_before = any(
+            call.sequence_nr > self.saved_by for call in made if call is not self.call
+        )
+        if not self.optimizer_wrote or not made_before or self.carried_over:
+            return []
+        live, links = walk(roots_of(self.outputs))
+        since, users = self.edits[0].sequence_nr, users_of(links)
+        numbers = {
+            i: _torch.sequence_nr(node)
+            for i, node in enumerate(live)
+            if type(node) is not _torch.LEAF
+        }
+        later = {i for i, number in numbers.items() if number >= since}
+        old = {live[i] for i in numbers.keys() - later if not later.isdisjoint(users[i])}
+        return [one for one in self.variables if one.value.grad_fn in old]
+
+    @property
+    def partly_new(self) -> bool:
+        return bool(self._older_part)
+
     @property
     def trained_only_there(self) -> bool:
         return self.retained is not None and self.retained.trained_only_there
@@ -120,7 +146,8 @@ class ModifiedEvidence(Evidence):
     def names(self) -> Mapping[str, str]:
         if self.carried_over and self.retained is not None:
             return self.retained.names
-        named = None if self.holder is None else carriers.name_of([self.holder])
+        held = self._older_part or ([] if self.holder is None else [self.holder])
+        named = carriers.name_of(held)
         return {} if named is None else {"it": named}
 
 

@@ -10,6 +10,7 @@ import torch
 
 from gradtrace.evidence import carriers
 from gradtrace.evidence.base import Evidence
+from gradtrace.record import Cut
 
 
 class NoGraphEvidence(Evidence):
@@ -19,8 +20,15 @@ class NoGraphEvidence(Evidence):
         super().__init__(*arguments)
         outputs = (o for o in self.outputs if isinstance(o, torch.Tensor) and not o.requires_grad)
         output = next(outputs, None)
-        self.cut = None if output is None else self.timeline.cuts.get(output)
+        self.cut = None if output is None else self._cut_of(output)
         self.began_at = None if self.cut is None else self.cut.location
+
+    def _cut_of(self, output: torch.Tensor) -> Cut | None:
+        """What is known of this tensor; else where numbers last left, in this iteration."""
+        known = self.timeline.cuts.get(output)
+        before = [call.number for call in self.timeline.calls if call is not self.call]
+        recent = self.timeline.left_after == max(before, default=0)
+        return known or (self.timeline.left if recent else None)
 
     @property
     def seen(self) -> bool:
