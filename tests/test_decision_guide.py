@@ -240,7 +240,9 @@ def unknown(obey):
     with pytest.raises(RuntimeError) as error, watch(strict=True):
         loop(detach=False)
     said = error.value.__notes__[-1]
-    assert "carried: state" in said and "after each backward: state = state.detach()" in said
+    assert (
+        "carried: state" in said and "at the end of each iteration: state = state.detach()" in said
+    )
     torch.manual_seed(0)
     seen, *_ = loop(detach=True)
     torch.manual_seed(0)
@@ -719,7 +721,7 @@ def kept_list(obey):
     return [*seen, nodes], [*right, one_graph]
 
 
-@obeys("`detach()` it after each backward, and drop the flag")
+@obeys("`detach()` it at the end of each iteration, and drop the flag")
 def kept_state(obey):
     cell, state, counts, seen, right = nn.GRUCell(2, 3), torch.zeros(1, 3), [], [], []
     for x in torch.randn(3, 1, 2):

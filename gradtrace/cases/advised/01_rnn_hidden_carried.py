@@ -1,4 +1,4 @@
-# obeys: after each backward: h = h.detach()
+# obeys: at the end of each iteration: h = h.detach()
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

@@ -1,4 +1,4 @@
-# obeys: clear
+# obeys: empty saved at the end of each iteration
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -365,7 +365,7 @@ RULES = {
         Rule("shared_subgraph", ("not built_after",), CERTAIN),
         Rule("buffer_has_graph", ("in_a_buffer",), SEEN),
         Rule("loss_accumulated", ("a_loss_is_added",), SEEN),
-        Rule("replay_keeps_graph", ("in_a_cache",), SEEN),
+        Rule("replay_keeps_graph", ("in_a_cache", "not passed_on"), SEEN),
         Rule("hidden_state_carried", ("passed_on",), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "made_again"), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "refilled"), SEEN),
@@ -424,17 +424,25 @@ _TABLE = (
         " was freed by the backward of the last iteration",
         (
             Fix(
-                "reset {it|the state} in each iteration, to what it was before the first: this loss"
-                " reaches {trained|some parameters} through the freed part only",
+                "reset {it|the state} in each iteration, to what it was before the first: this"
+                " loss reaches {trained|some parameters} through the freed part only",
                 needs=("trained_only_there",),
                 proof=None,
-                otherwise="where the state is to go on, detach it after each backward,"
+                otherwise="where the state is to go on, detach it at the end of each iteration,"
                 " {detached|h = h.detach()}; the first iteration alone then trains"
                 " {trained|what it began with}",
             ),
             Fix(
-                "after each backward: {detached|h = h.detach()} (or reset it, where each iteration"
-                " starts afresh)",
+                "at the end of each iteration: {detached|h = h.detach()}, if it is a state",
+                needs=("in_a_cache",),
+                proof=None,
+                otherwise="empty {it|it} after each step of the optimizer, if it is a cache of"
+                " what is computed from parameters: detached they would get no"
+                " gradient through it",
+            ),
+            Fix(
+                "at the end of each iteration: {detached|h = h.detach()} (or reset it, where"
+                " each iteration starts afresh)",
                 proof=("every_entry_is_named",),
                 otherwise="detach all that goes from one iteration into the next",
             ),
@@ -447,8 +455,8 @@ _TABLE = (
         " first backward freed its graph",
         (
             Fix(
-                "compute {it|it} anew in each iteration, before it is used (to detach it would end"
-                " the training of {trained|the parameters behind it})",
+                "compute {it|it} anew in each iteration, before it is used (to detach it would"
+                " end the training of {trained|the parameters behind it})",
                 needs=("optimizers_are_known", "trained_only_there"),
                 proof=("every_entry_is_named",),
                 otherwise="detach {it|it}, once, if what it was computed from is not to be trained",
@@ -458,12 +466,12 @@ _TABLE = (
                 " log-probabilities, an advantage, a target)",
                 needs=("optimizers_are_known", "trained_there"),
                 proof=None,
-                otherwise="compute {it|it} anew in each iteration, before it is used, if this loss"
-                " is to train through it, too",
+                otherwise="compute {it|it} anew in each iteration, before it is used, if this"
+                " loss is to train through it, too",
             ),
             Fix(
-                "detach {it|it}, once, where it is made: no optimizer trains what it was computed"
-                " from",
+                "detach {it|it}, once, where it is made: no optimizer trains what it was"
+                " computed from",
                 needs=("optimizers_are_known",),
                 proof=("every_entry_is_named",),
                 otherwise="compute {it|it} anew in each iteration",
@@ -572,24 +580,25 @@ _TABLE = (
         "a stored tensor still has the graph of the iteration that made it, which was freed",
         (
             Fix(
-                "empty {it|the cache} after each step of the optimizer, so that what it holds is"
-                " computed anew: parameters that are trained lie behind it, and detached they"
-                " would get no gradient through it",
+                "empty {it|the cache} after each step of the optimizer, so that what it holds"
+                " is computed anew: parameters that are trained lie behind it, and detached"
+                " they would get no gradient through it",
                 needs=("in_a_cache", "trained_there"),
                 proof=("every_entry_is_named", "optimizers_are_known"),
                 otherwise="detach what is put into {it|the cache}, if it is to enter as numbers",
             ),
             Fix(
-                "empty {it|the container} after each backward, if each update is to start with an"
-                " empty one, as with the log-probabilities of an episode",
+                "empty {it|the container} at the end of each iteration, if each update is to"
+                " start with an empty one, as with the log-probabilities of an episode",
                 needs=("trained_through_the_container", "not held_by_a_name_too"),
                 proof=None,
-                otherwise="detach all that it holds after each backward, if the old entries are to"
-                " stay as numbers",
+                otherwise="detach all that it holds at the end of each iteration, if the old"
+                " entries are to stay as numbers",
             ),
             Fix(
-                "after each backward, detach all that {it|the container} holds{as_code|}, if the"
-                " old entries are to stay as numbers; detached before, they would train nothing",
+                "at the end of each iteration, detach all that {it|the container}"
+                " holds{as_code|}, if the old entries are to stay as numbers; detached before,"
+                " they would train nothing",
                 needs=("trained_through_the_container",),
                 proof=None,
                 otherwise="empty it, if each update is to start with an empty one",
@@ -597,7 +606,7 @@ _TABLE = (
             Fix(
                 "detach what is put into {it|the container}: x.detach()",
                 proof=("every_entry_is_named",),
-                otherwise="detach all that it holds after each backward",
+                otherwise="detach all that it holds at the end of each iteration",
             ),
         ),
     ),
@@ -607,8 +616,8 @@ _TABLE = (
         "the dataset holds tensors with a graph; the first batch's backward freed it",
         (
             Fix(
-                "compute {it|the tensors} inside the loop (to detach them would end the training"
-                " of {trained|the parameters behind them})",
+                "compute {it|the tensors} inside the loop (to detach them would end the"
+                " training of {trained|the parameters behind them})",
                 needs=("trained_only_there",),
                 proof=None,
                 otherwise="detach {it|them} before the dataset gets them, if they are not to be",
@@ -646,8 +655,8 @@ _TABLE = (
                 proof=None,
             ),
             Fix(
-                "after each backward: {detached|self.buffer = self.buffer.detach()}; or detach what"
-                " is written into it",
+                "at the end of each iteration: {detached|self.buffer = self.buffer.detach()};"
+                " or detach what is written into it",
                 proof=("every_entry_is_named",),
             ),
         ),
@@ -660,7 +669,8 @@ _TABLE = (
         " and its backward needs the old ones",
         (
             Fix(
-                "leave retain_graph=True out, and after each backward: {detached|h = h.detach()}",
+                "leave retain_graph=True out, and at the end of each iteration: {detached|h ="
+                " h.detach()}",
                 needs=("carried_over", "not trained_only_there"),
                 proof=("every_entry_is_named",),
                 otherwise="detach all that goes from one iteration into the next",
@@ -669,12 +679,13 @@ _TABLE = (
                 "reset {it|the state} in each iteration, and leave retain_graph=True out",
                 needs=("carried_over",),
                 proof=None,
-                otherwise="where the state is to go on, detach {it|it} after each backward",
+                otherwise="where the state is to go on, detach {it|it} at the end of each"
+                " iteration",
             ),
             Fix(
                 "compute {it|the older part} anew after each step: it was computed with the old"
                 " weights",
-                needs=("partly_new",),
+                needs=("partly_new", "one_optimizer"),
                 proof=None,
                 otherwise="detach {it|it}, where it is made, if it is to enter as numbers",
             ),
@@ -685,11 +696,11 @@ _TABLE = (
                 otherwise="call all backwards before the step",
             ),
             Fix(
-                "compute this loss anew after the step, by a new forward pass; or let each backward"
-                " reach its own parameters only, loss.backward(inputs=list(own.parameters())), all"
-                " but the last with retain_graph=True, and step after all of them; only if this"
-                " loss is to train the stepped network, too, call all backwards before all steps"
-                " without inputs=",
+                "compute this loss anew after the step, by a new forward pass; or let each"
+                " backward reach its own parameters only,"
+                " loss.backward(inputs=list(own.parameters())), all but the last with"
+                " retain_graph=True, and step after all of them; only if this loss is to train"
+                " the stepped network, too, call all backwards before all steps without inputs=",
             ),
         ),
     ),
@@ -708,12 +719,12 @@ _TABLE = (
                 "write into {it|it} after the backward, and without a graph: value.detach()",
                 needs=("keeps_what_is_written",),
                 proof=None,
-                otherwise="make a new tensor instead of writing into {it|it}, and detach it after"
-                " each backward",
+                otherwise="make a new tensor instead of writing into {it|it}, and detach it"
+                " after each backward",
             ),
             Fix(
-                "do not write into {it|it} after its use: take an out-of-place operation, or write"
-                " into a clone",
+                "do not write into {it|it} after its use: take an out-of-place operation, or"
+                " write into a clone",
             ),
         ),
     ),
@@ -733,8 +744,8 @@ _TABLE = (
         "the forward pass itself changed a parameter in place after it had been used",
         (
             Fix(
-                "let the earlier use have a clone of {it|the parameter}: the layer changes it each"
-                " time that it runs, as max_norm asks it to",
+                "let the earlier use have a clone of {it|the parameter}: the layer changes it"
+                " each time that it runs, as max_norm asks it to",
                 needs=("by_a_layer",),
             ),
             Fix(
@@ -760,8 +771,9 @@ _TABLE = (
         "the graph was cut on the way to this loss",
         (
             Fix(
-                "compute it with PyTorch all the way: put tensors together with torch.stack or torch.cat;"
-                " torch.tensor, .item(), .tolist() and numpy copy numbers, not their graph",
+                "compute it with PyTorch all the way: put tensors together with torch.stack or"
+                " torch.cat; torch.tensor, .item(), .tolist() and numpy copy numbers, not their"
+                " graph",
                 needs=("cut_by_copy",),
                 proof=None,
                 otherwise="if the value is to have no gradient, compute the loss from something"
@@ -782,8 +794,8 @@ _TABLE = (
         "the forward pass ran where gradients are switched off",
         (
             Fix(
-                "update the parameter in place, under torch.no_grad(): w -= lr * w.grad, not"
-                " w = w - lr * w.grad, which makes a tensor that does not require grad",
+                "update the parameter in place, under torch.no_grad(): w -= lr * w.grad, not w"
+                " = w - lr * w.grad, which makes a tensor that does not require grad",
                 needs=("cut_by_update",),
             ),
             Fix(
@@ -813,12 +825,12 @@ _TABLE = (
         "an operation without a derivative lies between the parameters and the loss",
         (
             Fix(
-                "compute the loss from the value before that operation, which has a gradient (for a"
-                " cross entropy the logits, before softmax and argmax, with whole numbers as"
-                " labels; of a distribution rsample(), not sample())",
+                "compute the loss from the value before that operation, which has a gradient"
+                " (for a cross entropy the logits, before softmax and argmax, with whole"
+                " numbers as labels; of a distribution rsample(), not sample())",
                 proof=None,
-                otherwise="replace the operation by one that has a derivative, where the loss needs"
-                " its result",
+                otherwise="replace the operation by one that has a derivative, where the loss"
+                " needs its result",
             ),
         ),
     ),
