@@ -71,8 +71,8 @@ def test_every_visible_entry_is_a_place_or_says_why_not(tmp_path):
     for key, said in {
         ("empty", ""): "the folder is empty",
         ("ada", "nowhere"): "there is no assignment 'nowhere'; there is two_losses",
-        ("export.zip", ""): "nbgrader zip_collect",
-        ("m", "submission.zip"): "nbgrader zip_collect",
+        ("export.zip", ""): "make collect",
+        ("m", "submission.zip"): "make collect",
         ("m", "two_losses.ipynb"): "<student>/<assignment>/<assignment>.ipynb",
         ("link", ""): "links are not followed",
         ("ada", "linked"): "links are not followed",
@@ -233,7 +233,7 @@ def test_which_notebook_counts(hand_in):
 def test_no_notebook(hand_in):
     hand_in.folder.mkdir(parents=True)
     (hand_in.folder / "two_losses.zip").write_bytes(b"PK")
-    with pytest.raises(Rejected, match=r"an archive, two_losses\.zip; 'nbgrader zip_collect'"):
+    with pytest.raises(Rejected, match=r"an archive, two_losses\.zip; 'make collect'"):
         hand_in()
     (hand_in.folder / "two_losses.zip").rename(hand_in.folder / "two_losses.py")
     with pytest.raises(Rejected, match=r"no notebook in the folder, only two_losses\.py"):

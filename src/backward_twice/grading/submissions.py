@@ -27,7 +27,7 @@ MAX_BYTES = 5_000_000
 MAX_ENTRIES = 1_000
 """The most entries that a submission's folder may have."""
 
-COLLECT = "'nbgrader zip_collect' sorts an LMS's export into folders"
+COLLECT = "'make collect' sorts a platform's download into folders"
 """What to do about an archive."""
 
 _JOINERS = "\u200c\u200d"  # parts of words in several scripts, though they do not print
@@ -44,11 +44,15 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a submission lies; ``problem`` says why there is nothing to open."""
+    """Where a submission lies; ``problem`` says why there is nothing to open.
+
+    ``folder`` is how the assignment's folder is called, where that is not the assignment's name.
+    """
 
     student: str
     assignment: str
     problem: str | None = None
+    folder: str | None = None
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from backward_twice.grading import GradingError
 from backward_twice.grading.judge import Json
 from backward_twice.grading.master import Master
+from backward_twice.grading.roster import Person
 
 COURSE = "backward_twice"
 """The course's name in a gradebook that has no such assignment yet; as in nbgrader_config.py."""
 
 CHUNK = 200
 """Submissions that are looked up and committed together."""
+
+_LONGEST = 128
+"""The longest name that the gradebook takes, in characters."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,22 @@ class Grades:
         # A gradebook that can only be read is to be noticed now, not after hours of grading.
         self._db.execute(text("UPDATE course SET id = id"))
         self._db.commit()
+
+    def enroll(self, people: Mapping[str, Person]) -> None:
+        """Add the students with these ids, under the names and addresses of the class list.
+
+        A name or address that is there already stays.
+        """
+        ids = sorted(people)
+        chunks = (set(ids[start : start + CHUNK]) for start in range(0, len(ids), CHUNK))
+        there = {row.id: row for chunk in chunks for row in self._all(api.Student, "id", chunk)}
+        for id, person in people.items():
+            student = there.get(id) or self._new(api.Student(id=id))
+            student.first_name = student.first_name or person.first[:_LONGEST] or None
+            student.last_name = student.last_name or person.last[:_LONGEST] or None
+            student.email = student.email or person.email[:_LONGEST] or None
+        self._db.commit()
+        self._db.expunge_all()
 
     def record(self, results: Iterable[tuple[Json, datetime | None]]) -> Iterator[float]:
         """Write results with their times of submission; yield for each how late it was, in seconds.
