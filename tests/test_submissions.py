@@ -233,7 +233,7 @@ def test_which_notebook_counts(hand_in):
 def test_no_notebook(hand_in):
     hand_in.folder.mkdir(parents=True)
     (hand_in.folder / "two_losses.zip").write_bytes(b"PK")
-    with pytest.raises(Rejected, match=r"an archive, two_losses\.zip; 'make collect'"):
+    with pytest.raises(Rejected, match=r"an archive, two_losses\.zip; hand in the notebook"):
         hand_in()
     (hand_in.folder / "two_losses.zip").rename(hand_in.folder / "two_losses.py")
     with pytest.raises(Rejected, match=r"no notebook in the folder, only two_losses\.py"):

@@ -168,7 +168,7 @@ REJECTED = {
     "fifo": "a FIFO",
     "folder": "a folder",
     "200 MB": "too large: 200 MB",
-    "archive": "'make collect'",
+    "archive": "hand in the notebook itself",
 }
 
 

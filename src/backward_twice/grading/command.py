@@ -41,8 +41,10 @@ from backward_twice.grading.feedback.table import (
 from backward_twice.grading.journal import Journal, Key, open_journal
 from backward_twice.grading.judge import Json, checks_digest, job, rejected
 from backward_twice.grading.master import Master, read_masters
+from backward_twice.grading.platforms.nbgrader.autograded import write_notebook
 from backward_twice.grading.platforms.nbgrader.collected import find, read
 from backward_twice.grading.platforms.nbgrader.gradebook import Grades, open_gradebook
+from backward_twice.grading.platforms.upload import Collected, read_collected, write_upload
 from backward_twice.grading.progress import Progress
 from backward_twice.grading.rebuild import answers
 from backward_twice.grading.roster import Person, Roster, read_roster
@@ -64,6 +66,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("submissions", type=Path, metavar="SUBMISSIONS", help="the folder of submissions")
     add("--out", type=Path, required=True, help="folder for grades.csv, feedback and the rest")
     add("--gradebook", metavar="URL", help="SQLAlchemy address (default: OUT/gradebook.db, SQLite)")
+    add("--formgrader", action="store_true", help="gradebook.db and autograded/ go here, not OUT")
     add("--roster", type=Path, metavar="CSV", help="the class list that your platform exports")
     add("--student", action="append", metavar="NAME", help="grade only this student's submissions")
     add("--again", action="store_true", help="grade anew what was graded already")
@@ -113,6 +116,16 @@ class Grading:
         }
 
     @cached_property
+    def collected(self) -> dict[str, Collected]:
+        """Of each exercise, where its submissions came from."""
+        return {name: read_collected(self.options.submissions, name) for name in self.masters}
+
+    @property
+    def autograded(self) -> Path:
+        """Where the graded notebooks go; Formgrader looks in the folder it was started in."""
+        return (Path() if self.options.formgrader else self.options.out) / "autograded"
+
+    @cached_property
     def digest(self) -> list[str]:
         """What every submission's grade depends on."""
         sandboxed = "trusted" if self.options.trusted else "sandboxed"
@@ -137,7 +150,10 @@ class Grading:
             digest = self.draws.key(
                 *self.digest, checks_digest(master.name), master.digest, given.digest
             )
-            told = Told(digest, (*handed.notes, *given.notes), handed.timestamp)
+            collected = self.collected[master.name]
+            late = [f"late, says {collected.platform}"] if key[0] in collected.late else []
+            notes = (*handed.notes, *given.notes, *late)
+            told = Told(digest, notes, handed.timestamp)
             if self.journal.holds(key, digest) and not self.options.again:
                 self.keep(told, self.journal[key])
                 progress.advance()
@@ -167,6 +183,8 @@ class Grading:
             rows.append(row(result, said, self.roster and self.roster.find(key[0])))
             if master := self.masters.get(key[1]):
                 write_page(self.options.out / "feedback", result, master, said)
+                path = self.options.solutions / key[1] / f"{key[1]}.ipynb"
+                write_notebook(self.autograded, result, path, said)
         names = sorted({name for _, name in keys if name in self.masters})
         max_points = {name: self.masters[name].max_points for name in names}
         if self.roster is not None:
@@ -179,7 +197,21 @@ class Grading:
             ]
         write_table(self.options.out / "grades.csv", rows)
         said = write_class(self.options.out / "class.csv", rows, self.roster, max_points)
+        self._write_uploads(keys, names)
         return rows, said
+
+    def _write_uploads(self, keys: list[Key], names: list[str]) -> None:
+        """The zips that give the feedback back to the platforms the submissions came from."""
+        out = self.options.out
+        for name in names:
+            write_upload(
+                out / "upload" / f"{name}.zip",
+                name,
+                self.collected[name],
+                [student for student, assignment in keys if assignment == name],
+                lambda student, name=name: out / "feedback" / student / name / f"{name}.html",
+                lambda student, name=name: self.autograded / student / name / f"{name}.ipynb",
+            )
 
     def _people(self, keys: list[Key]) -> dict[str, Person]:
         """Everybody in the class list, by the folder's name where there is one."""
@@ -232,6 +264,8 @@ def _grade(options: argparse.Namespace) -> int:
     roster = read_roster(options.roster) if options.roster else None
     draws = read_draws(out, options.private, masters)
     here = URL.create("sqlite", database=str((out / "gradebook.db").resolve()))
+    if options.formgrader:
+        here = URL.create("sqlite", database=str(Path("gradebook.db").resolve()))
     url = options.gradebook or here
     places = find(options.submissions, masters)
     chosen = _chosen(places, options)
@@ -262,10 +296,11 @@ def _grade(options: argparse.Namespace) -> int:
                 rows, warnings = grading.write(sorted(keys), gradebook)
         except GradingError as error:
             raise GradingError(f"{error}; what was graded is kept, start again") from error
-    where = out / "gradebook.db"
+    where = Path("gradebook.db") if options.formgrader else out / "gradebook.db"
     if options.gradebook:
         where = make_url(options.gradebook).render_as_string(hide_password=True)
-    told = [out / "grades.csv", out / "class.csv", out / "feedback", where]
+    told = [out / "grades.csv", out / "class.csv", out / "feedback", grading.autograded, where]
+    told += sorted((out / "upload").glob("*.zip"))
     print(summary(rows, told))
     for warning in [*_gone(missing, options), *warnings]:
         print(f"warning: {warning}", file=sys.stderr)

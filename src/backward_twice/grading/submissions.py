@@ -143,7 +143,7 @@ def _notebook_in(folder: int, assignment: str) -> tuple[str, list[str]]:
     if found:
         raise Rejected(f"no {wanted}, and several notebooks of other names: {others}")
     if archives := [shown(name) for name in names if is_archive(name)]:
-        raise Rejected(f"no notebook but an archive, {archives[0]}; {COLLECT}")
+        raise Rejected(f"no notebook but an archive, {archives[0]}; hand in the notebook itself")
     if names:
         only = ", ".join(shown(name) for name in names[:5])
         raise Rejected(f"no notebook in the folder, only {only}")
