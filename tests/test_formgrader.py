@@ -1,4 +1,4 @@
-"""nbgrader's Formgrader, asked over HTTP: each submission opens, and what is entered there stays."""
+"""nbgrader's Formgrader, asked over HTTP: each submission opens, what is entered stays."""
 
 import json
 import os

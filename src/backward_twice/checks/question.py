@@ -13,13 +13,15 @@ import importlib
 import math
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from backward_twice.checks.plain import Plain, dumps, loads
+from backward_twice.rehearsal import why_not_graded
 
 RTOL = 1e-4
 """Relative tolerance of a comparison: float32, whatever the order of a sum."""
@@ -76,11 +78,13 @@ class Question:
 
     def inputs(self, seed: int) -> str:
         """The inputs that ``seed`` (0 to 2**63 - 1) draws, as the text of plain data."""
-        return dumps(self.draw(torch.Generator().manual_seed(seed)))
+        with _as_torch_begins():
+            return dumps(self.draw(torch.Generator().manual_seed(seed)))
 
     def observe(self, answer: Any, inputs: str) -> str:
         """Ask ``answer`` of ``inputs``; what came out, as the text of plain data."""
-        return dumps(self.run(answer, **loads(inputs)))
+        with _as_torch_begins():
+            return dumps(self.run(answer, **loads(inputs)))
 
     def findings(self, observed: str, inputs: str) -> list[Finding]:
         """Judge what came out.  ``observed`` may come from anybody; ``inputs`` must be ours."""
@@ -90,9 +94,23 @@ class Question:
             return [Finding("what came out", False, str(error))]
         if not isinstance(came_out, dict):
             return [Finding("what came out", False, f"{_kind(came_out)}, not values by name")]
-        if self.judge is not None:
-            return self.judge(came_out, **loads(inputs))
-        return compare(self.expect(**loads(inputs)), came_out)
+        with _as_torch_begins():
+            if self.judge is not None:
+                return self.judge(came_out, **loads(inputs))
+            return compare(self.expect(**loads(inputs)), came_out)
+
+
+@contextmanager
+def _as_torch_begins() -> Iterator[None]:
+    """Float32, on the CPU and recorded, however a notebook has set PyTorch up."""
+    dtype = torch.get_default_dtype()
+    with torch.enable_grad(), ExitStack() as stack:
+        if dtype != torch.float32:
+            torch.set_default_dtype(torch.float32)
+            stack.callback(torch.set_default_dtype, dtype)
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        yield
 
 
 def question(name: str) -> Question:
@@ -253,6 +271,9 @@ def _raised(error: Exception, answer: Any) -> str:
 def check(name: str, answer: Any, *, seed: int | None = None) -> None:
     """Ask the question ``name`` of ``answer``, here and now, and print what was found.
 
+    Where it is right, it is asked once more as the grader will: of what the answer cell defines,
+    with nothing but what that needs.  If that is not right, it is said.
+
     Args:
         name: ``"<exercise>.<question>"``.
         answer: what the answer cell defines.
@@ -263,9 +284,15 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
         LookupError: there is no such question.
     """
     asked = question(name)
+    if _rehearsing:  # the answer cell itself checks an answer
+        return
     draws = []
     for number in _PUBLIC_SEEDS if seed is None else (seed,):
-        inputs = asked.inputs(number)
+        try:
+            inputs = asked.inputs(number)
+        except LookupError:
+            print(f"{name}: not asked here, where the answer is only run")
+            return
         try:
             observed = asked.observe(answer, inputs)
         except NotImplementedError:
@@ -279,3 +306,23 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
     if wrong or not findings:
         raise AssertionError(f"{name}: {wrong} of {len(findings)} properties wrong\n{lines}")
     print(f"{name}: all {len(findings)} properties right\n{lines}")
+    if why := _not_graded(name, asked, answer, inputs):
+        print(f"But it would not be graded so: {why}")
+
+
+_rehearsing: list[str] = []
+
+
+def _not_graded(name: str, asked: Question, answer: Any, inputs: str) -> str:
+    """Why the grader would find something else than was found here; "" if it would not."""
+
+    def asks(again: Any) -> str:
+        findings = asked.findings(asked.observe(again, inputs), inputs)
+        return next((str(finding) for finding in findings if not finding.passed), "")
+
+    _rehearsing.append(name)
+    try:
+        test_cell = name.partition(".")[2].replace("_", "-")
+        return why_not_graded(asked.answer, answer, test_cell, asks)
+    finally:
+        _rehearsing.pop()
