@@ -36,7 +36,7 @@ def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any],
     own = [i for i, cell in enumerate(cells) if name in defined_names(parsed(cell) or _NOTHING)]
     if not own:
         return ""
-    if shell.user_ns.get(name) is not answer:
+    if shell.user_ns.get(name) is not answer and _wrong(asks, shell.user_ns.get(name)):
         return f"what is graded is called {name}, and that is not what was checked here"
     if own[-1] == len(cells) - 1 and _current_cell(shell) in (test_cell, None):
         return (
@@ -51,15 +51,21 @@ def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any],
         try:
             exec("\n".join(helpers), fresh)
             exec(cell, fresh)
-            wrong = asks(fresh[name])
-        except NameError as error:
-            return (
-                f"{error} by the cells that go with it: the answer cell, and the imports, "
-                "functions, classes and assignments of others"
-            )
+            wrong = _wrong(asks, fresh[name])
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
-    return wrong and f"run from its own cell and what that uses of others, it is wrong: {wrong}"
+    return wrong and (
+        "from its own cell, with the imports, functions, classes and assignments that it uses of "
+        f"others, comes something else: {wrong}"
+    )
+
+
+def _wrong(asks: Callable[[Any], str], answer: Any) -> str:
+    """What is wrong with an answer, be it an error; "" if nothing is."""
+    try:
+        return asks(answer)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 _NOTHING = parsed("")

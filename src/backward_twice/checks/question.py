@@ -14,7 +14,7 @@ import math
 import re
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,8 @@ class Question:
             It runs beside the learner's code, so nothing may rest on it but the question's wording.
         judge: takes what came out and the inputs by name, gives the findings; for what a comparison
             with :attr:`expect` cannot say.
+        program: takes a property's name, what came out for it (None if nothing did) and the inputs
+            by name, gives the property's case as a program of a few lines, or "".
     """
 
     answer: str
@@ -71,6 +73,7 @@ class Question:
     expect: Callable[..., dict[str, Plain]] | None = None
     run: Callable[..., dict[str, Plain]] = _ask
     judge: Callable[..., list[Finding]] | None = None
+    program: Callable[..., str] | None = None
 
     def __post_init__(self) -> None:
         if (self.expect is None) == (self.judge is None):
@@ -98,6 +101,22 @@ class Question:
             if self.judge is not None:
                 return self.judge(came_out, **loads(inputs))
             return compare(self.expect(**loads(inputs)), came_out)
+
+    def smallest_case(self, findings: list[Finding], observed: str, inputs: str) -> str:
+        """The shortest program among those of the properties that are wrong; "" if there is none.
+
+        The findings are those of the same ``observed`` and ``inputs``.
+        """
+        if self.program is None:
+            return ""
+        try:
+            came_out = loads(observed)
+        except ValueError:
+            came_out = None
+        came_out = came_out if isinstance(came_out, dict) else {}
+        wrong = [finding.what for finding in findings if not finding.passed]
+        programs = [self.program(what, came_out.get(what), **loads(inputs)) for what in wrong]
+        return min(filter(None, programs), key=lambda text: text.count("\n"), default="")
 
 
 @contextmanager
@@ -158,7 +177,7 @@ def compare(expected: Plain, observed: Plain, what: str = "") -> list[Finding]:
         return found
     if isinstance(expected, list):
         if not isinstance(observed, list) or len(observed) != len(expected):
-            return [Finding(what, False, f"{_kind(observed)}, not {_kind(expected)}")]
+            return [_of_another_kind(expected, observed, what)]
         return [
             finding
             for i, (right, given) in enumerate(zip(expected, observed, strict=True))
@@ -171,7 +190,7 @@ def compare(expected: Plain, observed: Plain, what: str = "") -> list[Finding]:
 
 def _compare_tensors(expected: torch.Tensor, observed: Plain, what: str) -> Finding:
     if not isinstance(observed, torch.Tensor):
-        return Finding(what, False, f"{_kind(observed)}, not {_kind(expected)}")
+        return _of_another_kind(expected, observed, what)
     if observed.shape != expected.shape:
         return Finding(what, False, f"{_kind(observed)}, not {_kind(expected)}")
     if observed.dtype == expected.dtype and torch.equal(observed, expected):
@@ -213,7 +232,7 @@ def _compare_values(expected: Plain, observed: Plain, what: str) -> Finding:
         except OverflowError:
             return Finding(what, False, "too large a number")
     if type(observed) is not type(expected):
-        return Finding(what, False, f"{_kind(observed)}, not {_kind(expected)}")
+        return _of_another_kind(expected, observed, what)
     if observed == expected:
         return Finding(what, True, "exact")
     return Finding(what, False, f"{_shown(observed)} is not right")
@@ -233,6 +252,15 @@ def _compare_numbers(expected: float, observed: float, what: str) -> Finding:
     return Finding(what, False, f"off by {difference:.6g}{pattern}")
 
 
+def _of_another_kind(expected: Plain, observed: Plain, what: str) -> Finding:
+    text = f"{_kind(observed)}, not {_kind(expected)}"
+    if isinstance(observed, list) and len(observed) == 1:
+        # torch.autograd.grad gives a tuple, even of one gradient.
+        right = all(finding.passed for finding in compare(expected, observed[0]))
+        text += f"; {'the right one is its only value' if right else 'take the value out of it'}"
+    return Finding(what, False, text)
+
+
 def _shown(value: Plain) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}…"
@@ -243,7 +271,7 @@ def _kind(value: Plain) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {list(value.shape)}"
     if isinstance(value, list):
-        return f"a list of {len(value)}"
+        return f"a tuple or list with {len(value)} in it"
     if value is None:
         return "nothing (None)"
     names = {bool: "a truth value", int: "a whole number", float: "a number", str: "text"}
@@ -268,6 +296,60 @@ def _raised(error: Exception, answer: Any) -> str:
     return f"{said}\n  at its line: {own[-1].line}" if own else said
 
 
+@dataclass(frozen=True, repr=False)
+class Call:
+    """A call of an answer, as a question makes it: call it with the answer to make it again."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def __call__(self, answer: Callable[..., Any]) -> Any:
+        return answer(*self.args, **self.kwargs)
+
+    def __repr__(self) -> str:
+        lines = [*map(repr, self.args), *(f"{name}={v!r}" for name, v in self.kwargs.items())]
+        return "\n".join(lines)
+
+
+class _Recorder:
+    """An answer that gives nothing and notes with what it is called."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        self.calls.append(Call(args, kwargs))
+
+    def apply(self, *args: Any) -> None:
+        """A ``torch.autograd.Function`` is called so, and by what it gave: once is enough."""
+        self(*args)
+        raise StopIteration
+
+
+def calls(name: str, *, seed: int = 0) -> list[Call]:
+    """With what :func:`check` calls an answer to the question ``name``; all is made anew.
+
+    ``calls("two_losses.one_update")[0]`` shows the first call when printed, has ``args`` and
+    ``kwargs``, and makes the call when it is called with an answer.  Where a later call needs what
+    an earlier one gives back, only the first is there.
+
+    Args:
+        seed: 0 or 1 for what :func:`check` asks, another number for other inputs.
+
+    Raises:
+        LookupError: there is no such question.
+
+    >>> first, *_ = calls("which_need_saved.refuses")
+    >>> first.args
+    (['flatten', 'neg'],)
+    """
+    recorder, asked = _Recorder(), question(name)
+    # It gives nothing: sooner or later that ends in an error.
+    with _as_torch_begins(), suppress(Exception):
+        asked.run(recorder, **loads(asked.inputs(seed)))
+    return recorder.calls
+
+
 def check(name: str, answer: Any, *, seed: int | None = None) -> None:
     """Ask the question ``name`` of ``answer``, here and now, and print what was found.
 
@@ -286,7 +368,7 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
     asked = question(name)
     if _rehearsing:  # the answer cell itself checks an answer
         return
-    draws = []
+    draws, told = [], []
     for number in _PUBLIC_SEEDS if seed is None else (seed,):
         try:
             inputs = asked.inputs(number)
@@ -298,17 +380,65 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
         except NotImplementedError:
             raise AssertionError(f"{name}: {asked.answer} is not written yet") from None
         except Exception as error:
-            raise AssertionError(f"{name}: {asked.answer} {_raised(error, answer)}") from error
+            said = f"{name}: {asked.answer} {_raised(error, answer)}\n  {_route(name, number)}"
+            raise AssertionError(said) from error
         draws.append(asked.findings(observed, inputs))
+        told.append((observed, inputs))
     findings = merged(draws)
     wrong = sum(not finding.passed for finding in findings)
-    lines = "\n".join(f"  {finding}" for finding in findings)
+    lines = "\n".join(f"  {line}" for line in _listed(findings))
     if wrong or not findings:
-        raise AssertionError(f"{name}: {wrong} of {len(findings)} properties wrong\n{lines}")
+        more = _explained(name, asked, draws, told, seed)
+        raise AssertionError(
+            f"{name}: {wrong} of {len(findings)} properties wrong\n{lines}\n{more}"
+        )
     print(f"{name}: all {len(findings)} properties right\n{lines}")
     if why := _not_graded(name, asked, answer, inputs):
         print(f"But it would not be graded so: {why}")
 
+
+_MOST_LISTED = 12
+_MOST_WRONG = 6
+
+
+def _listed(findings: list[Finding]) -> list[str]:
+    """A line for each finding; of many only those that are wrong, and not all of them."""
+    if len(findings) <= _MOST_LISTED:
+        return [str(finding) for finding in findings]
+    wrong = [str(finding) for finding in findings if not finding.passed]
+    right, more = len(findings) - len(wrong), len(wrong) - _MOST_WRONG
+    lines = wrong[:_MOST_WRONG] + ([f"✗ wrong: {more} more"] if more > 0 else [])
+    return lines + ([f"✓ right: {right}"] if right else [])
+
+
+def _route(name: str, seed: int) -> str:
+    """The one way to the inputs, told wherever something is wrong."""
+    return f"What it was called with: calls({name!r}{f', seed={seed}' if seed else ''})"
+
+
+def _explained(
+    name: str,
+    asked: Question,
+    draws: list[list[Finding]],
+    told: list[tuple[str, str]],
+    seed: int | None,
+) -> str:
+    """What a wrong answer looks like, its smallest case as a program, and the way to its inputs."""
+    from backward_twice.misconceptions import recognised  # it asks questions, too
+
+    observed, inputs = zip(*told, strict=True)
+    lines = [f"  {LOOKS_LIKE} {belief}" for belief in recognised(name, asked, observed, inputs)]
+    failed = next(i for i, findings in enumerate(draws) if not all(f.passed for f in findings))
+    case = asked.smallest_case(draws[failed], *told[failed])
+    if case:
+        lines += [f"  {SMALLEST_CASE}", *(f"    {line}" for line in case.splitlines())]
+    number = seed if seed is not None else _PUBLIC_SEEDS[failed]
+    return "\n".join([*lines, f"  {_route(name, number)}"])
+
+
+LOOKS_LIKE = "It comes out as from this belief:"
+SMALLEST_CASE = "The smallest case that is wrong, as a program:"
+"""How what is found beside the findings is introduced, in the notebook and by the grader."""
 
 _rehearsing: list[str] = []
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import nbformat
 
 from backward_twice.checks import Finding
+from backward_twice.checks.question import LOOKS_LIKE
 from backward_twice.grading.judge import PASSED, Json
 from backward_twice.starters import SOLUTION_ONLY
 
@@ -75,6 +76,7 @@ def _of_cell(part: Json) -> list[Json]:
 def _of_question(found: Json) -> list[Json]:
     lines = [f"{found['id']}: {found['outcome']}, {found['points']:g} of {found['max_points']:g}"]
     lines += [f"  {Finding(**finding)}" for finding in found["findings"]]
+    lines += [f"  {LOOKS_LIKE} {belief}" for belief in found.get("beliefs", ())]
     failed = [] if found["outcome"] == PASSED else _error(found["error"])
     return [_text("\n".join(lines)), *failed]
 

@@ -23,6 +23,7 @@ from sqlalchemy import select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
+from backward_twice.checks.question import LOOKS_LIKE
 from backward_twice.grading import GradingError
 from backward_twice.grading.judge import Json
 from backward_twice.grading.master import Master
@@ -158,6 +159,7 @@ class Grades:
                 continue
             lines = [f"{found['id']}: {found['outcome']}"]
             lines += [f"* {f['what']}: {_RIGHT[f['passed']]}" for f in found["findings"]]
+            lines += [f"* {LOOKS_LIKE} {belief}" for belief in found.get("beliefs", ())]
             before = words.get(of[found["id"]])
             said = html.escape("\n".join(lines), quote=False)
             words[of[found["id"]]] = f"{before}\n\n{said}" if before else said
