@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -142,13 +143,14 @@ def grade(job: Json) -> Json:
         kind = _kind_here(image)
     sandbox = shared(kind, image, tuple(hide))
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
+    began = time.monotonic()
     try:
         results = run_steps(steps, Limits(**job["limits"]), sandbox)
     except SandboxError as error:
         # Is it the sandbox, or what this submission did to it?
         run_steps([{"kind": "cell", "id": "try", "source": ""}], Limits(), sandbox)
         return failed(job, f"the sandbox failed: {error}"[:_MAX_TEXT])
-    return judged(job, results)
+    return judged(job, results) | {"seconds": round(time.monotonic() - began, 2)}
 
 
 _SENT = ("kind", "id", "source", "question", "draws")
