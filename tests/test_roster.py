@@ -247,3 +247,45 @@ def test_a_folder_named_otherwise_is_understood(here, capsys):
         states = {(row["student"], row["assignment"]): row["state"] for row in csv.DictReader(file)}
     assert states["ada", NAME] == "graded"
     assert "several folders for two_losses" in states["ada", "Two_Losses"]
+
+
+def late(here, student, when):
+    here.hand_in(student)
+    (here.submissions / student / NAME / "timestamp.txt").write_text(when)
+
+
+def test_what_lateness_costs_is_taken_off_everywhere(here):
+    late(here, "ada", "2026-03-01 12:00:00 UTC")
+    late(here, "bob", "2026-03-01 12:10:00 UTC")
+    late(here, "eve", "2026-03-03 12:00:00 UTC")
+    here.grade()
+    with gradebook_in(here.out) as gradebook:
+        gradebook.find_assignment(NAME).duedate = api.utils.parse_utc("2026-03-01 12:00:00 UTC")
+        gradebook.db.commit()
+    assert here.grade("--late", 10, "--grace", 15) == 0 and here.graded == []
+    assert here.points() == {"ada": 3, "bob": 1, "eve": pytest.approx(2.4)}
+    with (here.out / "grades.csv").open() as file:
+        said = {row["student"]: row["detail"] for row in csv.DictReader(file)}
+    assert said["bob"] == "late by 0:10:00"
+    assert said["eve"] == "late by 2 days, 0:00:00, 0.6 points off"
+    assert table(here.out / "class.csv")[3] == ["eve", "2.4"]
+    with gradebook_in(here.out) as gradebook:
+        found = gradebook.find_submission_notebook(NAME, NAME, "eve")
+        assert (found.score, found.late_submission_penalty) == (3, pytest.approx(0.6))
+        found.late_submission_penalty = 1  # by hand, or by a plugin of nbgrader's
+        gradebook.db.commit()
+    assert here.grade() == 0 and here.points()["eve"] == 3
+    with gradebook_in(here.out) as gradebook:
+        assert gradebook.find_submission_notebook(NAME, NAME, "eve").late_submission_penalty == 1
+
+
+def test_names_that_moodle_hides_stay_hidden(here, tmp_path):
+    """A worksheet of an assignment with hidden names has no names."""
+    hidden = "Identifier,Status,Grade\nParticipant 9001,x,\nParticipant 9002,x,\n"
+    here.hand_in("Participant 9001")
+    assert here.grade("--roster", roster_of(tmp_path, hidden)) == 0
+    assert table(here.out / "class.csv") == [
+        ["Identifier", NAME],
+        ["Participant 9001", "3"],
+        ["Participant 9002", ""],
+    ]

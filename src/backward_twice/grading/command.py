@@ -43,7 +43,7 @@ from backward_twice.grading.judge import Json, checks_digest, job, rejected
 from backward_twice.grading.master import Master, read_masters
 from backward_twice.grading.platforms.nbgrader.autograded import write_notebook
 from backward_twice.grading.platforms.nbgrader.collected import find, read
-from backward_twice.grading.platforms.nbgrader.gradebook import Grades, open_gradebook
+from backward_twice.grading.platforms.nbgrader.gradebook import Grades, Late, open_gradebook
 from backward_twice.grading.platforms.upload import Collected, read_collected, write_upload
 from backward_twice.grading.progress import Progress
 from backward_twice.grading.rebuild import answers
@@ -71,6 +71,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--student", action="append", metavar="NAME", help="grade only this student's submissions")
     add("--again", action="store_true", help="grade anew what was graded already")
     add("--drop-missing", action="store_true", help="forget results whose submission is gone")
+    add("--late", type=_percent, metavar="PERCENT", help="points off for each day begun")
+    add("--grace", type=_positive, default=0, metavar="MINUTES", help="not counted as late")
     add("--private", type=Path, metavar="DIR", help="your own secret and variants of questions")
     add("--solutions", type=Path, metavar="DIR", default=Path("solutions"), help="the masters")
     add("--scheduler", metavar="ADDRESS", help="a Dask scheduler (default: processes here)")
@@ -86,6 +88,12 @@ def _positive(text: str) -> int:
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
     return int(text)
+
+
+def _percent(text: str) -> int:
+    if (number := _positive(text)) > 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than 100 percent")
+    return number
 
 
 @dataclass
@@ -177,9 +185,12 @@ class Grading:
         if self.roster is not None:
             gradebook.enroll(self._people(keys))
         results = ((self.journal[key], _when(self.journal[key])) for key in keys)
-        for key, late in zip(keys, gradebook.record(results), strict=True):
+        cost = self.options.late and Late(self.options.late, 60 * self.options.grace)
+        for key, late in zip(keys, gradebook.record(results, cost or None), strict=True):
             result = self.journal[key]
-            said = [*result.get("notes", ()), *_lateness(late)]
+            off = cost.penalty(result["points"], late) if cost else 0.0
+            result["points"] -= off
+            said = [*result.get("notes", ()), *_lateness(late, off)]
             rows.append(row(result, said, self.roster and self.roster.find(key[0])))
             if master := self.masters.get(key[1]):
                 write_page(self.options.out / "feedback", result, master, said)
@@ -234,8 +245,9 @@ def _when(result: Json) -> datetime | None:
     return datetime.fromisoformat(when) if (when := result.get("timestamp")) else None
 
 
-def _lateness(seconds: float) -> list[str]:
-    return [f"late by {timedelta(seconds=round(seconds))}"] if seconds > 0 else []
+def _lateness(seconds: float, off: float) -> list[str]:
+    cost = f", {off:g} points off" if off else ""
+    return [f"late by {timedelta(seconds=round(seconds))}{cost}"] if seconds > 0 else []
 
 
 def main(arguments: list[str] | None = None) -> int:

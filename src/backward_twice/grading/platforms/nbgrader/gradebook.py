@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import logging
+import math
 import os
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,24 @@ CHUNK = 200
 
 _LONGEST = 128
 """The longest name that the gradebook takes, in characters."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """What work that is late costs: a part of its points for each day begun, after a grace."""
+
+    percent: float
+    grace: float = 0.0
+    """Seconds that are not counted as late."""
+
+    def penalty(self, points: float, seconds: float) -> float:
+        """The points that are taken off for so many seconds.
+
+        >>> Late(10).penalty(5, 3600), Late(10).penalty(5, 90_000), Late(10, 7200).penalty(5, 3600)
+        (0.5, 1.0, 0.0)
+        """
+        days = math.ceil(max(0.0, seconds - self.grace) / 86_400)
+        return min(points, points * self.percent / 100 * days)
 
 
 @dataclass(frozen=True)
@@ -76,19 +95,27 @@ class Grades:
         self._db.commit()
         self._db.expunge_all()
 
-    def record(self, results: Iterable[tuple[Json, datetime | None]]) -> Iterator[float]:
+    def record(
+        self, results: Iterable[tuple[Json, datetime | None]], cost: Late | None = None
+    ) -> Iterator[float]:
         """Write results with their times of submission; yield for each how late it was, in seconds.
 
         Results of assignments that are none are passed over.
+
+        Args:
+            cost: what lateness costs is written beside the points, where nbgrader has it; without
+                it nothing of that is changed.
         """
         waiting = iter(results)
         while chunk := list(islice(waiting, CHUNK)):
-            late = self._record(chunk)
+            late = self._record(chunk, cost)
             self._db.commit()
             self._db.expunge_all()
             yield from late
 
-    def _record(self, chunk: Sequence[tuple[Json, datetime | None]]) -> list[float]:
+    def _record(
+        self, chunk: Sequence[tuple[Json, datetime | None]], cost: Late | None
+    ) -> list[float]:
         known = [(r, when) for r, when in chunk if r["assignment"] in self._cells]
         students = {result["student"] for result, _ in known}
         there = set(self._db.scalars(select(api.Student.id).where(api.Student.id.in_(students))))
@@ -141,6 +168,8 @@ class Grades:
                 )
                 comment.auto_comment = words.get(name)
             late.append(_late(submission, due[cells.assignment]))
+            if cost is not None:
+                notebook.late_submission_penalty = cost.penalty(result["points"], late[-1])
         return late
 
     def _all(self, table: type, column: str, values: set[str]) -> list:
