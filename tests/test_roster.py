@@ -289,3 +289,16 @@ def test_names_that_moodle_hides_stay_hidden(here, tmp_path):
         ["Participant 9001", "3"],
         ["Participant 9002", ""],
     ]
+
+
+def test_the_class_list_is_kept_and_its_names_are_understood(here, tmp_path, capsys):
+    here.hand_in("ada", "77002")
+    assert here.grade("--roster", roster_of(tmp_path, MOODLE)) == 0
+    before = (here.out / "grades.csv").read_bytes(), (here.out / "class.csv").read_bytes()
+    assert "     2 submissions\n" in capsys.readouterr().out
+    assert here.grade("--student", "Bob Kahn", "--again") == 0 and here.graded == ["77002"]
+    assert ((here.out / "grades.csv").read_bytes(), (here.out / "class.csv").read_bytes()) == before
+    assert here.grade("--student", "Zoë Müller") == 2
+    assert "no submission of 'Zoë Müller'" in capsys.readouterr().err
+    assert here.grade("--roster", here.out / "roster.csv") == 0
+    assert (here.out / "grades.csv").read_bytes() == before[0]

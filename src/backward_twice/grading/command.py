@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -273,14 +274,14 @@ def _grade(options: argparse.Namespace) -> int:
     out = options.out
     _look_at_folders(options.submissions, out)
     masters = read_masters(options.solutions)
-    roster = read_roster(options.roster) if options.roster else None
+    roster = _roster(options.roster, out)
     draws = read_draws(out, options.private, masters)
     here = URL.create("sqlite", database=str((out / "gradebook.db").resolve()))
     if options.formgrader:
         here = URL.create("sqlite", database=str(Path("gradebook.db").resolve()))
     url = options.gradebook or here
     places = find(options.submissions, masters)
-    chosen = _chosen(places, options)
+    chosen = _chosen(places, options, roster)
     with ExitStack() as stack:
         journal = stack.enter_context(open_journal(out / "results.jsonl"))
         grading = Grading(options, masters, draws, journal, roster)
@@ -319,17 +320,32 @@ def _grade(options: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(places: list[Place], options: argparse.Namespace) -> list[Place]:
-    """The places of the students that were named, or all."""
+def _roster(path: Path | None, out: Path) -> Roster | None:
+    """The class list, or the one that was given before: it is kept in the output folder."""
+    kept = out / "roster.csv"
+    if path is None:
+        return read_roster(kept) if kept.is_file() else None
+    roster = read_roster(path)
+    if path.resolve() != kept.resolve():
+        shutil.copyfile(path, kept)
+    return roster
+
+
+def _chosen(places: list[Place], options: argparse.Namespace, roster: Roster | None) -> list[Place]:
+    """The places of the students that were named, by folder or by the class list; or all."""
     if not options.student:
         return places
     students = {place.student for place in places}
+    chosen: set[str] = set()
     for name in options.student:
-        if name not in students:
+        person = roster.find(name) if roster else None
+        found = {name} & students or {s for s in students if person and roster.find(s) is person}
+        chosen |= found
+        if not found:
             near = get_close_matches(name, students, n=3, cutoff=0.5)
             like = f"; there is {', '.join(map(shown, near))}" if near else ""
             raise GradingError(f"no submission of {shown(name)!r} in {options.submissions}{like}")
-    return [place for place in places if place.student in options.student]
+    return [place for place in places if place.student in chosen]
 
 
 def _gone(missing: list[Key], options: argparse.Namespace) -> list[str]:

@@ -175,5 +175,5 @@ def summary(rows: Iterable[Row], places: Sequence[str | os.PathLike[str]]) -> st
     """How many submissions there are of each state, and where the results are."""
     states = Counter(each.state.partition(":")[0] for each in rows)
     lines = [f"{number:6} {state}" for state, number in sorted(states.items())]
-    lines.append(f"{sum(states.values()):6} submissions")
+    lines.append(f"{states.total() - states[NOTHING]:6} submissions")
     return "\n".join([*lines, *(f"  {place}" for place in places)])
