@@ -434,6 +434,11 @@ def test_an_answer_typed_into_the_test_cell_is_said():
     )
 
 
+def test_the_solution_itself_has_nothing_to_remark():
+    """Its starter defines what is asked for, too: that is the master's own cell."""
+    assert rebuilt(notebook(folder="solutions")).notes == ()
+
+
 def test_what_installs_something_is_not_run():
     found = notebook()
     lines = "%matplotlib inline\n!pip install x\nif 1:\n    %pip install y\n"

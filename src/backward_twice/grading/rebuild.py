@@ -215,7 +215,8 @@ def _defined_elsewhere(
     asked = {name for answer in master.answers if answer.id in sources for name in answer.defines}
     few, length = [], 0
     for i, cell in enumerate(handed):
-        if cell.kind == "code" and i not in taken:
+        theirs = not _is_masters(cell, master) or _is_test(cell, master)
+        if cell.kind == "code" and i not in taken and theirs:
             length += len(cell.source)
             few += [cell.source] if length <= MAX_CHARACTERS else []
     trees = [tree for tree in map(parsed, few) if tree is not None]
