@@ -682,3 +682,14 @@ def test_two_questions_about_one_answer_show_it_once():
 def test_seeds_are_those_that_torch_takes():
     for number in range(50):
         torch.Generator().manual_seed(SECRET._seed(MASTER, ASKED_ONE, "a", number))
+
+
+def test_of_many_properties_the_wrong_ones_are_listed():
+    found = result()
+    found["questions"][0]["findings"] = [
+        {"what": f"property {number}", "passed": number != 7, "text": "exact"}
+        for number in range(30)
+    ]
+    text = page(found, MASTER, [])
+    assert "29 properties are right, and these are wrong" in text
+    assert "property 7<" in text and "property 8<" not in text

@@ -327,7 +327,7 @@ def test_the_detail_says_what_there_is_to_say(graded):
         "late": "late by 2:00:00",
         "helper": "taken from other cells for answer-trunk-gradients: helper",
         "import": f"taken from other cells for {TRUNK}: np; "
-        "not run where it is graded: %matplotlib inline",
+        "not run where it is graded: lines with matplotlib",
         "loops": "one_update: timeout (took longer than 4 s)",
     }.items():
         assert found[student] == said

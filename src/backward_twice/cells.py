@@ -32,6 +32,16 @@ def parsed(source: str) -> ast.Module | None:
     return _read(source)[1]
 
 
+def is_python(source: str) -> bool:
+    """Whether Python can read the source as it is, without IPython.
+
+    >>> is_python("x = (7\\n     % 2)"), is_python("%time\\nx = 1")
+    (True, False)
+    """
+    text, tree = _read(source)
+    return tree is not None and text == source
+
+
 def _read(source: str) -> tuple[str, ast.Module | None]:
     """The source as Python reads it, and its tree.
 

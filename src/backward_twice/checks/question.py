@@ -406,13 +406,14 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
         print(f"But it would not be graded so: {why}")
 
 
-_MOST_LISTED = 12
+MOST_LISTED = 12
+"""Of more findings than these only what is wrong is listed one by one."""
 _MOST_WRONG = 6
 
 
 def _listed(findings: list[Finding]) -> list[str]:
     """A line for each finding; of many only those that are wrong, and not all of them."""
-    if len(findings) <= _MOST_LISTED:
+    if len(findings) <= MOST_LISTED:
         return [str(finding) for finding in findings]
     wrong = [str(finding) for finding in findings if not finding.passed]
     right, more = len(findings) - len(wrong), len(wrong) - _MOST_WRONG

@@ -229,8 +229,8 @@ class Grading:
         """Everybody in the class list, by the folder's name where there is one."""
         of = {student: self.roster.find(student) for student, _ in keys}
         known = {student: person for student, person in of.items() if person is not None}
-        silent = [person for person in self.roster.people if person not in known.values()]
-        return known | {person.identifier: person for person in silent}
+        seen = set(known.values())
+        return known | {p.identifier: p for p in self.roster.people if p not in seen}
 
 
 @dataclass(frozen=True)

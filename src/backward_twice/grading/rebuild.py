@@ -22,7 +22,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backward_twice.cells import MAX_CHARACTERS, defined_names, needed, parsed, used_names
+from backward_twice.cells import (
+    MAX_CHARACTERS,
+    defined_names,
+    is_python,
+    needed,
+    parsed,
+    used_names,
+)
 from backward_twice.grading.master import Answer, Given, Master
 from backward_twice.grading.submissions import Rejected
 
@@ -213,18 +220,19 @@ def _defined_elsewhere(
 ) -> list[str]:
     """A remark if what is asked for is also defined in a cell that is no answer cell."""
     asked = {name for answer in master.answers if answer.id in sources for name in answer.defines}
-    few, length = [], 0
+    few: list[str] = []
+    length = 0
     for i, cell in enumerate(handed):
         theirs = not _is_masters(cell, master) or _is_test(cell, master)
         if cell.kind == "code" and i not in taken and theirs:
             length += len(cell.source)
             few += [cell.source] if length <= MAX_CHARACTERS else []
     trees = [tree for tree in map(parsed, few) if tree is not None]
-    twice = sorted(asked.intersection(*[set().union(*map(defined_names, trees))]))
+    twice = sorted(asked & set().union(*map(defined_names, trees)))
     return [f"only the answer cell counts, not the other that defines {name}" for name in twice]
 
 
-_INSTALL = re.compile(r"^(\s*)([%!]\s*(?:pip|conda|mamba|uv|apt|apt-get|matplotlib)\b.*)$", re.M)
+_INSTALL = re.compile(r"^(\s*)([%!]\s*(pip|conda|mamba|uv|apt|apt-get|matplotlib)\b.*)$", re.M)
 
 
 def _without_installs(
@@ -234,10 +242,14 @@ def _without_installs(
 
     Where they are graded there is no network to install from and nobody to see a plot.
     """
-    left_out = [
-        found[2] for parts in sources.values() for p in parts for found in _INSTALL.finditer(p)
-    ]
+    programs: dict[str, None] = {}
+
+    def left_out(found: re.Match[str]) -> str:
+        programs[found[3]] = None
+        return f"{found[1]}pass  # {found[2]}"
+
     rest = {
-        id: tuple(_INSTALL.sub(r"\1pass  # \2", p) for p in parts) for id, parts in sources.items()
+        id: tuple(part if is_python(part) else _INSTALL.sub(left_out, part) for part in parts)
+        for id, parts in sources.items()
     }
-    return rest, [f"not run where it is graded: {line[:80]}" for line in dict.fromkeys(left_out)]
+    return rest, [f"not run where it is graded: lines with {program}" for program in programs]

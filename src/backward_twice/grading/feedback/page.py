@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from backward_twice.checks.question import LOOKS_LIKE, SMALLEST_CASE
+from backward_twice.checks.question import LOOKS_LIKE, MOST_LISTED, SMALLEST_CASE
 from backward_twice.grading.judge import CRASHED, FAILED, MEMORY, PASSED, TIMEOUT, Json
 from backward_twice.grading.master import Master
 from backward_twice.grading.submissions import shown
@@ -48,6 +48,7 @@ def page(result: Json, master: Master, said: Sequence[str]) -> str:
         questions.append(
             found
             | {
+                **_listed(found["findings"]),
                 "beliefs": found.get("beliefs", []),
                 "case": found.get("case", ""),
                 "title": asked[found["id"]].title,
@@ -69,6 +70,14 @@ def page(result: Json, master: Master, said: Sequence[str]) -> str:
         looks_like=LOOKS_LIKE,
         smallest_case=SMALLEST_CASE.removesuffix(":"),
     )
+
+
+def _listed(findings: list[Json]) -> Json:
+    """The findings that are shown one by one: of many only those that are wrong."""
+    if len(findings) <= MOST_LISTED:
+        return {"findings": findings, "more_right": 0}
+    wrong = [finding for finding in findings if not finding["passed"]]
+    return {"findings": wrong, "more_right": len(findings) - len(wrong)}
 
 
 def write_page(folder: Path, result: Json, master: Master, said: Sequence[str]) -> None:
