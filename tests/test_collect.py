@@ -200,6 +200,13 @@ def test_canvas_hidden_names(here, collected):
     assert handed_in(here).keys() == {"anon x7Yz1", "anon aB3cD"}
 
 
+def test_canvas_gets_no_feedback_for_what_is_no_notebook(here, collected):
+    collected({canvas("lovelaceada_101", 5551, "a.txt"): b"", canvas("eve_102", 5552): RIGHT})
+    assert here.grade() == 0
+    with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
+        assert archive.namelist() == [canvas("eve_102", 5552)]
+
+
 def test_canvas_takes_the_feedback_back(here, collected):
     names = [canvas("lovelaceada_101", 5551), canvas("kahnbob_LATE_102", 5552, "my.ipynb")]
     collected({name: RIGHT for name in names} | {"nemo_106_text.html": b"..."}, name="submissions")

@@ -2,12 +2,14 @@
 
 import contextlib
 import io
+import json
 from pathlib import Path
 
 import pytest
 import torch
 from test_exercises import NAMED, ROOT, WRONG, answer_in
 
+from backward_twice import misconceptions
 from backward_twice.checks import calls, check, compare, question
 from backward_twice.checks.plain import loads
 from backward_twice.checks.question import LOOKS_LIKE, SMALLEST_CASE
@@ -55,8 +57,6 @@ def test_a_belief_is_said_in_a_sentence_or_two(path):
 
 def test_what_an_exercise_gives_is_what_its_beliefs_are_given():
     folder = ROOT / "src" / "backward_twice" / "misconceptions"
-    import json
-
     found = sorted(folder.glob("*/given.py"))
     assert len(found) == 3
     for path in found:
@@ -222,6 +222,4 @@ def test_one_value_in_a_tuple_is_said_to_be_that():
 
 
 def test_misconceptions_travel_with_the_package():
-    import backward_twice.misconceptions as package
-
-    assert len(list(Path(package.__file__).parent.glob("*/*/*.py"))) == len(WRONG)
+    assert len(list(Path(misconceptions.__file__).parent.glob("*/*/*.py"))) == len(WRONG)

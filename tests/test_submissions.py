@@ -397,17 +397,19 @@ def test_what_an_answer_uses_of_other_cells_is_taken_with_it():
     answer_cell(found)["source"] = USES
     found["cells"][3:3] = [
         code("import numpy as np\nunused = torch = 1\nprint('nobody needs this')"),
-        code("def inner(x):\n    return FACTOR * x\nFACTOR = 2\nFACTOR += 1"),
+        code(
+            "def inner(x):\n    return FACTOR * x\nFACTOR = 2; OTHER = 3\nFACTOR += 1\nFACTOR += 1"
+        ),
     ]
     found["cells"] += [code("while True: pass"), code("def helper(*x):\n    return inner(x[0])")]
     given = rebuilt(found)
     helpers = given.sources[ONE][0].splitlines()
     assert helpers == [
-        *("import numpy as np", "def inner(x):", "    return FACTOR * x", "FACTOR = 2"),
-        *("FACTOR += 1", "def helper(*x):", "    return inner(x[0])"),
+        *("import numpy as np", "def inner(x):", "    return FACTOR * x", "FACTOR = 2; OTHER = 3"),
+        *("FACTOR += 1", "FACTOR += 1", "def helper(*x):", "    return inner(x[0])"),
     ]
     assert given.sources[ONE][1:] == (USES,) and len(given.sources[TRUNK]) == 1
-    assert given.notes == (f"taken from other cells for {ONE}: FACTOR, helper, inner, np",)
+    assert given.notes == (f"taken from other cells for {ONE}: FACTOR, OTHER, helper, inner, np",)
 
 
 def test_an_import_added_to_the_set_up_is_taken():

@@ -105,13 +105,15 @@ def _used(table: symtable.SymbolTable) -> set[str]:
 
 @dataclass(frozen=True)
 class _Statement:
+    place: tuple[int, int]
+    """The number of the cell, and of the line in it."""
     source: str
     defines: frozenset[str]
     uses: frozenset[str]
 
 
-def _statements(source: str) -> list[_Statement]:
-    """The statements of a cell's top level that define something."""
+def _statements(number: int, source: str) -> list[_Statement]:
+    """The statements of the top level of cell ``number`` that define something."""
     text, tree = _read(source)
     if tree is None:
         return []
@@ -126,7 +128,8 @@ def _statements(source: str) -> list[_Statement]:
         part = "\n".join(lines[first - 1 : node.end_lineno])
         if _read(part)[1] is None:  # it shares a line with others
             part = ast.unparse(node)
-        found.append(_Statement(part, frozenset(names), frozenset(used_names(part) | changed)))
+        uses = frozenset(used_names(part) | changed)
+        found.append(_Statement((number, first), part, frozenset(names), uses))
     return found
 
 
@@ -155,10 +158,10 @@ def needed(names: Iterable[str], cells: Sequence[str], known: Iterable[str]) -> 
     ('def half(x): return x / 2', 'y = 1')
     """
     length, statements = 0, []
-    for cell in cells:
+    for number, cell in enumerate(cells):
         length += len(cell)
         if length <= MAX_CHARACTERS:
-            statements += _statements(cell)
+            statements += _statements(number, cell)
     stars = {i for i, statement in enumerate(statements) if "*" in statement.defines}
     taken: set[int] = set()
     known, todo = set(known), list(names)
@@ -175,4 +178,5 @@ def needed(names: Iterable[str], cells: Sequence[str], known: Iterable[str]) -> 
             todo += statements[i].uses
             if name not in statements[i].uses:
                 break
-    return tuple(dict.fromkeys(statements[i].source for i in sorted(taken)))
+    # Statements that share a line are that line, once.
+    return tuple({statements[i].place: statements[i].source for i in sorted(taken)}.values())

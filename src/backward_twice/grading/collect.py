@@ -69,11 +69,11 @@ def collect(
         for student, files in sorted(by_folder.items()):
             problems = _write(submissions / student, exercise, files, content)
             said += [f"{shown(student)}: {problem}" for problem in problems]
-            notebooks = [f for f in files if f.key and f.name.endswith(".ipynb")] or files
-            known.keys[student] = notebooks[0].key
-            known.late = sorted(
-                {*known.late} - {student} | {f and student for f in files if f.late}
-            )
+            # Canvas gives feedback back under the file's own name, so it goes to a notebook.
+            keys = [f.key for f in files if found.platform != CANVAS or f.name.endswith(".ipynb")]
+            known.keys[student] = keys[0] if keys else ""
+            late = {student} if any(file.late for file in files) else set()
+            known.late = sorted({*known.late} - {student} | late)
     if found.strays:
         listed = ", ".join(map(shown, found.strays[:5]))
         said.append(f"{len(found.strays)} files are nobody's by their names: {listed}")
