@@ -584,7 +584,7 @@ def test_no_cell_is_a_formula(tmp_path, text):
     table.write_table(tmp_path / "grades.csv", [row])
     with (tmp_path / "grades.csv").open(newline="", encoding="utf-8") as file:
         (_, cells) = csv.reader(file)
-    for cell in (*cells[:2], *cells[4:]):
+    for cell in (*cells[:2], *cells[4:6]):
         assert cell[0] not in "=+-@\t\r\n＝＋－＠ "
     assert cells[2:4] == ["1.5", "3"]
 
@@ -593,8 +593,8 @@ def test_the_table_is_written_as_a_whole_or_not_at_all(tmp_path):
     path = tmp_path / "grades.csv"
     table.write_table(path, [table.Row("Zoë", NAME, 1, 3, "graded", 'a "quoted", detail')])
     assert path.read_text(encoding="utf-8") == (
-        "student,assignment,points,max_points,state,detail\n"
-        'Zoë,two_losses,1,3,graded,"a ""quoted"", detail"\n'
+        "student,assignment,points,max_points,state,detail,name,identifier\n"
+        'Zoë,two_losses,1,3,graded,"a ""quoted"", detail",,\n'
     )
 
     def rows():
@@ -682,3 +682,14 @@ def test_two_questions_about_one_answer_show_it_once():
 def test_seeds_are_those_that_torch_takes():
     for number in range(50):
         torch.Generator().manual_seed(SECRET._seed(MASTER, ASKED_ONE, "a", number))
+
+
+def test_of_many_properties_the_wrong_ones_are_listed():
+    found = result()
+    found["questions"][0]["findings"] = [
+        {"what": f"property {number}", "passed": number != 7, "text": "exact"}
+        for number in range(30)
+    ]
+    text = page(found, MASTER, [])
+    assert "29 properties are right, and these are wrong" in text
+    assert "property 7<" in text and "property 8<" not in text
