@@ -1,0 +1,505 @@
+"""Is a repair right?  What its run did, held against the program as it was.
+
+A repair is *proven* when
+
+- the error is gone, and the program went on beyond the place where it failed;
+- every loss before that place, and where the repair keeps the mathematics that of the backward that
+  failed, is what it was;
+- each backward gives gradients to the parameters it gave them to, and reaches all operations of its
+  iteration: nothing that was trained is cut off;
+- at each optimizer's step, the gradient is that of the losses meant for its parameters, each taken
+  alone;
+- no gradient is of weights that have changed since the forward pass, no graph grows, and a strict
+  watch has nothing to say.
+
+Which losses are meant for an optimizer is read off the program: those whose backward follows its
+``zero_grad``, or precedes its step; else by their names.  Where that does not tell, or where two
+repairs hold and give different gradients, the question that decides is left to the reader.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gradtrace.repair.candidates import Candidate
+from gradtrace.repair.witness import Call, Cleared, Run, Stepped
+
+_SAME = 1e-4  # relative; float32 sums in another order differ by less
+_ZERO = 1e-7
+
+PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
+
+
+@dataclass
+class Verdict:
+    """``proven``; ``open``: it holds if the answer to ``question`` is yes; ``rejected`` for the
+    ``reasons``; ``unproven`` where they say what is missing."""
+
+    candidate: Candidate
+    run: Run
+    status: str
+    reasons: list[str] = field(default_factory=list)
+    evidence: list[str] = field(default_factory=list)
+    question: str | None = None
+
+
+def deterministic(first: Run, second: Run) -> bool:
+    """Whether two runs of the same program did the same."""
+    return (
+        (first.status, first.error, len(first.calls))
+        == (second.status, second.error, len(second.calls))
+        and _losses_apart(first.calls, second.calls) is None
+        and same_gradients(first, second)
+    )
+
+
+def same_gradients(one: Run, other: Run) -> bool:
+    """Whether two runs trained alike, as far as both ran: the gradients at each step.
+
+    Where nothing stepped, those that are left at the end.
+    """
+    if not one.steps and not other.steps:
+        return _alike(one.gradients, other.gradients)
+    if not one.steps or not other.steps:
+        return False
+    return all(
+        mine.optimizer == its.optimizer and _alike(mine.gradients, its.gradients)
+        for mine, its in zip(_in_order(one), _in_order(other), strict=False)
+    )
+
+
+def _in_order(run: Run) -> list[Stepped]:
+    """Each optimizer's steps, round by round: in which order they step is left to the program."""
+    count: Counter[int] = Counter()
+    placed = []
+    for step in run.steps:
+        count[step.optimizer] += 1
+        placed.append((count[step.optimizer], step.optimizer, step))
+    full = min(Counter(step.optimizer for step in run.steps).values())
+    return [step for number, _, step in sorted(placed, key=lambda p: p[:2]) if number <= full]
+
+
+def _alike(mine: dict, its: dict) -> bool:  # type: ignore[type-arg]
+    return all(
+        key in mine and key in its and mine[key].distance(its[key]) < _SAME
+        if max(getattr(mine.get(key), "norm", 0), getattr(its.get(key), "norm", 0)) > _ZERO
+        else True
+        for key in mine.keys() | its.keys()
+    )
+
+
+def _losses_apart(mine: Sequence[Call], its: Sequence[Call]) -> int | None:
+    """The number of the first call whose losses differ."""
+    for one, other in zip(mine, its, strict=False):
+        if len(one.losses) != len(other.losses) or any(
+            a.distance(b) > _SAME for a, b in zip(one.losses, other.losses, strict=True)
+        ):
+            return one.number
+    return None
+
+
+class Judge:
+    """Knows the program as it is: ``original``, its first run."""
+
+    def __init__(self, original: Run):
+        self.original = original
+        self.failing = original.failing
+        self.trained = self._trained()
+
+    def _trained(self) -> set[str] | None:
+        """The parameters that are trained: an optimizer's, or what the program itself writes.
+
+        None where that cannot be told: the program has no optimizer, and writes to none.
+        """
+        held = {key for one in self.original.optimizers for key in one.keys}
+        return held or self.original.written or None
+
+    def verdict(self, candidate: Candidate, run: Run) -> Verdict:
+        """Of one candidate alone; see :meth:`together`."""
+        found = Verdict(candidate, run, REJECTED)
+        if run.status == "raised":
+            same = _first_line(run.error) == _first_line(self.original.error)
+            found.reasons = ["still raises the same error" if same else f"raises {_first_line(run.error)}"]
+            return found
+        checks = (
+            self._remade(run),
+            self._grows(run),
+            self._stale(run),
+            self._changed_losses(candidate, run),
+            self._untrained(candidate, run),
+            self._cut(candidate, run),
+            self._silent(run),
+        )
+        found.reasons = [reason for reason in checks if reason]
+        leaks, question = self._leaks(run)
+        found.reasons += leaks
+        if found.reasons:
+            return found
+        found.reasons = [reason for reason in (self._unfinished(run),) if reason]
+        if found.reasons:
+            found.status = UNPROVEN
+            return found
+        found.status, found.question = (OPEN, question) if question else (PROVEN, None)
+        found.evidence = self._evidence(candidate, run)
+        untold = self._untold(run)
+        if untold:
+            found.status, found.question = OPEN, untold
+        return found
+
+    def together(self, verdicts: Iterable[Verdict]) -> None:
+        """Reject what trains less than another repair that holds does."""
+        sound = [one for one in verdicts if one.status in (PROVEN, OPEN)]
+        if self.trained is None:
+            return
+        reached: dict[str, Verdict] = {}
+        for one in sound:
+            if not one.question:
+                for key in self._gets_gradients(one.run) & self.trained:
+                    reached.setdefault(key, one)
+        for one in sound:
+            missing = sorted(reached.keys() - self._gets_gradients(one.run))
+            if missing:
+                one.status = REJECTED
+                one.reasons = [f"runs, but {self._listed(missing)} no longer trained"]
+
+    def _gets_gradients(self, run: Run) -> set[str]:
+        """Beyond the place where the program failed."""
+        if run.steps:
+            late = self._late_steps(run)
+            return {k for s in late for k, g in s.gradients.items() if g.norm > _ZERO}
+        return {
+            key
+            for call in run.calls[self.failing - 1 :] or run.calls
+            for key, gradient in call.contributed.items()
+            if gradient.norm > _ZERO
+        }
+
+    def _late_steps(self, run: Run) -> list[Stepped]:
+        calls, late = 0, []
+        for event in run.events:
+            if isinstance(event, Call):
+                calls += 1
+            elif isinstance(event, Stepped) and calls >= min(self.failing, len(run.calls)):
+                late.append(event)
+        return late
+
+    # Reasons against it.
+
+    def _remade(self, run: Run) -> str | None:
+        new = sorted(run.remade - self.original.remade)
+        return f"runs, but makes {self._listed(new, '')} anew" if new else None
+
+    def _grows(self, run: Run) -> str | None:
+        if any(found["cause"] == "graph_grows" for found in self._new_findings(run)):
+            return "runs, but a graph grows with each iteration"
+        at: dict[tuple, list[Call]] = {}  # type: ignore[type-arg]
+        for call in run.calls:
+            at.setdefault(call.site, []).append(call)
+        for calls in at.values():
+            last = calls[-4:]
+            pairs = list(zip(last, last[1:], strict=False))
+            if pairs and all(a.size < b.size and a.oldest == b.oldest for a, b in pairs):
+                sizes = ", ".join(str(call.size) for call in last)
+                held = ", ".join(_bytes(call.held) for call in last)
+                return (
+                    "runs, but memory grows with each iteration: "
+                    f"{sizes} nodes in the graph, {held} held"
+                )
+        return None
+
+    def _stale(self, run: Run) -> str | None:
+        before = {key for call in self.original.calls[: self.failing - 1] for key in call.stale}
+        for call in run.calls:
+            # Of a parameter that gets nothing from this call it does not matter.
+            found = sorted(key for key in call.stale & call.contributed.keys() if key not in before)
+            if self.trained is not None:
+                found = [key for key in found if key in self.trained]
+            if found:
+                names = self._listed(found, "")
+                return (
+                    f"runs, but backward {call.number} uses {names} as it was before it was "
+                    "updated: the gradient is not that of the present weights"
+                )
+        return None
+
+    def _changed_losses(self, candidate: Candidate, run: Run) -> str | None:
+        if candidate.repair.name == "add_losses":
+            return self._changed_sum(run)
+        ran = self.original.calls[: self.failing - 1]
+        if candidate.repair.keeps:
+            ran = self.original.calls[: self.failing]
+        apart = _losses_apart(ran, run.calls)
+        if apart is not None:
+            return f"runs, but changes the loss of backward {apart}"
+        return None
+
+    def _changed_sum(self, run: Run) -> str | None:
+        """Some run of losses, one after the other, is the one loss now."""
+        values = [[loss.values[0] for loss in call.losses][:1] for call in self.original.calls]
+        if not run.calls or not all(values) or not run.calls[-1].losses:
+            return None
+        total = run.calls[0].losses[0].values[0]
+        known = [value[0] for value in values]
+        part = 0.0
+        for value in known:
+            part += value
+            if abs(part - total) <= _SAME * max(1.0, abs(total)):
+                return None
+        size = len(run.calls)
+        return None if size < len(known) else "runs, but the sum is not that of the losses"
+
+    def _untrained(self, candidate: Candidate, run: Run) -> str | None:
+        """Parameters that got gradients, or would have in the backward that failed."""
+        missing: set[str] = set()
+        reached: set[str] = set()
+        ordered = len(run.calls) >= self.failing
+        for call in self.original.calls:
+            if call.number > len(run.calls) or not ordered:
+                break
+            its = run.calls[call.number - 1]
+            wanted = call.reached if call.failed else call.contributed.keys()
+            wanted = self._meant_keys(run, its, wanted)
+            reached |= set(wanted)
+            missing |= {
+                key for key in wanted if key not in its.contributed and self._lost(call, its, key)
+            }
+        if not ordered and candidate.repair.name != "add_losses":
+            return None  # it has not come so far: see _unfinished
+        if self.trained is not None:
+            missing &= self.trained
+            if missing:
+                return f"runs, but {self._listed(sorted(missing))} no longer trained"
+        if run.calls and not self._gets_gradients(run):
+            return "runs, but all gradients are zero"
+        return None
+
+    @staticmethod
+    def _lost(call: Call, its: Call, key: str) -> bool:
+        """A gradient that was never seen may be zero in truth; one not reached is lost."""
+        return key not in its.reached or not call.failed or not its.contributed
+
+    def _meant_keys(self, run: Run, call: Call, keys: Iterable[str]) -> set[str]:
+        """Those whose optimizers the call is meant for."""
+        meant = meanings(run).get(call.number)
+        if meant is None:
+            return set(keys)
+        return {key for key in keys if not run.owners(key) or run.owners(key) & meant}
+
+    def _cut(self, candidate: Candidate, run: Run) -> str | None:
+        """Operations of the iteration that failed which a repair that cuts no longer runs over."""
+        if not candidate.repair.cuts or self.original.status != "raised":
+            return None
+        if self.failing > min(len(self.original.calls), len(run.calls)):
+            return None
+        was = self.original.calls[self.failing - 1].operations
+        lost = was - run.calls[self.failing - 1].operations
+        if lost and self.trained is not None:
+            most = ", ".join(name.removesuffix("0") for name, _ in lost.most_common(2))
+            return (
+                f"runs, but cuts {sum(lost.values())} of the {sum(was.values())} operations of "
+                f"this iteration out of the graph ({most})"
+            )
+        return None
+
+    def _silent(self, run: Run) -> str | None:
+        found = self._new_findings(run)
+        if not found:
+            return None
+        return f"runs, but a strict watch warns: {found[0]['explanation']}"
+
+    def _new_findings(self, run: Run) -> list[dict]:  # type: ignore[type-arg]
+        """What a strict watch said, less what it said of the program before it failed."""
+        if self.original.status != "raised":
+            return run.findings
+        known = {found["cause"] for found in self.original.findings}
+        return [found for found in run.findings if found["cause"] not in known]
+
+    def _leaks(self, run: Run) -> tuple[list[str], str | None]:
+        """Steps whose gradient has something of a loss that is meant for other parameters."""
+        if len(run.optimizers) < 2:
+            return [], None
+        meant = meanings(run)
+        calls = {call.number: call for call in run.calls}
+        question = None
+        for step in run.steps:
+            for key, numbers in step.held.items():
+                foreign = [n for n in numbers if n in meant and step.optimizer not in meant[n]]
+                if not foreign:
+                    continue
+                number = foreign[0]
+                call = calls[number]
+                own = step.gradients[key]
+                part = call.contributed[key]
+                if part.norm <= _SAME * own.norm:
+                    continue
+                names = (_loss_name(call), self._optimizer(run, step.optimizer))
+                upstream = any((step.optimizer, y) in call.upstream for y in meant[number])
+                if upstream:
+                    question = f"should {names[0]} also train the parameters of {names[1]}?"
+                    continue
+                rest = own.minus(part)
+                share = 100 * part.norm / rest.norm if rest.norm > _ZERO else 100.0
+                return [
+                    f"runs, but the gradient of {names[0]} leaks into {names[1]}: "
+                    f"{self.original.names.get(key, key)} is {share:.0f} % off"
+                ], None
+        return [], question
+
+    def _optimizer(self, run: Run, index: int) -> str:
+        return run.optimizers[index].name or f"optimizer {index + 1}"
+
+    def _untold(self, run: Run) -> str | None:
+        """Without an optimizer it is not known what is to be trained: a leaf may be cut off."""
+        if self.trained is not None or self.failing > len(self.original.calls):
+            return None
+        was = {key for call in self.original.calls for key in call.reached}
+        gets = {key for call in run.calls for key in call.contributed}
+        gets_late = self._gets_gradients(run)
+        last = self.original.calls[-1].reached
+        missing = sorted((was - gets) | (last - gets_late - (was - last)))
+        missing = [key for key in missing if not key.startswith("a leaf of shape")]
+        return f"is it right that {self._listed(missing)} not trained?" if missing else None
+
+    # What is missing.
+
+    def _unfinished(self, run: Run) -> str | None:
+        if run.status == "time":
+            return "took too long"
+        if self.original.status != "raised":
+            return None
+        if self.failing > len(self.original.calls) and not run.calls:
+            return None if run.status == "ended" else "no backward was seen"
+        if not run.calls:
+            return "no backward was seen"
+        stepped = {step.optimizer for step in self.original.steps}
+        if self.original.optimizers and not self._late_steps(run):
+            return "no optimizer has stepped since" if stepped or run.steps else None
+        return None
+
+    # What speaks for it.
+
+    def _evidence(self, candidate: Candidate, run: Run) -> list[str]:
+        lines = []
+        beyond = len(run.calls) - self.failing
+        where = "to its end" if run.status == "ended" else f"{beyond} backward calls further"
+        if self.original.status == "raised":
+            lines.append(f"the error is gone: the program ran {where}")
+        compared = self.failing if candidate.repair.keeps else self.failing - 1
+        compared = min(compared, len(self.original.calls))
+        if compared > 0 and candidate.repair.name != "add_losses":
+            what = "loss is what it was" if compared == 1 else f"{compared} losses are what they were"
+            lines.append(f"the first {what}")
+        gets = self._gets_gradients(run)
+        if self.trained is not None and self.trained & gets:
+            all_ = "all " if self.trained <= gets else ""
+            lines.append(f"{all_}{len(self.trained & gets)} parameters get a gradient")
+        elif gets:
+            lines.append(f"{self._listed(sorted(gets), '')} get a gradient" if len(gets) > 1 else f"{self._listed(sorted(gets), '')} gets a gradient")
+        if len(run.optimizers) > 1 and run.steps:
+            pairs = meant_for(run)
+            if pairs:
+                lines.append("each step has the gradient of its own losses alone: " + pairs)
+        lines.append("no graph grows, and a strict watch finds nothing")
+        return lines
+
+    def _listed(self, keys: Sequence[str], verb: str = "is") -> str:
+        names = [self.original.names.get(key, key) for key in keys]
+        many = {"is": "are"}.get(verb, verb)
+        shown = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+        return f"{shown} {verb if len(names) == 1 else many}".rstrip()
+
+
+def meant_for(run: Run) -> str:
+    """Which loss is for which optimizer, in words."""
+    calls = {call.number: call for call in run.calls}
+    pairs = {}
+    for number, optimizers in meanings(run).items():
+        for index in optimizers:
+            name = run.optimizers[index].name or f"optimizer {index + 1}"
+            pairs.setdefault(f"{_loss_name(calls[number])} for {name}")
+    return ", ".join(sorted(pairs)[:4])
+
+
+def meanings(run: Run) -> dict[int, set[int]]:
+    """For each backward call, by its number, the optimizers that its loss is meant for.
+
+    Those cleared just before it; if that is not one, the one that steps before the next backward;
+    if that is not one, the one whose name or parameters are called like the loss; else all that
+    were cleared, or not in the result at all.
+    """
+    found: dict[int, set[int]] = {}
+    cleared: set[int] = set()
+    stepped: set[int] = set()  # since the last backward
+    for place, event in enumerate(run.events):
+        if isinstance(event, Cleared):
+            if not event.optimizers <= stepped:  # else it tidies up behind its own step
+                cleared |= event.optimizers
+        elif isinstance(event, Stepped):
+            stepped.add(event.optimizer)
+        else:
+            following = set()
+            for later in run.events[place + 1 :]:
+                if isinstance(later, Call):
+                    break
+                if isinstance(later, Stepped):
+                    following.add(later.optimizer)
+            named = _named_like(run, event, cleared or following)
+            if len(cleared) == 1:
+                found[event.number] = cleared
+            elif len(following) == 1:
+                found[event.number] = following
+            elif named is not None:
+                found[event.number] = {named}
+            elif cleared and cleared == following:
+                found[event.number] = cleared
+            cleared, stepped = set(), set()
+    return found
+
+
+_NO_NAMES = {
+    "loss", "losses", "opt", "optim", "optimizer", "optimiser", "err", "error", "self", "net",
+    "model", "backward", "total", "cost", "the", "of", "retain", "graph", "true", "inputs", "list",
+    "parameters", "weight", "bias",
+}  # fmt: skip
+
+
+def _words(text: str) -> set[str]:
+    parts = re.sub(r"([a-z])([A-Z])", r"\1_\2", text)
+    return {word.lower() for word in re.findall(r"[A-Za-z]+", parts)} - _NO_NAMES
+
+
+def _named_like(run: Run, call: Call, among: set[int]) -> int | None:
+    words = _words(_loss_name(call))
+    fits = []
+    for index in among or set(range(len(run.optimizers))):
+        one = run.optimizers[index]
+        owner = {run.names.get(key, "").partition(".")[0] for key in one.keys}
+        theirs = _words(" ".join([one.name, *owner]))
+        if any(a.startswith(b) or b.startswith(a) for a in words for b in theirs):
+            fits.append(index)
+    return fits[0] if len(fits) == 1 else None
+
+
+def _loss_name(call: Call) -> str:
+    """What backward was called on, as the program writes it."""
+    found = re.search(r"([\w.\[\]'\"()+ -]+?)\.backward\(", call.text)
+    if found:
+        name = found[1].strip()
+        return name if name.count("(") == name.count(")") else name.lstrip("(")
+    return f"backward {call.number}"
+
+
+def _first_line(error: str | None) -> str:
+    line = (error or "").splitlines()[0] if error else ""
+    return line if len(line) < 120 else line[:117] + "…"
+
+
+def _bytes(count: int) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count //= 1000
+    return f"{count} GB"

@@ -1,0 +1,89 @@
+"""The whole of it: run, edit, run each candidate, judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gradtrace.repair.candidates import Candidate, candidates
+from gradtrace.repair.judge import (
+    OPEN,
+    PROVEN,
+    UNPROVEN,
+    Judge,
+    Verdict,
+    deterministic,
+    same_gradients,
+)
+from gradtrace.repair.witness import Limits, Run
+from gradtrace.repair.worker import Worker
+
+
+@dataclass
+class Proof:
+    """What came of it.
+
+    ``sound`` are the repairs that hold, the best first, one for each way to train: where there are
+    more than one, the reader decides.  ``same`` are those that train exactly as one of these does.
+    """
+
+    original: Run
+    printed: str
+    repeats: bool = True
+    listed: list[Candidate] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    sound: list[Verdict] = field(default_factory=list)
+    same: list[Verdict] = field(default_factory=list)
+
+    @property
+    def fails(self) -> bool:
+        """Whether there is anything to repair."""
+        return self.original.status == "raised" or bool(self.original.findings)
+
+
+def prove(
+    worker: Worker,
+    limits: Limits,
+    say: Callable[[str], None] = lambda text: None,
+    only_list: bool = False,
+) -> Proof:
+    """Find the repairs of the worker's program that hold."""
+    original, printed = worker.run({}, limits._replace(failing=None))
+    proof = Proof(original, printed)
+    if not proof.fails:
+        return proof
+    proof.listed = candidates(original)
+    if only_list or not proof.listed:
+        return proof
+    say(f"{len(proof.listed)} candidates")
+    again, _ = worker.run({}, limits._replace(failing=None))
+    proof.repeats = deterministic(original, again)
+    judge = Judge(original)
+    # A slower machine must not reject what is right: several times what the program itself took.
+    seconds = min(limits.seconds, 30 + 5 * original.seconds)
+    for candidate in proof.listed:
+        run, _ = worker.run(candidate.edits, Limits(judge.failing, limits.beyond, seconds))
+        proof.verdicts.append(judge.verdict(candidate, run))
+    judge.together(proof.verdicts)
+    if not proof.repeats:
+        for one in proof.verdicts:
+            if one.status in (PROVEN, OPEN):
+                one.status = UNPROVEN
+                one.reasons = ["runs, but two runs of the program itself differ: nothing to compare"]
+    _classes(proof)
+    return proof
+
+
+def _classes(proof: Proof) -> None:
+    """One repair for each way to train: proven ones first, then those that leave a question."""
+    holding = [one for one in proof.verdicts if one.status in (PROVEN, OPEN)]
+    holding.sort(key=lambda one: one.status == OPEN)
+    kinds: set[str] = set()
+    for one in holding:
+        if any(same_gradients(one.run, other.run) for other in proof.sound):
+            proof.same.append(one)
+        elif one.candidate.repair.name in kinds:
+            proof.same.append(one)
+        else:
+            proof.sound.append(one)
+            kinds.add(one.candidate.repair.name)
