@@ -74,6 +74,7 @@ class Candidate(NamedTuple):
     repair: Repair
     title: str
     edits: Mapping[str, str]
+    question: str | None = None  # it holds if the answer is yes
 
 
 # What is tried first, by the cause that was diagnosed.
@@ -84,7 +85,7 @@ _FIRST = {
     "shared_subgraph": ("add_losses", "own_inputs", "forward_again"),
     "loss_accumulated": ("number", "detach_state"),
     "replay_keeps_graph": ("detach_stored", "clear"),
-    "dataset_tensor_has_graph": ("detach",),
+    "dataset_tensor_has_graph": ("detach", "compute_again"),
     "buffer_has_graph": ("clone_written", "detach_stored"),
     "optimizer_step_between_backwards": ("forward_again", "own_inputs"),
     "inplace_on_saved": ("out_of_place", "clone_written"),
@@ -108,6 +109,7 @@ class Scene:
     def __init__(self, run: Run):
         self.run = run
         self.diagnosis = run.diagnosis or {}
+        self.family = self.diagnosis.get("family")  # it follows from the error's text
         self._sources: dict[str, Source | None] = {}
         places = run.raised
         self.running = [
@@ -159,11 +161,13 @@ class Scene:
 Rule = Callable[[Scene], Iterable[Candidate]]
 
 
-def one_file(repair: str, title: str, source: Source, changes: Changes) -> Iterator[Candidate]:
+def one_file(
+    repair: str, title: str, source: Source, changes: Changes, question: str | None = None
+) -> Iterator[Candidate]:
     """The candidate of changes to one file, if they change it and it is still Python."""
     text = source.edited(changes)
     if text != source.text:
-        yield Candidate(REPAIRS[repair], title, {source.path: text})
+        yield Candidate(REPAIRS[repair], title, {source.path: text}, question)
 
 
 def several_files(
@@ -190,7 +194,10 @@ def candidates(run: Run) -> list[Candidate]:
                 found.setdefault(tuple(sorted(one.edits.items())), one)
     ranked = sorted(
         found.values(),
-        key=lambda one: (one.repair.name not in first, one.repair.rank),
+        key=lambda one: (
+            first.index(one.repair.name) if one.repair.name in first else len(first),
+            one.repair.rank,
+        ),
     )
     usual = [one for one in ranked if one.repair.name == "retain_graph"][:2]
     return [one for one in ranked if one not in usual][: MOST - len(usual)] + usual
@@ -276,6 +283,25 @@ def loops_of(scene: Scene) -> Iterator[tuple[Statement, Loop]]:
         for loop in one.source.around(one.node, cst.For, cst.While):
             if isinstance(loop, Loop):
                 yield one, loop
+
+
+def changes_in_place(source: Source, statement: cst.CSTNode) -> set[str]:
+    """The names that a statement writes into: ``x[0] = …``, ``x += …``, ``x.mul_(…)``."""
+    found = set()
+    for one in _walk(source.code(statement)):
+        if isinstance(one, ast.AugAssign):
+            found.add(one.target)
+        elif isinstance(one, ast.Assign):
+            found |= {target for target in one.targets if isinstance(target, ast.Subscript)}
+        elif isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute):
+            if one.func.attr.endswith("_") and not one.func.attr.endswith("__"):
+                found.add(one.func.value)
+    names = set()
+    for base in found:
+        while isinstance(base, ast.Subscript):
+            base = base.value
+        names.add(ast.unparse(base))
+    return names
 
 
 def value_of(statement: cst.CSTNode) -> cst.BaseExpression | None:

@@ -40,9 +40,10 @@ class Source:
 
     def __init__(self, path: str):
         self.path = path
-        self.text = Path(path).read_text(encoding="utf-8")
-        wrapper = MetadataWrapper(cst.parse_module(self.text), unsafe_skip_copy=True)
+        module = cst.parse_module(Path(path).read_bytes())  # bytes: it keeps the line ends
+        wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
         self.module = wrapper.module
+        self.text = module.code
         self._positions = wrapper.resolve(PositionProvider)
         self._parents = wrapper.resolve(ParentNodeProvider)
 
@@ -169,6 +170,19 @@ class Source:
         if len(statements) > 1 and _is_docstring(first):
             first = statements[1]
         return self.next_to(first, before=code)
+
+
+def write(path: str, old: str, new: str) -> None:
+    """Put a file's new text in place of the old one, in the file's own encoding.
+
+    Raises:
+        ValueError: the file is no longer what it was.
+        OSError: it cannot be written.
+    """
+    module = cst.parse_module(Path(path).read_bytes())
+    if module.code != old:
+        raise ValueError(f"{path} has changed since it was run: nothing was written")
+    Path(path).write_bytes(new.encode(module.encoding))
 
 
 def _is_docstring(statement: cst.CSTNode) -> bool:

@@ -181,6 +181,8 @@ def clone_what_is_written(scene: Scene) -> Iterator[Candidate]:
 
 def clone_what_is_used(scene: Scene) -> Iterator[Candidate]:
     """A clone for the operation that needs the old value."""
+    if scene.family == "freed":
+        return
     carried = scene.diagnosis.get("carried_by") or ""
     for one in scene.at("made_at"):
         source, value = one.source, value_of(one.node)
@@ -194,7 +196,7 @@ def clone_what_is_used(scene: Scene) -> Iterator[Candidate]:
                 inner = isinstance(parent, cst.Attribute | cst.Arg) and (
                     isinstance(parent, cst.Attribute) or parent.keyword is part
                 )
-                if not called and not inner:
+                if not called and not inner and source.code(part) not in ("True", "False", "None"):
                     operands.append(part)
         operands.sort(key=lambda part: source.code(part) != carried)
         for part in operands[:4]:
@@ -204,7 +206,7 @@ def clone_what_is_used(scene: Scene) -> Iterator[Candidate]:
 
 def without_gradient(scene: Scene) -> Iterator[Candidate]:
     """The change itself under ``torch.no_grad()``: this statement, and all that write there."""
-    if scene.diagnosis.get("family") != "leaf_inplace":
+    if scene.family != "leaf_inplace":
         return
     for one in scene.running[:1]:
         source, node = one.source, one.node

@@ -138,15 +138,13 @@ class Judge:
         found.reasons += leaks
         if found.reasons:
             return found
-        found.reasons = [reason for reason in (self._unfinished(run),) if reason]
+        found.reasons = [reason for reason in (self._unfinished(candidate, run),) if reason]
         if found.reasons:
             found.status = UNPROVEN
             return found
-        found.status, found.question = (OPEN, question) if question else (PROVEN, None)
-        found.evidence = self._evidence(candidate, run)
-        untold = self._untold(run)
-        if untold:
-            found.status, found.question = OPEN, untold
+        found.question = candidate.question or question or self._untold(run)
+        found.status = OPEN if found.question else PROVEN
+        found.evidence = self._evidence(candidate, run, found.question)
         return found
 
     def together(self, verdicts: Iterable[Verdict]) -> None:
@@ -168,7 +166,7 @@ class Judge:
     def _gets_gradients(self, run: Run) -> set[str]:
         """Beyond the place where the program failed."""
         if run.steps:
-            late = self._late_steps(run)
+            late = self._last_steps(run)
             return {k for s in late for k, g in s.gradients.items() if g.norm > _ZERO}
         return {
             key
@@ -185,6 +183,13 @@ class Judge:
             elif isinstance(event, Stepped) and calls >= min(self.failing, len(run.calls)):
                 late.append(event)
         return late
+
+    def _last_steps(self, run: Run) -> list[Stepped]:
+        """The steps beyond that place; of an optimizer that has none, its last one."""
+        late = self._late_steps(run)
+        seen = {step.optimizer for step in late}
+        last = {step.optimizer: step for step in run.steps if step.optimizer not in seen}
+        return [*late, *last.values()]
 
     # Reasons against it.
 
@@ -231,6 +236,10 @@ class Judge:
         ran = self.original.calls[: self.failing - 1]
         if candidate.repair.keeps:
             ran = self.original.calls[: self.failing]
+        if candidate.repair.name == "forward_again" and not any(call.stale for call in ran):
+            ran = self.original.calls[: self.failing]  # no weight has changed: the same again
+            if any(call.stale for call in ran):
+                ran = ran[:-1]
         apart = _losses_apart(ran, run.calls)
         if apart is not None:
             return f"runs, but changes the loss of backward {apart}"
@@ -272,7 +281,7 @@ class Judge:
             missing &= self.trained
             if missing:
                 return f"runs, but {self._listed(sorted(missing))} no longer trained"
-        if run.calls and not self._gets_gradients(run):
+        if run.calls[-1:] and run.calls[-1].accumulates and not self._gets_gradients(run):
             return "runs, but all gradients are zero"
         return None
 
@@ -296,7 +305,8 @@ class Judge:
             return None
         was = self.original.calls[self.failing - 1].operations
         lost = was - run.calls[self.failing - 1].operations
-        if lost and self.trained is not None:
+        gone = self.original.calls[self.failing - 1].reached - run.calls[self.failing - 1].reached
+        if lost and not (self.trained is None and gone):  # else see _untold
             most = ", ".join(name.removesuffix("0") for name, _ in lost.most_common(2))
             return (
                 f"runs, but cuts {sum(lost.values())} of the {sum(was.values())} operations of "
@@ -355,6 +365,8 @@ class Judge:
         """Without an optimizer it is not known what is to be trained: a leaf may be cut off."""
         if self.trained is not None or self.failing > len(self.original.calls):
             return None
+        if not self.original.calls[-1].accumulates:
+            return None
         was = {key for call in self.original.calls for key in call.reached}
         gets = {key for call in run.calls for key in call.contributed}
         gets_late = self._gets_gradients(run)
@@ -365,7 +377,7 @@ class Judge:
 
     # What is missing.
 
-    def _unfinished(self, run: Run) -> str | None:
+    def _unfinished(self, candidate: Candidate, run: Run) -> str | None:
         if run.status == "time":
             return "took too long"
         if self.original.status != "raised":
@@ -374,6 +386,8 @@ class Judge:
             return None if run.status == "ended" else "no backward was seen"
         if not run.calls:
             return "no backward was seen"
+        if not run.calls[-1].accumulates and not run.steps and not candidate.repair.keeps:
+            return "no gradient was seen: autograd.grad returns it"
         stepped = {step.optimizer for step in self.original.steps}
         if self.original.optimizers and not self._late_steps(run):
             return "no optimizer has stepped since" if stepped or run.steps else None
@@ -381,7 +395,7 @@ class Judge:
 
     # What speaks for it.
 
-    def _evidence(self, candidate: Candidate, run: Run) -> list[str]:
+    def _evidence(self, candidate: Candidate, run: Run, question: str | None) -> list[str]:
         lines = []
         beyond = len(run.calls) - self.failing
         where = "to its end" if run.status == "ended" else f"{beyond} backward calls further"
@@ -392,13 +406,16 @@ class Judge:
         if compared > 0 and candidate.repair.name != "add_losses":
             what = "loss is what it was" if compared == 1 else f"{compared} losses are what they were"
             lines.append(f"the first {what}")
+        if candidate.repair.name == "add_losses" and len(self.original.calls) > len(run.calls) > 0:
+            lines.append("its one loss is the sum of those that the program took one by one")
         gets = self._gets_gradients(run)
         if self.trained is not None and self.trained & gets:
             all_ = "all " if self.trained <= gets else ""
             lines.append(f"{all_}{len(self.trained & gets)} parameters get a gradient")
         elif gets:
-            lines.append(f"{self._listed(sorted(gets), '')} get a gradient" if len(gets) > 1 else f"{self._listed(sorted(gets), '')} gets a gradient")
-        if len(run.optimizers) > 1 and run.steps:
+            verb = "gets" if len(gets) == 1 else "get"
+            lines.append(f"{self._listed(sorted(gets), '')} {verb} a gradient")
+        if len(run.optimizers) > 1 and run.steps and not question:
             pairs = meant_for(run)
             if pairs:
                 lines.append("each step has the gradient of its own losses alone: " + pairs)

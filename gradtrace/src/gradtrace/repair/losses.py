@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from gradtrace.repair.candidates import (
     Candidate,
     Rule,
     Scene,
+    changes_in_place,
     loops_of,
     one_file,
     reads,
@@ -27,6 +29,8 @@ from gradtrace.repair.edits import (
     with_keyword,
 )
 
+# What gives something else each time.
+_DRAWS = re.compile(r"\b(rand\w*|normal\w*|bernoulli|multinomial|rsample|sample|shuffle|next)\(")
 _RUNS = ("backward", "grad", "step", "zero_grad", "manual_backward")
 
 
@@ -39,19 +43,25 @@ def call_of(source: Source, statement: cst.CSTNode, *names: str) -> cst.Call | N
 def forward_again(scene: Scene) -> Iterator[Candidate]:
     """What the loss is made of is computed anew, just before the statement that failed.
 
-    The statements that it follows from, from each of them on; with and without those that draw
-    random numbers or ask for gradients.
+    The statements that it follows from, from each of them on, with what they change in place on the
+    way; not those that draw random numbers, or the next batch.
     """
     for one in scene.running:
         source = one.source
-        suite = source.suite_of(one.node)
-        statements = source.flat(suite)
+        statements = source.flat(source.suite_of(one.node))
         if one.node not in statements:
             continue
         wanted = reads(source.code(one.node))
         lines: list[str] = []
         for statement in reversed(statements[: statements.index(one.node)]):
-            if not isinstance(statement, cst.Assign) or call_of(source, statement, *_RUNS):
+            code = source.code(statement).rstrip("; ")
+            if call_of(source, statement, *_RUNS) or _DRAWS.search(code):
+                continue
+            if changes_in_place(source, statement) & wanted:
+                lines = [code, *lines]
+                wanted |= reads(code)
+                continue
+            if not isinstance(statement, cst.Assign):
                 continue
             needed = [code for code in _assigned_apart(source, statement) if writes(code) & wanted]
             if needed:
@@ -60,7 +70,7 @@ def forward_again(scene: Scene) -> Iterator[Candidate]:
                 title = f"again, before line {one.place.line}: {'; '.join(lines)}"
                 changes = source.next_to(one.node, before=lines)
                 yield from one_file("forward_again", title, source, changes)
-        yield from _expanded(scene, one.source, one.node, statements)
+        yield from _expanded(one.source, one.node, statements)
 
 
 def _assigned_apart(source: Source, statement: cst.Assign) -> list[str]:
@@ -76,7 +86,7 @@ def _assigned_apart(source: Source, statement: cst.Assign) -> list[str]:
 
 
 def _expanded(
-    scene: Scene, source: Source, node: Small, statements: list[cst.CSTNode]
+    source: Source, node: Small, statements: list[cst.CSTNode]
 ) -> Iterator[Candidate]:
     """``crit(output, y)`` becomes ``crit(model(x), y)``: the name by what made it."""
     values = {}
@@ -87,7 +97,9 @@ def _expanded(
                 values[target.value] = statement.value
     for name in source.all(cst.Name, node):
         value = values.get(name.value)
-        if value is not None and call_of(source, value, *_RUNS) is None:
+        if value is not None and not (
+            call_of(source, value, *_RUNS) or _DRAWS.search(source.code(value))
+        ):
             parent = next(source.parents(name))
             if isinstance(parent, cst.Arg | cst.BinaryOperation | cst.UnaryOperation):
                 code = source.code(value)

@@ -50,12 +50,19 @@ def prove(
     """Find the repairs of the worker's program that hold."""
     original, printed = worker.run({}, limits._replace(failing=None))
     proof = Proof(original, printed)
+    calls = f"{len(original.calls)} backward calls, {original.seconds:.1f} s"
+    error = (original.error or "").partition("\n")[0] or "no error"
+    say(f"as it is: {error if len(error) < 90 else error[:87] + '…'} ({calls})")
+    if original.explanation:
+        say(original.explanation.removeprefix("gradtrace: "))
     if not proof.fails:
         return proof
     proof.listed = candidates(original)
     if only_list or not proof.listed:
         return proof
-    say(f"{len(proof.listed)} candidates")
+    if original.touched:
+        say(f"it wrote or called: {', '.join(original.touched)}")
+    say(f"{len(proof.listed)} candidates, each in a process of its own")
     again, _ = worker.run({}, limits._replace(failing=None))
     proof.repeats = deterministic(original, again)
     judge = Judge(original)
@@ -70,20 +77,24 @@ def prove(
             if one.status in (PROVEN, OPEN):
                 one.status = UNPROVEN
                 one.reasons = ["runs, but two runs of the program itself differ: nothing to compare"]
-    _classes(proof)
+    _classes(proof, judge)
     return proof
 
 
-def _classes(proof: Proof) -> None:
-    """One repair for each way to train: proven ones first, then those that leave a question."""
+def _classes(proof: Proof, judge: Judge) -> None:
+    """One repair for each way to train: proven ones first, then those that leave a question.
+
+    Where it is not known what is to be trained, the order of the candidates says more.
+
+    Of several that differ in how much they compute again, or ask the same, the first is enough.
+    """
     holding = [one for one in proof.verdicts if one.status in (PROVEN, OPEN)]
-    holding.sort(key=lambda one: one.status == OPEN)
-    kinds: set[str] = set()
+    if judge.trained is not None:
+        holding.sort(key=lambda one: one.status == OPEN)
+    told: set[str] = set()
     for one in holding:
         if any(same_gradients(one.run, other.run) for other in proof.sound):
             proof.same.append(one)
-        elif one.candidate.repair.name in kinds:
-            proof.same.append(one)
-        else:
+        elif (about := one.question or one.candidate.repair.when) not in told:
             proof.sound.append(one)
-            kinds.add(one.candidate.repair.name)
+            told.add(about)

@@ -321,6 +321,8 @@ def detach_where_it_is_made(scene: Scene) -> Iterator[Candidate]:
         yield from one_file("detach", title, source, {value: _detached("tensor")})
         if isinstance(value, cst.Call):
             for argument in value.args:
+                if isinstance(argument.value, cst.BaseNumber | cst.BaseString | cst.BaseComp):
+                    continue
                 changes: Changes = {argument.value: method("detach")}
                 title = f"detach {source.code(argument.value)}"
                 yield from one_file("detach", title, source, changes)

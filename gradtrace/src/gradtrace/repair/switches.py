@@ -30,11 +30,14 @@ from gradtrace.repair.edits import (
 from gradtrace.repair.losses import call_of
 
 _FLAGS = re.compile(r"checkpoint|cache")
+_OLD = re.compile(r"old|prev|last|target|teacher|ref|frozen|fixed|ema|const|base", re.IGNORECASE)
 _CUTS = ("detach", "item", "numpy", "tolist")
 
 
 def create_graph(scene: Scene) -> Iterator[Candidate]:
     """``create_graph=True`` where a gradient is computed that is used further."""
+    if scene.family in ("freed", "modified"):  # there it is only another retain_graph
+        return
     places = [*scene.at("began_at"), *scene.running]
     calls: dict[cst.Call, tuple[Source, int]] = {}
     for one in places:
@@ -77,7 +80,7 @@ def options(scene: Scene) -> Iterator[Candidate]:
         if found:
             checkpoints[source] = found
     yield from several_files("use_reentrant", "checkpoint(…, use_reentrant=False)", checkpoints)
-    if scene.diagnosis.get("family") == "unused_input":
+    if scene.family == "unused_input":
         for one in scene.running:
             call = call_of(one.source, one.node, "grad")
             if call is not None:
@@ -107,7 +110,7 @@ def flags(scene: Scene) -> Iterator[Candidate]:
 
 def cuts(scene: Scene) -> Iterator[Candidate]:
     """Where the graph was cut: without the cut, or with the cut further in."""
-    if scene.diagnosis.get("family") not in ("no_graph", None, "unused_input"):
+    if scene.family not in ("no_graph", None, "unused_input"):
         return
     for one in [*scene.at("began_at"), *scene.running]:
         source = one.source
@@ -121,14 +124,13 @@ def cuts(scene: Scene) -> Iterator[Candidate]:
                 "keep_gradient", title, source, {call: to(source.code(inner))}
             )
             for part in _operands(source, inner):
-                moved = source.edited({part: method("detach")})
-                del moved
-                title = f"detach {source.code(part)} only, in {what}"
+                name = source.code(part)
                 yield from one_file(
                     "move_detach",
-                    title,
+                    f"detach {name} only, in {what}",
                     source,
                     {part: method("detach"), call: _receiver},
+                    f"is {name} what is not to be trained?",
                 )
         for attribute in source.all(cst.Attribute, one.node):
             if attribute.attr.value == "data":
@@ -152,6 +154,7 @@ def _operands(source: Source, expression: cst.CSTNode) -> list[cst.Name]:
             isinstance(parent, cst.Arg) and parent.keyword is not name
         ):
             found.append(name)
+    found.sort(key=lambda name: not _OLD.search(name.value))
     return found[:4]
 
 
@@ -174,7 +177,7 @@ def _stacked(source: Source, node: cst.CSTNode) -> Iterator[Candidate]:
 
 def regions(scene: Scene) -> Iterator[Candidate]:
     """Without the ``torch.no_grad()`` around it."""
-    if scene.diagnosis.get("family") != "no_graph":
+    if scene.family != "no_graph":
         return
     for one in [*scene.at("began_at"), *scene.running]:
         source = one.source
@@ -212,7 +215,7 @@ def train_mode(scene: Scene) -> Iterator[Candidate]:
 
 def reductions(scene: Scene) -> Iterator[Candidate]:
     """``loss.mean().backward()``, ``loss.sum().backward()``."""
-    if scene.diagnosis.get("family") != "not_scalar":
+    if scene.family != "not_scalar":
         return
     for one in scene.running[:1]:
         call = call_of(one.source, one.node, "backward")

@@ -81,10 +81,11 @@ class Sample(NamedTuple):
 class Call:
     """One backward.  Parameters are named by their keys (:attr:`Run.names`).
 
-    ``number`` counts from 1.  ``operations`` counts the types of the graph's nodes that were made
-    since the call before from the same ``site``; ``size`` counts all nodes, ``oldest`` is the
+    ``number`` counts from 1.  ``operations`` counts the types of the nodes that were made since the
+    call before from the same ``site`` and lead to a leaf without passing older ones; ``size`` counts all nodes, ``oldest`` is the
     number of the oldest one, ``held`` the bytes of saved tensors.  ``stale`` are the parameters
-    that were written after this graph had used them and another backward had run; ``upstream``
+    that were written after this graph had used them and another backward had run; ``accumulates``
+    is False for ``autograd.grad``, which adds nothing to ``.grad``; ``upstream`` are
     pairs of optimizers (x, y): an operation of y's parameters takes what x's parameters made.
     """
 
@@ -99,6 +100,7 @@ class Call:
     reached: frozenset[str]
     stale: frozenset[str]
     upstream: frozenset[tuple[int, int]]
+    accumulates: bool = True
     contributed: dict[str, Sample] = field(default_factory=dict)
     failed: bool = False
 
@@ -278,7 +280,6 @@ class Witness:
             numbers = [
                 _torch.sequence_nr(node) for node in live if not isinstance(node, _torch.LEAF)
             ]
-            inner = [node for node in live if not isinstance(node, _torch.LEAF)]
             seen = Call(
                 len(self._calls) + 1,
                 site,
@@ -287,14 +288,11 @@ class Witness:
                 len(live),
                 min(numbers, default=0),
                 self._bytes(outputs),
-                Counter(
-                    type(node).__name__
-                    for node, number in zip(inner, numbers, strict=True)
-                    if number >= since
-                ),
+                _operations(live, links, since),
                 frozenset(leaves.values()),
                 self._stale(live, links, leaves, call),
                 self._upstream(live, links, leaves),
+                not _asks_for_gradients(sys._getframe(1)),
             )
         self._last_at[site] = call.sequence_nr
         self.run.events.append(seen)
@@ -507,6 +505,27 @@ class Witness:
                 others = set().union(*(reached[k] for k in successors if k != j), set())
                 pairs |= {(x, y) for x in others for y in mine if x != y}
         return frozenset(pairs)
+
+
+def _asks_for_gradients(frame: FrameType | None) -> bool:
+    """Whether ``autograd.grad`` runs the backward that begins."""
+    while frame is not None:
+        if frame.f_code.co_filename == _torch.AUTOGRAD_FILE:
+            return frame.f_code.co_name == "grad"
+        frame = frame.f_back
+    return False
+
+
+def _operations(live: Sequence[Any], links: Sequence[Sequence[int]], since: int) -> Counter[str]:
+    """The types of this iteration's nodes, less those that only lead to what is older."""
+    inside = [isinstance(node, _torch.LEAF) for node in live]
+    found: Counter[str] = Counter()
+    for i in _leaves_first(links):
+        if not inside[i] and _torch.sequence_nr(live[i]) >= since:
+            inside[i] = any(inside[j] for j in links[i])
+            if inside[i]:
+                found[type(live[i]).__name__] += 1
+    return found
 
 
 def _leaves_first(links: Sequence[Sequence[int]]) -> list[int]:

@@ -54,10 +54,14 @@ class Worker:
     Args:
         program: the script, or ``-m`` and a module, and its arguments.
         flags: the interpreter's own.
+        folder: where the program imports from first; by default as Python has it.
     """
 
-    def __init__(self, program: Sequence[str], flags: Sequence[str] = ()):
-        self._program = list(program)
+    def __init__(
+        self, program: Sequence[str], flags: Sequence[str] = (), folder: str | None = None
+    ):
+        self.program = list(program)
+        self._import_from = folder
         code = _BEGIN.format(str(Path(__file__).parents[1]))
         self._command = [sys.executable, *flags, "-c", code]
         self._folder = tempfile.TemporaryDirectory(prefix="gradtrace-")
@@ -83,7 +87,8 @@ class Worker:
         result, output = (Path(self._folder.name) / name for name in ("result", "output"))
         result.unlink(missing_ok=True)
         job = {
-            "program": self._program,
+            "program": self.program,
+            "folder": self._import_from,
             "edits": dict(edits),
             "limits": limits,
             "result": str(result),
@@ -132,10 +137,13 @@ class Worker:
 
 def serve() -> None:
     """In the worker: do the jobs that come, each in a fork, or the one that comes."""
-    import torch  # noqa: F401  # once, for all of them
+    import torch
 
     import gradtrace.repair.witness
     import gradtrace.watcher  # noqa: F401
+
+    # The first optimizer imports PyTorch's compiler: seconds that every run would take.
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.0)
 
     while seconds := sys.stdin.readline():
         job = json.loads(sys.stdin.readline())
@@ -203,7 +211,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
 
     engine.attach(witness)
     try:
-        run_program(job["program"], job["edits"])
+        run_program(job["program"], job["edits"], job["folder"])
     except SystemExit:
         finish("ended")
     except BaseException as error:
@@ -212,7 +220,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
     finish("ended")
 
 
-def run_program(program: Sequence[str], edits: Mapping[str, str]) -> None:
+def run_program(program: Sequence[str], edits: Mapping[str, str], folder: str | None) -> None:
     """Run it as Python would, as ``__main__``, but compile ``edits`` in place of its files."""
     _read_from(edits)
     sys.dont_write_bytecode = True
@@ -221,12 +229,12 @@ def run_program(program: Sequence[str], edits: Mapping[str, str]) -> None:
         numpy.random.seed(0)
     if program[0] == "-m":
         sys.argv = ["-m", *program[2:]]
-        sys.path[0] = str(Path.cwd())
+        sys.path[0] = folder or str(Path.cwd())
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
         return
     script = program[0]
     sys.argv = list(program)
-    sys.path[0] = str(Path(script).resolve().parent)
+    sys.path[0] = folder or str(Path(script).resolve().parent)
     main = ModuleType("__main__")
     main.__dict__.update(__file__=script, __builtins__=__builtins__)
     sys.modules["__main__"] = main
