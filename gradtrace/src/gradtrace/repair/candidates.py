@@ -45,7 +45,7 @@ REPAIRS = {
         Repair("use_reentrant", 10, "checkpointing is to stay"),
         Repair("number", 11, "the sum is only to be looked at"),
         Repair("out_of_place", 12, "the old value is needed by backward"),
-        Repair("clone_written", 13, "the old value is needed by backward", keeps=False),
+        Repair("clone_written", 13, "what is written there is for this iteration only", keeps=False),
         Repair("clone_used", 14, "backward needs the value as it was then"),
         Repair("detach_state", 15, "the state goes on, and no gradient goes back", cuts=True),
         Repair("detach_stored", 16, "the state goes on, and no gradient goes back", cuts=True),
@@ -75,6 +75,7 @@ class Candidate(NamedTuple):
     title: str
     edits: Mapping[str, str]
     question: str | None = None  # it holds if the answer is yes
+    doubt: str | None = None  # why running it cannot prove it
 
 
 # What is tried first, by the cause that was diagnosed.
@@ -164,10 +165,28 @@ Rule = Callable[[Scene], Iterable[Candidate]]
 def one_file(
     repair: str, title: str, source: Source, changes: Changes, question: str | None = None
 ) -> Iterator[Candidate]:
-    """The candidate of changes to one file, if they change it and it is still Python."""
+    """The candidate of changes to one file, if they change it."""
     text = source.edited(changes)
     if text != source.text:
-        yield Candidate(REPAIRS[repair], title, {source.path: text}, question)
+        yield Candidate(
+            REPAIRS[repair], title, {source.path: text}, question, _doubt(repair, source, changes)
+        )
+
+
+def _doubt(repair: str, source: Source, changes: Changes) -> str | None:
+    """A backward of the program's own may use copies without a graph: then what is differentiated
+    twice is not all of it, and nothing that runs shows that."""
+    if repair not in ("create_graph", "keep_gradient", "move_detach"):
+        return None
+    for node in changes:
+        kind = source.class_of(node)
+        bases = "" if kind is None else " ".join(source.code(base) for base in kind.bases)
+        if "Function" in bases:
+            return (
+                "runs, but whether this Function can be differentiated twice, running it cannot "
+                "tell: compare with torch.autograd.gradgradcheck"
+            )
+    return None
 
 
 def several_files(

@@ -160,6 +160,8 @@ def clone_what_is_written(scene: Scene) -> Iterator[Candidate]:
             written = _base(calls[0]) if calls else None
             if isinstance(node, cst.AugAssign):
                 written = node.target
+        if isinstance(written, cst.Attribute) and written.attr.value == "data":
+            written = written.value
         if written is None:
             continue
         name = source.code(written)

@@ -56,13 +56,17 @@ def deterministic(first: Run, second: Run) -> bool:
     )
 
 
-def same_gradients(one: Run, other: Run) -> bool:
+def same_gradients(one: Run, other: Run, trained: set[str] | None = None) -> bool:
     """Whether two runs trained alike, as far as both ran: the gradients at each step.
 
-    Where nothing stepped, those that are left at the end.
+    Where nothing stepped, those that are left at the end, of ``trained`` or of all leaves.
     """
     if not one.steps and not other.steps:
-        return _alike(one.gradients, other.gradients)
+        mine, its = (
+            {key: g for key, g in run.gradients.items() if trained is None or key in trained}
+            for run in (one, other)
+        )
+        return _alike(mine, its)
     if not one.steps or not other.steps:
         return False
     return all(
@@ -108,6 +112,8 @@ class Judge:
         self.original = original
         self.failing = original.failing
         self.trained = self._trained()
+        self.family = (original.diagnosis or {}).get("family")
+        self._is_silent = self.family == "silent"
 
     def _trained(self) -> set[str] | None:
         """The parameters that are trained: an optimizer's, or what the program itself writes.
@@ -134,11 +140,12 @@ class Judge:
             self._silent(run),
         )
         found.reasons = [reason for reason in checks if reason]
-        leaks, question = self._leaks(run)
+        leaks, question = self._leaks(candidate, run)
         found.reasons += leaks
         if found.reasons:
             return found
-        found.reasons = [reason for reason in (self._unfinished(candidate, run),) if reason]
+        missing = (self._unfinished(candidate, run), candidate.doubt)
+        found.reasons = [reason for reason in missing if reason]
         if found.reasons:
             found.status = UNPROVEN
             return found
@@ -322,47 +329,53 @@ class Judge:
 
     def _new_findings(self, run: Run) -> list[dict]:  # type: ignore[type-arg]
         """What a strict watch said, less what it said of the program before it failed."""
-        if self.original.status != "raised":
+        if self._is_silent:
             return run.findings
         known = {found["cause"] for found in self.original.findings}
         return [found for found in run.findings if found["cause"] not in known]
 
-    def _leaks(self, run: Run) -> tuple[list[str], str | None]:
+    def _leaks(self, candidate: Candidate, run: Run) -> tuple[list[str], str | None]:
         """Steps whose gradient has something of a loss that is meant for other parameters."""
         if len(run.optimizers) < 2:
             return [], None
-        meant = meanings(run)
-        calls = {call.number: call for call in run.calls}
+        summed = candidate.repair.name == "add_losses"  # what was meant shows before that
+        meant = meanings(self.original if summed else run)
+        calls = {call.number: call for call in (self.original if summed else run).calls}
         question = None
         for step in run.steps:
             for key, numbers in step.held.items():
-                foreign = [n for n in numbers if n in meant and step.optimizer not in meant[n]]
-                if not foreign:
-                    continue
-                number = foreign[0]
-                call = calls[number]
-                own = step.gradients[key]
-                part = call.contributed[key]
-                if part.norm <= _SAME * own.norm:
-                    continue
-                names = (_loss_name(call), self._optimizer(run, step.optimizer))
-                upstream = any((step.optimizer, y) in call.upstream for y in meant[number])
-                if upstream:
-                    question = f"should {names[0]} also train the parameters of {names[1]}?"
-                    continue
-                rest = own.minus(part)
-                share = 100 * part.norm / rest.norm if rest.norm > _ZERO else 100.0
-                return [
-                    f"runs, but the gradient of {names[0]} leaks into {names[1]}: "
-                    f"{self.original.names.get(key, key)} is {share:.0f} % off"
-                ], None
+                for number in calls if summed else numbers:
+                    part = calls[number].contributed.get(key) if number in meant else None
+                    if part is None or step.optimizer in meant[number]:
+                        continue
+                    own = step.gradients[key]
+                    if part.norm <= _SAME * own.norm:
+                        continue
+                    loss = _loss_name(calls[number])
+                    optimizer = self._optimizer(run, step.optimizer)
+                    if any((step.optimizer, y) in calls[number].upstream for y in meant[number]):
+                        question = f"should {loss} also train the parameters of {optimizer}?"
+                        continue
+                    rest = own.minus(part)
+                    share = 100 * part.norm / rest.norm if rest.norm > _ZERO else 100.0
+                    return [
+                        f"runs, but the gradient of {loss} leaks into {optimizer}: "
+                        f"{self.original.names.get(key, key)} is {share:.0f} % off"
+                    ], None
         return [], question
 
     def _optimizer(self, run: Run, index: int) -> str:
         return run.optimizers[index].name or f"optimizer {index + 1}"
 
     def _untold(self, run: Run) -> str | None:
-        """Without an optimizer it is not known what is to be trained: a leaf may be cut off."""
+        """What the program did not say: whether a leaf that gets no gradient is meant to get one.
+
+        Without an optimizer it is not known what is to be trained; and of a loss that had no graph,
+        not what it was to reach.
+        """
+        if self.trained is not None and self.family == "no_graph":
+            idle = sorted(self.trained - self._gets_gradients(run))
+            return f"is it right that {self._listed(idle)} not trained?" if idle else None
         if self.trained is not None or self.failing > len(self.original.calls):
             return None
         if not self.original.calls[-1].accumulates:
@@ -399,7 +412,9 @@ class Judge:
         lines = []
         beyond = len(run.calls) - self.failing
         where = "to its end" if run.status == "ended" else f"{beyond} backward calls further"
-        if self.original.status == "raised":
+        if self._is_silent:
+            lines.append("a strict watch no longer warns")
+        else:
             lines.append(f"the error is gone: the program ran {where}")
         compared = self.failing if candidate.repair.keeps else self.failing - 1
         compared = min(compared, len(self.original.calls))

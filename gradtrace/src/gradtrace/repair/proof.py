@@ -24,7 +24,8 @@ class Proof:
     """What came of it.
 
     ``sound`` are the repairs that hold, the best first, one for each way to train: where there are
-    more than one, the reader decides.  ``same`` are those that train exactly as one of these does.
+    more than one, the reader decides.  ``same`` are those that train exactly as one of these does;
+    what is in neither, and not rejected, answers the same question as one of these in another way.
     """
 
     original: Run
@@ -37,7 +38,7 @@ class Proof:
 
     @property
     def fails(self) -> bool:
-        """Whether there is anything to repair."""
+        """Whether there is anything to repair: an error, or what a strict watch warned about."""
         return self.original.status == "raised" or bool(self.original.findings)
 
 
@@ -81,20 +82,27 @@ def prove(
     return proof
 
 
+# Kinds of which one that holds is enough: they differ in where they do the same.
+_ALIKE = ({"forward_again"}, {"detach_state", "detach_stored"}, {"reset_state"}, {"clone_written"})
+
+
 def _classes(proof: Proof, judge: Judge) -> None:
     """One repair for each way to train: proven ones first, then those that leave a question.
 
     Where it is not known what is to be trained, the order of the candidates says more.
-
-    Of several that differ in how much they compute again, or ask the same, the first is enough.
     """
     holding = [one for one in proof.verdicts if one.status in (PROVEN, OPEN)]
     if judge.trained is not None:
         holding.sort(key=lambda one: one.status == OPEN)
-    told: set[str] = set()
     for one in holding:
-        if any(same_gradients(one.run, other.run) for other in proof.sound):
+        if any(same_gradients(one.run, other.run, judge.trained) for other in proof.sound):
             proof.same.append(one)
-        elif (about := one.question or one.candidate.repair.when) not in told:
+        elif not any(_answers_the_same(one, other) for other in proof.sound):
             proof.sound.append(one)
-            told.add(about)
+
+
+def _answers_the_same(one: Verdict, other: Verdict) -> bool:
+    kinds = {one.candidate.repair.name, other.candidate.repair.name}
+    if one.question or other.question:
+        return one.question == other.question
+    return any(kinds <= alike for alike in _ALIKE)

@@ -216,9 +216,10 @@ class Witness:
         self._last_at: dict[tuple[Place, ...], int] = {}
         self._before: dict[str, Sample] = {}
         self._held: dict[str, list[int]] = {}
-        self._first_use: dict[str, int] = {}
+        self._first_use: dict[str, tuple[int, int]] = {}  # sequence number, call
         self._outputs: Any = ()
         self._depth = 0
+        self._open: Call | None = None
         self._calls: list[Call] = []
         self._steps: list[Stepped] = []
         self._listen()
@@ -263,8 +264,8 @@ class Witness:
 
     def began(self, call: BackwardCall, outputs: Any) -> None:
         self._depth += 1
-        if self._depth > 1:  # inside another one: a checkpoint's, a Function's
-            return
+        if self._depth > 1 or not all(map(_is_plain, _tensors(outputs))):
+            return  # inside another one, a checkpoint's say; or the compiler's, which only traces
         self._outputs = outputs
         frames = list(user_frames(sys._getframe(1)))
         site = tuple(map(_place, frames))
@@ -295,6 +296,7 @@ class Witness:
                 not _asks_for_gradients(sys._getframe(1)),
             )
         self._last_at[site] = call.sequence_nr
+        self._open = seen
         self.run.events.append(seen)
         self._calls.append(seen)
         if len(self._calls) > 2 * _KEPT:  # a long way to the failure
@@ -302,9 +304,9 @@ class Witness:
 
     def ended(self, call: BackwardCall, error: BaseException | None) -> None:
         self._depth -= 1
-        if self._depth:
+        if self._depth or self._open is None:
             return
-        seen = self._calls[-1]
+        seen, self._open = self._open, None
         frames = list(user_frames(sys._getframe(1)))
         with undisturbed(), torch.no_grad():
             if error is not None:
@@ -318,7 +320,7 @@ class Witness:
                     if self._nonzero(added):
                         seen.contributed[key] = added
                         self._held.setdefault(key, []).append(seen.number)
-                        self._first_use.setdefault(key, call.sequence_nr)
+                        self._first_use.setdefault(key, (call.sequence_nr - 1, call.number))
         self._outputs = ()
         if error is None:
             self._look_at_limits()
@@ -352,9 +354,9 @@ class Witness:
                 key: sample for key, sample in self._gradients().items() if sample.norm
             }
             for tensor, key in self._leaves.values():
-                since = self._first_use.get(key)
+                since, number = self._first_use.get(key, (None, 0))
                 edits = () if since is None else self._edits(tensor, since)
-                if any(not edit.by_optimizer for edit in edits):
+                if any(not edit.by_optimizer and edit.last_call >= number for edit in edits):
                     self.run.written.add(key)
         self.run.seconds = time.monotonic() - self._began
         return self.run
@@ -552,6 +554,10 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 def _tensors(outputs: Any) -> list[torch.Tensor]:
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
     return [output for output in outputs if isinstance(output, torch.Tensor)]
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
 def _place(frame: FrameType) -> Place:

@@ -197,7 +197,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
             run.raised = _raised_at(error)
             run.diagnosis = None if found is None else found.to_dict()
             run.explanation = "" if found is None else found.text()
-        elif watching.findings:
+        if run.diagnosis is None and watching.findings:
             run.diagnosis = run.findings[0]
             run.explanation = watching.findings[0].text()
         run.files = _files_of_the_user(set(sys.modules) - before)
