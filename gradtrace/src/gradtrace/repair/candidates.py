@@ -45,7 +45,9 @@ REPAIRS = {
         Repair("use_reentrant", 10, "checkpointing is to stay"),
         Repair("number", 11, "the sum is only to be looked at"),
         Repair("out_of_place", 12, "the old value is needed by backward"),
-        Repair("clone_written", 13, "what is written there is for this iteration only", keeps=False),
+        Repair(
+            "clone_written", 13, "what is written there is for this iteration only", keeps=False
+        ),
         Repair("clone_used", 14, "backward needs the value as it was then"),
         Repair("detach_state", 15, "the state goes on, and no gradient goes back", cuts=True),
         Repair("detach_stored", 16, "the state goes on, and no gradient goes back", cuts=True),
@@ -54,6 +56,7 @@ REPAIRS = {
         Repair("forward_again", 20, "this loss is to see the weights as they are now", keeps=False),
         Repair("reset_state", 21, "each iteration begins with a new state", keeps=False),
         Repair("own_inputs", 22, "both losses are those of the weights before the steps"),
+        Repair("detach_shared", 23, "each loss is to train its own parameters", cuts=True),
         Repair("add_losses", 24, "each loss is to train all that it reaches"),
         Repair("move_detach", 25, "that is what is not to be trained", cuts=True),
         Repair("keep_gradient", 26, "it is to be trained"),
@@ -83,7 +86,7 @@ _FIRST = {
     "hidden_state_carried": ("detach_state", "detach_stored", "reset_state"),
     "computed_once_outside_loop": ("compute_again", "detach"),
     "forward_not_rerun": ("forward_again",),
-    "shared_subgraph": ("add_losses", "own_inputs", "forward_again"),
+    "shared_subgraph": ("add_losses", "detach_shared", "own_inputs", "forward_again"),
     "loss_accumulated": ("number", "detach_state"),
     "replay_keeps_graph": ("detach_stored", "clear"),
     "dataset_tensor_has_graph": ("detach", "compute_again"),
@@ -306,15 +309,19 @@ def loops_of(scene: Scene) -> Iterator[tuple[Statement, Loop]]:
 
 def changes_in_place(source: Source, statement: cst.CSTNode) -> set[str]:
     """The names that a statement writes into: ``x[0] = …``, ``x += …``, ``x.mul_(…)``."""
-    found = set()
+    found: set[ast.expr] = set()
     for one in _walk(source.code(statement)):
         if isinstance(one, ast.AugAssign):
             found.add(one.target)
         elif isinstance(one, ast.Assign):
             found |= {target for target in one.targets if isinstance(target, ast.Subscript)}
-        elif isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute):
-            if one.func.attr.endswith("_") and not one.func.attr.endswith("__"):
-                found.add(one.func.value)
+        elif (
+            isinstance(one, ast.Call)
+            and isinstance(one.func, ast.Attribute)
+            and one.func.attr.endswith("_")
+            and not one.func.attr.endswith("__")
+        ):
+            found.add(one.func.value)
     names = set()
     for base in found:
         while isinstance(base, ast.Subscript):

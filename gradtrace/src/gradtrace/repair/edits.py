@@ -5,7 +5,7 @@ Built on LibCST.  A change names nodes of the tree; all else is copied to the le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +17,8 @@ Loop = cst.For | cst.While
 Function = cst.FunctionDef
 Node = TypeVar("Node", bound=cst.CSTNode)
 Changed = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel
-Changes = Mapping[cst.CSTNode, Callable[[cst.CSTNode], Changed]]
+Change = Callable[[cst.CSTNode], Changed]  # gets the node with what is inside it changed
+Changes = dict[cst.CSTNode, Change]
 
 
 class _Rewriter(cst.CSTTransformer):
@@ -56,7 +57,7 @@ class Source:
         return self.module.code_for_node(node)
 
     def edited(self, changes: Changes) -> str:
-        """The text with these nodes changed; a change gets the node with what is inside changed."""
+        """The text with these nodes changed."""
         module = self.module.visit(_Rewriter(changes))
         assert isinstance(module, cst.Module)
         return module.code
@@ -142,7 +143,7 @@ class Source:
 
     def between(
         self, statement: cst.CSTNode, before: Sequence[str], after: Sequence[str] = ()
-    ) -> Callable[[cst.CSTNode], Changed]:
+    ) -> Change:
         own_line = self.anchor(statement) is not statement or not isinstance(statement, Small)
 
         def change(updated: cst.CSTNode) -> Changed:
@@ -195,20 +196,17 @@ def removed(_: cst.CSTNode) -> cst.RemovalSentinel:
     return cst.RemoveFromParent()
 
 
-def to(code: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
+def to(code: str) -> Change:
     """Replace an expression by this text."""
     return lambda updated: cst.parse_expression(code)
 
 
-def method(name: str, *arguments: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
+def method(name: str) -> Change:
     """Call a method on an expression: ``.detach()``, in parentheses where they are needed."""
 
     def change(updated: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(updated, cst.BaseExpression)
-        return cst.Call(
-            cst.Attribute(in_parentheses(updated), cst.Name(name)),
-            [cst.Arg(cst.parse_expression(one)) for one in arguments],
-        )
+        return cst.Call(cst.Attribute(in_parentheses(updated), cst.Name(name)))
 
     return change
 
@@ -217,12 +215,12 @@ _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.List, cst.Dict)
 
 
 def in_parentheses(expression: cst.BaseExpression) -> cst.BaseExpression:
-    if isinstance(expression, _ATOMS) or expression.lpar:  # type: ignore[attr-defined]
+    if isinstance(expression, _ATOMS) or expression.lpar:
         return expression
     return expression.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
-def with_keyword(name: str, value: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
+def with_keyword(name: str, value: str) -> Change:
     """A call with this keyword, in place of the one of that name if it has one."""
 
     def change(updated: cst.CSTNode) -> cst.CSTNode:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import libcst as cst
 
@@ -11,24 +11,24 @@ from gradtrace.repair.candidates import (
     Rule,
     Scene,
     Statement,
-    in_function,
+    changes_in_place,
     one_file,
     reads,
     several_files,
     value_of,
 )
 from gradtrace.repair.edits import (
+    Change,
     Changes,
     Source,
     in_parentheses,
-    keyword,
     method,
     method_called,
     removed,
     to,
 )
 
-_OPERATORS = {
+_OPERATORS: dict[type[cst.BaseAugOp], Callable[[], cst.BaseBinaryOp]] = {
     cst.AddAssign: cst.Add,
     cst.SubtractAssign: cst.Subtract,
     cst.MultiplyAssign: cst.Multiply,
@@ -52,6 +52,7 @@ def _near(scene: Scene) -> list[Statement]:
 
 def _written(source: Source, node: cst.CSTNode) -> cst.BaseExpression | None:
     """What an assignment to an item writes into."""
+    target: cst.BaseExpression
     if isinstance(node, cst.Assign) and len(node.targets) == 1:
         target = node.targets[0].target
     elif isinstance(node, cst.AugAssign):
@@ -82,13 +83,30 @@ def _in_place(source: Source, node: cst.CSTNode) -> bool:
     return bool(arithmetic or _written(source, node) is not None or _methods(source, node))
 
 
+def _is_read_later(source: Source, node: cst.CSTNode) -> bool:
+    """Whether what a statement changes is read again under its name: behind it, or in its loop."""
+    changed = changes_in_place(source, node)
+    if any(True for _ in source.around(node, cst.For, cst.While)) or not isinstance(
+        node, cst.AugAssign | cst.Expr
+    ):
+        return True
+    inside = source.function_of(node) or source.module
+    last = source.lines(node)[-1]
+    later = [one for one in source.all(cst.BaseSmallStatement, inside) if one is not node]  # type: ignore[type-abstract]
+    return any(
+        reads(source.code(one)) & changed for one in later if source.lines(one)[0] >= last
+    ) or any(name.startswith("self.") for name in changed)
+
+
 def out_of_place(scene: Scene) -> Iterator[Candidate]:
     """``x += y`` as ``x = x + y``; ``x.mul_(y)`` as ``x = x.mul(y)``."""
     for one in _near(scene):
         source, node = one.source, one.node
+        if not _is_read_later(source, node):  # the change is for whoever else has the tensor
+            continue
         if isinstance(node, cst.AugAssign) and type(node.operator) in _OPERATORS:
             target = source.code(node.target)
-            sign = _OPERATORS[type(node.operator)]()
+            sign: cst.BaseBinaryOp = _OPERATORS[type(node.operator)]()
 
             def spelled(updated: cst.CSTNode, sign: cst.BaseBinaryOp = sign) -> cst.CSTNode:
                 assert isinstance(updated, cst.AugAssign)
@@ -102,16 +120,17 @@ def out_of_place(scene: Scene) -> Iterator[Candidate]:
                 return cst.Assign([target], value, semicolon=updated.semicolon)
 
             if not isinstance(node.target, cst.Subscript):
-                title = f"{target} = {target} {source.code(sign).strip()} …, at line {one.place.line}"
+                title = (
+                    f"{target} = {target} {source.code(sign).strip()} …, at line {one.place.line}"
+                )
                 yield from one_file("out_of_place", title, source, {node: spelled})
         calls = _methods(source, node)
         if not calls:
             continue
-        names: dict = {}
+        names: Changes = {}
         for call in calls:
             assert isinstance(call.func, cst.Attribute)
-            new = call.func.attr.value.rstrip("_")
-            names[call.func.attr] = lambda _, new=new: cst.Name(new)
+            names[call.func.attr] = to(call.func.attr.value.rstrip("_"))
         base = _base(calls[0])
         title = f"out of place at line {one.place.line}"
         if isinstance(node, cst.Expr) and node.value is calls[0] and base is not None:
@@ -136,7 +155,7 @@ def without_inplace(scene: Scene) -> Iterator[Candidate]:
     """``inplace=True`` of layers and functions as False: all of a file's, and each one's alone."""
     changes: dict[Source, Changes] = {}
     for source in scene.sources:
-        found = {}
+        found: Changes = {}
         for argument in source.all(cst.Arg):
             named = argument.keyword is not None and argument.keyword.value == "inplace"
             if named and source.code(argument.value) == "True":
@@ -150,16 +169,19 @@ def without_inplace(scene: Scene) -> Iterator[Candidate]:
     yield from several_files("out_of_place", "inplace=False everywhere", changes)
 
 
+def _augmented(node: cst.CSTNode) -> cst.BaseExpression | None:
+    """``x`` of ``x += y``."""
+    return node.target if isinstance(node, cst.AugAssign) else None
+
+
 def clone_what_is_written(scene: Scene) -> Iterator[Candidate]:
-    """``x = x.clone()`` before the write, or a clone where it is made or taken from an attribute."""
+    """``x = x.clone()`` before the write, or a clone where it is made or taken from."""
     for one in _near(scene):
         source, node = one.source, one.node
-        written = _written(source, node)
+        written: cst.BaseExpression | None = _written(source, node)
         if written is None:
             calls = _methods(source, node)
-            written = _base(calls[0]) if calls else None
-            if isinstance(node, cst.AugAssign):
-                written = node.target
+            written = _base(calls[0]) if calls else _augmented(node)
         if isinstance(written, cst.Attribute) and written.attr.value == "data":
             written = written.value
         if written is None:
@@ -229,11 +251,16 @@ def without_gradient(scene: Scene) -> Iterator[Candidate]:
         block = cst.parse_statement(
             f"with torch.no_grad():\n    {body}\n", config=source.module.config_for_parsing
         )
-        changes: dict = {source.anchor(part): removed for part in run}
+        changes: Changes = {source.anchor(part): removed for part in run}
         above = getattr(source.anchor(node), "leading_lines", ())
-        changes[source.anchor(node)] = lambda _: block.with_changes(leading_lines=above)
+        whole = block.with_changes(leading_lines=above)
+        changes[source.anchor(node)] = _instead(whole)
         title = f"under torch.no_grad() from line {one.place.line} on"
         yield from one_file("no_grad", title, source, changes)
+
+
+def _instead(statement: cst.CSTNode) -> Change:
+    return lambda _: statement
 
 
 def past_autograd(scene: Scene) -> Iterator[Candidate]:
@@ -255,4 +282,3 @@ RULES: tuple[Rule, ...] = (
     without_gradient,
     past_autograd,
 )
-_ = in_function

@@ -19,13 +19,16 @@ repairs hold and give different gradients, the question that decides is left to 
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gradtrace.repair.candidates import Candidate
-from gradtrace.repair.witness import Call, Cleared, Run, Stepped
+from gradtrace.repair.witness import Call, Cleared, Place, Run, Sample, Stepped
 
 _SAME = 1e-4  # relative; float32 sums in another order differ by less
 _ZERO = 1e-7
@@ -86,7 +89,7 @@ def _in_order(run: Run) -> list[Stepped]:
     return [step for number, _, step in sorted(placed, key=lambda p: p[:2]) if number <= full]
 
 
-def _alike(mine: dict, its: dict) -> bool:  # type: ignore[type-arg]
+def _alike(mine: dict[str, Sample], its: dict[str, Sample]) -> bool:
     return all(
         key in mine and key in its and mine[key].distance(its[key]) < _SAME
         if max(getattr(mine.get(key), "norm", 0), getattr(its.get(key), "norm", 0)) > _ZERO
@@ -128,7 +131,9 @@ class Judge:
         found = Verdict(candidate, run, REJECTED)
         if run.status == "raised":
             same = _first_line(run.error) == _first_line(self.original.error)
-            found.reasons = ["still raises the same error" if same else f"raises {_first_line(run.error)}"]
+            found.reasons = [
+                "still raises the same error" if same else f"raises {_first_line(run.error)}"
+            ]
             return found
         checks = (
             self._remade(run),
@@ -137,6 +142,7 @@ class Judge:
             self._changed_losses(candidate, run),
             self._untrained(candidate, run),
             self._cut(candidate, run),
+            self._wasted(run),
             self._silent(run),
         )
         found.reasons = [reason for reason in checks if reason]
@@ -201,18 +207,22 @@ class Judge:
     # Reasons against it.
 
     def _remade(self, run: Run) -> str | None:
-        new = sorted(run.remade - self.original.remade)
+        new = sorted(
+            key
+            for key, number in run.remade.items()
+            if number <= self.failing and key not in self.original.remade
+        )
         return f"runs, but makes {self._listed(new, '')} anew" if new else None
 
     def _grows(self, run: Run) -> str | None:
         if any(found["cause"] == "graph_grows" for found in self._new_findings(run)):
             return "runs, but a graph grows with each iteration"
-        at: dict[tuple, list[Call]] = {}  # type: ignore[type-arg]
+        at: dict[tuple[Place, ...], list[Call]] = {}
         for call in run.calls:
             at.setdefault(call.site, []).append(call)
         for calls in at.values():
             last = calls[-4:]
-            pairs = list(zip(last, last[1:], strict=False))
+            pairs = list(itertools.pairwise(last))
             if pairs and all(a.size < b.size and a.oldest == b.oldest for a, b in pairs):
                 sizes = ", ".join(str(call.size) for call in last)
                 held = ", ".join(_bytes(call.held) for call in last)
@@ -270,15 +280,14 @@ class Judge:
     def _untrained(self, candidate: Candidate, run: Run) -> str | None:
         """Parameters that got gradients, or would have in the backward that failed."""
         missing: set[str] = set()
-        reached: set[str] = set()
         ordered = len(run.calls) >= self.failing
         for call in self.original.calls:
             if call.number > len(run.calls) or not ordered:
                 break
             its = run.calls[call.number - 1]
-            wanted = call.reached if call.failed else call.contributed.keys()
-            wanted = self._meant_keys(run, its, wanted)
-            reached |= set(wanted)
+            wanted = self._meant_keys(
+                run, its, call.reached if call.failed else call.contributed.keys()
+            )
             missing |= {
                 key for key in wanted if key not in its.contributed and self._lost(call, its, key)
             }
@@ -321,13 +330,30 @@ class Judge:
             )
         return None
 
+    def _wasted(self, run: Run) -> str | None:
+        """A loss whose gradient is cleared before its optimizer steps."""
+        used = {n for step in run.steps for numbers in step.held.values() for n in numbers}
+        was = {n for step in self.original.steps for numbers in step.held.values() for n in numbers}
+        meant = meanings(run)
+        for place, call in enumerate(run.events):
+            if not isinstance(call, Call) or call.number in used or not call.contributed:
+                continue
+            later = {e.optimizer for e in run.events[place:] if isinstance(e, Stepped)}
+            if later & meant.get(call.number, set()) and (
+                call.number in was or call.number >= self.failing
+            ):
+                return (
+                    f"runs, but the gradient of {_loss_name(call)} is cleared before a step uses it"
+                )
+        return None
+
     def _silent(self, run: Run) -> str | None:
         found = self._new_findings(run)
         if not found:
             return None
         return f"runs, but a strict watch warns: {found[0]['explanation']}"
 
-    def _new_findings(self, run: Run) -> list[dict]:  # type: ignore[type-arg]
+    def _new_findings(self, run: Run) -> list[dict[str, Any]]:
         """What a strict watch said, less what it said of the program before it failed."""
         if self._is_silent:
             return run.findings
@@ -353,10 +379,11 @@ class Judge:
                         continue
                     loss = _loss_name(calls[number])
                     optimizer = self._optimizer(run, step.optimizer)
-                    if any((step.optimizer, y) in calls[number].upstream for y in meant[number]):
+                    rest = own.minus(part)
+                    upstream = {(step.optimizer, y) for y in meant[number]} & calls[number].upstream
+                    if upstream and not _opposed(part, rest):
                         question = f"should {loss} also train the parameters of {optimizer}?"
                         continue
-                    rest = own.minus(part)
                     share = 100 * part.norm / rest.norm if rest.norm > _ZERO else 100.0
                     return [
                         f"runs, but the gradient of {loss} leaks into {optimizer}: "
@@ -373,7 +400,7 @@ class Judge:
         Without an optimizer it is not known what is to be trained; and of a loss that had no graph,
         not what it was to reach.
         """
-        if self.trained is not None and self.family == "no_graph":
+        if self.trained is not None and self.family not in ("freed", "modified", "silent"):
             idle = sorted(self.trained - self._gets_gradients(run))
             return f"is it right that {self._listed(idle)} not trained?" if idle else None
         if self.trained is not None or self.failing > len(self.original.calls):
@@ -419,7 +446,9 @@ class Judge:
         compared = self.failing if candidate.repair.keeps else self.failing - 1
         compared = min(compared, len(self.original.calls))
         if compared > 0 and candidate.repair.name != "add_losses":
-            what = "loss is what it was" if compared == 1 else f"{compared} losses are what they were"
+            what = (
+                "loss is what it was" if compared == 1 else f"{compared} losses are what they were"
+            )
             lines.append(f"the first {what}")
         if candidate.repair.name == "add_losses" and len(self.original.calls) > len(run.calls) > 0:
             lines.append("its one loss is the sum of those that the program took one by one")
@@ -447,11 +476,11 @@ class Judge:
 def meant_for(run: Run) -> str:
     """Which loss is for which optimizer, in words."""
     calls = {call.number: call for call in run.calls}
-    pairs = {}
+    pairs = set()
     for number, optimizers in meanings(run).items():
         for index in optimizers:
             name = run.optimizers[index].name or f"optimizer {index + 1}"
-            pairs.setdefault(f"{_loss_name(calls[number])} for {name}")
+            pairs.add(f"{_loss_name(calls[number])} for {name}")
     return ", ".join(sorted(pairs)[:4])
 
 
@@ -522,6 +551,12 @@ def _loss_name(call: Call) -> str:
         name = found[1].strip()
         return name if name.count("(") == name.count(")") else name.lstrip("(")
     return f"backward {call.number}"
+
+
+def _opposed(part: Sample, rest: Sample) -> bool:
+    """Whether two gradients undo each other, as those of adversaries do."""
+    product = sum(a * b for a, b in zip(part.values, rest.values, strict=True))
+    return product < -0.5 * math.hypot(*part.values) * math.hypot(*rest.values)
 
 
 def _first_line(error: str | None) -> str:

@@ -20,9 +20,11 @@ from gradtrace.repair.candidates import (
 )
 from gradtrace.repair.edits import (
     Changed,
+    Changes,
     Small,
     Source,
     keyword,
+    method,
     method_called,
     removed,
     to,
@@ -85,9 +87,7 @@ def _assigned_apart(source: Source, statement: cst.Assign) -> list[str]:
     return [f"{source.code(t.value)} = {source.code(v.value)}" for t, v in pairs]
 
 
-def _expanded(
-    source: Source, node: Small, statements: list[cst.CSTNode]
-) -> Iterator[Candidate]:
+def _expanded(source: Source, node: Small, statements: list[cst.CSTNode]) -> Iterator[Candidate]:
     """``crit(output, y)`` becomes ``crit(model(x), y)``: the name by what made it."""
     values = {}
     for statement in statements[: statements.index(node)]:
@@ -166,7 +166,9 @@ def _added(source: Source, moves: list[_Move]) -> Iterator[Candidate]:
 
 
 def _bare(code: str) -> str:
-    return code[1:-1] if code.startswith("(") and code.endswith(")") and ")" not in code[:-1] else code
+    return (
+        code[1:-1] if code.startswith("(") and code.endswith(")") and ")" not in code[:-1] else code
+    )
 
 
 def _added_in_loop(source: Source, node: Small, loop: cst.CSTNode) -> Iterator[Candidate]:
@@ -178,7 +180,7 @@ def _added_in_loop(source: Source, node: Small, loop: cst.CSTNode) -> Iterator[C
     if source.line_of(node, loop.body) not in (source.anchor(node), node):  # type: ignore[attr-defined]
         return
     loss = source.code(call.func.value)
-    changes: dict = {node: lambda _: source.parse(f"total = total + {loss}")[0]}
+    changes: Changes = {node: lambda _: source.parse(f"total = total + {loss}")[0]}
 
     def around(updated: cst.CSTNode) -> Changed:
         first = cst.SimpleStatementLine(source.parse("total = 0.0"))
@@ -191,13 +193,13 @@ def _added_in_loop(source: Source, node: Small, loop: cst.CSTNode) -> Iterator[C
 
 
 def orders(scene: Scene) -> Iterator[Candidate]:
-    """Steps behind the last backward, with each backward kept to its own parameters, and without."""
+    """Steps behind the last backward, each backward kept to its own parameters or not."""
     for source, moves in _blocks(scene):
         backwards = _backwards(moves)
         last = backwards[-1]
         place = moves.index(last)
         early = [m for i, m in enumerate(moves) if m.what == "step" and i < place]
-        late: dict = {source.anchor(move.node): removed for move in early}
+        late: Changes = {source.anchor(move.node): removed for move in early}
         lines = [source.code(move.node).rstrip("; ") for move in early]
         behind = source.between(last.node, [], lines)
         if early and len(backwards) > 1:
@@ -217,15 +219,19 @@ def orders(scene: Scene) -> Iterator[Candidate]:
             def own(
                 updated: cst.CSTNode, parameters: str = parameters, keeps: bool = keeps
             ) -> Changed:
-                updated = with_keyword("inputs", parameters)(updated)
-                return with_keyword("retain_graph", "True")(updated) if keeps else updated
+                limited = with_keyword("inputs", parameters)(updated)
+                assert isinstance(limited, cst.Call)
+                return with_keyword("retain_graph", "True")(limited) if keeps else limited
 
             changes[move.call] = own
         if not named or not owners:
             continue
+        title = "; ".join(named)
         if early:
+            in_place = {node: how for node, how in changes.items() if node not in late}
+            yield from one_file("own_inputs", f"{title}, steps as they are", source, in_place)
             changes[source.anchor(last.node)] = behind
-        yield from one_file("own_inputs", "; ".join(named), source, changes)
+        yield from one_file("own_inputs", title, source, changes)
 
 
 def _owners(moves: list[_Move]) -> dict[Small, str]:
@@ -259,11 +265,10 @@ def _parameters(source: Source, optimizer: str) -> str:
     """The optimizer's parameters, as the program wrote them where it made it."""
     for assign in source.all(cst.Assign):
         target, value = assign.targets[0].target, assign.value
-        pairs = [(target, value)]
+        pairs: list[tuple[cst.CSTNode, cst.CSTNode]] = [(target, value)]
         if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
             pairs = [
-                (t.value, v.value)
-                for t, v in zip(target.elements, value.elements, strict=False)
+                (t.value, v.value) for t, v in zip(target.elements, value.elements, strict=False)
             ]
         for name, made in pairs:
             if source.code(name) == optimizer and isinstance(made, cst.Call) and made.args:
@@ -271,6 +276,27 @@ def _parameters(source: Source, optimizer: str) -> str:
                 is_list = isinstance(made.args[0].value, cst.List)
                 return code if is_list else f"list({code})"
     return f'[p for group in {optimizer}.param_groups for p in group["params"]]'
+
+
+def detach_shared(scene: Scene) -> Iterator[Candidate]:
+    """``D(fake.detach())`` in one of two losses that share ``fake``."""
+    for source, moves in _blocks(scene):
+        if len(_backwards(moves)) < 2:
+            continue
+        statements = source.flat(source.suite_of(moves[0].node))
+        made = [one for one in statements if isinstance(one, cst.Assign)]
+        assigned = {name for one in made for name in writes(source.code(one))}
+        for move in _backwards(moves):
+            for loss in made:
+                if not reads(move.of) & writes(source.code(loss)):
+                    continue
+                for name in source.all(cst.Name, loss.value):
+                    parent = next(source.parents(name))
+                    handed_on = isinstance(parent, cst.Arg) and parent.keyword is not name
+                    if name.value in assigned and handed_on:
+                        title = f"{name.value}.detach() in {', '.join(writes(source.code(loss)))}"
+                        changes: Changes = {name: method("detach")}
+                        yield from one_file("detach_shared", title, source, changes)
 
 
 def retain_graph(scene: Scene) -> Iterator[Candidate]:
@@ -284,8 +310,8 @@ def retain_graph(scene: Scene) -> Iterator[Candidate]:
         if (given := keyword(call, "retain_graph")) is not None and source.code(given) == "True":
             continue
         title = f"retain_graph=True at line {one.place.line}"
-        changes = {call: with_keyword("retain_graph", "True")}
+        changes: Changes = {call: with_keyword("retain_graph", "True")}
         yield from one_file("retain_graph", title, source, changes)
 
 
-RULES: tuple[Rule, ...] = (forward_again, add_losses, orders, retain_graph)
+RULES: tuple[Rule, ...] = (forward_again, add_losses, orders, detach_shared, retain_graph)

@@ -75,9 +75,11 @@ def prove(
     judge.together(proof.verdicts)
     if not proof.repeats:
         for one in proof.verdicts:
-            if one.status in (PROVEN, OPEN):
+            if one.run.status != "raised":
                 one.status = UNPROVEN
-                one.reasons = ["runs, but two runs of the program itself differ: nothing to compare"]
+                one.reasons = [
+                    "runs; but two runs of the program itself differ: nothing to compare"
+                ]
     _classes(proof, judge)
     return proof
 

@@ -54,8 +54,8 @@ def _lines(proof: Proof) -> Iterator[str]:
         yield "No repair could be proven."
         if not proof.repeats:
             yield (
-                "The program does something else each time it runs, so there is nothing to compare: "
-                "seed what it draws from."
+                "The program does something else each time it runs: there is nothing to compare. "
+                "Seed what it draws from."
             )
     elif found == "question":
         count = len(proof.sound)
@@ -67,7 +67,8 @@ def _lines(proof: Proof) -> Iterator[str]:
     for one in proof.same:
         if one.candidate.repair.name == "retain_graph":
             kept = max((call.held for call in one.run.calls), default=0)
-            yield f"also: {one.candidate.title}: the same gradients, but it keeps {kept} bytes longer"
+            title = one.candidate.title
+            yield f"  - {title}: the same gradients here, but it keeps {kept} bytes longer"
     rejected = [one for one in proof.verdicts if one.status not in ("proven", OPEN)]
     if rejected:
         yield ""

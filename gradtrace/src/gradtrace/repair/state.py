@@ -23,6 +23,7 @@ from gradtrace.repair.candidates import (
     writes,
 )
 from gradtrace.repair.edits import (
+    Change,
     Changed,
     Changes,
     Source,
@@ -54,6 +55,27 @@ def detach_carried_names(scene: Scene) -> Iterator[Candidate]:
             target = here
         changes = one.source.next_to(target, after=lines)
         yield from one_file("detach_state", "; ".join(lines), one.source, changes)
+
+
+def begin_anew(scene: Scene) -> Iterator[Candidate]:
+    """What the state was made of before the loop is computed at each iteration's beginning."""
+    for one, loop in loops_of(scene):
+        source = one.source
+        carried = set(carried_names(source, loop))
+        statements = source.flat(source.suite_of(loop))
+        lines: list[str] = []
+        for statement in reversed(statements[: statements.index(loop)]):
+            code = source.code(statement).rstrip("; ")
+            if not isinstance(statement, cst.Assign) or not writes(code) & carried:
+                continue
+            if isinstance(statement.value, cst.Call | cst.BinaryOperation) and not _is_plain(
+                statement.value
+            ):
+                lines.insert(0, code)
+                carried |= reads(code)
+                changes = source.first_in(loop.body, lines)
+                title = f"{'; '.join(lines)} at the beginning of each iteration"
+                yield from one_file("reset_state", title, source, changes)
 
 
 class _Attribute(NamedTuple):
@@ -100,8 +122,8 @@ def detach_what_attributes_store(scene: Scene) -> Iterator[Candidate]:
     loads: dict[Source, Changes] = {}
     names = " and ".join(f".{name}" for name in kinds)
     for source in scene.sources:
-        stored: dict = {}
-        loaded: dict = {}
+        stored: Changes = {}
+        loaded: Changes = {}
         for node in source.all(cst.Attribute):
             name = node.attr.value
             if name not in kinds or not isinstance(node.value, cst.Name):
@@ -121,8 +143,8 @@ def detach_what_attributes_store(scene: Scene) -> Iterator[Candidate]:
     yield from several_files("detach_stored", f"detach {names} where it is read", loads)
 
 
-def _detached(kind: str):  # type: ignore[no-untyped-def]
-    def change(updated: cst.CSTNode) -> cst.CSTNode:
+def _detached(kind: str) -> Change:
+    def change(updated: cst.CSTNode) -> Changed:
         assert isinstance(updated, cst.BaseExpression)
         if isinstance(updated, cst.Tuple | cst.List):
             parts = [
@@ -183,9 +205,7 @@ def _resets(source: Source, function: cst.FunctionDef, name: str) -> bool:
     )
 
 
-def _at_each_iteration(
-    repair: str, statement: Statement, lines: list[str]
-) -> Iterator[Candidate]:
+def _at_each_iteration(repair: str, statement: Statement, lines: list[str]) -> Iterator[Candidate]:
     """Lines at the beginning of the innermost loop around, if there is one in this function."""
     source = statement.source
     for loop in source.around(statement.node, cst.For, cst.While):
@@ -205,10 +225,11 @@ def clear_lists(scene: Scene) -> Iterator[Candidate]:
         if carrier.kind in ("list", "deque", "dict") or "." in name:
             line = f"{name}.clear()"
             changes = statement.source.next_to(statement.node, after=[line])
-            yield from one_file("clear", line, statement.source, changes)
+            question = f"is {name} to begin empty in each iteration?"
+            yield from one_file("clear", line, statement.source, changes, question)
         last = name.rpartition(".")[2]
         for source in scene.sources:
-            stored = {}
+            stored: Changes = {}
             for call in source.all(cst.Call):
                 added = method_called(call) in ("append", "appendleft", "add")
                 if added and isinstance(call.func, cst.Attribute) and len(call.args) == 1:
@@ -251,7 +272,7 @@ def _into_the_loop(scene: Scene, made: Statement) -> Iterator[Candidate]:
         lines = [source.code(statement).rstrip("; ") for statement in moved]
         rest = [s for s in between if s not in moved]
         early = any(reads(source.code(s)) & changed for s in rest) or _shares_line(source, moved)
-        changes: dict = {} if early else {source.anchor(s): removed for s in moved}
+        changes: Changes = {} if early else {source.anchor(s): removed for s in moved}
         if {made.node} <= set(moved) and reads(_head(source, loop)) & changed:
             continue  # the loop goes through it
         changes.update(source.first_in(loop.body, lines))
@@ -278,12 +299,12 @@ def _where_it_is_used(scene: Scene, made: Statement) -> Iterator[Candidate]:
     if len(names) != 1:
         return
     (name,) = names
-    changes: dict[cst.CSTNode, object] = {}
+    changes: Changes = {}
     for function in source.all(cst.FunctionDef, kind):
         if function is not inside and name in reads(source.code(function.body)):
             changes.update(source.first_in(function.body, [source.code(node).rstrip("; ")]))
     title = f"compute {name} where it is used"
-    yield from one_file("compute_again", title, source, changes)  # type: ignore[arg-type]
+    yield from one_file("compute_again", title, source, changes)
 
 
 def _without_guard(made: Statement) -> Iterator[Candidate]:
@@ -295,11 +316,7 @@ def _without_guard(made: Statement) -> Iterator[Candidate]:
 
         def opened(updated: cst.CSTNode) -> Changed:
             assert isinstance(updated, cst.If)
-            body = list(updated.body.body)
-            body[0] = body[0].with_changes(
-                leading_lines=[*updated.leading_lines, *body[0].leading_lines]  # type: ignore[union-attr]
-            )
-            return cst.FlattenSentinel(body)
+            return cst.FlattenSentinel(updated.body.body)
 
         test = source.code(guard.test)
         yield from one_file("compute_again", f"without: if {test}", source, {guard: opened})
@@ -356,6 +373,7 @@ def numbers_in_sums(scene: Scene) -> Iterator[Candidate]:
 
 RULES: tuple[Rule, ...] = (
     detach_carried_names,
+    begin_anew,
     detach_attributes,
     detach_what_attributes_store,
     reset_attributes,

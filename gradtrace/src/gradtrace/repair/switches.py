@@ -13,13 +13,11 @@ from gradtrace.repair.candidates import (
     Scene,
     one_file,
     several_files,
-    value_of,
 )
 from gradtrace.repair.edits import (
     Changed,
     Changes,
     Source,
-    in_parentheses,
     keyword,
     method,
     method_called,
@@ -41,9 +39,9 @@ def create_graph(scene: Scene) -> Iterator[Candidate]:
     places = [*scene.at("began_at"), *scene.running]
     calls: dict[cst.Call, tuple[Source, int]] = {}
     for one in places:
-        call = call_of(one.source, one.node, "grad", "backward")
-        if call is not None:
-            calls[call] = one.source, one.place.line
+        found = call_of(one.source, one.node, "grad", "backward")
+        if found is not None:
+            calls[found] = one.source, one.place.line
     for one in scene.running:  # a gradient that was computed before in the same function
         inside = one.source.function_of(one.node) or one.source.module
         for call in one.source.all(cst.Call, inside):
@@ -55,7 +53,9 @@ def create_graph(scene: Scene) -> Iterator[Candidate]:
 
         def differentiable(updated: cst.CSTNode) -> Changed:
             assert isinstance(updated, cst.Call)
-            kept = [a for a in updated.args if a.keyword is None or a.keyword.value != "retain_graph"]
+            kept = [
+                a for a in updated.args if a.keyword is None or a.keyword.value != "retain_graph"
+            ]
             return with_keyword("create_graph", "True")(updated.with_changes(args=kept))
 
         title = f"create_graph=True at line {line}"
@@ -66,7 +66,7 @@ def options(scene: Scene) -> Iterator[Candidate]:
     """``use_reentrant=False``, ``find_unused_parameters=True``, ``allow_unused=True``."""
     checkpoints: dict[Source, Changes] = {}
     for source in scene.sources:
-        found = {}
+        found: Changes = {}
         for call in source.all(cst.Call):
             name = method_called(call)
             if name in ("checkpoint", "checkpoint_sequential"):
@@ -82,9 +82,9 @@ def options(scene: Scene) -> Iterator[Candidate]:
     yield from several_files("use_reentrant", "checkpoint(…, use_reentrant=False)", checkpoints)
     if scene.family == "unused_input":
         for one in scene.running:
-            call = call_of(one.source, one.node, "grad")
-            if call is not None:
-                changes = {call: with_keyword("allow_unused", "True")}
+            asked = call_of(one.source, one.node, "grad")
+            if asked is not None:
+                changes = {asked: with_keyword("allow_unused", "True")}
                 yield from one_file("switch", "allow_unused=True", one.source, changes)
 
 
@@ -120,9 +120,7 @@ def cuts(scene: Scene) -> Iterator[Candidate]:
             inner = call.func.value
             what = source.code(call)
             title = f"without .{method_called(call)}() at line {one.place.line}"
-            yield from one_file(
-                "keep_gradient", title, source, {call: to(source.code(inner))}
-            )
+            yield from one_file("keep_gradient", title, source, {call: to(source.code(inner))})
             for part in _operands(source, inner):
                 name = source.code(part)
                 yield from one_file(
@@ -170,7 +168,9 @@ def _stacked(source: Source, node: cst.CSTNode) -> Iterator[Candidate]:
         if isinstance(value, cst.ListComp | cst.List | cst.Tuple | cst.Name):
             new = f"torch.stack([torch.as_tensor(value) for value in {inside}])"
             if isinstance(value, cst.Name):
-                yield from one_file("keep_gradient", f"{inside}, not a copy", source, {call: to(inside)})
+                yield from one_file(
+                    "keep_gradient", f"{inside}, not a copy", source, {call: to(inside)}
+                )
             title = f"torch.stack in place of {source.code(call.func)}, which makes new numbers"
             yield from one_file("keep_gradient", title, source, {call: to(new)})
 
@@ -236,4 +236,3 @@ RULES: tuple[Rule, ...] = (
     train_mode,
     reductions,
 )
-_ = (value_of, in_parentheses)

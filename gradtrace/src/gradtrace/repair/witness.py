@@ -82,11 +82,13 @@ class Call:
     """One backward.  Parameters are named by their keys (:attr:`Run.names`).
 
     ``number`` counts from 1.  ``operations`` counts the types of the nodes that were made since the
-    call before from the same ``site`` and lead to a leaf without passing older ones; ``size`` counts all nodes, ``oldest`` is the
-    number of the oldest one, ``held`` the bytes of saved tensors.  ``stale`` are the parameters
-    that were written after this graph had used them and another backward had run; ``accumulates``
-    is False for ``autograd.grad``, which adds nothing to ``.grad``; ``upstream`` are
-    pairs of optimizers (x, y): an operation of y's parameters takes what x's parameters made.
+    call before from the same ``site`` and lead to a leaf without passing older ones; ``size``
+    counts all nodes, ``oldest`` is the number of the oldest one, ``held`` the bytes of saved
+    tensors.  ``reached`` are the leaves of the graph, ``contributed`` what the call added to their
+    ``.grad``.  ``stale`` are those that were written after this graph had used them and another
+    backward had run.  ``upstream`` are pairs of optimizers (x, y): an operation of y's parameters
+    takes what x's parameters made.  ``accumulates`` is False for ``autograd.grad``, which adds
+    nothing to ``.grad``.
     """
 
     number: int
@@ -132,7 +134,7 @@ class Optimizer:
 class Carrier(NamedTuple):
     """A variable that leads to freed nodes of the graph that failed, and of what type it is.
 
-    ``name`` is its whole path (``state[0]``), ``root`` the variable, ``frame`` the function's place.
+    ``name`` is its whole path (``state[0]``), ``root`` the variable, ``frame`` the line that ran.
     """
 
     name: str
@@ -143,8 +145,13 @@ class Carrier(NamedTuple):
 
 @dataclass
 class Run:
-    """What a run did.  ``status`` is ``"raised"``, ``"ended"``, or ``"enough"``, ``"time"`` when it
-    was stopped."""
+    """What a run did.
+
+    ``status`` is ``"raised"``, ``"ended"``, or ``"enough"`` or ``"time"`` when it was stopped.
+    ``names`` are the parameters as the program calls them, by key; ``gradients`` what is in their
+    ``.grad`` at the end; ``written`` those that the program itself changed after a backward;
+    ``remade`` those that another tensor stood for since the backward of that number.
+    """
 
     status: str = "ended"
     error: str | None = None
@@ -154,7 +161,7 @@ class Run:
     names: dict[str, str] = field(default_factory=dict)
     gradients: dict[str, Sample] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
-    remade: set[str] = field(default_factory=set)
+    remade: dict[str, int] = field(default_factory=dict)
     carriers: list[Carrier] = field(default_factory=list)
     variables: dict[Place, dict[str, str]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
@@ -405,9 +412,7 @@ class Witness:
                 self.run.optimizers[i] = Optimizer(name, tuple(keys))
         self._look_up_names(new, frames)
 
-    def _leaves_of(
-        self, live: Sequence[Any], frames: Sequence[FrameType]
-    ) -> dict[int, str]:
+    def _leaves_of(self, live: Sequence[Any], frames: Sequence[FrameType]) -> dict[int, str]:
         """The keys of the graph's leaves, by their place in ``live``."""
         places = [i for i, node in enumerate(live) if isinstance(node, _torch.LEAF)]
         new = [live[i].variable for i in places if id(live[i].variable) not in self._leaves]
@@ -417,7 +422,7 @@ class Witness:
                 shape = "×".join(map(str, leaf.shape)) or "scalar"
                 key = names.get(id(leaf)) or f"a leaf of shape {shape} ({count})"
                 if key in self.run.names:
-                    self.run.remade.add(key)
+                    self.run.remade.setdefault(key, len(self._calls) + 1)
                 self._leaves[id(leaf)] = leaf, key
                 self.run.names.setdefault(key, key)
         return {i: self._leaves[id(live[i].variable)][1] for i in places}
@@ -475,7 +480,8 @@ class Witness:
             if used is None:
                 continue
             between = [
-                one.number for one in tuple(self._timeline.calls)
+                one.number
+                for one in tuple(self._timeline.calls)
                 if one is not call and one.sequence_nr > used
             ]
             first = min(between, default=None)

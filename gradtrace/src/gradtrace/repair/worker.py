@@ -11,6 +11,7 @@ NumPy's random numbers seeded, and a process group that is ended with it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import json
 import linecache
@@ -163,10 +164,8 @@ def _wait(process: int, seconds: float) -> bool:
     while not ended and time.monotonic() < deadline:
         time.sleep(0.005)
         ended = os.waitpid(process, os.WNOHANG)[0] == process
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     if not ended:
         os.waitpid(process, 0)
     return ended
@@ -312,5 +311,3 @@ class _Touched:
     def _note(self, name: str) -> None:
         if name not in self.names and len(self.names) < self._MAX:
             self.names.append(name)
-
-
