@@ -60,7 +60,7 @@ def fix(ipython: Any) -> str:
     error = getattr(sys, "last_value", None)
     if error is None:
         return "there is no error to repair: run %explain --fix after one was raised"
-    cells = list(ipython.user_ns["In"])[1:-1]  # without the one that asks
+    cells = list(ipython.history_manager.input_hist_raw)[1:-1]  # without the one that asks
     try:
         text = script_of(cells)
     except ValueError as reason:

@@ -97,8 +97,8 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
     name = " ".join(program[:2]) if program[0] == "-m" else program[0]
     often = "once" if options.list else "several times"
     _say(
-        f"this runs {name} {often}, for {options.seconds:g} seconds at most each: what it writes "
-        "is written, and what it sends is sent, each time."
+        f"this runs {name} {often}, at most {options.seconds:g} seconds each time: what it writes "
+        "is written, and what it sends is sent."
     )
     with Worker(program, flags) as worker:
         limits = Limits(None, options.beyond, options.seconds)

@@ -52,7 +52,7 @@ def _near(scene: Scene) -> list[Statement]:
 
 def _written(source: Source, node: cst.CSTNode) -> cst.BaseExpression | None:
     """What an assignment to an item writes into."""
-    target: cst.BaseExpression
+    target: cst.BaseExpression | None = None
     if isinstance(node, cst.Assign) and len(node.targets) == 1:
         target = node.targets[0].target
     elif isinstance(node, cst.AugAssign):

@@ -371,11 +371,13 @@ class Judge:
         for step in run.steps:
             for key, numbers in step.held.items():
                 for number in calls if summed else numbers:
-                    part = calls[number].contributed.get(key) if number in meant else None
-                    if part is None or step.optimizer in meant[number]:
+                    if number not in meant or step.optimizer in meant[number]:
                         continue
                     own = step.gradients[key]
-                    if part.norm <= _SAME * own.norm:
+                    part = calls[number].contributed.get(key)
+                    if calls[number].failed and key in calls[number].reached:
+                        part = own.minus(_sum_of(key, (calls[n] for n in calls if n != number)))
+                    if part is None or part.norm <= _SAME * own.norm:
                         continue
                     loss = _loss_name(calls[number])
                     optimizer = self._optimizer(run, step.optimizer)
@@ -487,7 +489,7 @@ def meant_for(run: Run) -> str:
 def meanings(run: Run) -> dict[int, set[int]]:
     """For each backward call, by its number, the optimizers that its loss is meant for.
 
-    Those cleared just before it; if that is not one, the one that steps before the next backward;
+    The only one; else those cleared just before it; if that is not one, the one that steps before the next backward;
     if that is not one, the one whose name or parameters are called like the loss; else all that
     were cleared, or not in the result at all.
     """
@@ -508,7 +510,9 @@ def meanings(run: Run) -> dict[int, set[int]]:
                 if isinstance(later, Stepped):
                     following.add(later.optimizer)
             named = _named_like(run, event, cleared or following)
-            if len(cleared) == 1:
+            if len(run.optimizers) == 1:
+                found[event.number] = {0}
+            elif len(cleared) == 1:
                 found[event.number] = cleared
             elif len(following) == 1:
                 found[event.number] = following
@@ -551,6 +555,13 @@ def _loss_name(call: Call) -> str:
         name = found[1].strip()
         return name if name.count("(") == name.count(")") else name.lstrip("(")
     return f"backward {call.number}"
+
+
+def _sum_of(key: str, calls: Iterable[Call]) -> Sample | None:
+    """What these calls added to the gradient of one parameter."""
+    parts = [call.contributed[key].values for call in calls if key in call.contributed]
+    total = tuple(map(sum, zip(*parts, strict=True)))
+    return Sample(math.hypot(*total), total) if parts else None
 
 
 def _opposed(part: Sample, rest: Sample) -> bool:

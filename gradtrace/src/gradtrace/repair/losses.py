@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import libcst as cst
@@ -12,6 +12,7 @@ from gradtrace.repair.candidates import (
     Candidate,
     Rule,
     Scene,
+    carried_names,
     changes_in_place,
     loops_of,
     one_file,
@@ -21,6 +22,7 @@ from gradtrace.repair.candidates import (
 from gradtrace.repair.edits import (
     Changed,
     Changes,
+    Loop,
     Small,
     Source,
     keyword,
@@ -57,7 +59,7 @@ def forward_again(scene: Scene) -> Iterator[Candidate]:
         lines: list[str] = []
         for statement in reversed(statements[: statements.index(one.node)]):
             code = source.code(statement).rstrip("; ")
-            if call_of(source, statement, *_RUNS) or _DRAWS.search(code):
+            if call_of(source, statement, *_RUNS):
                 continue
             if changes_in_place(source, statement) & wanted:
                 lines = [code, *lines]
@@ -66,7 +68,7 @@ def forward_again(scene: Scene) -> Iterator[Candidate]:
             if not isinstance(statement, cst.Assign):
                 continue
             needed = [code for code in _assigned_apart(source, statement) if writes(code) & wanted]
-            if needed:
+            if needed and not any(map(_DRAWS.search, needed)):
                 wanted |= {name for code in needed for name in reads(code)}
                 lines = [*needed, *lines]
                 title = f"again, before line {one.place.line}: {'; '.join(lines)}"
@@ -112,7 +114,8 @@ def add_losses(scene: Scene) -> Iterator[Candidate]:
     for source, block in _blocks(scene):
         yield from _added(source, block)
     for one, loop in loops_of(scene):
-        yield from _added_in_loop(one.source, one.node, loop)
+        state = scene.run.variables.get(one.place, {})
+        yield from _added_in_loop(one.source, one.node, loop, state)
         break
 
 
@@ -171,13 +174,17 @@ def _bare(code: str) -> str:
     )
 
 
-def _added_in_loop(source: Source, node: Small, loop: cst.CSTNode) -> Iterator[Candidate]:
+def _added_in_loop(
+    source: Source, node: Small, loop: Loop, state: Iterable[str]
+) -> Iterator[Candidate]:
     """Losses of the rounds added up, and one backward behind the loop."""
     call = call_of(source, node, "backward")
     inner = call_of(source, loop, "step", "zero_grad")
     if call is None or inner is not None or not isinstance(call.func, cst.Attribute):
         return
-    if source.line_of(node, loop.body) not in (source.anchor(node), node):  # type: ignore[attr-defined]
+    if set(carried_names(source, loop)) & set(state):  # the graph would go through all rounds
+        return
+    if source.line_of(node, loop.body) not in (source.anchor(node), node):
         return
     loss = source.code(call.func.value)
     changes: Changes = {node: lambda _: source.parse(f"total = total + {loss}")[0]}
