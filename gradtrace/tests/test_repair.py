@@ -114,12 +114,17 @@ for step in range(3):
     opt_g.step()
 """
 GAN_AFTER = GAN.replace(  # G learns from D as it is after its step
-    "    g_loss.backward()", "    g_loss = nn.functional.softplus(-D(fake)).mean()\n    g_loss.backward()"
+    "    g_loss.backward()",
+    "    g_loss = nn.functional.softplus(-D(fake)).mean()\n    g_loss.backward()",
 )
-GAN_BEFORE = GAN.replace("    opt_d.step()\n", "").replace(  # and from D as it was before it
-    "    opt_g.zero_grad()\n    g_loss.backward()\n",
-    "    g_loss.backward(inputs=list(G.parameters()))\n    opt_d.step()\n",
-).replace("    opt_d.zero_grad()", "    opt_d.zero_grad(); opt_g.zero_grad()")
+GAN_BEFORE = (
+    GAN.replace("    opt_d.step()\n", "")
+    .replace(  # and from D as it was before it
+        "    opt_g.zero_grad()\n    g_loss.backward()\n",
+        "    g_loss.backward(inputs=list(G.parameters()))\n    opt_d.step()\n",
+    )
+    .replace("    opt_d.zero_grad()", "    opt_d.zero_grad(); opt_g.zero_grad()")
+)
 GAN_BEFORE = GAN_BEFORE.replace("d_loss.backward(", "d_loss.backward(inputs=list(D.parameters()), ")
 SHARED_FEATURES = f"""{START}
 feat, clf, dom = nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(4, 1)
@@ -254,7 +259,9 @@ def test_retain_graph_is_rejected_where_the_weights_have_moved(proof):
 
 def test_detach_is_rejected_where_it_ends_training(proof):
     found = proof(CACHED)
-    assert reason(found, "detach what .scale stores") == "runs, but net.log_scale is no longer trained"
+    assert (
+        reason(found, "detach what .scale stores") == "runs, but net.log_scale is no longer trained"
+    )
 
 
 def test_detach_is_rejected_where_it_cuts_a_part(proof):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -232,6 +233,9 @@ def _is_python(text: str) -> bool:
         return False
     return True
 
+
+# What gives something else each time: a repair that computes again leaves it alone.
+DRAWS = re.compile(r"\b(rand\w*|normal\w*|bernoulli|multinomial|rsample|sample|shuffle|next)\(")
 
 # Names in a piece of code.
 

@@ -223,9 +223,9 @@ def clone_what_is_used(scene: Scene) -> Iterator[Candidate]:
                 if not called and not inner and source.code(part) not in ("True", "False", "None"):
                     operands.append(part)
         operands.sort(key=lambda part: source.code(part) != carried)
-        for part in operands[:4]:
-            title = f"{source.code(part)}.clone() at line {one.place.line}"
-            yield from one_file("clone_used", title, source, {part: method("clone")})
+        for operand in operands[:4]:
+            title = f"{source.code(operand)}.clone() at line {one.place.line}"
+            yield from one_file("clone_used", title, source, {operand: method("clone")})
 
 
 def without_gradient(scene: Scene) -> Iterator[Candidate]:

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gradtrace.causes import family_of
 from gradtrace.repair.candidates import Candidate
 from gradtrace.repair.witness import Call, Cleared, Place, Run, Sample, Stepped
 
@@ -131,9 +132,7 @@ class Judge:
         found = Verdict(candidate, run, REJECTED)
         if run.status == "raised":
             same = _first_line(run.error) == _first_line(self.original.error)
-            found.reasons = [
-                "still raises the same error" if same else f"raises {_first_line(run.error)}"
-            ]
+            found.reasons = ["still raises the same error" if same else _raises(run.error or "")]
             return found
         checks = (
             self._remade(run),
@@ -156,6 +155,8 @@ class Judge:
             found.status = UNPROVEN
             return found
         found.question = candidate.question or question or self._untold(run)
+        if candidate.repair.name == "detach" and self._changed_gradient(run) is not None:
+            found.question = f"{candidate.title}: is that not to be trained?"
         found.status = OPEN if found.question else PROVEN
         found.evidence = self._evidence(candidate, run, found.question)
         return found
@@ -253,13 +254,33 @@ class Judge:
         ran = self.original.calls[: self.failing - 1]
         if candidate.repair.keeps:
             ran = self.original.calls[: self.failing]
-        if candidate.repair.name == "forward_again" and not any(call.stale for call in ran):
-            ran = self.original.calls[: self.failing]  # no weight has changed: the same again
-            if any(call.stale for call in ran):
+        if candidate.repair.name == "forward_again":
+            ran = self.original.calls[: self.failing]
+            if any(call.stale for call in ran):  # else it computes the same again
                 ran = ran[:-1]
-        apart = _losses_apart(ran, run.calls)
+        other = self._changed_gradient(run)
+        if other is not None and candidate.repair.name != "detach":
+            return f"runs, but changes the gradient of backward {other}"
+        apart = _losses_apart(ran[:other], run.calls)  # behind that one the weights differ
         if apart is not None:
             return f"runs, but changes the loss of backward {apart}"
+        return None
+
+    def _changed_gradient(self, run: Run) -> int | None:
+        """The first backward before the one that failed which gives what it is meant to train
+        another gradient than it gave."""
+        for call, its in zip(self.original.calls[: self.failing - 1], run.calls, strict=False):
+            if call.losses and its.losses and call.losses[0].distance(its.losses[0]) > _SAME:
+                return None
+            keys = self._meant_keys(run, its, call.contributed.keys() | its.contributed.keys())
+            if self.trained is not None:
+                keys &= self.trained
+            was, now = (
+                {key: one.contributed[key] for key in keys & one.contributed.keys()}
+                for one in (call, its)
+            )
+            if not _alike(was, now):
+                return call.number
         return None
 
     def _changed_sum(self, run: Run) -> str | None:
@@ -332,6 +353,8 @@ class Judge:
 
     def _wasted(self, run: Run) -> str | None:
         """A loss whose gradient is cleared before its optimizer steps."""
+        if any(step.closure for step in run.steps):  # it may run many, and steps by the last
+            return None
         used = {n for step in run.steps for numbers in step.held.values() for n in numbers}
         was = {n for step in self.original.steps for numbers in step.held.values() for n in numbers}
         meant = meanings(run)
@@ -446,6 +469,7 @@ class Judge:
         else:
             lines.append(f"the error is gone: the program ran {where}")
         compared = self.failing if candidate.repair.keeps else self.failing - 1
+        compared = self._changed_gradient(run) or compared
         compared = min(compared, len(self.original.calls))
         if compared > 0 and candidate.repair.name != "add_losses":
             what = (
@@ -489,9 +513,9 @@ def meant_for(run: Run) -> str:
 def meanings(run: Run) -> dict[int, set[int]]:
     """For each backward call, by its number, the optimizers that its loss is meant for.
 
-    The only one; else those cleared just before it; if that is not one, the one that steps before the next backward;
-    if that is not one, the one whose name or parameters are called like the loss; else all that
-    were cleared, or not in the result at all.
+    The only one there is; else the one cleared just before it; else the one that steps before the
+    next backward; else the one whose name or parameters are called like the loss; else all that
+    were cleared, if they step together.  Where none of these tells, the call is not in the result.
     """
     found: dict[int, set[int]] = {}
     cleared: set[int] = set()
@@ -568,6 +592,18 @@ def _opposed(part: Sample, rest: Sample) -> bool:
     """Whether two gradients undo each other, as those of adversaries do."""
     product = sum(a * b for a, b in zip(part.values, rest.values, strict=True))
     return product < -0.5 * math.hypot(*part.values) * math.hypot(*rest.values)
+
+
+_INSTEAD = {
+    "freed": "raises: a graph that it needs has been freed",
+    "modified": "raises: what backward needs was changed in place",
+    "no_graph": "raises: the loss has no graph any more",
+}
+
+
+def _raises(error: str) -> str:
+    """What is raised instead: PyTorch's longest texts in a few words."""
+    return _INSTEAD.get(family_of(error)[0] or "", f"raises {_first_line(error)}")
 
 
 def _first_line(error: str | None) -> str:

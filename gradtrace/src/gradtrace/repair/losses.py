@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import libcst as cst
 
 from gradtrace.repair.candidates import (
+    DRAWS,
     Candidate,
     Rule,
     Scene,
@@ -33,8 +33,6 @@ from gradtrace.repair.edits import (
     with_keyword,
 )
 
-# What gives something else each time.
-_DRAWS = re.compile(r"\b(rand\w*|normal\w*|bernoulli|multinomial|rsample|sample|shuffle|next)\(")
 _RUNS = ("backward", "grad", "step", "zero_grad", "manual_backward")
 
 
@@ -68,7 +66,7 @@ def forward_again(scene: Scene) -> Iterator[Candidate]:
             if not isinstance(statement, cst.Assign):
                 continue
             needed = [code for code in _assigned_apart(source, statement) if writes(code) & wanted]
-            if needed and not any(map(_DRAWS.search, needed)):
+            if needed and not any(map(DRAWS.search, needed)):
                 wanted |= {name for code in needed for name in reads(code)}
                 lines = [*needed, *lines]
                 title = f"again, before line {one.place.line}: {'; '.join(lines)}"
@@ -100,7 +98,7 @@ def _expanded(source: Source, node: Small, statements: list[cst.CSTNode]) -> Ite
     for name in source.all(cst.Name, node):
         value = values.get(name.value)
         if value is not None and not (
-            call_of(source, value, *_RUNS) or _DRAWS.search(source.code(value))
+            call_of(source, value, *_RUNS) or DRAWS.search(source.code(value))
         ):
             parent = next(source.parents(name))
             if isinstance(parent, cst.Arg | cst.BinaryOperation | cst.UnaryOperation):

@@ -62,7 +62,8 @@ def _lines(proof: Proof) -> Iterator[str]:
         how = "This repair holds, if" if count == 1 else f"{count} repairs hold; which is right"
         yield how + (" the answer is yes:" if count == 1 else " depends on what is meant:")
     for number, one in enumerate(proof.sound, 1):
-        yield ""
+        if found == "question":
+            yield ""
         yield from _holding(number, one, found)
     for one in proof.same:
         if one.candidate.repair.name == "retain_graph":

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import libcst as cst
 
 from gradtrace.repair.candidates import (
+    DRAWS,
     Candidate,
     Rule,
     Scene,
@@ -244,7 +245,8 @@ def compute_again(scene: Scene) -> Iterator[Candidate]:
     """What was made once is made in each iteration: in the loop, in the method, without a guard."""
     for made in scene.at("made_at"):
         yield from _into_the_loop(scene, made)
-        yield from _where_it_is_used(scene, made)
+        yield from _into_the_function(scene, made)
+        yield from _where_it_is_used(made)
         yield from _without_guard(made)
 
 
@@ -270,6 +272,8 @@ def _into_the_loop(scene: Scene, made: Statement) -> Iterator[Candidate]:
         if not changed & used:
             continue
         lines = [source.code(statement).rstrip("; ") for statement in moved]
+        if any(map(DRAWS.search, lines)):
+            continue
         rest = [s for s in between if s not in moved]
         early = any(reads(source.code(s)) & changed for s in rest) or _shares_line(source, moved)
         changes: Changes = {} if early else {source.anchor(s): removed for s in moved}
@@ -289,7 +293,23 @@ def _shares_line(source: Source, statements: list) -> bool:  # type: ignore[type
     return any(source.anchor(one) is one for one in statements)
 
 
-def _where_it_is_used(scene: Scene, made: Statement) -> Iterator[Candidate]:
+def _into_the_function(scene: Scene, made: Statement) -> Iterator[Candidate]:
+    """The statement at the beginning of the running function that reads what it made: a closure."""
+    source, code = made.source, made.source.code(made.node).rstrip("; ")
+    if not isinstance(made.node, cst.Assign) or DRAWS.search(code):
+        return
+    names = {name for name in writes(code) if name.isidentifier()}
+    for one in scene.running:
+        function = source.function_of(one.node) if one.source is source else None
+        if function is None or function is source.function_of(made.node):
+            continue
+        if names & reads(source.code(function.body)):
+            changes = source.first_in(function.body, [code])
+            title = f"{code} at the beginning of {function.name.value}()"
+            yield from one_file("compute_again", title, source, changes)
+
+
+def _where_it_is_used(made: Statement) -> Iterator[Candidate]:
     """``self.beta = self.log_beta.exp()`` at the beginning of each method that reads it."""
     source, node = made.source, made.node
     inside, kind = source.function_of(node), source.class_of(node)

@@ -185,19 +185,36 @@ def regions(scene: Scene) -> Iterator[Candidate]:
             if "no_grad" not in source.code(block.items[0].item) or len(block.items) != 1:
                 continue
 
-            def opened(updated: cst.CSTNode) -> Changed:
-                assert isinstance(updated, cst.With)
-                if isinstance(updated.body, cst.IndentedBlock):
-                    return cst.FlattenSentinel(updated.body.body)
-                return updated
-
             title = f"without torch.no_grad() at line {source.lines(block)[0]}"
-            yield from one_file("keep_gradient", title, source, {block: opened})
+            yield from one_file("keep_gradient", title, source, {block: _opened})
         function = source.function_of(one.node)
         for decorator in function.decorators if function is not None else ():
             if "no_grad" in source.code(decorator) or "inference_mode" in source.code(decorator):
                 title = f"without {source.code(decorator).strip()}"
                 yield from one_file("keep_gradient", title, source, {decorator: removed})
+
+
+def all_regions(scene: Scene) -> Iterator[Candidate]:
+    """Without any ``torch.no_grad()`` in the file: where there are several, one is not enough."""
+    if scene.family != "no_graph":
+        return
+    for source in {one.source: None for one in [*scene.at("began_at"), *scene.running]}:
+        changes: Changes = {}
+        for block in source.all(cst.With):
+            if len(block.items) == 1 and "no_grad" in source.code(block.items[0].item):
+                changes[block] = _opened
+        for decorator in source.all(cst.Decorator):
+            if "no_grad" in source.code(decorator):
+                changes[decorator] = removed
+        if len(changes) > 1:
+            yield from one_file("keep_gradient", "without any torch.no_grad()", source, changes)
+
+
+def _opened(updated: cst.CSTNode) -> Changed:
+    assert isinstance(updated, cst.With)
+    if isinstance(updated.body, cst.IndentedBlock):
+        return cst.FlattenSentinel(updated.body.body)
+    return updated
 
 
 def train_mode(scene: Scene) -> Iterator[Candidate]:
@@ -233,6 +250,7 @@ RULES: tuple[Rule, ...] = (
     flags,
     cuts,
     regions,
+    all_regions,
     train_mode,
     reductions,
 )

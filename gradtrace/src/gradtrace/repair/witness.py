@@ -121,6 +121,7 @@ class Stepped:
     optimizer: int
     gradients: dict[str, Sample]
     held: dict[str, tuple[int, ...]]
+    closure: bool  # whether the step itself runs backward
 
 
 @dataclass
@@ -132,7 +133,7 @@ class Optimizer:
 
 
 class Carrier(NamedTuple):
-    """A variable that leads to freed nodes of the graph that failed, and of what type it is.
+    """A variable that leads to freed nodes, and of what type it is.
 
     ``name`` is its whole path (``state[0]``), ``root`` the variable, ``frame`` the line that ran.
     """
@@ -224,9 +225,9 @@ class Witness:
         self._before: dict[str, Sample] = {}
         self._held: dict[str, list[int]] = {}
         self._first_use: dict[str, tuple[int, int]] = {}  # sequence number, call
-        self._outputs: Any = ()
         self._depth = 0
         self._open: Call | None = None
+        self._closure = False
         self._calls: list[Call] = []
         self._steps: list[Stepped] = []
         self._listen()
@@ -273,7 +274,6 @@ class Witness:
         self._depth += 1
         if self._depth > 1 or not all(map(_is_plain, _tensors(outputs))):
             return  # inside another one, a checkpoint's say; or the compiler's, which only traces
-        self._outputs = outputs
         frames = list(user_frames(sys._getframe(1)))
         site = tuple(map(_place, frames))
         with undisturbed(), torch.no_grad():
@@ -318,7 +318,7 @@ class Witness:
         with undisturbed(), torch.no_grad():
             if error is not None:
                 seen.failed = True
-                self.run.carriers = _carriers(self._outputs, frames)
+                self.run.carriers = _carriers(frames)
                 for frame in frames:
                     self.run.variables[_place(frame)] = _kinds(frame)
             else:
@@ -328,7 +328,6 @@ class Witness:
                         seen.contributed[key] = added
                         self._held.setdefault(key, []).append(seen.number)
                         self._first_use.setdefault(key, (call.sequence_nr - 1, call.number))
-        self._outputs = ()
         if error is None:
             self._look_at_limits()
 
@@ -340,14 +339,16 @@ class Witness:
             self._name_parameters(list(user_frames(sys._getframe(1))))
             found = self._gradients(_parameters(optimizer))
         held = {key: tuple(self._held.get(key, ())) for key in found}
-        step = Stepped(index, found, held)
+        step = Stepped(index, found, held, self._closure)
         self.run.events.append(step)
         self._steps.append(step)
         if len(self._steps) > 2 * _KEPT:
             self._steps[-_KEPT].gradients.clear()
         self._look_at_limits()
 
-    def stepping(self, has_closure: bool) -> None: ...
+    def stepping(self, has_closure: bool) -> None:
+        self._closure = has_closure
+
     def failed(self, call: BackwardCall, outputs: Any, error: BaseException) -> None: ...
     def compiled(self, inside: bool) -> None: ...
 
@@ -607,19 +608,24 @@ def _kinds(frame: FrameType) -> dict[str, str]:
     return found
 
 
-def _carriers(outputs: Any, frames: Sequence[FrameType]) -> list[Carrier]:
+def _carriers(frames: Sequence[FrameType]) -> list[Carrier]:
     """The variables whose graphs lead to nodes that an earlier backward freed."""
-    live, links = walk(roots_of(outputs))
-    freed = {i for i, node in enumerate(live) if freed_by(node) is not None}
-    for i in _leaves_first(links):
-        if any(j in freed for j in links[i]):
-            freed.add(i)
-    nodes = {live[i] for i in freed}
+    known: dict[Any, bool] = {}
+
+    def is_freed(root: Any) -> bool:
+        live, links = walk([root])
+        for i in _leaves_first(links):
+            node = live[i]
+            if node not in known:
+                known[node] = freed_by(node) is not None or any(known[live[j]] for j in links[i])
+        return known[root]
+
     found = []
-    spaces = [(namespace(frame), _place(frame)) for frame in frames]
-    for space, place in spaces:
+    for frame in frames:
+        space, place = namespace(frame), _place(frame)
         for one in reach(space):
-            if not one.value.is_leaf and one.value.grad_fn in nodes:
+            node = None if one.value.is_leaf else one.value.grad_fn
+            if node is not None and (known[node] if node in known else is_freed(node)):
                 root = re.split(r"[.\[]", one.name)[0]
                 found.append(Carrier(one.name, root, type(space[root]).__name__, place))
     return found
