@@ -138,9 +138,9 @@ class Judge:
             self._remade(run),
             self._grows(run),
             self._stale(run),
-            self._changed_losses(candidate, run),
             self._untrained(candidate, run),
             self._cut(candidate, run),
+            self._changed_losses(candidate, run),
             self._wasted(run),
             self._silent(run),
         )
@@ -268,7 +268,9 @@ class Judge:
 
     def _changed_gradient(self, run: Run) -> int | None:
         """The first backward before the one that failed which gives what it is meant to train
-        another gradient than it gave."""
+        another gradient than it gave.  A gradient that was silently wrong is to be another one."""
+        if self._is_silent and (self.original.diagnosis or {}).get("cause") != "graph_grows":
+            return None
         for call, its in zip(self.original.calls[: self.failing - 1], run.calls, strict=False):
             if call.losses and its.losses and call.losses[0].distance(its.losses[0]) > _SAME:
                 return None
