@@ -195,6 +195,13 @@ for step in range(100):
     total = total + loss
 print(float(total))
 """
+UNROLLED_TOTAL = f"""{START}
+net = nn.Linear(4, 1)
+total = net(torch.randn(2, 4)).pow(2).mean()
+total.backward()
+total = total + net(torch.randn(2, 4)).pow(2).mean()
+total.backward()
+"""
 RANDOM = STATE.replace("torch.manual_seed(0)", "torch.seed()")
 
 
@@ -337,6 +344,43 @@ def test_several_files(proof, tmp_path):
     found = proof(f"{START}from layers import Layer\nnet = Layer(){tail}")
     assert kinds(found) == ["compute_again"]
     assert list(found.sound[0].candidate.edits) == [str(tmp_path / "layers.py")]
+
+
+def test_a_module_run_with_m(worker, tmp_path, monkeypatch):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "train.py").write_text(STATE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with Worker(["-m", "package.train"]) as one:
+        found = prove(one, Limits(seconds=60))
+    assert kinds(found) == ["detach_state"]
+
+
+def test_without_forks(tmp_path, monkeypatch):
+    """Where processes cannot be forked, each run is an interpreter of its own."""
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import sys, torch\nprint(torch.ones(2).sum(), sys.argv[1])\n", encoding="utf-8"
+    )
+    monkeypatch.setattr("gradtrace.repair.worker._FORKS", False)
+    with Worker([str(path), "argument"]) as one:
+        for _ in range(2):
+            run, printed = one.run({}, Limits(seconds=60))
+            assert (run.status, printed) == ("ended", "tensor(2.) argument\n")
+
+
+def test_a_run_that_hangs_is_ended(worker, tmp_path, monkeypatch):
+    path = tmp_path / "program.py"
+    path.write_text("while True: pass\n", encoding="utf-8")
+    monkeypatch.setattr("gradtrace.repair.worker._GRACE", 0.5)
+    worker.program = [str(path)]
+    run, _ = worker.run({}, Limits(seconds=0.5))
+    assert run.status == "time"
+
+
+def test_a_sum_of_losses_that_contain_one_another(proof):
+    found = proof(UNROLLED_TOTAL)
+    assert "its gradient counts twice" in reason(found, "retain_graph=True")
+    assert "add_losses" not in {one.repair.name for one in found.listed}
 
 
 def test_edits_keep_comments_and_line_ends(tmp_path):

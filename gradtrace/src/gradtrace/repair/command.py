@@ -76,7 +76,11 @@ def main(words: list[str], flags: list[str]) -> int:
     if not is_installed():
         _say(MISSING)
         return 2
-    return _fix(options, program, flags)
+    try:
+        return _fix(options, program, flags)
+    except KeyboardInterrupt:
+        _say("stopped: nothing was written")
+        return 130
 
 
 MISSING = "gradtrace fix edits source with LibCST: pip install 'gradtrace[fix]'"

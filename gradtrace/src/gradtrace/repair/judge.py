@@ -34,6 +34,7 @@ from gradtrace.repair.witness import Call, Cleared, Place, Run, Sample, Stepped
 _SAME = 1e-4  # relative; float32 sums in another order differ by less
 _ZERO = 1e-7
 
+_ADDS = ("add_losses", "add_rounds")
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 
 
@@ -138,6 +139,7 @@ class Judge:
             self._remade(run),
             self._grows(run),
             self._stale(run),
+            self._twice(candidate),
             self._untrained(candidate, run),
             self._cut(candidate, run),
             self._changed_losses(candidate, run),
@@ -156,7 +158,8 @@ class Judge:
             return found
         found.question = candidate.question or question or self._untold(run)
         if candidate.repair.name == "detach" and self._changed_gradient(run) is not None:
-            found.question = f"{candidate.title}: is that not to be trained?"
+            what = candidate.title.removeprefix("detach ")
+            found.question = f"is {what} not to be trained?"
         found.status = OPEN if found.question else PROVEN
         found.evidence = self._evidence(candidate, run, found.question)
         return found
@@ -249,8 +252,8 @@ class Judge:
         return None
 
     def _changed_losses(self, candidate: Candidate, run: Run) -> str | None:
-        if candidate.repair.name == "add_losses":
-            return self._changed_sum(run)
+        if candidate.repair.name in _ADDS:
+            return self._changed_sum(run) if candidate.repair.name == "add_losses" else None
         ran = self.original.calls[: self.failing - 1]
         if candidate.repair.keeps:
             ran = self.original.calls[: self.failing]
@@ -286,19 +289,28 @@ class Judge:
         return None
 
     def _changed_sum(self, run: Run) -> str | None:
-        """Some run of losses, one after the other, is the one loss now."""
-        values = [[loss.values[0] for loss in call.losses][:1] for call in self.original.calls]
-        if not run.calls or not all(values) or not run.calls[-1].losses:
+        """Whether the one loss is the sum of some that the program took one after the other."""
+        known = [call.losses[0].values[0] for call in self.original.calls if call.losses]
+        if not run.calls or not run.calls[0].losses:
             return None
         total = run.calls[0].losses[0].values[0]
-        known = [value[0] for value in values]
-        part = 0.0
-        for value in known:
-            part += value
-            if abs(part - total) <= _SAME * max(1.0, abs(total)):
-                return None
-        size = len(run.calls)
-        return None if size < len(known) else "runs, but the sum is not that of the losses"
+        sums = list(itertools.accumulate(known))[1:]
+        if any(abs(part - total) <= _SAME * max(1.0, abs(total)) for part in sums):
+            return None
+        return "runs, but the one loss is not the sum of the two"
+
+    def _twice(self, candidate: Candidate) -> str | None:
+        """A loss that is a part of the next one counts again with it."""
+        calls = self.original.calls
+        if candidate.repair.name not in (*_ADDS, "retain_graph") or self.failing > len(calls):
+            return None
+        inside = calls[self.failing - 1].contains
+        if not inside:
+            return None
+        return (
+            f"runs, but the loss of backward {max(inside)} is a part of that of backward "
+            f"{self.failing}: its gradient counts twice"
+        )
 
     def _untrained(self, candidate: Candidate, run: Run) -> str | None:
         """Parameters that got gradients, or would have in the backward that failed."""
@@ -314,7 +326,7 @@ class Judge:
             missing |= {
                 key for key in wanted if key not in its.contributed and self._lost(call, its, key)
             }
-        if not ordered and candidate.repair.name != "add_losses":
+        if not ordered and candidate.repair.name not in _ADDS:
             return None  # it has not come so far: see _unfinished
         if self.trained is not None:
             missing &= self.trained
@@ -389,7 +401,7 @@ class Judge:
         """Steps whose gradient has something of a loss that is meant for other parameters."""
         if len(run.optimizers) < 2:
             return [], None
-        summed = candidate.repair.name == "add_losses"  # what was meant shows before that
+        summed = candidate.repair.name in _ADDS  # what was meant shows before that
         meant = meanings(self.original if summed else run)
         calls = {call.number: call for call in (self.original if summed else run).calls}
         question = None
@@ -473,12 +485,12 @@ class Judge:
         compared = self.failing if candidate.repair.keeps else self.failing - 1
         compared = self._changed_gradient(run) or compared
         compared = min(compared, len(self.original.calls))
-        if compared > 0 and candidate.repair.name != "add_losses":
+        if compared > 0 and candidate.repair.name not in _ADDS:
             what = (
                 "loss is what it was" if compared == 1 else f"{compared} losses are what they were"
             )
             lines.append(f"the first {what}")
-        if candidate.repair.name == "add_losses" and len(self.original.calls) > len(run.calls) > 0:
+        if candidate.repair.name in _ADDS and len(self.original.calls) > len(run.calls) > 0:
             lines.append("its one loss is the sum of those that the program took one by one")
         gets = self._gets_gradients(run)
         if self.trained is not None and self.trained & gets:

@@ -137,8 +137,9 @@ def _blocks(scene: Scene) -> Iterator[tuple[Source, list[_Move]]]:
         moves = []
         for node in one.source.flat(suite):
             call = call_of(one.source, node, "backward", "step", "zero_grad")
-            if isinstance(node, cst.Expr) and call is not None and node.value is call:
-                assert isinstance(call.func, cst.Attribute)
+            if not isinstance(node, cst.Expr) or call is None or node.value is not call:
+                continue
+            if isinstance(call.func, cst.Attribute):
                 of = one.source.code(call.func.value)
                 moves.append(_Move(method_called(call), node, of, call))
         if any(move.what == "backward" for move in moves):
@@ -157,6 +158,10 @@ def _added(source: Source, moves: list[_Move]) -> Iterator[Candidate]:
         second = next((move for move in rest if move.what != "zero_grad"), None)
         if second is None or second.what != "backward":
             continue
+        between = source.flat(source.suite_of(first.node))
+        between = between[between.index(first.node) : between.index(second.node)]
+        if any(writes(source.code(one)) & reads(first.of) for one in between):
+            continue  # its name stands for another loss by then
         total = f"({_bare(first.of)} + {_bare(second.of)}).backward()"
         yield from one_file(
             "add_losses",
@@ -194,7 +199,7 @@ def _added_in_loop(
 
     changes[loop] = around
     title = "add the losses of the loop, one backward behind it"
-    yield from one_file("add_losses", title, source, changes)
+    yield from one_file("add_rounds", title, source, changes)
 
 
 def orders(scene: Scene) -> Iterator[Candidate]:

@@ -79,6 +79,18 @@ def begin_anew(scene: Scene) -> Iterator[Candidate]:
                 yield from one_file("reset_state", title, source, changes)
 
 
+def detach_what_it_was_made_of(scene: Scene) -> Iterator[Candidate]:
+    """``T.total = T.total.detach()`` behind backward, of what was made of its own old value."""
+    for made in scene.at("made_at"):
+        code = made.source.code(made.node)
+        for name in sorted(name for name in writes(code) & reads(code) if "." in name):
+            for one in [*scene.running, *scene.at("began_at")]:
+                line = f"{name} = {name}.detach()"
+                changes = one.source.next_to(one.node, after=[line])
+                title = f"{line} behind line {one.place.line}"
+                yield from one_file("detach_state", title, one.source, changes)
+
+
 class _Attribute(NamedTuple):
     """An attribute that carries a graph: the path to its owner in a frame, its name, its kind."""
 
@@ -394,6 +406,7 @@ def numbers_in_sums(scene: Scene) -> Iterator[Candidate]:
 RULES: tuple[Rule, ...] = (
     detach_carried_names,
     begin_anew,
+    detach_what_it_was_made_of,
     detach_attributes,
     detach_what_attributes_store,
     reset_attributes,

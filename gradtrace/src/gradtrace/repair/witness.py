@@ -88,7 +88,7 @@ class Call:
     ``.grad``.  ``stale`` are those that were written after this graph had used them and another
     backward had run.  ``upstream`` are pairs of optimizers (x, y): an operation of y's parameters
     takes what x's parameters made.  ``accumulates`` is False for ``autograd.grad``, which adds
-    nothing to ``.grad``.
+    nothing to ``.grad``.  ``contains`` are the calls whose losses are a part of this one's.
     """
 
     number: int
@@ -103,6 +103,7 @@ class Call:
     stale: frozenset[str]
     upstream: frozenset[tuple[int, int]]
     accumulates: bool = True
+    contains: frozenset[int] = frozenset()
     contributed: dict[str, Sample] = field(default_factory=dict)
     failed: bool = False
 
@@ -301,6 +302,7 @@ class Witness:
                 self._stale(live, links, leaves, call),
                 self._upstream(live, links, leaves),
                 not _asks_for_gradients(sys._getframe(1)),
+                _marked(live, roots_of(outputs), len(self._calls) + 1),
             )
         self._last_at[site] = call.sequence_nr
         self._open = seen
@@ -514,6 +516,19 @@ class Witness:
                 others = set().union(*(reached[k] for k in successors if k != j), set())
                 pairs |= {(x, y) for x in others for y in mine if x != y}
         return frozenset(pairs)
+
+
+_LOSS_TAG = "gradtrace.loss"  # on node.metadata: the number of the call that began there
+
+
+def _marked(live: Sequence[Any], roots: Sequence[Any], number: int) -> frozenset[int]:
+    """The calls that began at nodes of this graph; the roots are marked for later ones."""
+    inner = [node for node in live if not isinstance(node, _torch.LEAF)]
+    found = {node.metadata.get(_LOSS_TAG) for node in inner if node not in roots}
+    for node in roots:
+        if not isinstance(node, _torch.LEAF):
+            node.metadata[_LOSS_TAG] = number
+    return frozenset(found - {None})
 
 
 def _asks_for_gradients(frame: FrameType | None) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.machinery
+import importlib.util
 import json
 import linecache
 import os
@@ -94,6 +95,7 @@ class Worker:
             "limits": limits,
             "result": str(result),
             "output": str(output),
+            "fork": _FORKS,
         }
         began = time.monotonic()
         in_time = self._ask(json.dumps(job), limits.seconds + _GRACE)
@@ -146,28 +148,30 @@ def serve() -> None:
     # The first optimizer imports PyTorch's compiler: seconds that every run would take.
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.0)
 
-    while seconds := sys.stdin.readline():
-        job = json.loads(sys.stdin.readline())
-        if not _FORKS:
-            _run(job)
-        process = os.fork()
-        if not process:
-            os.setsid()
-            _run(job)
-        print("ended" if _wait(process, float(seconds)) else "late", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):  # the command says that it was stopped
+        while seconds := sys.stdin.readline():
+            job = json.loads(sys.stdin.readline())
+            process = os.fork() if job["fork"] else 0
+            if not process:
+                if job["fork"]:
+                    os.setsid()
+                _run(job)
+            print("ended" if _wait(process, float(seconds)) else "late", flush=True)
 
 
 def _wait(process: int, seconds: float) -> bool:
     """Until it has ended, or so many seconds have; then its whole group is ended."""
     deadline = time.monotonic() + seconds
     ended = False
-    while not ended and time.monotonic() < deadline:
-        time.sleep(0.005)
-        ended = os.waitpid(process, os.WNOHANG)[0] == process
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process, signal.SIGKILL)
-    if not ended:
-        os.waitpid(process, 0)
+    try:
+        while not ended and time.monotonic() < deadline:
+            time.sleep(0.005)
+            ended = os.waitpid(process, os.WNOHANG)[0] == process
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process, signal.SIGKILL)
+        if not ended:
+            os.waitpid(process, 0)
     return ended
 
 
@@ -199,7 +203,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
         if run.diagnosis is None and watching.findings:
             run.diagnosis = run.findings[0]
             run.explanation = watching.findings[0].text()
-        run.files = _files_of_the_user(set(sys.modules) - before)
+        run.files = _files_of_the_user(job["program"], set(sys.modules) - before)
         run.touched = touched.names
         Path(job["result"]).write_bytes(pickle.dumps(run))
         sys.stdout.flush()
@@ -270,13 +274,15 @@ def _raised_at(error: BaseException) -> tuple[Any, ...]:
     )[::-1]
 
 
-def _files_of_the_user(modules: set[str]) -> list[str]:
-    """The source files of the program: of ``__main__``, and of the modules that it imported."""
+def _files_of_the_user(program: Sequence[str], modules: set[str]) -> list[str]:
+    """The source files of the program: the one that runs, and of the modules that it imported."""
     from gradtrace.frames import is_users
 
+    spec = importlib.util.find_spec(program[1]) if program[0] == "-m" else None
+    files: list[Any] = [program[0] if spec is None else spec.origin]
+    files += [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
     found = []
-    for name in ["__main__", *sorted(modules - {"__main__"})]:
-        file = getattr(sys.modules.get(name), "__file__", None)
+    for file in files:
         if isinstance(file, str) and file.endswith(".py"):
             path = str(Path(file).absolute())
             if path not in found and is_users(compile("", path, "exec")):
