@@ -15,10 +15,10 @@ from collections import Counter
 from contextlib import chdir
 from pathlib import Path
 
+from gradtrace.repair.evidence import Limits
 from gradtrace.repair.judge import Judge, same_gradients
 from gradtrace.repair.proof import Proof, prove
 from gradtrace.repair.report import outcome
-from gradtrace.repair.witness import Limits
 from gradtrace.repair.worker import Worker
 
 LIMITS = Limits(seconds=60)

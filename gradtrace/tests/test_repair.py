@@ -14,9 +14,9 @@ pytest.importorskip("libcst")
 
 from gradtrace.repair import report
 from gradtrace.repair.edits import Source
+from gradtrace.repair.evidence import Limits
 from gradtrace.repair.judge import same_gradients
 from gradtrace.repair.proof import Proof, prove
-from gradtrace.repair.witness import Limits
 from gradtrace.repair.worker import Worker
 
 START = "import torch\nfrom torch import nn\n\ntorch.manual_seed(0)\n"

@@ -6,8 +6,10 @@
    involved, the usual wrong advice among them (:mod:`~gradtrace.repair.edits`: comments and layout
    stay).
 3. Each candidate runs in a process of its own, and a witness (:mod:`~gradtrace.repair.witness`)
-   writes down what each backward call did to each parameter.
-4. :mod:`~gradtrace.repair.judge` compares, and says proven, rejected and why, or unproven.
+   writes down what each backward call did to each parameter (:mod:`~gradtrace.repair.evidence`).
+4. :mod:`~gradtrace.repair.judge` compares, and says proven, rejected and why, or unproven; what
+   holds alike is put together in :mod:`~gradtrace.repair.proof`, and told by
+   :mod:`~gradtrace.repair.report`.
 
 Nothing is written into the user's folder: the edited text is compiled in place of the file's.
 """

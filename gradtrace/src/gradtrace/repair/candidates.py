@@ -18,7 +18,7 @@ from typing import NamedTuple
 import libcst as cst
 
 from gradtrace.repair.edits import Changes, Function, Loop, Small, Source, method_called
-from gradtrace.repair.witness import Place, Run
+from gradtrace.repair.evidence import Place, Run
 
 MOST = 40  # candidates that are run
 

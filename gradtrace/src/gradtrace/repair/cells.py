@@ -51,8 +51,8 @@ def script_of(cells: list[str]) -> str:
 def fix(ipython: Any) -> str:
     """What is to be said about the last error of this notebook."""
     from gradtrace.repair import report
+    from gradtrace.repair.evidence import Limits
     from gradtrace.repair.proof import prove
-    from gradtrace.repair.witness import Limits
     from gradtrace.repair.worker import Worker
 
     if not is_installed():

@@ -94,8 +94,8 @@ def is_installed() -> bool:
 def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> int:
     from gradtrace.repair import report
     from gradtrace.repair.edits import Source, write
+    from gradtrace.repair.evidence import Limits
     from gradtrace.repair.proof import prove
-    from gradtrace.repair.witness import Limits
     from gradtrace.repair.worker import Worker
 
     name = " ".join(program[:2]) if program[0] == "-m" else program[0]

@@ -29,7 +29,7 @@ from typing import Any
 
 from gradtrace.causes import family_of
 from gradtrace.repair.candidates import Candidate
-from gradtrace.repair.witness import Call, Cleared, Place, Run, Sample, Stepped
+from gradtrace.repair.evidence import Call, Cleared, Place, Run, Sample, Stepped
 
 _SAME = 1e-4  # relative; float32 sums in another order differ by less
 _ZERO = 1e-7

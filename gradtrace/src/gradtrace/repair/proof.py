@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gradtrace.repair.candidates import Candidate, candidates
+from gradtrace.repair.evidence import Limits, Run
 from gradtrace.repair.judge import (
     OPEN,
     PROVEN,
@@ -15,7 +16,6 @@ from gradtrace.repair.judge import (
     deterministic,
     same_gradients,
 )
-from gradtrace.repair.witness import Limits, Run
 from gradtrace.repair.worker import Worker
 
 

@@ -7,8 +7,6 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
 from gradtrace.repair.candidates import Candidate
 from gradtrace.repair.edits import Source
 from gradtrace.repair.judge import OPEN, UNPROVEN, Verdict
@@ -117,7 +115,7 @@ def data(proof: Proof) -> dict[str, Any]:
     """For a program."""
     return {
         "schema": SCHEMA,
-        "torch": torch.__version__,
+        "torch": proof.original.torch,
         "outcome": outcome(proof) if proof.verdicts or not proof.fails else "listed",
         "error": proof.original.error,
         "diagnosis": proof.original.diagnosis,

@@ -32,7 +32,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from gradtrace.repair.witness import Limits, Run
+    from gradtrace.repair.evidence import Limits, Run
 
 _FORKS = sys.platform == "linux"
 _GRACE = 20.0  # seconds beyond its limit until a run is ended from outside
@@ -84,7 +84,7 @@ class Worker:
         Returns what was seen, and what it printed.  A run that had to be ended from outside has
         the status ``"time"``; one that ended its own process, ``"ended"`` and no events.
         """
-        from gradtrace.repair.witness import Run
+        from gradtrace.repair.evidence import Run
 
         result, output = (Path(self._folder.name) / name for name in ("result", "output"))
         result.unlink(missing_ok=True)
@@ -177,7 +177,8 @@ def _wait(process: int, seconds: float) -> bool:
 
 def _run(job: dict[str, Any]) -> NoReturn:
     """Be the program, and end this process."""
-    from gradtrace.repair.witness import Limits, Witness
+    from gradtrace.repair.evidence import Limits
+    from gradtrace.repair.witness import Witness
     from gradtrace.watcher import watch
 
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -205,6 +206,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
             run.explanation = watching.findings[0].text()
         run.files = _files_of_the_user(job["program"], set(sys.modules) - before)
         run.touched = touched.names
+        run.torch = sys.modules["torch"].__version__
         Path(job["result"]).write_bytes(pickle.dumps(run))
         sys.stdout.flush()
         os._exit(0)
@@ -265,7 +267,7 @@ def _read_from(edits: Mapping[str, str]) -> None:
 def _raised_at(error: BaseException) -> tuple[Any, ...]:
     """The user's lines in the traceback, innermost first."""
     from gradtrace.frames import is_users
-    from gradtrace.repair.witness import Place
+    from gradtrace.repair.evidence import Place
 
     return tuple(
         Place(frame.f_code.co_filename, line, frame.f_code.co_name)
