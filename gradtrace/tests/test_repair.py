@@ -140,6 +140,28 @@ for step in range(3):
     opt_clf.step()
     opt_dom.step()
 """
+BOTH_CLEARED = f"""{START}
+actor, critic = nn.Linear(3, 2), nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
+a_opt = torch.optim.SGD(actor.parameters(), 0.1)
+c_opt = torch.optim.SGD(critic.parameters(), 0.1)
+for step in range(3):
+    s = torch.randn(8, 3)
+    q = critic(torch.cat([s, actor(s)], 1))
+    critic_loss, actor_loss = (q - 1).pow(2).mean(), -q.mean()
+    a_opt.zero_grad()
+    c_opt.zero_grad()
+    critic_loss.backward()
+    actor_loss.backward()
+    a_opt.step()
+    c_opt.step()
+"""
+TIED = f"""{START}
+emb = nn.Embedding(3, 5, max_norm=1.0)
+w = torch.randn(7, 5, requires_grad=True)
+a = emb.weight @ w.t()
+b = emb(torch.tensor([1, 2])) @ w.t()
+(a.unsqueeze(0) + b.unsqueeze(1)).sigmoid().mean().backward()
+"""
 IN_PLACE = f"""{START}
 net = nn.Sequential(nn.Linear(3, 4), nn.Sigmoid())
 opt = torch.optim.SGD(net.parameters(), 0.1)
@@ -297,6 +319,20 @@ def test_losses_of_two_optimizers_are_not_added(proof):
     asked = {one.question for one in found.sound}
     assert "should dom_loss also train the parameters of opt_clf?" in asked
     assert found.sound[0].question is None
+
+
+def test_losses_are_told_apart_by_their_names(proof):
+    found = proof(BOTH_CLEARED)
+    assert kinds(found) == ["own_inputs"]
+    assert "leaks into" in reason(found, "(critic_loss + actor_loss).backward()")
+    assert "leaks into" in reason(found, "retain_graph=True")
+
+
+def test_detach_is_rejected_where_another_path_hides_it(proof):
+    """Both tensors still get a gradient; but a part of it is gone."""
+    found = proof(TIED)
+    assert kinds(found) == ["clone_used"]
+    assert "operations of this iteration out of the graph" in reason(found, "detach what line 8")
 
 
 def test_a_state_goes_on_or_begins_anew(proof):

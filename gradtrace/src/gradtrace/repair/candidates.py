@@ -13,7 +13,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import libcst as cst
 
@@ -345,3 +345,34 @@ def value_of(statement: cst.CSTNode) -> cst.BaseExpression | None:
 def in_function(source: Source, node: cst.CSTNode, name: str) -> bool:
     function: Function | None = source.function_of(node)
     return function is not None and function.name.value == name
+
+
+_NO_NAMES = {
+    "loss", "losses", "opt", "optim", "optimizer", "optimiser", "err", "error", "self", "net",
+    "model", "backward", "total", "cost", "the", "of", "retain", "graph", "true", "inputs", "list",
+    "parameters", "weight", "bias",
+}  # fmt: skip
+
+
+def _words(text: str) -> set[str]:
+    parts = re.sub(r"([a-z])([A-Z])", r"\1_\2", text)
+    return {word.lower() for word in re.findall(r"[A-Za-z]+", parts)} - _NO_NAMES
+
+
+_Named = TypeVar("_Named")
+
+
+def named_like(name: str, others: Mapping[_Named, str]) -> _Named | None:
+    """The one whose name shares a word, or the beginning of one, with this name; None if not one.
+
+    >>> named_like("g_loss", {1: "opt_d discriminator", 2: "opt_g generator"})
+    2
+    >>> named_like("loss", {1: "opt_d", 2: "opt_g"})
+    """
+    words = _words(name)
+    fits = [
+        key
+        for key, other in others.items()
+        if any(a.startswith(b) or b.startswith(a) for a in words for b in _words(other))
+    ]
+    return fits[0] if len(fits) == 1 else None

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradtrace.causes import family_of
-from gradtrace.repair.candidates import Candidate
+from gradtrace.repair.candidates import Candidate, named_like
 from gradtrace.repair.evidence import Call, Cleared, Place, Run, Sample, Stepped
 
 _SAME = 1e-4  # relative; float32 sums in another order differ by less
@@ -562,28 +562,13 @@ def meanings(run: Run) -> dict[int, set[int]]:
     return found
 
 
-_NO_NAMES = {
-    "loss", "losses", "opt", "optim", "optimizer", "optimiser", "err", "error", "self", "net",
-    "model", "backward", "total", "cost", "the", "of", "retain", "graph", "true", "inputs", "list",
-    "parameters", "weight", "bias",
-}  # fmt: skip
-
-
-def _words(text: str) -> set[str]:
-    parts = re.sub(r"([a-z])([A-Z])", r"\1_\2", text)
-    return {word.lower() for word in re.findall(r"[A-Za-z]+", parts)} - _NO_NAMES
-
-
 def _named_like(run: Run, call: Call, among: set[int]) -> int | None:
-    words = _words(_loss_name(call))
-    fits = []
-    for index in among or set(range(len(run.optimizers))):
+    names = {}
+    for index in among or range(len(run.optimizers)):
         one = run.optimizers[index]
-        owner = {run.names.get(key, "").partition(".")[0] for key in one.keys}
-        theirs = _words(" ".join([one.name, *owner]))
-        if any(a.startswith(b) or b.startswith(a) for a in words for b in theirs):
-            fits.append(index)
-    return fits[0] if len(fits) == 1 else None
+        owners = {run.names.get(key, "").partition(".")[0] for key in one.keys}
+        names[index] = " ".join([one.name, *owners])
+    return named_like(_loss_name(call), names)
 
 
 def _loss_name(call: Call) -> str:

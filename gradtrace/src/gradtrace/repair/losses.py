@@ -15,6 +15,7 @@ from gradtrace.repair.candidates import (
     carried_names,
     changes_in_place,
     loops_of,
+    named_like,
     one_file,
     reads,
     writes,
@@ -216,7 +217,7 @@ def orders(scene: Scene) -> Iterator[Candidate]:
             changes = {**late, source.anchor(last.node): behind}
             title = f"{'; '.join(lines)} behind {last.of}.backward()"
             yield from one_file("step_later", title, source, changes)
-        owners = _owners(moves)
+        owners = _owners(source, moves)
         changes, named = dict(late), []
         for move in backwards:
             owner = owners.get(move.node)
@@ -244,9 +245,11 @@ def orders(scene: Scene) -> Iterator[Candidate]:
         yield from one_file("own_inputs", title, source, changes)
 
 
-def _owners(moves: list[_Move]) -> dict[Small, str]:
+def _owners(source: Source, moves: list[_Move]) -> dict[Small, str]:
     """For each backward the optimizer that it is for: the one cleared just before it, or the only
-    one that steps before the next backward."""
+    one that steps before the next backward, or the one that is called like the loss."""
+    optimizers = {move.of for move in moves if move.what == "step"}
+    names = {one: f"{one} {_parameters(source, one)}" for one in sorted(optimizers)}
     owners: dict[Small, str] = {}
     cleared: set[str] = set()
     last_step = ""
@@ -267,6 +270,8 @@ def _owners(moves: list[_Move]) -> dict[Small, str]:
                 owners[move.node] = next(iter(cleared))
             elif len(following) == 1:
                 owners[move.node] = following[0]
+            elif (like := named_like(move.of, names)) is not None:
+                owners[move.node] = like
             cleared, last_step = set(), ""
     return owners if len(set(owners.values())) > 1 else {}
 
