@@ -157,7 +157,9 @@ class Judge:
             found.status = UNPROVEN
             return found
         found.question = candidate.question or question or self._untold(run)
-        if candidate.repair.name == "detach" and self._changed_gradient(run) is not None:
+        if candidate.repair.name == "detach" and (
+            self._changed_gradient(run) is not None or self._lost_operations(run)
+        ):
             what = candidate.title.removeprefix("detach ")
             found.question = f"is {what} not to be trained?"
         found.status = OPEN if found.question else PROVEN
@@ -304,7 +306,7 @@ class Judge:
         calls = self.original.calls
         if candidate.repair.name not in (*_ADDS, "retain_graph") or self.failing > len(calls):
             return None
-        inside = calls[self.failing - 1].contains
+        inside = [n for n in calls[self.failing - 1].contains if calls[n - 1].accumulates]
         if not inside:
             return None
         return (
@@ -349,21 +351,32 @@ class Judge:
         return {key for key in keys if not run.owners(key) or run.owners(key) & meant}
 
     def _cut(self, candidate: Candidate, run: Run) -> str | None:
-        """Operations of the iteration that failed which a repair that cuts no longer runs over."""
+        """Whether a repair that cuts takes a part of the iteration that failed out of the graph.
+
+        Of a freed graph, that part may be meant as a number: then it is a question.
+        """
         if not candidate.repair.cuts or self.original.status != "raised":
             return None
-        if self.failing > min(len(self.original.calls), len(run.calls)):
+        if candidate.repair.name == "detach" and self.family == "freed":
             return None
-        was = self.original.calls[self.failing - 1].operations
-        lost = was - run.calls[self.failing - 1].operations
-        gone = self.original.calls[self.failing - 1].reached - run.calls[self.failing - 1].reached
-        if lost and not (self.trained is None and gone):  # else see _untold
-            most = ", ".join(name.removesuffix("0") for name, _ in lost.most_common(2))
-            return (
-                f"runs, but cuts {sum(lost.values())} of the {sum(was.values())} operations of "
-                f"this iteration out of the graph ({most})"
-            )
-        return None
+        lost = self._lost_operations(run)
+        if not lost:
+            return None
+        was, now = (one.calls[self.failing - 1] for one in (self.original, run))
+        if self.trained is None and was.reached - now.reached:
+            return None  # see _untold
+        most = ", ".join(name.removesuffix("0") for name, _ in lost.most_common(2))
+        return (
+            f"runs, but cuts {sum(lost.values())} of the {sum(was.operations.values())} operations "
+            f"of this iteration out of the graph ({most})"
+        )
+
+    def _lost_operations(self, run: Run) -> Counter[str]:
+        """Operations of the iteration that failed which its backward no longer runs over."""
+        if self.failing > min(len(self.original.calls), len(run.calls)):
+            return Counter()
+        was, now = (one.calls[self.failing - 1].operations for one in (self.original, run))
+        return was - now
 
     def _wasted(self, run: Run) -> str | None:
         """A loss whose gradient is cleared before its optimizer steps."""
@@ -376,9 +389,10 @@ class Judge:
             if not isinstance(call, Call) or call.number in used or not call.contributed:
                 continue
             later = {e.optimizer for e in run.events[place:] if isinstance(e, Stepped)}
-            if later & meant.get(call.number, set()) and (
-                call.number in was or call.number >= self.failing
-            ):
+            failed_here = (
+                call.number >= self.failing and call.site == run.calls[self.failing - 1].site
+            )
+            if later & meant.get(call.number, set()) and (call.number in was or failed_here):
                 return (
                     f"runs, but the gradient of {_loss_name(call)} is cleared before a step uses it"
                 )

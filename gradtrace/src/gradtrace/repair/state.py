@@ -43,7 +43,7 @@ _DETACHED = {
 
 
 def detach_carried_names(scene: Scene) -> Iterator[Candidate]:
-    """``h = h.detach()`` behind the statement that runs backward, for all that a loop carries."""
+    """``h = h.detach()`` for all that a loop carries: behind backward, or at the beginning."""
     for one, loop in loops_of(scene):
         kinds = scene.run.variables.get(one.place, {})
         names = [name for name in carried_names(one.source, loop) if name in kinds]
@@ -55,7 +55,12 @@ def detach_carried_names(scene: Scene) -> Iterator[Candidate]:
         if not isinstance(here, cst.SimpleStatementLine) and loop.body is not here:
             target = here
         changes = one.source.next_to(target, after=lines)
-        yield from one_file("detach_state", "; ".join(lines), one.source, changes)
+        title = "; ".join(lines)
+        yield from one_file("detach_state", title, one.source, changes)
+        # Where what backward ran over is handed on only behind it.
+        changes = one.source.first_in(loop.body, lines)
+        title = f"{title} at the beginning of each iteration"
+        yield from one_file("detach_state", title, one.source, changes)
 
 
 def begin_anew(scene: Scene) -> Iterator[Candidate]:

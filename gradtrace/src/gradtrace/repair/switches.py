@@ -34,12 +34,12 @@ _CUTS = ("detach", "item", "numpy", "tolist")
 
 def create_graph(scene: Scene) -> Iterator[Candidate]:
     """``create_graph=True`` where a gradient is computed that is used further."""
-    if scene.family in ("freed", "modified"):  # there it is only another retain_graph
-        return
+    # Of a backward it would only be another retain_graph there.
+    names = ("grad",) if scene.family in ("freed", "modified") else ("grad", "backward")
     places = [*scene.at("began_at"), *scene.running]
     calls: dict[cst.Call, tuple[Source, int]] = {}
     for one in places:
-        found = call_of(one.source, one.node, "grad", "backward")
+        found = call_of(one.source, one.node, *names)
         if found is not None:
             calls[found] = one.source, one.place.line
     for one in scene.running:  # a gradient that was computed before in the same function
