@@ -413,6 +413,15 @@ def test_a_run_that_hangs_is_ended(worker, tmp_path, monkeypatch):
     assert run.status == "time"
 
 
+def test_a_program_that_goes_on_and_on(worker, tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(STATE.replace("range(4):", "iter(int, 1):\n    h = h.detach()"))
+    worker.program = [str(path)]
+    found = prove(worker, Limits(seconds=1))
+    assert (found.original.status, report.outcome(found)) == ("time", "unproven")
+    assert "--seconds gives it more" in report.text(found)
+
+
 def test_a_sum_of_losses_that_contain_one_another(proof):
     found = proof(UNROLLED_TOTAL)
     assert "its gradient counts twice" in reason(found, "retain_graph=True")

@@ -13,7 +13,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import libcst as cst
 
@@ -164,7 +164,12 @@ class Scene:
         return Statement(source, found[-1], place)
 
 
-Rule = Callable[[Scene], Iterable[Candidate]]
+class Rule(Protocol):
+    """Yields the edits of one kind that are possible where the program failed."""
+
+    __name__: str
+
+    def __call__(self, scene: Scene, /) -> Iterable[Candidate]: ...
 
 
 def one_file(
@@ -204,8 +209,11 @@ def several_files(
         yield Candidate(REPAIRS[repair], title, edits)
 
 
-def candidates(run: Run) -> list[Candidate]:
-    """The candidates for the run of a program that failed, best first, each text once."""
+def candidates(run: Run, say: Callable[[str], None]) -> list[Candidate]:
+    """The candidates for the run of a program that failed, best first, each text once.
+
+    A rule that fails at what it has never met costs its own candidates only; it is said.
+    """
     from gradtrace.repair import inplace, losses, state, switches
 
     scene = Scene(run)
@@ -213,9 +221,12 @@ def candidates(run: Run) -> list[Candidate]:
     first = _FIRST.get(scene.diagnosis.get("cause", ""), ())
     found: dict[tuple[tuple[str, str], ...], Candidate] = {}
     for rule in rules:
-        for one in rule(scene):
-            if all(map(_is_python, one.edits.values())):
-                found.setdefault(tuple(sorted(one.edits.items())), one)
+        try:
+            for one in rule(scene):
+                if all(map(_is_python, one.edits.values())):
+                    found.setdefault(tuple(sorted(one.edits.items())), one)
+        except Exception as error:
+            say(f"no more candidates of {rule.__name__}: {type(error).__name__}: {error}")
     ranked = sorted(
         found.values(),
         key=lambda one: (

@@ -36,10 +36,16 @@ class Sample(NamedTuple):
         """How far apart, as a share of the larger one: 0 for equal, at most 2."""
         if len(self.values) != len(other.values):
             return 2.0
+        if not (self.is_finite and other.is_finite):
+            return 0.0 if str(self) == str(other) else 2.0
         apart = math.hypot(*self.minus(other).values)
         size = max(math.hypot(*self.values), math.hypot(*other.values))
         whole = abs(self.norm - other.norm) / max(self.norm, other.norm, 1e-30)
-        return max(apart / size if size else 0.0, whole if math.isfinite(whole) else 2.0)
+        return max(apart / size if size else 0.0, whole)
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.norm) and all(map(math.isfinite, self.values))
 
 
 @dataclass

@@ -40,8 +40,11 @@ PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 
 @dataclass
 class Verdict:
-    """``proven``; ``open``: it holds if the answer to ``question`` is yes; ``rejected`` for the
-    ``reasons``; ``unproven`` where they say what is missing."""
+    """What came of one candidate.
+
+    ``status`` is ``"proven"``; ``"open"``: it holds if the answer to ``question`` is yes;
+    ``"rejected"`` for the ``reasons``; ``"unproven"`` where they say what is missing.
+    """
 
     candidate: Candidate
     run: Run
@@ -54,11 +57,16 @@ class Verdict:
 def deterministic(first: Run, second: Run) -> bool:
     """Whether two runs of the same program did the same."""
     return (
-        (first.status, first.error, len(first.calls))
-        == (second.status, second.error, len(second.calls))
+        (first.status, _without_addresses(first.error), len(first.calls))
+        == (second.status, _without_addresses(second.error), len(second.calls))
         and _losses_apart(first.calls, second.calls) is None
         and same_gradients(first, second)
     )
+
+
+def _without_addresses(text: str | None) -> str:
+    """Those of objects differ from run to run."""
+    return re.sub(r"0x[0-9a-f]+", "0x", text or "")
 
 
 def same_gradients(one: Run, other: Run, trained: set[str] | None = None) -> bool:
@@ -137,6 +145,7 @@ class Judge:
             return found
         checks = (
             self._remade(run),
+            self._not_finite(run),
             self._grows(run),
             self._stale(run),
             self._twice(candidate),
@@ -219,6 +228,15 @@ class Judge:
             if number <= self.failing and key not in self.original.remade
         )
         return f"runs, but makes {self._listed(new, '')} anew" if new else None
+
+    def _not_finite(self, run: Run) -> str | None:
+        was, now = (
+            {key for call in one.calls for key, g in call.contributed.items() if not g.is_finite}
+            for one in (self.original, run)
+        )
+        return (
+            f"runs, but {self._listed(sorted(now), '')} get gradients of NaN" if now - was else None
+        )
 
     def _grows(self, run: Run) -> str | None:
         if any(found["cause"] == "graph_grows" for found in self._new_findings(run)):

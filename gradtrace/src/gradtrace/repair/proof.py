@@ -58,7 +58,7 @@ def prove(
         say(original.explanation.removeprefix("gradtrace: "))
     if not proof.fails:
         return proof
-    proof.listed = candidates(original)
+    proof.listed = candidates(original, say)
     if only_list or not proof.listed:
         return proof
     if original.touched:

@@ -36,7 +36,7 @@ def text(proof: Proof) -> str:
 def outcome(proof: Proof) -> str:
     """``"healthy"``, ``"proven"``, ``"question"`` (the reader decides) or ``"unproven"``."""
     if not proof.fails:
-        return "healthy"
+        return "unproven" if proof.original.status == "time" else "healthy"
     if not proof.sound:
         return "unproven"
     alone = len(proof.sound) == 1 and proof.sound[0].status != OPEN
@@ -49,6 +49,9 @@ def _lines(proof: Proof) -> Iterator[str]:
         yield "There is nothing to repair: no error, and a strict watch has nothing to say."
         return
     if found == "unproven":
+        if not proof.fails:
+            yield "It has not failed in the time that one run has: --seconds gives it more."
+            return
         yield "No repair could be proven."
         if not proof.repeats:
             yield (

@@ -50,11 +50,9 @@ def detach_carried_names(scene: Scene) -> Iterator[Candidate]:
         if not names:
             continue
         lines = [f"{name} = {_DETACHED[kinds[name]].format(name)}" for name in names]
-        here = one.source.line_of(one.node, loop.body)
-        target = one.node if here in one.source.parents(one.node) else here
-        if not isinstance(here, cst.SimpleStatementLine) and loop.body is not here:
-            target = here
-        changes = one.source.next_to(target, after=lines)
+        here = one.source.line_of(one.node, loop.body)  # around it, where it is further in
+        inside = isinstance(here, cst.SimpleStatementLine)
+        changes = one.source.next_to(one.node if inside else here, after=lines)
         title = "; ".join(lines)
         yield from one_file("detach_state", title, one.source, changes)
         # Where what backward ran over is handed on only behind it.
