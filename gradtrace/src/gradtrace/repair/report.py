@@ -60,8 +60,10 @@ def _lines(proof: Proof) -> Iterator[str]:
             )
     elif found == "question":
         count = len(proof.sound)
-        how = "This repair holds, if" if count == 1 else f"{count} repairs hold; which is right"
-        yield how + (" the answer is yes:" if count == 1 else " depends on what is meant:")
+        if count == 1:
+            yield "One repair holds; whether it is right depends on what is meant:"
+        else:
+            yield f"{count} repairs hold; which is right depends on what is meant:"
     for number, one in enumerate(proof.sound, 1):
         if found == "question":
             yield ""
@@ -82,9 +84,11 @@ def _holding(number: int, one: Verdict, found: str) -> Iterator[str]:
     if found == "proven":
         yield f"Proven: {one.candidate.title}"
     else:
-        when = one.question or f"right if {one.candidate.repair.when}"
         yield f"{number}. {one.candidate.title}"
-        yield f"   {when}"
+        if one.question:
+            yield f"   right if you say yes: {one.question}"
+        else:
+            yield f"   right if {one.candidate.repair.when}"
     yield ""
     yield diff(one.candidate)
     for line in one.evidence:
