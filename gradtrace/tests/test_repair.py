@@ -529,6 +529,15 @@ def test_libcst_is_named_where_it_is_missing(script, tmp_path):
     assert not (tmp_path / "runs.txt").exists()
 
 
+def test_torch_that_cannot_be_imported(script, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "torch.py").write_text("raise ImportError('broken')\n")
+    done = command("train.py", folder=tmp_path, PYTHONPATH=str(tmp_path / "elsewhere"))
+    assert done.returncode == 1
+    assert "ImportError: broken" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("gradtrace: the process that is to run")
+
+
 # A notebook's cells.
 
 

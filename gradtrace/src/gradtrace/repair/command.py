@@ -76,8 +76,13 @@ def main(words: list[str], flags: list[str]) -> int:
     if not is_installed():
         _say(MISSING)
         return 2
+    from gradtrace.repair.worker import WorkerEnded
+
     try:
         return _fix(options, program, flags)
+    except WorkerEnded as error:
+        _say(str(error))
+        return 1
     except KeyboardInterrupt:
         _say("stopped: nothing was written")
         return 130

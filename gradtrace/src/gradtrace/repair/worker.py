@@ -50,6 +50,10 @@ serve()
 """
 
 
+class WorkerEnded(RuntimeError):
+    """The process that is to run the program has ended: what it said is on standard error."""
+
+
 class Worker:
     """Runs one program, as often as it is asked to.
 
@@ -83,6 +87,9 @@ class Worker:
 
         Returns what was seen, and what it printed.  A run that had to be ended from outside has
         the status ``"time"``; one that ended its own process, ``"ended"`` and no events.
+
+        Raises:
+            WorkerEnded: there is nothing that runs it; torch cannot be imported, say.
         """
         from gradtrace.repair.evidence import Run
 
@@ -120,7 +127,7 @@ class Worker:
         if _FORKS:
             answer = server.stdout.readline()
             if not answer:
-                raise RuntimeError("the process that runs the program has ended")
+                raise WorkerEnded("the process that is to run the program has ended")
             return answer.strip() == "ended"
         try:
             server.wait(seconds)
