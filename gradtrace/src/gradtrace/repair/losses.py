@@ -110,6 +110,8 @@ def _expanded(source: Source, node: Small, statements: list[cst.CSTNode]) -> Ite
 
 def add_losses(scene: Scene) -> Iterator[Candidate]:
     """One backward over the sum, in place of two one after the other, or of one in each round."""
+    if scene.family != "freed":
+        return
     for source, block in _blocks(scene):
         yield from _added(source, block)
     for one, loop in loops_of(scene):

@@ -79,7 +79,9 @@ def begin_anew(scene: Scene) -> Iterator[Candidate]:
                 carried |= reads(code)
                 changes = source.first_in(loop.body, lines)
                 title = f"{'; '.join(lines)} at the beginning of each iteration"
-                yield from one_file("reset_state", title, source, changes)
+                names = ", ".join(sorted(writes(code)))
+                question = f"is {names} to begin anew in each iteration?"
+                yield from one_file("reset_state", title, source, changes, question)
 
 
 def detach_what_it_was_made_of(scene: Scene) -> Iterator[Candidate]:
