@@ -13,7 +13,9 @@ import pytest
 import gradtrace
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("IPython", "anywidget", "ipywidgets", "matplotlib", "networkx", "numpy", "traitlets")
+EXTRAS = (
+    "IPython", "anywidget", "ipywidgets", "libcst", "matplotlib", "networkx", "numpy", "traitlets",
+)  # fmt: skip
 
 SOURCES = {
     path.relative_to(ROOT / "src").as_posix()
@@ -44,7 +46,7 @@ def test_the_wheel_holds_the_package_and_its_metadata(built):
     assert metadata.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
     always = [need for need in metadata.get_all("Requires-Dist") if "extra ==" not in need]
     assert [need[:5] for need in always] == ["torch"]
-    assert {"notebook", "plot"} < set(metadata.get_all("Provides-Extra"))
+    assert {"fix", "notebook", "plot"} < set(metadata.get_all("Provides-Extra"))
 
 
 def test_the_sdist_holds_what_the_wheel_is_built_from(built):

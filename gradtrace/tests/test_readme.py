@@ -1,9 +1,11 @@
-"""The first example of the README ends as the README says."""
+"""The first example of the README ends, and is repaired, as the README says."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -16,3 +18,14 @@ def test_the_note_is_what_the_program_gets(tmp_path):
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 1
     assert run.stderr.replace(f"{tmp_path}/", "").endswith(f"\n{note}")
+
+
+def test_the_repair_is_what_the_program_gets(tmp_path):
+    pytest.importorskip("libcst")
+    program = re.search(r"```python\n(.*?)```", README, re.S)[1]
+    said = next(text for text in re.findall(r"```text\n(.*?)```", README, re.S) if "Proven" in text)
+    (tmp_path / "train.py").write_text(program)
+    command = [sys.executable, "-m", "gradtrace", "fix", "train.py"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith(said.strip())

@@ -1,5 +1,7 @@
 """Run a program under a watch: ``gradtrace [options] script.py [arguments]``.
 
+``gradtrace fix …`` is a command of its own: :mod:`gradtrace.repair.command`.
+
 The command does not run the program.  It reads its own options and then replaces itself by the
 plain interpreter, with the flags it was itself started with: ``python -O -m gradtrace --strict
 train.py --lr 1`` becomes ``python -O train.py --lr 1``.  So everything about the program is
@@ -45,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="gradtrace",
         usage=_USAGE,
         description="Run a PyTorch program; when backward fails, say what caused it and the fix.",
-        epilog="What follows the program's name is the program's. gradtrace is also "
+        epilog="gradtrace fix script.py repairs it, and proves the repair: gradtrace fix --help. "
+        "What follows the program's name is the program's. gradtrace is also "
         "python -m gradtrace, which hands Python's own flags on to the program.",
         allow_abbrev=False,
     )
@@ -187,7 +190,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
     Ends with exit code 2 if the command itself cannot be understood, else with the program's.
     """
-    ours, program = split(sys.argv[1:] if arguments is None else arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["fix"]:
+        from gradtrace.repair.command import main as fix
+
+        sys.exit(fix(words[1:], interpreter_flags(sys.orig_argv)))
+    ours, program = split(words)
     parser = _parser()
     options = parser.parse_args(ours)
     if not program:

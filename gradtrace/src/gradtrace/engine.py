@@ -46,6 +46,7 @@ class Listener(Protocol):
     def failed(
         self, call: BackwardCall, outputs: Any, inputs: Sequence[Any], error: BaseException
     ) -> None: ...
+    def ended(self, call: BackwardCall, error: BaseException | None) -> None: ...
     def stepping(self, has_closure: bool) -> None: ...
     def stepped(self, optimizer: torch.optim.Optimizer) -> None: ...
     def compiled(self, inside: bool) -> None: ...
@@ -121,6 +122,8 @@ class Engine:
                 self._failed(call, outputs, inputs, error)
             elif not call.keeps_graph:
                 mark_freed(call, outputs, inputs)
+            for listener in self._listeners:
+                listener.ended(call, error)
         except Exception as ours:
             self._broke(ours)
 

@@ -3,7 +3,8 @@
 Only the traceback's frames are left: the variables in them, and the tensors that backward was
 called on.  From these it can be said which variable reaches freed nodes, or which saved tensor was
 changed.  Which line freed or changed it cannot be known without watching, and the explanation says
-so.  In a notebook: ``%load_ext gradtrace``, then ``%explain`` in the cell after the error.
+so.  In a notebook: ``%load_ext gradtrace``, then ``%explain`` in the cell after the error, or
+``%explain --fix`` for a proved repair (:mod:`gradtrace.repair`).
 """
 
 from __future__ import annotations
@@ -109,6 +110,11 @@ def load_ipython_extension(ipython: Any) -> None:
     """``%load_ext gradtrace``: the magic ``%explain`` explains the last error."""
 
     def magic(line: str) -> None:
+        if line.split() == ["--fix"]:
+            from gradtrace.repair.cells import fix
+
+            print(fix(ipython))
+            return
         try:
             found = explain()
         except ValueError as error:

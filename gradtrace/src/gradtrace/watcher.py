@@ -219,6 +219,9 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         if isinstance(error, Exception) and _explanation_on(error) is None:
             self._explain(error, outputs, inputs, call)
 
+    def ended(self, call: BackwardCall, error: BaseException | None) -> None:
+        """Nothing: what a watch has to know of a call it knew before."""
+
     def broke(self, error: Exception) -> None:
         self._record.broken = f"{type(error).__name__}: {error}"
 

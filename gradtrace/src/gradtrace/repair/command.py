@@ -1,0 +1,142 @@
+"""``gradtrace fix [options] script.py [arguments]``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+_USAGE = "gradtrace fix [options] (script.py | -m module) [arguments]"
+_WITH_VALUE = ("--choose", "--json", "--beyond", "--seconds")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print(f"gradtrace: {message} (usage: {_USAGE})", file=sys.stderr)
+        sys.exit(2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="gradtrace fix",
+        usage=_USAGE,
+        description="Edit a failing PyTorch program in every way that could repair it, run each "
+        "edit in a process of its own, and show the one whose gradients are right.",
+        epilog="What the program writes and sends is written and sent in each run. Exit code: 0 "
+        "if a repair is proven or nothing is to be repaired, 1 if not, 2 for a wrong command.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--list", action="store_true", help="list the candidates, run none of them")
+    parser.add_argument(
+        "--apply", action="store_true", help="write the proven repair into the program's files"
+    )
+    parser.add_argument(
+        "--choose", type=int, metavar="N", help="with --apply: the Nth, where several hold"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write what was found as JSON to FILE")
+    parser.add_argument(
+        "--beyond",
+        type=int,
+        default=8,
+        metavar="N",
+        help="backward calls beyond the one that failed, for each candidate (8)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=120.0, metavar="S", help="the most for one run (120)"
+    )
+    return parser
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """The command's own words, and from the program's name on the program's."""
+    place = 0
+    while place < len(words) and words[place].startswith("-") and words[place] != "-m":
+        if words[place] == "--":
+            return words[:place], words[place + 1 :]
+        place += 2 if words[place] in _WITH_VALUE else 1
+    return words[:place], words[place:]
+
+
+def main(words: list[str], flags: list[str]) -> int:
+    """Run the command; ``flags`` are the interpreter's own.  Returns the exit code."""
+    ours, program = _split(words)
+    parser = _parser()
+    options = parser.parse_args(ours)
+    if not program or program == ["-m"]:
+        parser.error("no program to repair")
+    if program[0] != "-m" and not Path(program[0]).is_file():
+        parser.error(f"there is no file {program[0]}")
+    if options.choose is not None and not options.apply:
+        parser.error("--choose says which repair --apply writes: give both")
+    if options.beyond < 1 or options.seconds <= 0:
+        parser.error("--beyond and --seconds are more than 0")
+    if not is_installed():
+        _say(MISSING)
+        return 2
+    from gradtrace.repair.worker import WorkerEnded
+
+    try:
+        return _fix(options, program, flags)
+    except WorkerEnded as error:
+        _say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        _say("stopped: nothing was written")
+        return 130
+
+
+MISSING = "gradtrace fix edits source with LibCST: pip install 'gradtrace[fix]'"
+
+
+def is_installed() -> bool:
+    """Whether LibCST is there."""
+    return importlib.util.find_spec("libcst") is not None
+
+
+def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> int:
+    from gradtrace.repair import report
+    from gradtrace.repair.edits import Source, write
+    from gradtrace.repair.evidence import Limits
+    from gradtrace.repair.proof import prove
+    from gradtrace.repair.worker import Worker
+
+    name = " ".join(program[:2]) if program[0] == "-m" else program[0]
+    often = "once" if options.list else "several times"
+    _say(
+        f"this runs {name} {often}, at most {options.seconds:g} seconds each time: what it writes "
+        "is written, and what it sends is sent."
+    )
+    with Worker(program, flags) as worker:
+        limits = Limits(None, options.beyond, options.seconds)
+        proof = prove(worker, limits, _say, only_list=options.list)
+    if options.json:
+        found = json.dumps(report.data(proof), indent=1)
+        Path(options.json).write_text(found, encoding="utf-8")
+    if options.list:
+        print(report.listing(proof))
+        return 0
+    print(report.text(proof))
+    outcome = report.outcome(proof)
+    if not options.apply or not proof.sound:
+        if proof.sound:
+            print("\nNothing was written: --apply writes it.")
+        return 0 if outcome in ("healthy", "proven") else 1
+    number = options.choose or (1 if outcome == "proven" else 0)
+    if not 1 <= number <= len(proof.sound):
+        _say(f"which one is right is yours to say: --apply --choose N, 1 to {len(proof.sound)}")
+        return 1
+    try:
+        for path, text in proof.sound[number - 1].candidate.edits.items():
+            write(path, Source(path).text, text)
+            print(f"wrote {path}")
+    except (OSError, ValueError) as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+def _say(text: str) -> None:
+    print(f"gradtrace: {text}", file=sys.stderr, flush=True)

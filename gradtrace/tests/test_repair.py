@@ -1,0 +1,570 @@
+"""``gradtrace fix``: right repairs are proven, wrong ones rejected for what they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("libcst")
+
+from gradtrace.repair import report
+from gradtrace.repair.edits import Source
+from gradtrace.repair.evidence import Limits
+from gradtrace.repair.judge import same_gradients
+from gradtrace.repair.proof import Proof, prove
+from gradtrace.repair.worker import Worker
+
+START = "import torch\nfrom torch import nn\n\ntorch.manual_seed(0)\n"
+
+STATE = f"""{START}
+cell = nn.GRUCell(2, 4)
+h = torch.zeros(1, 4)
+for step in range(4):
+    h = cell(torch.randn(1, 2), h)  # one step
+    loss = h.pow(2).mean()
+    loss.backward()
+"""
+LSTM = f"""{START}
+def train(net, head):
+    opt = torch.optim.Adam([*net.parameters(), *head.parameters()])
+    state = None
+    for step in range(3):
+        y, state = net(torch.randn(3, 1, 2), state)
+        loss = head(y).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+
+train(nn.LSTM(2, 4, num_layers=2), nn.Linear(4, 1))
+"""
+MODULE_STATE = f"""{START}
+class Memory(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(2, 2)
+        self.reset()
+
+    def reset(self):
+        self.mem = torch.zeros(1, 2)
+
+    def forward(self, x):
+        self.mem = torch.tanh(self.fc(x) + self.mem)
+        return self.mem
+
+net = Memory()
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    loss = net(torch.randn(1, 2)).pow(2).sum() + net(torch.randn(1, 2)).sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+CACHED = f"""{START}
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.log_scale = nn.Parameter(torch.zeros(3))
+        self.scale = self.log_scale.exp()
+        self.bias = nn.Parameter(torch.zeros(3))
+
+    def forward(self, x):
+        return x * self.scale + self.bias
+
+net = Layer()
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    loss = net(torch.randn(5, 3)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+TWO_HEADS = f"""{START}
+enc, a, b = nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(4, 1)
+opt = torch.optim.SGD([*enc.parameters(), *a.parameters(), *b.parameters()], 0.1)
+for step in range(3):
+    z = torch.tanh(enc(torch.randn(5, 3)))
+    opt.zero_grad()
+    loss_a = a(z).pow(2).mean()
+    loss_a.backward()
+    loss_b = (b(z) - 1).pow(2).mean()
+    loss_b.backward()
+    opt.step()
+"""
+GAN = f"""{START}
+G = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3))
+D = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+opt_g, opt_d = torch.optim.SGD(G.parameters(), 0.1), torch.optim.SGD(D.parameters(), 0.1)
+for step in range(3):
+    real = torch.randn(8, 3)
+    noise = torch.randn(8, 2)
+    fake = G(noise)
+    score = D(fake)
+    d_loss = nn.functional.softplus(score).mean() + nn.functional.softplus(-D(real)).mean()
+    g_loss = nn.functional.softplus(-score).mean()
+    opt_d.zero_grad()
+    d_loss.backward(retain_graph=True)
+    opt_d.step()
+    opt_g.zero_grad()
+    g_loss.backward()
+    opt_g.step()
+"""
+GAN_AFTER = GAN.replace(  # G learns from D as it is after its step
+    "    g_loss.backward()",
+    "    g_loss = nn.functional.softplus(-D(fake)).mean()\n    g_loss.backward()",
+)
+GAN_BEFORE = (
+    GAN.replace("    opt_d.step()\n", "")
+    .replace(  # and from D as it was before it
+        "    opt_g.zero_grad()\n    g_loss.backward()\n",
+        "    g_loss.backward(inputs=list(G.parameters()))\n    opt_d.step()\n",
+    )
+    .replace("    opt_d.zero_grad()", "    opt_d.zero_grad(); opt_g.zero_grad()")
+)
+GAN_BEFORE = GAN_BEFORE.replace("d_loss.backward(", "d_loss.backward(inputs=list(D.parameters()), ")
+SHARED_FEATURES = f"""{START}
+feat, clf, dom = nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(4, 1)
+opt_clf = torch.optim.SGD([*feat.parameters(), *clf.parameters()], 0.1)
+opt_dom = torch.optim.SGD(dom.parameters(), 0.1)
+for step in range(3):
+    z = torch.tanh(feat(torch.randn(5, 3)))
+    clf_loss, dom_loss = clf(z).pow(2).mean(), (dom(z) - 1).pow(2).mean()
+    opt_clf.zero_grad()
+    clf_loss.backward()
+    opt_dom.zero_grad()
+    dom_loss.backward()
+    opt_clf.step()
+    opt_dom.step()
+"""
+BOTH_CLEARED = f"""{START}
+actor, critic = nn.Linear(3, 2), nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
+a_opt = torch.optim.SGD(actor.parameters(), 0.1)
+c_opt = torch.optim.SGD(critic.parameters(), 0.1)
+for step in range(3):
+    s = torch.randn(8, 3)
+    q = critic(torch.cat([s, actor(s)], 1))
+    critic_loss, actor_loss = (q - 1).pow(2).mean(), -q.mean()
+    a_opt.zero_grad()
+    c_opt.zero_grad()
+    critic_loss.backward()
+    actor_loss.backward()
+    a_opt.step()
+    c_opt.step()
+"""
+TIED = f"""{START}
+emb = nn.Embedding(3, 5, max_norm=1.0)
+w = torch.randn(7, 5, requires_grad=True)
+a = emb.weight @ w.t()
+b = emb(torch.tensor([1, 2])) @ w.t()
+(a.unsqueeze(0) + b.unsqueeze(1)).sigmoid().mean().backward()
+"""
+IN_PLACE = f"""{START}
+net = nn.Sequential(nn.Linear(3, 4), nn.Sigmoid())
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    y = net(torch.randn(5, 3))
+    y /= y.sum(1, keepdim=True)  # to one
+    loss = (y * torch.arange(4.0)).sum()
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+WEIGHTS_MOVED = f"""{START}
+model = nn.Linear(3, 1)
+x = torch.randn(4, 3)
+out = model(x)
+out.pow(2).mean().backward()
+with torch.no_grad():
+    for p in model.parameters():
+        p.add_(0.1 * p.grad)
+        p.grad = None
+out.pow(2).mean().backward()
+"""
+RATIO = f"""{START}
+policy = nn.Linear(3, 2)
+s, a = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
+old = torch.log_softmax(policy(s), 1)[range(4), a]
+new = torch.log_softmax(policy(s), 1)[range(4), a]
+ratio = (new - old).exp().detach()
+(ratio * torch.randn(4)).mean().backward()
+"""
+OWN_BACKWARD = f"""{START}
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            y = x.detach().requires_grad_()
+            (g,) = torch.autograd.grad(y**3, y, grad.detach())
+        return g
+
+x = torch.tensor(2.0, requires_grad=True)
+(g,) = torch.autograd.grad(Cube.apply(x), x, create_graph=True)
+g.backward()
+"""
+RUNNING_TOTAL = f"""{START}
+net = nn.Linear(3, 1)
+total = 0.0
+for step in range(100):
+    loss = net(torch.randn(2, 3)).pow(2).mean()
+    total = total + loss
+print(float(total))
+"""
+UNROLLED_TOTAL = f"""{START}
+net = nn.Linear(4, 1)
+total = net(torch.randn(2, 4)).pow(2).mean()
+total.backward()
+total = total + net(torch.randn(2, 4)).pow(2).mean()
+total.backward()
+"""
+RANDOM = STATE.replace("torch.manual_seed(0)", "torch.seed()")
+
+
+@pytest.fixture(scope="module")
+def worker():
+    """One process that has imported torch, for all programs."""
+    with Worker([]) as one:
+        yield one
+
+
+@pytest.fixture
+def proof(worker, tmp_path):
+    def proof(text: str, **files: str) -> Proof:
+        path = tmp_path / "program.py"
+        path.write_text(text, encoding="utf-8")
+        worker.program = [str(path)]
+        return prove(worker, Limits(seconds=60))
+
+    return proof
+
+
+def kinds(proof: Proof) -> list[str]:
+    return [one.candidate.repair.name for one in proof.sound]
+
+
+def reason(proof: Proof, title: str) -> str:
+    """Why the first candidate whose title has this in it was rejected."""
+    found = next(one for one in proof.verdicts if title in one.candidate.title)
+    assert found.status in ("rejected", "unproven"), (found.status, found.evidence)
+    return found.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "line"),
+    [
+        (STATE, "detach_state", "+    h = h.detach()"),
+        (LSTM, "detach_state", "+        state = tuple(one.detach() for one in state)"),
+        (CACHED, "compute_again", "+        self.scale = self.log_scale.exp()"),
+        (TWO_HEADS, "add_losses", "+    (loss_a + loss_b).backward()"),
+        (IN_PLACE, "out_of_place", "+    y = y / y.sum(1, keepdim=True)  # to one"),
+        (WEIGHTS_MOVED, "forward_again", "+out = model(x)"),
+        (RUNNING_TOTAL, "number", "+    total = total + loss.item()"),
+    ],
+)
+def test_one_repair_is_proven(proof, program, kind, line):
+    found = proof(program)
+    assert report.outcome(found) == "proven", report.text(found)
+    assert kinds(found) == [kind]
+    assert line in report.diff(found.sound[0].candidate).splitlines()
+
+
+def test_retain_graph_is_rejected_where_the_graph_grows(proof):
+    found = reason(proof(STATE), "retain_graph=True")
+    assert "memory grows with each iteration: " in found
+    assert "nodes in the graph" in found
+
+
+def test_retain_graph_is_rejected_where_the_weights_have_moved(proof):
+    found = proof(WEIGHTS_MOVED)
+    assert "not that of the present weights" in reason(found, "retain_graph=True at line 9")
+
+
+def test_detach_is_rejected_where_it_ends_training(proof):
+    found = proof(CACHED)
+    assert (
+        reason(found, "detach what .scale stores") == "runs, but net.log_scale is no longer trained"
+    )
+
+
+def test_detach_is_rejected_where_it_cuts_a_part(proof):
+    found = reason(proof(TWO_HEADS), "detach what line 9 makes")
+    assert "enc.weight, enc.bias are no longer trained" in found
+
+
+def test_gan(proof, worker):
+    """A later step leaks one loss into the other's network; what holds has a twin's gradients."""
+    found = proof(GAN)
+    leak = reason(found, "opt_d.step() behind g_loss.backward()")
+    assert "the gradient of g_loss leaks into opt_d: D.0.weight is" in leak
+    path, limits = worker.program[0], Limits(found.original.failing)
+    twins = [worker.run({path: text}, limits)[0] for text in (GAN_AFTER, GAN_BEFORE)]
+    assert [twin.status for twin in twins] == ["ended", "ended"]
+    assert found.sound
+    for one in found.sound:
+        assert any(same_gradients(one.run, twin) for twin in twins), one.candidate.title
+
+
+def test_losses_of_two_optimizers_are_not_added(proof):
+    """What the shared features are to learn from is a question, and it is asked."""
+    found = proof(SHARED_FEATURES)
+    assert report.outcome(found) == "question"
+    assert kinds(found)[0] in ("own_inputs", "detach_shared")
+    asked = {one.question for one in found.sound}
+    assert "should dom_loss also train the parameters of opt_clf?" in asked
+    assert found.sound[0].question is None
+
+
+def test_losses_are_told_apart_by_their_names(proof):
+    found = proof(BOTH_CLEARED)
+    assert kinds(found) == ["own_inputs"]
+    assert "leaks into" in reason(found, "(critic_loss + actor_loss).backward()")
+    assert "leaks into" in reason(found, "retain_graph=True")
+
+
+def test_detach_is_rejected_where_another_path_hides_it(proof):
+    """Both tensors still get a gradient; but a part of it is gone."""
+    found = proof(TIED)
+    assert kinds(found) == ["clone_used"]
+    assert "operations of this iteration out of the graph" in reason(found, "detach what line 8")
+
+
+def test_a_state_goes_on_or_begins_anew(proof):
+    found = proof(MODULE_STATE)
+    assert report.outcome(found) == "question"
+    assert kinds(found) == ["detach_state", "reset_state"]
+    text = report.text(found)
+    assert "2 repairs hold; which is right depends on what is meant" in text
+    assert "right if each iteration begins with a new state" in text
+
+
+def test_which_side_is_the_old_one_is_asked(proof):
+    found = proof(RATIO)
+    assert [one.question for one in found.sound] == [
+        "is old what is not to be trained?",
+        "is new what is not to be trained?",
+    ]
+    assert reason(found, "without .detach()") == "runs, but all gradients are zero"
+
+
+def test_a_backward_of_the_programs_own_is_not_proven_by_running_it(proof):
+    found = proof(OWN_BACKWARD)
+    assert not found.sound, report.text(found)
+    doubted = [one for one in found.verdicts if one.status == "unproven"]
+    assert doubted and "gradgradcheck" in doubted[0].reasons[0]
+
+
+def test_random_programs_are_unproven(proof):
+    found = proof(RANDOM)
+    assert not found.repeats
+    assert report.outcome(found) == "unproven"
+    assert "Seed what it draws from" in report.text(found)
+
+
+def test_a_healthy_program(proof):
+    found = proof(STATE.replace("loss = h", "h = h.detach(); loss = cell(torch.ones(1, 2), h)"))
+    assert report.outcome(found) == "healthy"
+    assert found.verdicts == []
+
+
+def test_several_files(proof, tmp_path):
+    """The edit lies where the fault does: in a module beside the script."""
+    head, tail = CACHED.split("net = Layer()")
+    (tmp_path / "layers.py").write_text(head, encoding="utf-8")
+    found = proof(f"{START}from layers import Layer\nnet = Layer(){tail}")
+    assert kinds(found) == ["compute_again"]
+    assert list(found.sound[0].candidate.edits) == [str(tmp_path / "layers.py")]
+
+
+def test_a_module_run_with_m(worker, tmp_path, monkeypatch):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "train.py").write_text(STATE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with Worker(["-m", "package.train"]) as one:
+        found = prove(one, Limits(seconds=60))
+    assert kinds(found) == ["detach_state"]
+
+
+def test_without_forks(tmp_path, monkeypatch):
+    """Where processes cannot be forked, each run is an interpreter of its own."""
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import sys, torch\nprint(torch.ones(2).sum(), sys.argv[1])\n", encoding="utf-8"
+    )
+    monkeypatch.setattr("gradtrace.repair.worker._FORKS", False)
+    with Worker([str(path), "argument"]) as one:
+        for _ in range(2):
+            run, printed = one.run({}, Limits(seconds=60))
+            assert (run.status, printed) == ("ended", "tensor(2.) argument\n")
+
+
+def test_a_run_that_hangs_is_ended(worker, tmp_path, monkeypatch):
+    path = tmp_path / "program.py"
+    path.write_text("while True: pass\n", encoding="utf-8")
+    monkeypatch.setattr("gradtrace.repair.worker._GRACE", 0.5)
+    worker.program = [str(path)]
+    run, _ = worker.run({}, Limits(seconds=0.5))
+    assert run.status == "time"
+
+
+def test_a_program_that_goes_on_and_on(worker, tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(STATE.replace("range(4):", "iter(int, 1):\n    h = h.detach()"))
+    worker.program = [str(path)]
+    found = prove(worker, Limits(seconds=1))
+    assert (found.original.status, report.outcome(found)) == ("time", "unproven")
+    assert "--seconds gives it more" in report.text(found)
+
+
+def test_a_sum_of_losses_that_contain_one_another(proof):
+    found = proof(UNROLLED_TOTAL)
+    assert "its gradient counts twice" in reason(found, "retain_graph=True")
+    assert "add_losses" not in {one.repair.name for one in found.listed}
+
+
+def test_edits_keep_comments_and_line_ends(tmp_path):
+    path = tmp_path / "program.py"
+    text = "# -*- coding: latin-1 -*-\r\nx = 1   # \xe4 comment\r\nif x :\r\n\ty=(2 )\r\n"
+    path.write_bytes(text.encode("latin-1"))
+    source = Source(str(path))
+    (first,) = source.statements_at(2)
+    edited = source.edited(source.next_to(first, after=["z = 3"]))
+    assert edited == text.replace("comment\r\n", "comment\r\nz = 3\r\n")
+
+
+# The command.
+
+
+def command(*words: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gradtrace", "fix", *words],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+COUNTED = "open('runs.txt', 'a').write('run\\n')\n" + STATE
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(COUNTED, encoding="utf-8")
+    return path
+
+
+def test_nothing_is_written_unless_it_is_asked_for(script, tmp_path):
+    done = command("--json", "found.json", "train.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("gradtrace: this runs train.py several times")
+    assert "it wrote or called: runs.txt" in done.stderr
+    assert "Proven: h = h.detach()" in done.stdout
+    assert "Nothing was written" in done.stdout
+    assert script.read_text(encoding="utf-8") == COUNTED
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "runs.txt", "found.json"}
+    data = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    assert data["outcome"] == "proven"
+    runs = (tmp_path / "runs.txt").read_text(encoding="utf-8").count("run")
+    assert runs == 2 + len(data["candidates"])
+
+
+def test_apply_writes_the_repair(script, tmp_path):
+    done = command("--apply", "train.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    added = "    loss.backward()\n    h = h.detach()\n"
+    assert script.read_text(encoding="utf-8") == COUNTED.replace("    loss.backward()\n", added)
+
+
+def test_list_runs_the_program_once(script, tmp_path):
+    done = command("--list", "train.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "detach_state: h = h.detach()" in done.stdout
+    assert "retain_graph" in done.stdout
+    assert (tmp_path / "runs.txt").read_text(encoding="utf-8") == "run\n"
+    assert script.read_text(encoding="utf-8") == COUNTED
+
+
+def test_apply_does_not_choose_for_the_reader(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(MODULE_STATE, encoding="utf-8")
+    done = command("--apply", "train.py", folder=tmp_path)
+    assert done.returncode == 1
+    assert "--choose" in done.stderr
+    assert path.read_text(encoding="utf-8") == MODULE_STATE
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "no program to repair"),
+        (("missing.py",), "there is no file missing.py"),
+        (("--choose", "1", "train.py"), "give both"),
+    ],
+)
+def test_wrong_commands(words, said, script, tmp_path):
+    done = command(*words, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert not (tmp_path / "runs.txt").exists()
+
+
+def test_libcst_is_named_where_it_is_missing(script, tmp_path):
+    hidden = "import sys; sys.modules['libcst'] = None\n"
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "sitecustomize.py").write_text(hidden, encoding="utf-8")
+    done = command("train.py", folder=tmp_path, PYTHONPATH=str(tmp_path / "elsewhere"))
+    assert done.returncode == 2
+    assert done.stderr == (
+        "gradtrace: gradtrace fix edits source with LibCST: pip install 'gradtrace[fix]'\n"
+    )
+    assert not (tmp_path / "runs.txt").exists()
+
+
+def test_torch_that_cannot_be_imported(script, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "torch.py").write_text("raise ImportError('broken')\n")
+    done = command("train.py", folder=tmp_path, PYTHONPATH=str(tmp_path / "elsewhere"))
+    assert done.returncode == 1
+    assert "ImportError: broken" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("gradtrace: the process that is to run")
+
+
+# A notebook's cells.
+
+
+def notebook(cells: list[str], folder: Path) -> str:
+    """What IPython prints when these cells run, and then %explain --fix."""
+    program = f"""
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell()
+for cell in {[*cells, "%load_ext gradtrace", "%explain --fix"]!r}:
+    shell.run_cell(cell, store_history=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_cells_that_can_be_run_again(tmp_path):
+    pytest.importorskip("IPython")
+    start, _, rest = STATE.partition("for step")
+    printed = notebook([start, f"for step{rest}"], tmp_path)
+    assert "Proven: h = h.detach()" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cells_whose_state_cannot_be_rebuilt(tmp_path):
+    pytest.importorskip("IPython")
+    start, _, rest = STATE.partition("for step")
+    printed = notebook([start, "!true", f"for step{rest}"], tmp_path)
+    assert "state cannot be rebuilt: cell In[2] asks something of IPython" in printed
