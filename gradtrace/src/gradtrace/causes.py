@@ -429,11 +429,12 @@ _TABLE = (
                 needs=("trained_only_there",),
                 proof=None,
                 otherwise="where the state is to go on, detach it at the end of each iteration,"
-                " {detached|h = h.detach()}; the first iteration alone then trains"
-                " {trained|what it began with}",
+                " {detached|detach what goes on into the next one}; the first"
+                " iteration alone then trains {trained|what it began with}",
             ),
             Fix(
-                "at the end of each iteration: {detached|h = h.detach()}, if it is a state",
+                "at the end of each iteration: {detached|detach what goes on into the next"
+                " one}, if it is a state",
                 needs=("in_a_cache",),
                 proof=None,
                 otherwise="empty {it|it} after each step of the optimizer, if it is a cache of"
@@ -441,8 +442,8 @@ _TABLE = (
                 " gradient through it",
             ),
             Fix(
-                "at the end of each iteration: {detached|h = h.detach()} (or reset it, where"
-                " each iteration starts afresh)",
+                "at the end of each iteration: {detached|detach what goes on into the next one}"
+                " (or reset it, where each iteration starts afresh)",
                 proof=("every_entry_is_named",),
                 otherwise="detach all that goes from one iteration into the next",
             ),

@@ -38,6 +38,11 @@ class Held(NamedTuple):
         return source.root_of(self.name)
 
     @property
+    def goes_round(self) -> bool:
+        """Whether it is a plain variable that a loop goes on with."""
+        return not self.owners and self.carries and source.loop_around(self.frame) is not None
+
+    @property
     def carries(self) -> bool:
         """Whether it is there, and with this value, when the next iteration begins."""
         frame, root = self.frame, self.root

@@ -86,7 +86,7 @@ class Reuse(Evidence):
             "it": self.carrier_name,
             "trained": self._names_of(self._trained_only_there),
             "detached": detached,
-            "as_code": detached and f": {detached}",
+            "as_code": f": {detached}" if detached and "=" in detached else None,
         }
         return {key: name for key, name in found.items() if name is not None}
 
@@ -222,7 +222,8 @@ class Reuse(Evidence):
             return held
         # Or what was freed, looked at anew: nodes made after the freeing that save nothing.
         views = {self.live[i] for i in self._above if not self.nodes[i].saved}
-        return [one for one in self.variables if one.owners and one.value.grad_fn in views]
+        kept = (one for one in self.variables if one.owners or one.goes_round)
+        return [one for one in kept if one.value.grad_fn in views]
 
     @cached_property
     def successors(self) -> list[Held]:
