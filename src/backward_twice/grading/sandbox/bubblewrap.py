@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from backward_twice.grading.sandbox import confine
+from backward_twice.grading.sandbox import calls
 from backward_twice.grading.sandbox.forks import Fork, WarmProcess
 from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, SandboxError
 from backward_twice.grading.sandbox.policy import policy
@@ -52,7 +52,7 @@ class _Namespaces:
         """
         info_r, info_w = os.pipe()
         passed, filtering = [info_w], []
-        if program := confine.system_call_filter():
+        if program := calls.program():
             passed.append(unnamed_file(program))
             filtering = ["--seccomp", str(passed[-1])]
         self._first: int | None = None
