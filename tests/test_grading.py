@@ -34,7 +34,7 @@ ONE, TRUNK = (answer.id for answer in MASTER.answers)
 ASKED_ONE, ASKED_TRUNK = MASTER.questions
 SETTINGS = {
     "limits": {"seconds": 30.0, "memory": 1 << 30},
-    "sandbox": {"kind": "none", "image": None, "hide": []},
+    "sandbox": {"kind": "none", "image": None, "cold": False, "hide": []},
 }
 SECRET = Draws(b"secret of the test")
 GIVEN = Answers({ONE: ("def one_update(): ...",), TRUNK: ("def trunk_gradients(): ...",)}, {}, ())

@@ -61,6 +61,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--seconds", type=_positive, default=30, help="limit for each cell and question")
     add("--memory", type=_positive, default=2048, metavar="MB", help="limit for each submission")
     add("--container-image", metavar="IMAGE", help="for where there is no bubblewrap")
+    add("--cold", action="store_true", help="for old kernels: what is right is not out of sight")
     add("--trusted", action="store_true", help="run without a sandbox: you trust every submission")
     return parser.parse_args(arguments)
 
@@ -91,10 +92,12 @@ class Grading:
         """How the sandbox is chosen; on other machines the workers find out for themselves."""
         options = self.options
         folders = [options.submissions, options.out, options.solutions, options.private]
-        kind = None if options.scheduler or options.trusted else available(options.container_image)
+        where = options.container_image, options.cold
+        kind = None if options.scheduler or options.trusted else available(*where)
         return {
             "kind": "none" if options.trusted else kind,
             "image": options.container_image,
+            "cold": options.cold,
             "hide": [str(folder.resolve()) for folder in folders if folder is not None],
         }
 

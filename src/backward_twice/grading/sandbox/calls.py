@@ -14,9 +14,9 @@ Each thing that is not on it was once a way to harm: ``vmsplice``, ``memfd_creat
 process; ``fcntl(F_SETLEASE)`` and ``flock`` make others wait for files that they share with the
 submission; ``inotify``, keys and message queues are counted for the user who grades.
 
-To allow one more: find its name with ``python -m backward_twice.grading.sandbox.refused FILE``, look
-it up in its manual (what does it hold, whom does it make wait, whom does it reach?), and add it
-here, with its arguments if they decide.  :mod:`.seccomp` has libseccomp compile the list, so no
+To allow one more: find its name with ``python -m backward_twice.grading.sandbox.refused FILE``,
+look it up in its manual (what does it hold, whom does it make wait, whom does it reach?), and add
+it here, with its arguments if they decide.  :mod:`.seccomp` has libseccomp compile the list, so no
 number of a call, which each machine has its own of, is written down here.
 """
 
@@ -126,7 +126,7 @@ _WITH: dict[str, list[Allowed]] = {
     "socketpair": [{0: (LOW, _AF_UNIX)}],
 }
 
-ALLOWED: dict[str, list[Allowed]] = dict.fromkeys(_FREELY.split(), [{}]) | _WITH
+ALLOWED: dict[str, list[Allowed]] = {name: [{}] for name in _FREELY.split()} | _WITH
 """Of each call that is allowed the arguments with which it is: any of them, all in it."""
 
 

@@ -1,9 +1,9 @@
 """``python -m backward_twice.grading.sandbox.refused FILE``: which system calls would be refused.
 
-For whoever sees an honest answer fail in the sandbox with ``ENOSYS``, such as after an update of
-PyTorch.  FILE is a notebook, whose code cells are run, or Python source; run only what you trust,
-because nothing but the list of calls (:mod:`.calls`) is between it and this machine.  Each call that
-is not on the list fails as in the sandbox, and is printed.
+For whoever sees an honest answer fail because "the sandbox refuses a system call that this needs",
+such as after an update of PyTorch.  FILE is a notebook, whose code cells are run, or Python source;
+run only what you trust, because nothing but the list of calls (:mod:`.calls`) is between it and
+this machine.  Each call that is not on the list fails as in the sandbox, and is printed.
 
 The kernel asks about each such call: the filter that the program is run under says neither yes nor
 no but "notify", and this process answers (``seccomp_unotify(2)``, since Linux 5.0).
@@ -25,7 +25,6 @@ from collections import Counter
 from pathlib import Path
 
 from backward_twice.grading.sandbox import calls, seccomp
-
 
 # ioctls of a listener, and what they take: struct seccomp_notif (id, process, flags, number of the
 # call, architecture, address, arguments) and struct seccomp_notif_resp (id, value, error, flags)

@@ -1,9 +1,9 @@
 """libseccomp, as much of it as is needed: a list of allowed system calls becomes a BPF program.
 
-libseccomp (https://github.com/seccomp/libseccomp) knows the number of each call on each machine, and
-what the compiler of filters must not forget: the second table of x86-64, other architectures, 64-bit
-comparisons in a 32-bit machine.  It is a shared library that every Debian, Ubuntu and Fedora has,
-because their package managers or systemd need it.
+libseccomp (https://github.com/seccomp/libseccomp) knows the number of each call on each machine,
+and what a filter must not forget: the second table of x86-64, other architectures, 64-bit arguments
+in a 32-bit machine.  It is a shared library that every Debian, Ubuntu and Fedora has, because their
+package managers or systemd need it; the bindings on PyPI are older than the library they bind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOW = 0xFFFFFFFF
 """The mask of an ``int`` argument: the kernel does not look at the other half either."""
 
 _LIBRARY = "libseccomp.so.2"
-_KILL_PROCESS, _ERRNO, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
+_REFUSE, _ALLOW = 0x00050000 | errno.ENOSYS, 0x7FFF0000
 NOTIFY = 0x7FC00000
 """What to do with other calls: let another process decide (``seccomp_unotify(2)``)."""
 
@@ -78,7 +78,7 @@ def library() -> ctypes.CDLL:
 def compiled(
     allowed: Mapping[str, Iterable[Allowed]],
     *,
-    refuse: int = _ERRNO | errno.ENOSYS,
+    refuse: int = _REFUSE,
     machine: str | None = None,
 ) -> bytes:
     """A program that allows these calls and refuses all others.
@@ -102,7 +102,7 @@ def compiled(
             token = seccomp.seccomp_arch_resolve_name(machine.encode())
             _checked(seccomp.seccomp_arch_remove, context, 0)
             _checked(seccomp.seccomp_arch_add, context, token)
-        _checked(seccomp.seccomp_attr_set, context, _OF_ANOTHER_MACHINE, _KILL_PROCESS)
+        _checked(seccomp.seccomp_attr_set, context, _OF_ANOTHER_MACHINE, _REFUSE)
         seccomp.seccomp_attr_set(context, _OPTIMIZE, 2)  # a tree, which old libraries do not have
         for name, ways in allowed.items():
             number = seccomp.seccomp_syscall_resolve_name(name.encode())

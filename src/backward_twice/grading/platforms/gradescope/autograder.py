@@ -66,7 +66,7 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
         draws = read_draws(Path(folder), private if private.exists() else None, masters)
     limits = asdict(LIMITS) | json.loads((source / "limits.json").read_text())
     hide = [str(path) for path in (*closed, Path(backward_twice.__file__).parent)]
-    sandbox = {"kind": _kind(), "image": None, "hide": hide}
+    sandbox = {"kind": _kind(), "image": None, "cold": False, "hide": hide}
     print(f"sandbox: {sandbox['kind']}", flush=True)
     result = judge.grade(
         judge.job("", master, written, draws, {"limits": limits, "sandbox": sandbox})
