@@ -7,6 +7,7 @@ A submission passes through these modules, and nothing in it is trusted on the w
 :mod:`.platforms`     what a learning platform exports is found and read
 :mod:`.submissions`   look at what was handed in before opening it, read it
 :mod:`.rebuild`       take the answer cells' sources into the master notebook, and nothing else
+:mod:`.reading`       do both in a process of its own, with limits on its time and memory
 :mod:`.draws`         draw the hidden inputs, after the submission was read
 :mod:`.batch`         hand submissions to Dask workers, a few at a time; try again where one dies
 :mod:`.sandbox`       run the notebook where it can reach nothing; out comes plain data

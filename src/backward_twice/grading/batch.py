@@ -65,7 +65,12 @@ def workers(address: str | None, number: int) -> Iterator[Client]:
 def _local(number: int) -> Iterator[Client]:
     # One thread each: what costs time and memory runs in sandboxes, whose limits are their own.
     # Ctrl-C reaches every process of the terminal; only this one is to answer it.
-    settings = {"distributed.scheduler.allowed-failures": 2}
+    settings = {
+        "distributed.scheduler.allowed-failures": 2,
+        # What Dask measures of itself, for a dashboard, takes as much time as what is asked of it.
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.system-monitor.interval": "10s",
+    }
     answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with dask.config.set(settings):

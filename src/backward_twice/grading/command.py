@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from backward_twice.grading.master import Master, read_masters
 from backward_twice.grading.platforms.nbgrader.collected import find, read
 from backward_twice.grading.platforms.nbgrader.gradebook import Grades, open_gradebook
 from backward_twice.grading.progress import Progress
-from backward_twice.grading.rebuild import answers
+from backward_twice.grading.reading import Reader
 from backward_twice.grading.sandbox import Limits, available
 from backward_twice.grading.submissions import Place, Rejected, shown
 
@@ -80,6 +80,7 @@ class Grading:
     masters: dict[str, Master]
     draws: Draws
     journal: Journal
+    reader: Reader
     said: dict[Key, tuple[tuple[str, ...], datetime | None]] = field(default_factory=dict)
 
     @cached_property
@@ -116,23 +117,23 @@ class Grading:
             key = (place.student, place.assignment)
             master = self.masters.get(place.assignment)
             try:
-                handed = read(self.options.submissions, place)
-                given = answers(handed.cells, master, self.masters)
+                opened = partial(read, self.options.submissions, place)
+                given = self.reader.read(place.assignment, opened)
             except Rejected as why:
                 self.said[key] = ((), None)
                 points = master.max_points if master else 0.0
                 self.journal.add(f"rejected: {why}", rejected(*key, str(why), points))
                 progress.advance()
                 continue
-            self.said[key] = ((*handed.notes, *given.notes), handed.timestamp)
+            self.said[key] = given.notes, given.timestamp
             digest = self.draws.key(
-                *self.digest, checks_digest(master.name), master.digest, given.digest
+                *self.digest, checks_digest(master.name), master.digest, given.answers.digest
             )
             if self.journal.holds(key, digest):
                 progress.advance()
             else:
                 settings = {"limits": self.limits, "sandbox": self.sandbox}
-                yield digest, job(place.student, master, given, self.draws, settings)
+                yield digest, job(place.student, master, given.answers, self.draws, settings)
 
     def write(self, places: list[Place], gradebook: Grades) -> list[Row]:
         """Gradebook, feedback and table, from the journal."""
@@ -187,7 +188,8 @@ def _grade(options: argparse.Namespace) -> int:
         pass  # it can be written
     with ExitStack() as stack:
         journal = stack.enter_context(open_journal(out / "results.jsonl"))
-        grading = Grading(options, masters, draws, journal)
+        reader = stack.enter_context(Reader(masters))
+        grading = Grading(options, masters, draws, journal, reader)
         with Progress(len(places)) as progress:
             jobs = grading.jobs(places, progress)
             first = list(islice(jobs, 1))

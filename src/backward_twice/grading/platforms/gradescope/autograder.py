@@ -17,6 +17,7 @@ import sys
 import tempfile
 import traceback
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from backward_twice.checks import Finding
 from backward_twice.grading import GradingError, judge
 from backward_twice.grading.draws import read_draws
 from backward_twice.grading.master import Master, read_masters
-from backward_twice.grading.rebuild import answers
+from backward_twice.grading.reading import Reader
 from backward_twice.grading.sandbox import Limits, SandboxError, available
 from backward_twice.grading.submissions import Rejected, read_folder
 
@@ -57,8 +58,9 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
     masters = read_masters(source / "solutions")
     [master] = masters.values()
     try:
-        handed = read_folder(submission, assignment=master.name)
-        written = answers(handed.cells, master)
+        with Reader(masters) as reader:
+            opened = partial(read_folder, submission, assignment=master.name)
+            given = reader.read(master.name, opened)
     except Rejected as why:
         return _zero(f"Not graded: {why}. Hand in {master.name}.ipynb, and only that notebook.")
     private = source / "private"
@@ -69,11 +71,11 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
     sandbox = {"kind": _kind(), "image": None, "cold": False, "hide": hide}
     print(f"sandbox: {sandbox['kind']}", flush=True)
     result = judge.grade(
-        judge.job("", master, written, draws, {"limits": limits, "sandbox": sandbox})
+        judge.job("", master, given.answers, draws, {"limits": limits, "sandbox": sandbox})
     )
     if result.get("again"):
         raise GradingError(result["detail"])
-    return report(result, master, (*handed.notes, *written.notes))
+    return report(result, master, given.notes)
 
 
 def _kind() -> str:
