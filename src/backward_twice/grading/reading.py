@@ -10,16 +10,20 @@ It imports no torch, so it is there in a moment.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from backward_twice.grading import GradingError
 from backward_twice.grading.master import Master
 from backward_twice.grading.rebuild import Answers, answers
 from backward_twice.grading.submissions import Handed, Rejected
@@ -48,7 +52,7 @@ class Reader:
 
     def __init__(self, masters: Mapping[str, Master]) -> None:
         self._masters = masters
-        self._process = self._connection = None
+        self._process: subprocess.Popen | None = None
 
     def read(self, assignment: str, opened: Callable[[], Handed]) -> Submission:
         """Open a submission and rebuild its answers.
@@ -58,8 +62,16 @@ class Reader:
 
         Raises:
             Rejected: it is none that can be graded, or reading it takes too much time or memory.
+            GradingError: nothing can be read here.
         """
-        came = self._ask(assignment, opened)
+        if self._process is None:
+            self._start()
+        try:
+            self._connection.send((assignment, opened))
+            came = self._received()
+        except BaseException:
+            self.close()  # what it still has to say belongs to no later submission
+            raise
         if "rejected" in came:
             raise Rejected(came["rejected"])
         sources = {name: tuple(parts) for name, parts in came["sources"].items()}
@@ -67,39 +79,38 @@ class Reader:
         given = Answers(sources, came["missing"], tuple(came["notes"]))
         return Submission(given, (*came["said"], *given.notes), when)
 
-    def _ask(self, *given: Any) -> Json:
-        if self._process is None:
-            self._start()
+    def _received(self) -> Json:
         try:
-            self._connection.send(given)
-            if not self._connection.poll(_BY_THE_CLOCK):
-                raise TimeoutError
-            return json.loads(self._connection.recv_bytes(_MOST))
-        except (EOFError, OSError):
-            self.close()
-            raise Rejected(f"it cannot be read within {SECONDS:g} s of processor time") from None
-        except BaseException:
-            self.close()  # what it still has to say belongs to no later call
-            raise
+            if self._connection.poll(_BY_THE_CLOCK):
+                return json.loads(self._connection.recv_bytes(_MOST))
+        except EOFError:
+            if self._process.wait() != -signal.SIGPROF:
+                raise Rejected("reading it ended the process that read it") from None
+        raise Rejected(f"it cannot be read within {SECONDS:g} s")
 
     def _start(self) -> None:
-        context = get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self._masters), daemon=True)
-        # Ctrl-C reaches every process of the terminal; only the one that asks is to answer it.
-        answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                start_new_session=True,  # Ctrl-C is for the process that asks
+            )
+        self._connection = Connection(ours.detach())
         try:
-            self._process.start()
-        finally:
-            signal.signal(signal.SIGINT, answer)
-        theirs.close()
+            self._connection.send(self._masters)
+            self._connection.recv()
+        except OSError as error:
+            self.close()
+            raise GradingError("the process that reads submissions does not start") from error
 
     def close(self) -> None:
         """End the process, if there is one."""
         if self._process is not None:
             self._connection.close()
             self._process.kill()
-            self._process.join()
+            self._process.wait()
             self._process = None
 
     def __enter__(self) -> Reader:
@@ -109,8 +120,12 @@ class Reader:
         self.close()
 
 
-def _serve(connection: Connection, masters: Mapping[str, Master]) -> None:
+def main(descriptor: int) -> None:
+    """Read what the process at the other end of a socket asks for, until it closes its end."""
+    connection = Connection(descriptor)
+    masters = connection.recv()
     _limit_memory()
+    connection.send(None)
     while True:
         try:
             assignment, opened = connection.recv()
@@ -147,3 +162,7 @@ def _limit_memory() -> None:
         return
     most = pages * resource.getpagesize() + _MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
