@@ -6,12 +6,14 @@ test an honest submission is run, and this process may have no descendant but th
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -27,10 +29,13 @@ from backward_twice.grading.sandbox import (
     Limits,
     SandboxError,
     available,
+    calls,
     events,
     interface,
+    kinds,
     run_steps,
     sandbox,
+    seccomp,
     steps,
 )
 from backward_twice.grading.sandbox.events import parsed
@@ -39,7 +44,11 @@ ROOT = Path(__file__).parents[1]
 MB = 1 << 20
 LIMITS = Limits(seconds=5, clock=8, memory=512 * MB, processes=24, files=16 * MB, total=40)
 # What ends by processor time has much by the clock, for a busy machine; what waits has less.
-FOR = {"timeout": replace(LIMITS, seconds=1, clock=40), "slow": replace(LIMITS, seconds=1, clock=4)}
+FOR = {
+    "timeout": replace(LIMITS, seconds=1, clock=40),
+    "slow": replace(LIMITS, seconds=1, clock=4),
+    "memory": replace(LIMITS, seconds=20, memory=192 * MB),
+}
 
 TRIAL = """
 import ctypes, gc, json, os, signal, socket, subprocess, sys, threading, time
@@ -273,6 +282,15 @@ def test_the_same_twice_gives_the_same(box):
 
 # What hangs, dies, or takes too much
 
+MANY = """
+import mmap
+for _ in range(20):
+    if os.fork() == 0:
+        kept = []
+        while True:{}
+        time.sleep(1000)
+time.sleep(1000)
+"""
 ENDS = {
     "loop": ("while True: pass", "timeout"),
     "swallow": (
@@ -328,10 +346,38 @@ while True:
         """
 for _ in range(16):
     if os.fork() == 0:
-        x = bytearray(os.urandom(1 << 20) * 200)
+        x = bytearray(os.urandom(1 << 20) * 100)
         time.sleep(1000)
 time.sleep(1000)
 """,
+        "memory",
+    ),
+    "sockets of many": (
+        MANY.format(
+            """
+            try: pair = socket.socketpair()
+            except OSError: break
+            kept.append(pair)
+            for end in pair:
+                end.setblocking(False)
+                try:
+                    while True: end.send(b"x" * 32768)
+                except OSError: pass
+            """
+        ),
+        "memory",
+    ),
+    "mappings of many": (
+        MANY.format(
+            """
+            kept.append(mmap.mmap(-1, 130 << 20))
+            start = ctypes.addressof(ctypes.c_char.from_buffer(kept[-1]))
+            protect = ctypes.CDLL(None).mprotect
+            protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+            for place in range(0, 130 << 20, 8192): protect(start + place, 4096, 1)
+            break
+            """
+        ),
         "memory",
     ),
     "memory of many, unreadable": (
@@ -339,7 +385,7 @@ time.sleep(1000)
 for _ in range(16):
     if os.fork() == 0:
         ctypes.CDLL(None).prctl(4, 0)
-        x = bytearray(os.urandom(1 << 20) * 200)
+        x = bytearray(os.urandom(1 << 20) * 100)
         time.sleep(1000)
 time.sleep(1000)
 """,
@@ -625,6 +671,67 @@ print('found', found)
     assert int(said.split()[1]) < 20
 
 
+def test_it_cannot_look_ahead(box):
+    """What is asked later is nowhere yet: in no frame, not on the heap, not in the pipe."""
+    later = [plain.dumps({"x": number}) for number in (918273645, 918273646)]
+    hidden = [question("raw") | {"draws": [text]} for text in later]
+    looks = """
+frame, found = sys._getframe(), []
+while frame:
+    if frame.f_globals is not globals():
+        found.append(repr(frame.f_locals))
+    frame = frame.f_back
+found += [repr(o) for o in gc.get_objects() if isinstance(o, dict) and {"draws", "inputs"} & {*o}]
+for fd in range(3, 60):
+    try:
+        os.set_blocking(fd, False)
+        found.append(str(os.read(fd, 100_000)))
+    except OSError: pass
+print(len(found) > 3, [text for text in found if "91827364" in text])
+"""
+    results = run_steps([cell(TRIAL), cell(looks), *hidden], Limits(), box)
+    assert results[1]["output"] == "True []\n", results[1]
+    asked = "def raw(x):\n    print(__import__('sys')._getframe(1).f_locals)\n    return x"
+    results = run_steps([cell(TRIAL), cell(asked), *hidden], Limits(), box)
+    assert "918273645" in results[2]["output"] and "918273646" not in results[2]["output"]
+
+
+def test_a_forger_of_all_ends_gets_the_last_inputs_too_late(box):
+    """It may answer for all that is to come; what it then knows is in no output before."""
+    secret = plain.dumps({"x": 918273645})
+    steps = [cell(TRIAL), cell(FORGES_ALL), cell("print('mine')"), question("raw")]
+    steps[3]["draws"] = [secret]
+    results = run_steps(steps, FOR["slow"], box)
+    said = [result["output"] for result in results[:3]]
+    assert not any("918273645" in text for text in said)
+
+
+FORGES_ALL = """
+import json, os, time
+def others():
+    for fd in range(3, 60):
+        try: os.fstat(fd)
+        except OSError: continue
+        yield fd
+def say(number, output="", observed=None):
+    end = {"done": number, "output": output, "error": None, "ename": None, "observed": observed}
+    for fd in others():
+        try: os.write(fd, json.dumps(end).encode() + b'\\n')
+        except OSError: pass
+say(1)
+say(2, "mine, forged")
+time.sleep(0.5)
+known = b""
+for fd in others():
+    try:
+        os.set_blocking(fd, False)
+        known += os.read(fd, 100_000)
+    except OSError: pass
+open('/tmp/known', 'wb').write(known)
+os._exit(0)
+"""
+
+
 def test_it_finds_no_file_of_the_course_s_or_the_grader_s(box, tmp_path):
     (tmp_path / "gradebook.db").write_text(SECRET)
     places = [ROOT / "solutions", ROOT / "tests", ROOT / ".git", ROOT / "book", tmp_path]
@@ -769,6 +876,192 @@ print([name for name in reached if name])
 def test_system_calls_that_it_has_no_use_for(box):
     [said] = told(box, REFUSED)
     assert eval(said) in ([], ["prctl"])  # dropping a capability is no harm
+
+
+# Of each kind of harm the system calls to do it with; the second list has those of which only some
+# arguments are refused: the call, the argument's number, its value.
+HARMFUL = {
+    "memory charged to nobody": (
+        "vmsplice splice tee sendfile copy_file_range memfd_create memfd_secret shmget shmat "
+        "msgget msgsnd semget mq_open add_key request_key keyctl bpf io_uring_setup io_uring_enter "
+        "userfaultfd perf_event_open setxattr lsetxattr fsetxattr timer_create timerfd_create "
+        "signalfd signalfd4 mlock mlock2 mlockall remap_file_pages fanotify_init",
+        [("fcntl", 1, F_SETPIPE_SZ := 1031), ("fcntl", 1, F_SETLK := 6), ("fcntl", 1, 37)],
+    ),
+    "others wait": (
+        "flock inotify_init inotify_init1 inotify_add_watch fanotify_mark sync syncfs readahead "
+        "fadvise64 setpriority ioprio_set sched_setscheduler sched_setattr sched_setparam "
+        "process_madvise move_pages migrate_pages quotactl swapon name_to_handle_at mknod mknodat",
+        [
+            *(("fcntl", 1, F_SETLEASE := 1024), ("fcntl", 1, F_NOTIFY := 1026)),
+            *(("fcntl", 1, F_SETLKW := 7), ("fcntl", 1, F_OFD_SETLKW := 38), ("fcntl", 1, 1 << 31)),
+            *(("fcntl", 1, 1024 | 1 << 32), ("madvise", 2, MADV_PAGEOUT := 21), ("madvise", 2, 20)),
+        ],
+    ),
+    "others are reached": (
+        "ptrace process_vm_readv process_vm_writev pidfd_getfd pidfd_open kcmp process_mrelease "
+        "open_by_handle_at lookup_dcookie personality seccomp",
+        [
+            *(("prctl", 0, PR_SET_DUMPABLE := 4), ("prctl", 0, PR_SET_PTRACER := 0x59616D61)),
+            *(("prctl", 0, PR_SET_MM := 35), ("prctl", 0, PR_SET_CHILD_SUBREAPER := 36)),
+            *(("prlimit64", 0, 1), ("ioctl", 1, TIOCSTI := 0x5412), ("ioctl", 1, 0x40049409)),
+            *(("clone", 0, CLONE_PARENT := 0x8000), ("clone", 0, CLONE_PTRACE := 0x2000)),
+        ],
+    ),
+    "another world": (
+        "unshare setns mount umount2 pivot_root chroot fsopen fsmount move_mount open_tree "
+        "setuid setreuid setresuid setgid setgroups sethostname init_module kexec_load reboot "
+        "clone3 execveat acct",
+        [("clone", 0, 1 << bit) for bit in (17, 25, 26, 27, 28, 29, 30)],
+    ),
+    "the network": (
+        "sendmmsg recvmmsg",
+        [
+            *[(name, 0, family) for name in ("socket", "socketpair") for family in (0, 2, 10, 16)],
+            *(("socket", 0, AF_ALG := 38), ("socket", 0, AF_VSOCK := 40), ("socket", 0, 17)),
+            *(("setsockopt", 1, 41), ("setsockopt", 2, SO_SNDBUF := 7)),
+        ],
+    ),
+}
+NUMBER = seccomp.library().seccomp_syscall_resolve_name if sys.platform == "linux" else None
+
+
+def refused_calls(box, asked):
+    """Which of these calls, by number and six arguments, fail as a call that is not there."""
+    source = f"""
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.argtypes = [ctypes.c_long] + [ctypes.c_ulong] * 6
+answers = []
+for asked in {asked!r}:
+    ctypes.set_errno(0)
+    answers.append(libc.syscall(*asked) == -1 and ctypes.get_errno() == {errno.ENOSYS})
+print(answers)
+"""
+    [said] = told(box, source)
+    return eval(said)
+
+
+@pytest.mark.parametrize("harm", HARMFUL)
+def test_calls_that_do_harm(box, harm):
+    names, with_arguments = HARMFUL[harm]
+    asked = {name: [NUMBER(name.encode()), *[0] * 6] for name in names.split()}
+    for name, place, value in with_arguments:
+        asked[name, place, value] = call = [NUMBER(name.encode()), *[0] * 6]
+        call[1 + place] = value
+        if name == "setsockopt" and place == 2:
+            call[2] = socket.SOL_SOCKET
+    asked = {name: call for name, call in asked.items() if call[0] >= 0}  # those of this machine
+    answers = dict(zip(asked, refused_calls(box, list(asked.values())), strict=True))
+    assert len(answers) > 5 and [name for name, refused in answers.items() if not refused] == []
+
+
+def test_every_call_that_is_not_on_the_list(box):
+    """Of this machine's table, and of the tables beside it; those of tomorrow's kernels too."""
+    allowed = {NUMBER(name.encode()) for name in calls.ALLOWED}
+    if os.uname().machine == "x86_64":
+        allowed |= {335, 336}  # by which the kernel calls itself; it kills whoever else does
+    others = [number for number in range(600) if number not in allowed]
+    others += [0x40000000 + number for number in range(600)]
+    assert all(refused_calls(box, [[number, *[0] * 6] for number in others]))
+
+
+ONE_OF_EACH = {
+    "a file": "path = '/tmp/a'\nopen(path, 'w').write('x')\nos.rename(path, path + 'b')",
+    "a copy": "import shutil\nopen('/tmp/a', 'w').close()\nshutil.copy('/tmp/a', '/tmp/b')",
+    "a temporary file": "import tempfile\nwith tempfile.TemporaryFile() as f: f.write(b'x')",
+    "threads": "torch.set_num_threads(3)\nx = torch.randn(900, 900) @ torch.randn(900, 900)",
+    "a subprocess": "assert subprocess.run(['ls', '/tmp'], capture_output=True).returncode == 0",
+    "a shell": "!ls | sort > /tmp/listed; cp /tmp/listed /tmp/again; mv /tmp/again /tmp/listed",
+    "another Python": "subprocess.run([sys.executable, '-c', 'import numpy'], check=True)",
+    "await": "import asyncio\nassert (await asyncio.create_subprocess_shell('true')) is not None",
+    "a pool": (
+        "import multiprocessing as m\n"
+        "with m.get_context('fork').Pool(2) as pool: pool.map(abs, [1])"
+    ),
+    "a loader": (
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "for _ in DataLoader(TensorDataset(torch.ones(8, 2)), num_workers=4): pass"
+    ),
+    "a saved tensor": "torch.save(torch.ones(3), '/tmp/t')\ntorch.load('/tmp/t')",
+    "shared memory": "torch.ones(3).share_memory_()",
+    "a picture": "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.savefig('/tmp/x.png')",
+    "a timer": "signal.setitimer(signal.ITIMER_REAL, 100)\nsignal.alarm(0)",
+    "a profile": (
+        "from torch.profiler import profile, ProfilerActivity\n"
+        "with profile(activities=[ProfilerActivity.CPU]): torch.ones(3).sum()"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ONE_OF_EACH)
+def test_what_honest_work_does_is_allowed(box, what):
+    told(box, ONE_OF_EACH[what], limits=Limits())
+
+
+def test_a_refused_call_is_named_as_the_reason(box):
+    hostile, honest = attack(box, "os.setxattr('/tmp', 'user.a', b'1')")
+    assert hostile["error"].endswith("(the sandbox refuses a system call that this needs)")
+    assert observed(honest) == DOUBLED
+
+
+def test_whoever_trusts_a_program_can_ask_which_call_it_is(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import fcntl, os\nwith open(os.devnull) as f: fcntl.flock(f, 2)")
+    asking = [sys.executable, "-m", "backward_twice.grading.sandbox.refused", program]
+    said = subprocess.run(asking, capture_output=True, text=True).stdout
+    assert "refused 1 times: flock\n" in said
+    program.write_text("print('nothing special')")
+    said = subprocess.run(asking, capture_output=True, text=True).stdout
+    assert "no system call was refused" in said
+
+
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+
+def verdict(program, architecture, number, arguments=()):
+    """What a filter says of a call: an interpreter of the few instructions that filters use."""
+    packed = struct.pack("iIQ6Q", number, architecture, 0, *(*arguments, *[0] * 6)[:6])
+    accumulator, at = 0, 0
+    instructions = list(struct.iter_unpack("HBBI", program))
+    while True:
+        code, true, false, k = instructions[at]
+        at += 1
+        if code == 0x20:
+            [accumulator] = struct.unpack_from("I", packed, k)
+        elif code == 0x54:
+            accumulator &= k
+        elif code == 0x05:
+            at += k
+        elif code == 0x06:
+            return k
+        else:
+            compare = {0x15: int.__eq__, 0x25: int.__gt__, 0x35: int.__ge__}[code]
+            at += true if compare(accumulator, k) else false
+
+
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_the_list_is_the_same_on_each_machine(machine):
+    allow, refuse = 0x7FFF0000, 0x50000 | errno.ENOSYS
+    program = seccomp.compiled(calls.ALLOWED, machine=machine)
+    library = seccomp.library()
+    token = library.seccomp_arch_resolve_name(machine.encode())
+    names = [library.seccomp_syscall_resolve_num_arch(token, number) for number in range(600)]
+    assert len([name for name in names if name]) > 250
+    for number, name in enumerate(names):
+        freely = name is not None and calls.ALLOWED.get(name.decode()) == [{}]
+        said = verdict(program, ARCHITECTURES[machine], number, [0xDEAD] * 6)
+        assert said == (allow if freely else refuse), name
+    numbers = {name.decode(): number for number, name in enumerate(names) if name}
+    for name, argument, good, bad in [
+        *(("fcntl", 1, 1030, 1024), ("prctl", 0, 15, 4), ("socket", 0, 1, 2)),
+        *(("clone", 0, 0x3D0F00, 0x10000000), ("madvise", 2, 4, 21), ("prlimit64", 0, 0, 1)),
+    ]:
+        for value, expected in ((good, allow), (bad, refuse)):
+            arguments = [0] * 6
+            arguments[argument] = value
+            said = verdict(program, ARCHITECTURES[machine], numbers[name], arguments)
+            assert said == expected, (name, value)
+    assert verdict(program, 0x40000003, numbers["read"]) == refuse  # the calls of 32-bit machines
 
 
 def test_other_processes_of_its_own_cannot_be_traced(box):
@@ -1175,6 +1468,26 @@ def test_without_any_sandbox_it_refuses(monkeypatch):
     assert "trust" in str(refused.value)
 
 
+def test_no_kind_that_shows_what_is_right_is_fallen_back_on(monkeypatch):
+    """But by the teacher's word; `cold` works where a process may enter no namespace."""
+
+    class Works(interface.Sandbox):
+        kind = "cold"
+
+        def start(self, limits): ...
+
+    def refuses(*_):
+        raise SandboxError("refused")
+
+    result = {"output": "1\n", "error": None}
+    monkeypatch.setattr(kinds, "Bubblewrap", refuses)
+    monkeypatch.setattr(kinds, "ColdBubblewrap", lambda *_: Works())
+    monkeypatch.setattr(kinds, "run_steps", lambda *_: [result])
+    with pytest.raises(SandboxError, match="--cold"):
+        available()
+    assert available(cold=True) == "cold"
+
+
 # Other users, other kinds
 
 
@@ -1242,6 +1555,16 @@ def readable_to_all():
     return arguments
 
 
+AGAINST_THE_SWEEPER = """
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        while True:
+            try: os.kill(-1, SENT)
+            except OSError: pass
+time.sleep(0.2)
+os._exit(0)
+"""
 ACCOUNT = r"""
 import sys
 sys.path.insert(0, {tests!r})
@@ -1251,6 +1574,11 @@ secret = Path(tempfile.mkdtemp())
 (secret / "solution").write_text("x")
 with sandbox("account", hide=[secret]) as box:
     before = descendants()
+    for sent in ("signal.SIGKILL", "signal.SIGSTOP"):  # to whoever sweeps up
+        [hostile, honest] = attack(box, AGAINST_THE_SWEEPER.replace("SENT", sent))
+        assert hostile["outcome"] in ("crashed", "timeout"), hostile
+        assert observed(honest) == DOUBLED
+        assert until(lambda: not descendants() - before - {{box._warm._process.pid}}), sent
     for name in ("loop", "sleep", "fork bomb", "_exit", "kill all", "list", "memory of many"):
         source, outcome = ENDS[name]
         *hostile, honest = attack(box, source, limits=FOR.get(outcome, LIMITS))

@@ -223,6 +223,8 @@ def start(submissions, out, *options, **more):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Whoever started the tests may ignore Ctrl-C, as a shell does for what it starts behind it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         **more,
     )
 
@@ -309,7 +311,7 @@ def test_the_detail_says_what_there_is_to_say(graded):
         "misnamed": f"named Untitled.ipynb instead of {NAME}.ipynb",
         "late": "late by 2:00:00",
         "helper": "only answer cells are handed in, not the cells that define helper",
-        "loops": "one_update: timeout (took longer than 4 s)",
+        "loops": "one_update: timeout (took longer than 4 s of processor time)",
     }.items():
         assert found[student] == said
     assert "one_update: memory" in found["much"] and "trunk_gradients: crashed" in found["ends"]
@@ -550,7 +552,6 @@ def test_a_scheduler_that_is_not_there_is_said(tmp_path, capsys):
         found.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{found.getsockname()[1]}"
     write(tmp_path / "handed in", tmp_path / "graded", "ada", answered())
-    began = time.monotonic()
     code = command.main(
         [
             *(str(tmp_path / "handed in"), "--out", str(tmp_path / "graded")),
@@ -558,7 +559,6 @@ def test_a_scheduler_that_is_not_there_is_said(tmp_path, capsys):
         ]
     )
     assert code == 2 and f"no Dask scheduler at {address}" in capsys.readouterr().err
-    assert time.monotonic() - began < 30
 
 
 def test_numbers_that_are_none():

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from backward_twice.grading.sandbox.interface import Limits, Run
 
-_WATCH = 0.1  # s, between looks at what a submission takes
+_WATCH = 0.05  # s, between looks at what a submission takes
 _LINE = 8 << 20  # bytes that one step may hand back
 _ALL = 32 << 20  # bytes that all of them together may
 
