@@ -687,12 +687,18 @@ for fd in range(3, 60):
         os.set_blocking(fd, False)
         found.append(str(os.read(fd, 100_000)))
     except OSError: pass
-print(len(found) > 3, [text for text in found if "91827364" in text])
+print(len(found) > 0, [text for text in found if "91827364" in text])
 """
     results = run_steps([cell(TRIAL), cell(looks), *hidden], Limits(), box)
     assert results[1]["output"] == "True []\n", results[1]
-    asked = "def raw(x):\n    print(__import__('sys')._getframe(1).f_locals)\n    return x"
-    results = run_steps([cell(TRIAL), cell(asked), *hidden], Limits(), box)
+    asked = """
+def raw(x):
+    frame = sys._getframe()
+    while frame:
+        print(frame.f_locals)
+        frame = frame.f_back
+"""
+    results = run_steps([cell(TRIAL), cell(asked), *hidden], Limits(output=10**6), box)
     assert "918273645" in results[2]["output"] and "918273646" not in results[2]["output"]
 
 
