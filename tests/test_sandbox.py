@@ -472,6 +472,17 @@ os.wait()
     assert observed(honest) == DOUBLED
 
 
+def test_what_a_dead_process_used_is_used_up():
+    limits = Limits(seconds=100, total=10)
+    budget, run = events.Budget(limits), Looked(2)
+    stream = events.Events(run, limits, budget)
+    stream.begin()
+    assert stream.ask({}) == {"done": 0}
+    run.takes = 0  # it died
+    stream.end()
+    assert budget.processor <= 6
+
+
 class Looked(interface.Run):
     """A run that takes so much of the processor between two looks, and answers at the third."""
 

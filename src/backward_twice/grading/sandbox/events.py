@@ -56,7 +56,7 @@ class Events:
         if run.status is not None:
             self._poll.register(run.status, select.POLLIN)
         self._deadline = float("inf")
-        self._used = 0.0
+        self._before = self._used = 0.0  # s of the processor: before this step, and by it
 
     def ready(self) -> bool:
         """Whether the process is there; nothing of the student's has run in it."""
@@ -65,7 +65,7 @@ class Events:
 
     def begin(self) -> None:
         """A step begins: what is used from now on is its own."""
-        self._used = self._run.processor()
+        self._before, self._used = self._run.processor(), 0.0
         by_clock = time.monotonic() + self._limits.seconds * self._limits.clock
         self._deadline = min(by_clock, self._budget.end)
 
@@ -77,7 +77,12 @@ class Events:
 
     def end(self) -> None:
         """A step has ended: what it used is used up."""
-        self._budget.processor -= self._run.processor() - self._used
+        self._look()
+        self._budget.processor -= self._used
+
+    def _look(self) -> None:
+        """See what this step has used; of processes that are gone, what they had used before."""
+        self._used = max(self._used, self._run.processor() - self._before)
 
     def _next(self, seconds: float) -> dict[str, Any] | Failure:
         looked = time.monotonic()
@@ -93,7 +98,8 @@ class Events:
                 looked = now
                 if self._run.memory() > self._limits.memory:
                     return "memory", too_much_memory(self._limits)
-                if self._run.processor() - self._used > seconds:
+                self._look()
+                if self._used > seconds:
                     return "timeout", self._took(seconds < self._limits.seconds)
             ready = dict(self._poll.poll(max(1, 1000 * min(_WATCH, self._deadline - now))))
             if ready.pop(self._run.job, 0):
