@@ -47,7 +47,7 @@ LIMITS = Limits(seconds=5, clock=8, memory=512 * MB, processes=24, files=16 * MB
 FOR = {
     "timeout": replace(LIMITS, seconds=1, clock=40),
     "slow": replace(LIMITS, seconds=1, clock=4),
-    "memory": replace(LIMITS, seconds=20, memory=192 * MB),
+    "memory": replace(LIMITS, seconds=4, clock=4, memory=320 * MB),
 }
 
 TRIAL = """
@@ -370,11 +370,11 @@ time.sleep(1000)
     "mappings of many": (
         MANY.format(
             """
-            kept.append(mmap.mmap(-1, 130 << 20))
+            kept.append(mmap.mmap(-1, 250 << 20))
             start = ctypes.addressof(ctypes.c_char.from_buffer(kept[-1]))
             protect = ctypes.CDLL(None).mprotect
             protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-            for place in range(0, 130 << 20, 8192): protect(start + place, 4096, 1)
+            for place in range(0, 250 << 20, 8192): protect(start + place, 4096, 1)
             break
             """
         ),

@@ -311,9 +311,10 @@ def test_the_detail_says_what_there_is_to_say(graded):
         "misnamed": f"named Untitled.ipynb instead of {NAME}.ipynb",
         "late": "late by 2:00:00",
         "helper": "only answer cells are handed in, not the cells that define helper",
-        "loops": "one_update: timeout (took longer than 4 s of processor time)",
     }.items():
         assert found[student] == said
+    # On a machine that gives it no quarter of a processor it is the clock's time that ends first.
+    assert found["loops"].startswith("one_update: timeout (took longer than ")
     assert "one_update: memory" in found["much"] and "trunk_gradients: crashed" in found["ends"]
     assert "by the name it defines" in found["stripped"]
 
