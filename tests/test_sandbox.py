@@ -1516,7 +1516,7 @@ def test_as_a_normal_user(started):
         "namespaces or privileges or process or signals or network or system_calls or traced or "
         "make_root or finds or writes or files or counted or daemon or forges or language or "
         "(ends and (loop or fork or many or kill)) or what_is_right or no_way_out or "
-        "new_python or environment"
+        "new_python or environment or do_harm or on_the_list or look_ahead or forger"
     )
     program = f"""
 import os, sys

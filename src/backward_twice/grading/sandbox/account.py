@@ -16,12 +16,13 @@ from pathlib import Path
 
 from backward_twice.grading.sandbox.forks import Fork, WarmProcess
 from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, SandboxError
-from backward_twice.grading.sandbox.process import memory_of, processor_of
+from backward_twice.grading.sandbox.process import memory_of, processor_of, sockets_of
 
 
 class _AccountRun(Fork):
     def __init__(self, warm: WarmProcess, limits: Limits) -> None:
         self._warm = warm
+        self._others = sockets_of(Path("/proc/self"))
         self._folder = tempfile.mkdtemp(prefix="submission-")
         Path(self._folder).chmod(0o1777)
         try:
@@ -45,7 +46,8 @@ class _AccountRun(Fork):
         return processor_of(self._processes())
 
     def memory(self) -> int:
-        return memory_of(self._processes())
+        sockets = sockets_of(Path("/proc/self")) - self._others
+        return memory_of(self._processes()) + max(0, sockets)
 
     def close(self) -> None:
         try:

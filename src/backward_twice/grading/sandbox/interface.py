@@ -38,7 +38,7 @@ class Limits:
     """
 
     seconds: float = 30.0
-    clock: float = 4.0
+    clock: float = 2.0
     memory: int = 2 << 30
     processes: int = 32
     output: int = 10_000

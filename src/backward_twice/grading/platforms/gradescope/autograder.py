@@ -32,7 +32,7 @@ from backward_twice.grading.submissions import Rejected, read_folder
 
 Json = dict[str, Any]
 
-LIMITS = Limits(seconds=60.0, memory=192 << 20, files=32 << 20, total=300.0)
+LIMITS = Limits(seconds=60.0, memory=192 << 20, files=32 << 20, total=240.0)
 """For Gradescope's defaults, half a processor, 768 MB, 10 minutes; ``limits.json`` has others."""
 
 _FAILED = (
