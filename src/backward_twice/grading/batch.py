@@ -67,9 +67,12 @@ def _local(number: int) -> Iterator[Client]:
     # Ctrl-C reaches every process of the terminal; only this one is to answer it.
     settings = {
         "distributed.scheduler.allowed-failures": 2,
-        # What Dask measures of itself, for a dashboard, takes as much time as what is asked of it.
+        # What Dask measures of itself, for a dashboard, takes as much time as what is asked of it,
+        # and what it logs grows with each job.
         "distributed.worker.profile.enabled": False,
         "distributed.admin.system-monitor.interval": "10s",
+        "distributed.admin.tick.interval": "1s",
+        "distributed.admin.log-length": 100,
     }
     answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
