@@ -25,7 +25,7 @@ from backward_twice.grading.feedback import table
 from backward_twice.grading.feedback.page import page, write_page
 from backward_twice.grading.master import read_master
 from backward_twice.grading.platforms.nbgrader import gradebook
-from backward_twice.grading.rebuild import Answers
+from backward_twice.grading.rebuild import Answers, answers
 
 CHECKOUT = Path(__file__).parents[1]
 NAME = "two_losses"
@@ -225,6 +225,37 @@ def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeyp
             file.write("\n1")
         known.add(fresh("mine"))
     assert len(known) == 5
+
+
+# In the sandbox
+
+SOLUTIONS = sorted(path.parent.name for path in (CHECKOUT / "solutions").glob("*/*.ipynb"))
+
+
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("exercise", SOLUTIONS)
+def test_right_answers_have_all_points_and_wrong_ones_lose_theirs(exercise):
+    """As they are graded: under the list of system calls, the draws one by one."""
+    path = CHECKOUT / "solutions" / exercise / f"{exercise}.ipynb"
+    master = read_master(path)
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    right = answers(cells, master)
+    settings = {
+        "limits": {},
+        "sandbox": {"kind": "bubblewrap", "image": None, "cold": False, "hide": []},
+    }
+
+    def graded(given):
+        return judge.grade(judge.job("ada", master, given, SECRET, settings))
+
+    result = graded(right)
+    assert (result["state"], result["points"]) == ("graded", master.max_points), result
+    for wrong in sorted((CHECKOUT / "tests" / "wrong_answers" / exercise).glob("*/*.py")):
+        [asked] = [a for a in master.questions if a.question == f"{exercise}.{wrong.parent.name}"]
+        source = (wrong.read_text(encoding="utf-8"),)
+        result = graded(replace(right, sources={**right.sources, asked.answer: source}))
+        points = {found["id"]: found["points"] for found in result["questions"]}
+        assert (result["state"], points[asked.id]) == ("graded", 0), wrong
 
 
 # Hidden inputs
