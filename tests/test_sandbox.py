@@ -1505,6 +1505,16 @@ def test_no_kind_that_shows_what_is_right_is_fallen_back_on(monkeypatch):
     assert available(cold=True) == "cold"
 
 
+def test_without_libseccomp_it_refuses(monkeypatch):
+    monkeypatch.setattr(seccomp, "_LIBRARY", "libnothing.so.2")
+    calls.program.cache_clear()
+    try:
+        with pytest.raises(SandboxError, match="apt install libseccomp2"):
+            available()
+    finally:
+        calls.program.cache_clear()
+
+
 # Other users, other kinds
 
 
