@@ -28,7 +28,7 @@ import psutil
 from nbformat import NotebookNode
 
 ROOT = Path(__file__).parents[1]
-WRONG = ROOT / "tests" / "wrong_answers"
+WRONG = ROOT / "src" / "backward_twice" / "misconceptions"
 
 
 def handed_in(exercise: str, replaced: dict[str, str] | None = None) -> NotebookNode:

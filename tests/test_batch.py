@@ -176,3 +176,25 @@ def test_a_scheduler_that_dies_is_said_and_what_was_done_is_kept(tmp_path):
         for process in started:
             process.kill()
             process.wait()
+
+
+def test_what_dask_says_does_not_reach_the_teacher(tmp_path):
+    """A worker dies and is started again, and nothing of it is printed, in whatever process."""
+    code = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
+        "import test_batch; from backward_twice.grading import batch\n"
+        "if __name__ == '__main__':\n"
+        "    with batch.workers(None, 1) as client:\n"
+        "        found = dict(batch.run(client, test_batch.jobs(Path(sys.argv[2]), range(5)), "
+        "test_batch.dies))\n"
+        "    print(len(found))"
+    )
+    script = tmp_path / "grades.py"
+    script.write_text(code)
+    folder = tmp_path / "tries"
+    folder.mkdir()
+    run = subprocess.run(
+        [sys.executable, script, Path(__file__).parent, folder], capture_output=True, text=True
+    )
+    assert (run.stdout, run.stderr) == ("5\n", "")
+    assert (folder / "3").stat().st_size == 2  # it did die

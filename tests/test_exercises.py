@@ -196,7 +196,8 @@ def test_draws_differ_and_repeat(exercise, name):
     assert drawn == [asked.inputs(seed) for seed in SEEDS]
 
 
-WRONG = sorted((ROOT / "tests" / "wrong_answers").glob("*/*/*.py"))
+MISCONCEPTIONS = ROOT / "src" / "backward_twice" / "misconceptions"
+WRONG = sorted(MISCONCEPTIONS.glob("*/*/*.py"))
 
 
 @NAMED

@@ -235,7 +235,9 @@ def test_the_untouched_exercise_has_none(gradescope, tmp_path):
 
 
 def test_a_wrong_answer_costs_its_own_points(gradescope, tmp_path):
-    wrong = (ROOT / "tests/wrong_answers/two_losses/one_update/detach_the_output.py").read_text()
+    wrong = (
+        ROOT / "src/backward_twice/misconceptions/two_losses/one_update/detach_the_output.py"
+    ).read_text()
     result, _ = gradescope.submit(tmp_path, {f"{EXERCISE}.ipynb": _with(one_update=wrong)})
     assert _scores(result) == [0, 1]
     assert "✗ wrong: weight of the trunk's first layer" in result["tests"][0]["output"]

@@ -28,6 +28,7 @@ from backward_twice.grading.platforms.nbgrader import gradebook
 from backward_twice.grading.rebuild import Answers, answers
 
 CHECKOUT = Path(__file__).parents[1]
+MISCONCEPTIONS = CHECKOUT / "src" / "backward_twice" / "misconceptions"
 NAME = "two_losses"
 MASTER = read_master(CHECKOUT / "solutions" / NAME / f"{NAME}.ipynb")
 MASTERS = {NAME: MASTER}
@@ -250,7 +251,9 @@ def test_right_answers_have_all_points_and_wrong_ones_lose_theirs(exercise):
 
     result = graded(right)
     assert (result["state"], result["points"]) == ("graded", master.max_points), result
-    for wrong in sorted((CHECKOUT / "tests" / "wrong_answers" / exercise).glob("*/*.py")):
+    beliefs = sorted((MISCONCEPTIONS / exercise).glob("*/*.py"))
+    assert beliefs
+    for wrong in beliefs:
         [asked] = [a for a in master.questions if a.question == f"{exercise}.{wrong.parent.name}"]
         source = (wrong.read_text(encoding="utf-8"),)
         result = graded(replace(right, sources={**right.sources, asked.answer: source}))
@@ -663,7 +666,7 @@ FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1", "＠x
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_is_a_formula(tmp_path, text, before):
     text = before + text
-    row = table.Row(text, text, 1.5, 3, text, text)
+    row = table.Row(text, text, 1.5, 3, text, text, text, text)
     table.write_table(tmp_path / "grades.csv", [row])
     written = (tmp_path / "grades.csv").read_text(encoding="utf-8").splitlines()[1]
     for separator in ",;\t|":
@@ -688,8 +691,8 @@ def test_the_table_is_written_as_a_whole_or_not_at_all(tmp_path):
     path = tmp_path / "grades.csv"
     table.write_table(path, [table.Row("Zoë", NAME, 1, 3, "graded", 'a "quoted", detail')])
     assert path.read_text(encoding="utf-8") == (
-        "student,assignment,points,max_points,state,detail\n"
-        'Zoë,two_losses,1,3,graded,"a ""quoted"", detail"\n'
+        "student,assignment,points,max_points,state,detail,name,identifier\n"
+        'Zoë,two_losses,1,3,graded,"a ""quoted"", detail",,\n'
     )
 
     def rows():
@@ -777,3 +780,14 @@ def test_two_questions_about_one_answer_show_it_once():
 def test_seeds_are_those_that_torch_takes():
     for number in range(50):
         torch.Generator().manual_seed(SECRET._seed(MASTER, ASKED_ONE, "a", number))
+
+
+def test_of_many_properties_the_wrong_ones_are_listed():
+    found = result()
+    found["questions"][0]["findings"] = [
+        {"what": f"property {number}", "passed": number != 7, "text": "exact"}
+        for number in range(30)
+    ]
+    text = page(found, MASTER, [])
+    assert "29 properties are right, and these are wrong" in text
+    assert "property 7<" in text and "property 8<" not in text

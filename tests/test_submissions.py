@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from backward_twice import cells
 from backward_twice.grading import GradingError
 from backward_twice.grading import master as masters
 from backward_twice.grading.platforms.nbgrader.collected import find, read
@@ -77,8 +78,8 @@ def test_every_visible_entry_is_a_place_or_says_why_not(tmp_path):
     for key, said in {
         ("empty", ""): "the folder is empty",
         ("ada", "nowhere"): "there is no assignment 'nowhere'; there is two_losses",
-        ("export.zip", ""): "nbgrader zip_collect",
-        ("m", "submission.zip"): "nbgrader zip_collect",
+        ("export.zip", ""): "make collect",
+        ("m", "submission.zip"): "make collect",
         ("m", "two_losses.ipynb"): "<student>/<assignment>/<assignment>.ipynb",
         ("link", ""): "links are not followed",
         ("ada", "linked"): "links are not followed",
@@ -239,7 +240,7 @@ def test_which_notebook_counts(hand_in):
 def test_no_notebook(hand_in):
     hand_in.folder.mkdir(parents=True)
     (hand_in.folder / "two_losses.zip").write_bytes(b"PK")
-    with pytest.raises(Rejected, match=r"an archive, two_losses\.zip; 'nbgrader zip_collect'"):
+    with pytest.raises(Rejected, match=r"an archive, two_losses\.zip; hand in the notebook"):
         hand_in()
     (hand_in.folder / "two_losses.zip").rename(hand_in.folder / "two_losses.py")
     with pytest.raises(Rejected, match=r"no notebook in the folder, only two_losses\.py"):
@@ -394,16 +395,73 @@ def test_no_answer_at_all_says_whose_cells_these_are(tmp_path):
         answers([code("f = 1")], MASTER, others)
 
 
-def test_names_from_cells_that_are_not_handed_in_are_said():
+USES = "def one_update(*given):\n    return helper(np.ones(3), torch, len)"
+
+
+def test_what_an_answer_uses_of_other_cells_is_taken_with_it():
     found = notebook()
-    answer_cell(found)["source"] = (
-        "def one_update(*given):\n    return helper(np.ones(3), torch, len)"
+    answer_cell(found)["source"] = USES
+    found["cells"][3:3] = [
+        code("import numpy as np\nunused = torch = 1\nprint('nobody needs this')"),
+        code(
+            "def inner(x):\n    return FACTOR * x\nFACTOR = 2; OTHER = 3\nFACTOR += 1\nFACTOR += 1"
+        ),
+    ]
+    found["cells"] += [code("while True: pass"), code("def helper(*x):\n    return inner(x[0])")]
+    given = rebuilt(found)
+    helpers = given.sources[ONE][0].splitlines()
+    assert helpers == [
+        *("import numpy as np", "def inner(x):", "    return FACTOR * x", "FACTOR = 2; OTHER = 3"),
+        *("FACTOR += 1", "FACTOR += 1", "def helper(*x):", "    return inner(x[0])"),
+    ]
+    assert given.sources[ONE][1:] == (USES,) and len(given.sources[TRUNK]) == 1
+    assert given.notes == (f"taken from other cells for {ONE}: FACTOR, OTHER, helper, inner, np",)
+
+
+def test_an_import_added_to_the_set_up_is_taken():
+    found = notebook()
+    answer_cell(found)["source"] = USES
+    set_up = next(cell for cell in found["cells"] if cell["id"] == "set-up")
+    set_up["source"] = ["import numpy as np\n", "def helper(*x): pass\n", *set_up["source"]]
+    assert rebuilt(found).sources[ONE][0] == "import numpy as np\ndef helper(*x): pass"
+
+
+def test_a_name_of_an_answers_own_is_not_looked_for_elsewhere():
+    found = notebook()
+    answer_cell(found)["source"] = "def one_update(*given):\n    loss = 1\n    return loss"
+    found["cells"].append(code("loss = 1 / 0"))
+    assert rebuilt(found).sources[ONE] == (answer_cell(found)["source"],)
+
+
+def test_an_answer_typed_into_the_test_cell_is_said():
+    found = notebook()
+    test = next(cell for cell in found["cells"] if cell["id"] == "one-update")
+    test["source"] = "def one_update(*given): pass\ncheck('two_losses.one_update', one_update)"
+    assert rebuilt(found).notes == (
+        "only the answer cell counts, not the other that defines one_update",
     )
-    found["cells"][3:3] = [code("def helper(x): pass\nimport numpy as np\nunused = torch = 1")]
-    (note,) = rebuilt(found).notes
-    assert note == "only answer cells are handed in, not the cells that define helper, np"
-    found["cells"].append(code("def one_update(): pass"))
-    assert "helper, np, one_update" in rebuilt(found).notes[0]
+
+
+def test_the_solution_itself_has_nothing_to_remark():
+    """Its starter defines what is asked for, too: that is the master's own cell."""
+    assert rebuilt(notebook(folder="solutions")).notes == ()
+
+
+def test_what_installs_something_is_not_run():
+    found = notebook()
+    lines = "%matplotlib inline\n!pip install x\nif 1:\n    %pip install y\n"
+    answer_cell(found)["source"] = f"{lines}def one_update(*given): pass"
+    given = rebuilt(found)
+    [source] = given.sources[ONE]
+    assert not [line for line in source.splitlines() if line.lstrip().startswith(("%", "!"))]
+    assert cells.parsed(source) is not None and len(given.notes) == 2
+    assert "not run where it is graded: lines with pip" in given.notes
+
+
+def test_a_remainder_is_no_magic():
+    found = notebook()
+    answer_cell(found)["source"] = "def one_update(pip):\n    return (7\n        % pip)"
+    assert rebuilt(found).sources[ONE] == (answer_cell(found)["source"],)
 
 
 @pytest.mark.parametrize(
@@ -449,10 +507,10 @@ def test_answers_of_endless_length_are_rejected():
 
 
 def test_what_is_too_long_or_too_deep_is_not_parsed():
-    assert masters.parsed("1" + " " * 200_000) is None
-    assert masters.parsed("1" + "+1" * 90_000) is None
-    assert masters.parsed("%time\nx = 1") is not None
-    assert masters.parsed("x = (1\n     % 2)") is not None
+    assert cells.parsed("1" + " " * 200_000) is None
+    assert cells.parsed("1" + "+1" * 90_000) is None
+    assert cells.parsed("%time\nx = 1") is not None
+    assert cells.parsed("x = (1\n     % 2)") is not None
 
 
 # Reading in a process of its own

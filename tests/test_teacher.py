@@ -93,6 +93,17 @@ def of_format_3(found):
     return {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": cells}]}
 
 
+def with_import(found):
+    """numpy imported where the set-up is, a line about plots, and a check in the answer cell."""
+    set_up = next(cell for cell in found["cells"] if cell["id"] == "set-up")
+    set_up["source"] = ["import numpy as np\n", *set_up["source"]]
+    answer_cell(found, TRUNK)["source"] = (
+        "%matplotlib inline\ncheck('two_losses.one_update', one_update)\n"
+        f"{RIGHT[TRUNK]}\nnp.ones(1)"
+    )
+    return found
+
+
 def with_helper(found):
     found["cells"].append(code("def helper(): pass"))
     return found
@@ -135,7 +146,13 @@ HANDED_IN = {
     "doubled": (doubled(answered()), "graded", 3),
     "huge": (huge(answered()), "graded", 3),
     "old format": (of_format_3(answered()), "graded", 3),
-    "helper": (with_helper(answered(trunk="trunk_gradients = lambda *g: helper()")), "graded", 2),
+    "helper": (
+        with_helper(answered(trunk="trunk_gradients = lambda *g: helper() + lost")),
+        "graded",
+        2,
+    ),
+    "double": (answered(f"torch.set_default_dtype(torch.float64)\n{RIGHT[ONE]}"), "graded", 3),
+    "import": (with_import(answered()), "graded", 3),
     "patched": (answered(f"{PATCHED}\none_update = Equal", "trunk_gradients = Equal"), "graded", 0),
     "script": (
         answered(f"print({SCRIPT!r})\n{RIGHT[ONE]}", f"raise ValueError({SCRIPT!r})"),
@@ -168,7 +185,7 @@ REJECTED = {
     "fifo": "a FIFO",
     "folder": "a folder",
     "200 MB": "too large: 200 MB",
-    "archive": "'nbgrader zip_collect'",
+    "archive": "hand in the notebook itself",
 }
 
 
@@ -310,7 +327,9 @@ def test_the_detail_says_what_there_is_to_say(graded):
         "two": f"only {NAME}.ipynb counts, not older.ipynb",
         "misnamed": f"named Untitled.ipynb instead of {NAME}.ipynb",
         "late": "late by 2:00:00",
-        "helper": "only answer cells are handed in, not the cells that define helper",
+        "helper": "taken from other cells for answer-trunk-gradients: helper",
+        "import": f"taken from other cells for {TRUNK}: np; "
+        "not run where it is graded: lines with matplotlib",
     }.items():
         assert found[student] == said
     # On a machine that gives it no quarter of a processor it is the clock's time that ends first.
@@ -445,16 +464,6 @@ def test_a_submission_replaced_by_a_bad_one_and_back(here):
     with gradebook_in(here.out) as gradebook:
         assert gradebook.find_submission(NAME, "ada").score == 0
     here.hand_in("ada")
-    assert here.grade() == 0 and here.points() == {"ada": 3}
-
-
-def test_a_submission_taken_away_has_no_row(here):
-    here.hand_in("ada", "bob")
-    here.grade()
-    path = here.submissions / "bob" / NAME / f"{NAME}.ipynb"
-    path.unlink()
-    path.parent.rmdir()
-    path.parent.parent.rmdir()
     assert here.grade() == 0 and here.points() == {"ada": 3}
 
 

@@ -68,7 +68,16 @@ def _judge_programs(observed, programs):
     return findings
 
 
-times_added = Question("times_added", _draw_programs, run=_run_programs, judge=_judge_programs)
+def _program(what, said, programs):
+    """The program on losses whose gradients are unit vectors; prints what is right."""
+    lines = programs[int(what.removeprefix("program ")) - 1]
+    begin = ["x = torch.ones(2, requires_grad=True)", "loss1, loss2 = x**2 / 2"]
+    return "\n".join([*begin, *lines, "print(x.grad.tolist())"])
+
+
+times_added = Question(
+    "times_added", _draw_programs, run=_run_programs, judge=_judge_programs, program=_program
+)
 
 
 def _draw_step(generator):

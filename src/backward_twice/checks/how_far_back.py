@@ -20,15 +20,22 @@ def _draw_chunks(generator):
     return {"chunks": [[_below(generator, 1, 9), kind] for kind in kinds]}
 
 
+def _named(chunks):
+    return [
+        f"chunk {number}: {steps} step{'s' if steps > 1 else ''}, {kind!r}"
+        for number, (steps, kind) in enumerate(chunks, 1)
+    ]
+
+
 def _run_chunks(answer, chunks):
-    reached = answer([tuple(chunk) for chunk in chunks])
-    return {f"chunk {number}": count for number, count in enumerate(reached, 1)}
+    reached = list(answer([tuple(chunk) for chunk in chunks]))
+    return dict(zip(_named(chunks), reached, strict=False))
 
 
 def _expect_chunks(chunks):
     """By asking autograd for the gradient of each loss for every input so far."""
-    cell, state, inputs, reached = nn.GRUCell(1, 1), torch.zeros(1), [], {}
-    for number, (steps, kind) in enumerate(chunks, 1):
+    cell, state, inputs, reached = nn.GRUCell(1, 1), torch.zeros(1), [], []
+    for steps, kind in chunks:
         if kind == "clone":
             state = state.clone()
         elif kind == "detach":
@@ -46,11 +53,46 @@ def _expect_chunks(chunks):
         if output.requires_grad:
             gradients = torch.autograd.grad(output, inputs, retain_graph=True, allow_unused=True)
             count = sum(gradient is not None for gradient in gradients)
-        reached[f"chunk {number}"] = count
-    return reached
+        reached.append(count)
+    return dict(zip(_named(chunks), reached, strict=True))
 
 
-steps_reached = Question("steps_reached", _draw_chunks, _expect_chunks, _run_chunks)
+_LINES = {
+    "clone": "state = state.clone()",
+    "detach": "state = state.detach()",
+    "data": "state = state.data",
+    "zeros": "state = torch.zeros(1)",
+}
+
+
+def _chunk_program(what, said, chunks):
+    """From the last place that the gradient cannot pass up to the chunk; prints what it reaches."""
+    last = _named(chunks).index(what)
+    first = max((i for i in range(last) if chunks[i][1] == "no_grad"), default=-1) + 1
+    first = max(
+        [first, *(i for i in range(last + 1) if chunks[i][1] in ("detach", "data", "zeros"))]
+    )
+    lines = ["cell, state, inputs = torch.nn.GRUCell(1, 1), torch.zeros(1), []"]
+    for number, (steps, kind) in enumerate(chunks[first : last + 1], first + 1):
+        lines.append(f"# chunk {number}, {kind!r}")
+        lines += [_LINES[kind]] if kind in _LINES and number > first + 1 else []
+        indent = "    " if kind == "no_grad" else ""
+        lines += ["with torch.no_grad():"] if kind == "no_grad" else []
+        lines += [
+            f"{indent}for _ in range({steps}):",
+            f"{indent}    inputs.append(torch.ones(1, requires_grad=True))",
+            f"{indent}    state = cell(inputs[-1], state)",
+        ]
+    if chunks[last][1] in ("no_grad", "detach output"):
+        output = "state.detach()" if chunks[last][1] == "detach output" else "state"
+        return "\n".join([*lines, f"print({output}.requires_grad)  # False: it reaches nothing"])
+    asked = "torch.autograd.grad(state, inputs, allow_unused=True)"
+    return "\n".join([*lines, f"print(sum(g is not None for g in {asked}))"])
+
+
+steps_reached = Question(
+    "steps_reached", _draw_chunks, _expect_chunks, _run_chunks, program=_chunk_program
+)
 
 
 def _draw_gradients(generator):

@@ -161,7 +161,14 @@ def _expect_errors(programs):
     }
 
 
-name_the_cause = Question("name_the_cause", _draw_errors, _expect_errors, _run_errors)
+def _program_asked(what, said, programs):
+    """The program itself, as it was handed to the answer."""
+    return "\n".join(programs[int(what.split(":")[0].removeprefix("program ")) - 1])
+
+
+name_the_cause = Question(
+    "name_the_cause", _draw_errors, _expect_errors, _run_errors, program=_program_asked
+)
 
 
 def _recorded(line):
@@ -226,4 +233,6 @@ def _expect_silent(programs):
     return {f"program {i}": _spoilt(lines) for i, lines in enumerate(programs, 1)}
 
 
-spoilt_gradient = Question("spoilt_gradient", _draw_silent, _expect_silent, _run_silent)
+spoilt_gradient = Question(
+    "spoilt_gradient", _draw_silent, _expect_silent, _run_silent, program=_program_asked
+)

@@ -131,7 +131,27 @@ def _verdict_on_flags(flags, program):
     return True, "no call raises, and no flag can be left out"
 
 
-retain_flags = Question("retain_flags", _draw_programs, run=_run, judge=_judge_flags)
+def _source(what, said, programs):
+    """The networks and the backward calls with the flags that the answer gave."""
+    program = programs[int(what.removeprefix("program ")) - 1]
+    reads, detached, calls = (program[name] for name in ("reads", "detached", "calls"))
+    lines = ["data = torch.ones(1, 3)"]
+    for name, source in reads.items():
+        given = f"{source}.detach()" if name in detached else source
+        lines.append(f"{name} = torch.nn.Linear({3 if source == 'data' else 1}, 1)({given}).tanh()")
+    lines += [f"loss_{name} = {name}.mean()" for name in dict.fromkeys(calls)]
+    flags = program.get("flags", said)
+    if not isinstance(flags, list) or [type(flag) for flag in flags] != [bool] * len(calls):
+        return ""
+    asked = zip(calls, flags, strict=True)
+    return "\n".join(
+        [*lines, *(f"loss_{name}.backward(retain_graph={flag})" for name, flag in asked)]
+    )
+
+
+retain_flags = Question(
+    "retain_flags", _draw_programs, run=_run, judge=_judge_flags, program=_source
+)
 
 
 def _draw_sized(generator):

@@ -58,7 +58,24 @@ def _expect_refuses(chains):
     }
 
 
-refuses = Question("refuses", _draw_refuses, _expect_refuses, _run_refuses)
+def _refusing_program(what, said, chains):
+    """Each operation, and what it has saved: backward comes from the last to the first."""
+    chain = what.split(" → ")[1:]
+    return "\n".join(
+        [
+            "from gradtrace import snapshot",
+            "y = torch.full((2, 3), 0.5, requires_grad=True)",
+            f"for operation in {chain}:",
+            "    before, y = y, getattr(y, operation)()",
+            "    saved = [] if y is before else snapshot(y).nodes[0].saved",
+            '    print(operation, "saved", [tensor.name for tensor in saved])',
+        ]
+    )
+
+
+refuses = Question(
+    "refuses", _draw_refuses, _expect_refuses, _run_refuses, program=_refusing_program
+)
 
 
 def _draw_bytes(generator):
@@ -92,4 +109,17 @@ def _expect_bytes(chains, shape):
     return held
 
 
-bytes_held = Question("bytes_held", _draw_bytes, _expect_bytes, _run_bytes)
+def _bytes_program(what, said, chains, shape):
+    """What the same chain holds for two times three values."""
+    chain = what.split(" → ")[1:]
+    return "\n".join(
+        [
+            "from gradtrace import snapshot",
+            "x = torch.full((2, 3), 0.5, requires_grad=True)",
+            f"y = x.{'().'.join(chain)}()",
+            "print(snapshot(y).held.activations)  # bytes, for 6 values",
+        ]
+    )
+
+
+bytes_held = Question("bytes_held", _draw_bytes, _expect_bytes, _run_bytes, program=_bytes_program)

@@ -5,6 +5,7 @@ A submission passes through these modules, and nothing in it is trusted on the w
 ====================  ==============================================================================
 :mod:`.command`       the command line; what follows is done in its turn
 :mod:`.platforms`     what a learning platform exports is found and read
+:mod:`.roster`        who belongs to the class, from the platform's own list
 :mod:`.submissions`   look at what was handed in before opening it, read it
 :mod:`.rebuild`       take the answer cells' sources into the master notebook, and nothing else
 :mod:`.reading`       do both in a process of its own, with limits on its time and memory
@@ -14,11 +15,13 @@ A submission passes through these modules, and nothing in it is trusted on the w
 :mod:`.judge`         compare that with the truth, outside the student's interpreter
 :mod:`.journal`       keep each result at once, so that an interrupted grading goes on
 :mod:`.platforms`     what the platform takes is given back: nbgrader's own tables
-:mod:`.feedback`      ``grades.csv`` and a page of feedback for each submission
+:mod:`.feedback`      the tables, and a page of feedback for each submission
 ====================  ==============================================================================
 
-The platform Gradescope grades by itself: :mod:`.gradescope` is the command that writes what it
-needs.
+Three commands besides: :mod:`.collect` sorts a platform's download into folders of submissions,
+before; :mod:`.report` writes a page on a class, after; :mod:`.gradescope` writes what the platform
+Gradescope needs, which grades by itself.  ``book/promises.md`` names for each promise made to
+teachers the code and the tests that keep it.
 """
 
 

@@ -4,7 +4,8 @@ What can go wrong for the teacher is looked for first: masters, private folder, 
 gradebook, sandbox, scheduler.  Then each submission that the journal does not hold yet is read,
 rebuilt and graded, and written to the journal at once.  Gradebook, table and feedback are made of
 the journal at the end; so grading may be interrupted anywhere and started again, and grading twice
-changes nothing.
+changes nothing.  No row is lost because a run sees less: one student's submissions alone, or a
+folder from which some are gone.
 
 Exit codes: 0, every submission has its row, whatever is in it; 2, something is for the teacher to
 put right; 130, interrupted.
@@ -14,11 +15,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -28,14 +31,24 @@ from sqlalchemy.engine import URL, make_url
 from backward_twice.grading import GradingError, batch
 from backward_twice.grading.draws import Draws, read_draws
 from backward_twice.grading.feedback.page import write_page
-from backward_twice.grading.feedback.table import Row, row, summary, write_table
+from backward_twice.grading.feedback.table import (
+    Row,
+    row,
+    summary,
+    without,
+    write_class,
+    write_table,
+)
 from backward_twice.grading.journal import Journal, Key, open_journal
 from backward_twice.grading.judge import Json, checks_digest, job, rejected
 from backward_twice.grading.master import Master, read_masters
+from backward_twice.grading.platforms.nbgrader.autograded import write_notebook
 from backward_twice.grading.platforms.nbgrader.collected import find, read
-from backward_twice.grading.platforms.nbgrader.gradebook import Grades, open_gradebook
+from backward_twice.grading.platforms.nbgrader.gradebook import Grades, Late, open_gradebook
+from backward_twice.grading.platforms.upload import Collected, read_collected, write_upload
 from backward_twice.grading.progress import Progress
 from backward_twice.grading.reading import Reader
+from backward_twice.grading.roster import Person, Roster, read_roster
 from backward_twice.grading.sandbox import Limits, available
 from backward_twice.grading.submissions import Place, Rejected, shown
 
@@ -54,6 +67,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("submissions", type=Path, metavar="SUBMISSIONS", help="the folder of submissions")
     add("--out", type=Path, required=True, help="folder for grades.csv, feedback and the rest")
     add("--gradebook", metavar="URL", help="SQLAlchemy address (default: OUT/gradebook.db, SQLite)")
+    add("--formgrader", action="store_true", help="gradebook.db and autograded/ go here, not OUT")
+    add("--roster", type=Path, metavar="CSV", help="the class list that your platform exports")
+    add("--student", action="append", metavar="NAME", help="grade only this student's submissions")
+    add("--again", action="store_true", help="grade anew what was graded already")
+    add("--drop-missing", action="store_true", help="forget results whose submission is gone")
+    add("--late", type=_percent, metavar="PERCENT", help="points off for each day begun")
+    add("--grace", type=_positive, default=0, metavar="MINUTES", help="not counted as late")
     add("--private", type=Path, metavar="DIR", help="your own secret and variants of questions")
     add("--solutions", type=Path, metavar="DIR", default=Path("solutions"), help="the masters")
     add("--scheduler", metavar="ADDRESS", help="a Dask scheduler (default: processes here)")
@@ -72,6 +92,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _percent(text: str) -> int:
+    if (number := _positive(text)) > 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than 100 percent")
+    return number
+
+
 @dataclass
 class Grading:
     """A grading under way: what it grades by, and what it found out about each submission."""
@@ -81,7 +107,7 @@ class Grading:
     draws: Draws
     journal: Journal
     reader: Reader
-    said: dict[Key, tuple[tuple[str, ...], datetime | None]] = field(default_factory=dict)
+    roster: Roster | None = None
 
     @cached_property
     def limits(self) -> Json:
@@ -103,13 +129,23 @@ class Grading:
         }
 
     @cached_property
+    def collected(self) -> dict[str, Collected]:
+        """Of each exercise, where its submissions came from."""
+        return {name: read_collected(self.options.submissions, name) for name in self.masters}
+
+    @property
+    def autograded(self) -> Path:
+        """Where the graded notebooks go; Formgrader looks in the folder it was started in."""
+        return (Path() if self.options.formgrader else self.options.out) / "autograded"
+
+    @cached_property
     def digest(self) -> list[str]:
         """What every submission's grade depends on."""
         sandboxed = "trusted" if self.options.trusted else "sandboxed"
         return [self.draws.digest, sandboxed, repr(sorted(self.limits.items()))]
 
-    def jobs(self, places: list[Place], progress: Progress) -> Iterator[tuple[str, Json]]:
-        """The jobs still to do, with the digest that their result is kept under.
+    def jobs(self, places: list[Place], progress: Progress) -> Iterator[tuple[Told, Json]]:
+        """The jobs still to do, with what is to be kept beside their results.
 
         A submission that cannot be graded has its result at once.
         """
@@ -120,38 +156,102 @@ class Grading:
                 opened = partial(read, self.options.submissions, place)
                 given = self.reader.read(place.assignment, opened)
             except Rejected as why:
-                self.said[key] = ((), None)
                 points = master.max_points if master else 0.0
-                self.journal.add(f"rejected: {why}", rejected(*key, str(why), points))
+                self.keep(Told(f"rejected: {why}"), rejected(*key, str(why), points))
                 progress.advance()
                 continue
-            self.said[key] = given.notes, given.timestamp
             digest = self.draws.key(
                 *self.digest, checks_digest(master.name), master.digest, given.answers.digest
             )
-            if self.journal.holds(key, digest):
+            collected = self.collected[master.name]
+            late = [f"late, says {collected.platform}"] if key[0] in collected.late else []
+            told = Told(digest, (*given.notes, *late), given.timestamp)
+            if self.journal.holds(key, digest) and not self.options.again:
+                self.keep(told, self.journal[key])
                 progress.advance()
             else:
                 settings = {"limits": self.limits, "sandbox": self.sandbox}
-                yield digest, job(place.student, master, given.answers, self.draws, settings)
+                yield told, job(place.student, master, given.answers, self.draws, settings)
 
-    def write(self, places: list[Place], gradebook: Grades) -> list[Row]:
-        """Gradebook, feedback and table, from the journal."""
-        keys = [(place.student, place.assignment) for place in places]
+    def keep(self, told: Told, result: Json) -> None:
+        """Write a result down, with the remarks on its submission."""
+        when = told.timestamp and told.timestamp.isoformat()
+        self.journal.add(told.digest, result | {"notes": [*told.notes], "timestamp": when})
+
+    def missing(self, places: list[Place]) -> list[Key]:
+        """What was graded before and is not among the submissions any more."""
+        there = {(place.student, place.assignment) for place in places}
+        return sorted(key for key in self.journal.keys() - there if key[1] in self.masters)
+
+    def write(self, keys: list[Key], gradebook: Grades) -> tuple[list[Row], list[str]]:
+        """Gradebook, feedback and tables, from the journal; the rows, and what is to be said."""
         rows = []
-        results = ((self.journal[key], self.said[key][1]) for key in keys)
-        for key, late in zip(keys, gradebook.record(results), strict=True):
+        if self.roster is not None:
+            gradebook.enroll(self._people(keys))
+        results = ((self.journal[key], _when(self.journal[key])) for key in keys)
+        cost = self.options.late and Late(self.options.late, 60 * self.options.grace)
+        for key, late in zip(keys, gradebook.record(results, cost or None), strict=True):
             result = self.journal[key]
-            said = [*self.said[key][0], *_lateness(late)]
-            rows.append(row(result, said))
+            off = cost.penalty(result["points"], late) if cost else 0.0
+            result["points"] -= off
+            said = [*result.get("notes", ()), *_lateness(late, off)]
+            rows.append(row(result, said, self.roster and self.roster.find(key[0])))
             if master := self.masters.get(key[1]):
                 write_page(self.options.out / "feedback", result, master, said)
+                path = self.options.solutions / key[1] / f"{key[1]}.ipynb"
+                write_notebook(self.autograded, result, path, said)
+        names = sorted({name for _, name in keys if name in self.masters})
+        max_points = {name: self.masters[name].max_points for name in names}
+        if self.roster is not None:
+            there = {(self.roster.find(student), name) for student, name in keys}
+            rows += [
+                without(person, name, max_points[name])
+                for person in self.roster.people
+                for name in names
+                if (person, name) not in there
+            ]
         write_table(self.options.out / "grades.csv", rows)
-        return rows
+        said = write_class(self.options.out / "class.csv", rows, self.roster, max_points)
+        self._write_uploads(keys, names)
+        return rows, said
+
+    def _write_uploads(self, keys: list[Key], names: list[str]) -> None:
+        """The zips that give the feedback back to the platforms the submissions came from."""
+        out = self.options.out
+        for name in names:
+            write_upload(
+                out / "upload" / f"{name}.zip",
+                name,
+                self.collected[name],
+                [student for student, assignment in keys if assignment == name],
+                lambda student, name=name: out / "feedback" / student / name / f"{name}.html",
+                lambda student, name=name: self.autograded / student / name / f"{name}.ipynb",
+            )
+
+    def _people(self, keys: list[Key]) -> dict[str, Person]:
+        """Everybody in the class list, by the folder's name where there is one."""
+        of = {student: self.roster.find(student) for student, _ in keys}
+        known = {student: person for student, person in of.items() if person is not None}
+        seen = set(known.values())
+        return known | {p.identifier: p for p in self.roster.people if p not in seen}
 
 
-def _lateness(seconds: float) -> list[str]:
-    return [f"late by {timedelta(seconds=round(seconds))}"] if seconds > 0 else []
+@dataclass(frozen=True)
+class Told:
+    """What is kept beside a result: the digest it is kept under, and remarks on the submission."""
+
+    digest: str
+    notes: tuple[str, ...] = ()
+    timestamp: datetime | None = None
+
+
+def _when(result: Json) -> datetime | None:
+    return datetime.fromisoformat(when) if (when := result.get("timestamp")) else None
+
+
+def _lateness(seconds: float, off: float) -> list[str]:
+    cost = f", {off:g} points off" if off else ""
+    return [f"late by {timedelta(seconds=round(seconds))}{cost}"] if seconds > 0 else []
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -177,38 +277,91 @@ def _grade(options: argparse.Namespace) -> int:
     out = options.out
     _look_at_folders(options.submissions, out)
     masters = read_masters(options.solutions)
+    roster = _roster(options.roster, out)
     draws = read_draws(out, options.private, masters)
     here = URL.create("sqlite", database=str((out / "gradebook.db").resolve()))
+    if options.formgrader:
+        here = URL.create("sqlite", database=str(Path("gradebook.db").resolve()))
     url = options.gradebook or here
     places = find(options.submissions, masters)
-    handed_in = {place.assignment for place in places}
-    # nbgrader's export has a line for every student and assignment: no more than there are.
-    wanted = {name: master for name, master in masters.items() if name in handed_in}
-    with open_gradebook(url, wanted):
-        pass  # it can be written
+    chosen = _chosen(places, options, roster)
     with ExitStack() as stack:
         journal = stack.enter_context(open_journal(out / "results.jsonl"))
         reader = stack.enter_context(Reader(masters))
-        grading = Grading(options, masters, draws, journal, reader)
-        with Progress(len(places)) as progress:
-            jobs = grading.jobs(places, progress)
+        grading = Grading(options, masters, draws, journal, reader, roster)
+        missing = grading.missing(places)
+        if options.drop_missing:
+            for key in missing:
+                journal.drop(key)
+            missing = []
+        keys = {(place.student, place.assignment) for place in chosen}
+        keys |= {(p.student, p.assignment) for p in places} & journal.keys() | {*missing}
+        # nbgrader's export has a line for every student and assignment: no more than there are.
+        wanted = {name: masters[name] for name in masters if name in {key[1] for key in keys}}
+        with open_gradebook(url, wanted):
+            pass  # it can be written
+        with Progress(len(chosen)) as progress:
+            jobs = grading.jobs(chosen, progress)
             first = list(islice(jobs, 1))
             if first:  # else all is graded already, and there is no need of workers
                 client = stack.enter_context(batch.workers(options.scheduler, options.workers))
-                for digest, result in batch.run(client, chain(first, jobs)):
-                    journal.add(digest, result)
+                for told, result in batch.run(client, chain(first, jobs)):
+                    grading.keep(told, result)
                     progress.advance()
         try:
             with open_gradebook(url, wanted) as gradebook:
-                rows = grading.write(places, gradebook)
+                rows, warnings = grading.write(sorted(keys), gradebook)
         except GradingError as error:
             raise GradingError(f"{error}; what was graded is kept, start again") from error
-    where = out / "gradebook.db"
+    where = Path("gradebook.db") if options.formgrader else out / "gradebook.db"
     if options.gradebook:
         where = make_url(options.gradebook).render_as_string(hide_password=True)
-    told = [out / "grades.csv", out / "feedback", where]
+    told = [out / "grades.csv", out / "class.csv", out / "feedback", grading.autograded, where]
+    told += sorted((out / "upload").glob("*.zip"))
     print(summary(rows, told))
+    for warning in [*_gone(missing, options), *warnings]:
+        print(f"warning: {warning}", file=sys.stderr)
     return 0
+
+
+def _roster(path: Path | None, out: Path) -> Roster | None:
+    """The class list, or the one that was given before: it is kept in the output folder."""
+    kept = out / "roster.csv"
+    if path is None:
+        return read_roster(kept) if kept.is_file() else None
+    roster = read_roster(path)
+    if path.resolve() != kept.resolve():
+        shutil.copyfile(path, kept)
+    return roster
+
+
+def _chosen(places: list[Place], options: argparse.Namespace, roster: Roster | None) -> list[Place]:
+    """The places of the students that were named, by folder or by the class list; or all."""
+    if not options.student:
+        return places
+    students = {place.student for place in places}
+    chosen: set[str] = set()
+    for name in options.student:
+        person = roster.find(name) if roster else None
+        found = {name} & students or {s for s in students if person and roster.find(s) is person}
+        chosen |= found
+        if not found:
+            near = get_close_matches(name, students, n=3, cutoff=0.5)
+            like = f"; there is {', '.join(map(shown, near))}" if near else ""
+            raise GradingError(f"no submission of {shown(name)!r} in {options.submissions}{like}")
+    return [place for place in places if place.student in chosen]
+
+
+def _gone(missing: list[Key], options: argparse.Namespace) -> list[str]:
+    """Words on results that stay though their submissions are gone."""
+    if not missing:
+        return []
+    listed = ", ".join(f"{shown(student)} ({assignment})" for student, assignment in missing[:10])
+    more = ", …" if len(missing) > 10 else ""
+    return [
+        f"{len(missing)} graded before are not in {options.submissions} any more: {listed}{more}; "
+        "their rows stay. If they were taken away on purpose: --drop-missing"
+    ]
 
 
 def _look_at_folders(submissions: Path, out: Path) -> None:

@@ -1,9 +1,9 @@
 """The journal of a grading, ``results.jsonl``: one line a result, written as soon as there is one.
 
-It is what an interrupted grading goes on from, and what gradebook, table and feedback are made of.
-A later line of the same student and assignment stands for the earlier.  A line that was torn when
-the grader was killed is cut off.  In memory there is only where each line lies, so that the size of
-a class does not matter.
+It is what an interrupted grading goes on from, and what gradebook, tables and feedback are made of.
+A later line of the same student and assignment stands for the earlier; one that says ``dropped``
+takes them out.  A line that was torn when the grader was killed is cut off.  In memory there is
+only where each line lies, so that the size of a class does not matter.
 """
 
 from __future__ import annotations
@@ -46,7 +46,11 @@ class Journal:
                     break
                 try:
                     entry = json.loads(line)
-                    self._index(entry["digest"], entry["result"], len(line))
+                    if "dropped" in entry:
+                        student, assignment = entry["dropped"]
+                        self._forget((student, assignment), len(line))
+                    else:
+                        self._index(entry["digest"], entry["result"], len(line))
                 except (ValueError, KeyError, TypeError):
                     raise GradingError(
                         f"{path} is damaged in line {number}; delete that line, "
@@ -58,6 +62,14 @@ class Journal:
         line = _Line(digest, self._end, length, result.get("again", False))
         self._lines[result["student"], result["assignment"]] = line
         self._end += length
+
+    def _forget(self, key: Key, length: int) -> None:
+        self._lines.pop(key, None)
+        self._end += length
+
+    def keys(self) -> set[Key]:
+        """Whose results there are."""
+        return set(self._lines)
 
     def holds(self, key: Key, digest: str) -> bool:
         """Whether what has this digest was graded, and need not be again."""
@@ -74,7 +86,18 @@ class Journal:
         known = self._lines.get(key)
         if known is not None and known.digest == digest and self[key] == result:
             return
-        line = json.dumps({"digest": digest, "result": result}, sort_keys=True).encode() + b"\n"
+        self._index(digest, result, self._write({"digest": digest, "result": result}))
+
+    def drop(self, key: Key) -> None:
+        """Take a student's result out: it is in no table any more.
+
+        Raises:
+            OSError: it cannot be written; the journal stays as it was.
+        """
+        self._forget(key, self._write({"dropped": key}))
+
+    def _write(self, entry: Json) -> int:
+        line = json.dumps(entry, sort_keys=True).encode() + b"\n"
         try:
             written = 0
             while written < len(line):
@@ -82,7 +105,7 @@ class Journal:
         except OSError:
             os.ftruncate(self._file, self._end)
             raise
-        self._index(digest, result, len(line))
+        return len(line)
 
     def __getitem__(self, key: Key) -> Json:
         """The last result of this student and assignment."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,7 @@ from backward_twice.grading.sandbox import (
     run_steps,
     shared,
 )
+from backward_twice.misconceptions import recognised
 
 Json = dict[str, Any]
 
@@ -144,13 +146,14 @@ def grade(job: Json) -> Json:
         kind = _kind_here(image, cold)
     sandbox = shared(kind, image, tuple(hide))
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
+    began = time.monotonic()
     try:
         results = run_steps(steps, Limits(**job["limits"]), sandbox)
     except SandboxError as error:
         # Is it the sandbox, or what this submission did to it?
         run_steps([{"kind": "cell", "id": "try", "source": ""}], Limits(), sandbox)
         return failed(job, f"the sandbox failed: {error}"[:_MAX_TEXT])
-    return judged(job, results)
+    return judged(job, results) | {"seconds": round(time.monotonic() - began, 2)}
 
 
 _SENT = ("kind", "id", "source", "question", "draws")
@@ -232,6 +235,8 @@ def _question(
     private = step["id"].endswith(_PRIVATE)
     error = came_out["error"]
     findings: list[Finding] = []
+    beliefs: list[str] = []
+    case = ""
     if step["missing"]:
         outcome, error = FAILED, step["missing"]
     elif trouble and trouble[0] != FAILED:
@@ -240,6 +245,8 @@ def _question(
         findings = _findings(step, came_out)
         passed = bool(findings) and all(finding.passed for finding in findings)
         outcome = PASSED if passed else FAILED
+        if findings and not passed and not private:
+            beliefs, case = _explained(step, came_out)
         if error and came_out["ename"] == "NotImplementedError":
             error = f"{question(step['question']).answer} is not written yet"
         elif error and trouble:
@@ -260,6 +267,8 @@ def _question(
             {"what": f.what[:_MAX_TEXT], "passed": f.passed, "text": f.text[:_MAX_TEXT]}
             for f in findings
         ],
+        "beliefs": beliefs,
+        "case": case[:_MAX_TEXT],
         "error": error and error[:_MAX_TEXT],
     }
 
@@ -281,6 +290,22 @@ def _findings(step: Json, came_out: StepResult) -> list[Finding]:
         if not draws[-1]:
             return []
     return merged(draws)
+
+
+def _explained(step: Json, came_out: StepResult) -> tuple[list[str], str]:
+    """What beliefs an answer looks like, and its smallest case that is wrong, as a program."""
+    observed, ask = came_out["observed"] or [], question(step["question"])
+    if len(observed) != len(step["draws"]):
+        return [], ""
+    try:
+        cases = [
+            ask.smallest_case(ask.findings(text, inputs), text, inputs)
+            for text, inputs in zip(observed, step["draws"], strict=True)
+        ]
+    except Exception:  # whatever a student's values did to it: the findings say that it is wrong
+        return [], ""
+    case = min(filter(None, cases), key=lambda text: text.count("\n"), default="")
+    return recognised(step["question"], ask, observed, step["draws"]), case
 
 
 def _together(known: Json, private: Json) -> Json:

@@ -13,19 +13,15 @@ import ast
 import hashlib
 import json
 import re
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from backward_twice.cells import defined_names, parsed
 from backward_twice.grading import GradingError
-
-MAX_CHARACTERS = 200_000
-"""The longest source that is parsed, and the most that all answers have together."""
 
 _LEFT_OUT_IDS = {"bootstrap"}
 _LEFT_OUT_TAGS = {"raises-exception", "solution-only"}
 _HEADING = re.compile(r"^#+\s+(.+?)\s*$", re.M)
-_MAGIC = re.compile(r"^(\s*)[%!].*$", re.M)
 
 
 @dataclass(frozen=True)
@@ -87,47 +83,6 @@ class Master:
         """Changes with anything that a submission is graded by: cells, points, questions."""
         cells = [[type(cell).__name__, *map(str, vars(cell).values())] for cell in self.cells]
         return hashlib.sha256(json.dumps([self.name, cells]).encode()).hexdigest()
-
-
-def parsed(source: str) -> ast.Module | None:
-    """The source's syntax tree, lines of IPython magic left out; None where Python cannot read it.
-
-    The source may be anybody's: it is parsed, not compiled, and no depth of nesting gets further
-    than an exception.  One of more than :data:`MAX_CHARACTERS` is not read.
-
-    >>> parsed("def f(:") is None
-    True
-    """
-    if len(source) > MAX_CHARACTERS:
-        return None
-    for text in (source, _MAGIC.sub(r"\1pass", source)):
-        with warnings.catch_warnings(action="ignore"):
-            try:
-                return ast.parse(text)
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                continue
-    return None
-
-
-def defined_names(tree: ast.Module) -> set[str]:
-    """The names that the module's top level defines, imports included.
-
-    >>> sorted(defined_names(parsed("import os.path\\ndef f(): pass\\na, b = 1, 2")))
-    ['a', 'b', 'f', 'os']
-    """
-    names: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        else:
-            names |= {
-                found.id
-                for found in ast.walk(node)
-                if isinstance(found, ast.Name) and isinstance(found.ctx, ast.Store)
-            }
-    return names
 
 
 def read_masters(solutions: Path) -> dict[str, Master]:

@@ -1,5 +1,9 @@
 """Rebuild a submission from the master: the answer cells' sources are the student's, all else ours.
 
+What an answer uses of the student's own other cells (an import, a helper, a constant) is put before
+it; it is the student's code like the answer, and no more trusted.  Nothing else of these cells is
+run: no plot, no training, and no switch that would change how all of the notebook computes.
+
 An answer cell is known by its grade id; where the metadata was lost, by the cell's own id; where
 that was lost too, by the name that it defines.  So whatever else happened to the notebook (test
 cells changed or deleted, points edited, cells reordered or added, another kernel) does not matter.
@@ -11,23 +15,22 @@ a split cell no id: it is known by being no Python without the first.
 from __future__ import annotations
 
 import ast
-import builtins
 import hashlib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
-from backward_twice.grading.master import (
+from backward_twice.cells import (
     MAX_CHARACTERS,
-    Answer,
-    Given,
-    Master,
     defined_names,
+    is_python,
+    needed,
     parsed,
+    used_names,
 )
+from backward_twice.grading.master import Answer, Given, Master
 from backward_twice.grading.submissions import Rejected
 
 _MOST_PARTS = 20
@@ -90,15 +93,18 @@ def answers(
             missing[answer.id] = f"the answer cell is not{kind}"
     if not sources:
         raise Rejected(_whose(handed, master, masters or {}))
+    others = [
+        cell.source
+        for i, cell in enumerate(handed)
+        if cell.kind == "code" and i not in taken and not _is_test(cell, master)
+    ]
+    notes += _with_what_they_use(sources, others, master)
+    notes += _defined_elsewhere(handed, taken, sources, master)
+    sources, remarks = _without_installs(sources)
+    notes += remarks
     length = sum(len(part) for parts in sources.values() for part in parts)
     if length > MAX_CHARACTERS:
         raise Rejected(f"the answers have {length} characters, at most {MAX_CHARACTERS} are run")
-    extra = [
-        cell.source
-        for i, cell in enumerate(handed)
-        if cell.kind == "code" and i not in taken and not _is_masters(cell, master)
-    ]
-    notes += _left_behind(sources, extra, master)
     return Answers(sources, missing, tuple(notes))
 
 
@@ -179,26 +185,71 @@ def _whose(handed: list[_Cell], master: Master, masters: Mapping[str, Master]) -
     return f"no answer cell of {master.name} in it"
 
 
-def _left_behind(
-    sources: Mapping[str, tuple[str, ...]], extra: list[str], master: Master
+def _is_test(cell: _Cell, master: Master) -> bool:
+    tests = {asked.id for asked in master.questions}
+    return cell.grade_id in tests or cell.cell_id in {id.replace("_", "-") for id in tests}
+
+
+def _with_what_they_use(
+    sources: dict[str, tuple[str, ...]], others: list[str], master: Master
 ) -> list[str]:
-    """A remark if the student's own further cells define what the answers use, or are asked for."""
-    used: set[str] = set()
-    asked = {name for answer in master.answers for name in answer.defines}
-    ours = set(dir(builtins))
-    given = [cell.source for cell in master.cells if isinstance(cell, Given)]
-    for source in (*given, *(part for parts in sources.values() for part in parts)):
-        tree = parsed(source)
-        if tree is None:
-            continue
-        ours |= defined_names(tree)
-        names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-        used |= {name.id for name in names if isinstance(name.ctx, ast.Load)}
-    lengths = accumulate(map(len, extra))
-    few = [cell for cell, length in zip(extra, lengths, strict=True) if length <= MAX_CHARACTERS]
+    """Put before each answer what it uses of the student's other cells; remarks on what that is."""
+    known = {"check"}
+    for cell in master.cells:
+        if isinstance(cell, Given) and (tree := parsed(cell.source)):
+            known |= defined_names(tree)
+    remarks = []
+    for answer in master.answers:
+        parts = sources.get(answer.id, ())
+        own = set().union(*(defined_names(tree) for tree in map(parsed, parts) if tree is not None))
+        wanted = set().union(*map(used_names, parts)) - known - own
+        statements = needed(wanted, others, known | own) if wanted else ()
+        if statements:
+            helpers = "\n".join(statements)
+            sources[answer.id] = (helpers, *parts)
+            brought = defined_names(parsed(helpers) or ast.Module([]))
+            known |= brought
+            listed = ", ".join(sorted(brought)[:5]) + (", …" if len(brought) > 5 else "")
+            remarks.append(f"taken from other cells for {answer.id}: {listed}")
+        known |= own
+    return remarks
+
+
+def _defined_elsewhere(
+    handed: list[_Cell], taken: set[int], sources: Mapping[str, tuple[str, ...]], master: Master
+) -> list[str]:
+    """A remark if what is asked for is also defined in a cell that is no answer cell."""
+    asked = {name for answer in master.answers if answer.id in sources for name in answer.defines}
+    few: list[str] = []
+    length = 0
+    for i, cell in enumerate(handed):
+        theirs = not _is_masters(cell, master) or _is_test(cell, master)
+        if cell.kind == "code" and i not in taken and theirs:
+            length += len(cell.source)
+            few += [cell.source] if length <= MAX_CHARACTERS else []
     trees = [tree for tree in map(parsed, few) if tree is not None]
-    lost = sorted({name for tree in trees for name in defined_names(tree)} & (used - ours | asked))
-    if not lost:
-        return []
-    listed = ", ".join(lost[:5])
-    return [f"only answer cells are handed in, not the cells that define {listed}"]
+    twice = sorted(asked & set().union(*map(defined_names, trees)))
+    return [f"only the answer cell counts, not the other that defines {name}" for name in twice]
+
+
+_INSTALL = re.compile(r"^(\s*)([%!]\s*(pip|conda|mamba|uv|apt|apt-get|matplotlib)\b.*)$", re.M)
+
+
+def _without_installs(
+    sources: Mapping[str, tuple[str, ...]],
+) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """The sources without lines that install something or choose how plots are shown.
+
+    Where they are graded there is no network to install from and nobody to see a plot.
+    """
+    programs: dict[str, None] = {}
+
+    def left_out(found: re.Match[str]) -> str:
+        programs[found[3]] = None
+        return f"{found[1]}pass  # {found[2]}"
+
+    rest = {
+        id: tuple(part if is_python(part) else _INSTALL.sub(left_out, part) for part in parts)
+        for id, parts in sources.items()
+    }
+    return rest, [f"not run where it is graded: lines with {program}" for program in programs]

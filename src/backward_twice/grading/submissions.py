@@ -27,7 +27,7 @@ MAX_BYTES = 5_000_000
 MAX_ENTRIES = 1_000
 """The most entries that a submission's folder may have."""
 
-COLLECT = "'nbgrader zip_collect' sorts an LMS's export into folders"
+COLLECT = "'make collect' sorts a platform's download into folders"
 """What to do about an archive."""
 
 _JOINERS = "\u200c\u200d"  # parts of words in several scripts, though they do not print
@@ -44,11 +44,15 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a submission lies; ``problem`` says why there is nothing to open."""
+    """Where a submission lies; ``problem`` says why there is nothing to open.
+
+    ``folder`` is how the assignment's folder is called, where that is not the assignment's name.
+    """
 
     student: str
     assignment: str
     problem: str | None = None
+    folder: str | None = None
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ def _notebook_in(folder: int, assignment: str) -> tuple[str, list[str]]:
     if found:
         raise Rejected(f"no {wanted}, and several notebooks of other names: {others}")
     if archives := [shown(name) for name in names if is_archive(name)]:
-        raise Rejected(f"no notebook but an archive, {archives[0]}; {COLLECT}")
+        raise Rejected(f"no notebook but an archive, {archives[0]}; hand in the notebook itself")
     if names:
         only = ", ".join(shown(name) for name in names[:5])
         raise Rejected(f"no notebook in the folder, only {only}")

@@ -1,9 +1,10 @@
 """What a learner sees of a grading: a page of HTML for each submission.
 
 Everything of a student's is text here: in ``page.html`` Jinja escapes every value, and a
-Content-Security-Policy forbids scripts should one get through all the same.  No hidden input is on
-it: of the questions there are findings in words, of the student's there are the answer and what it
-printed when it was defined.
+Content-Security-Policy forbids scripts should one get through all the same.  Of the questions there
+are findings in words, what the answer looks like, and the smallest case that is wrong, drawn for
+this answer and no other; of private inputs there is nothing.  Of the student's there are the answer
+and what it printed when it was defined.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from backward_twice.checks.question import LOOKS_LIKE, MOST_LISTED, SMALLEST_CASE
 from backward_twice.grading.judge import CRASHED, FAILED, MEMORY, PASSED, TIMEOUT, Json
 from backward_twice.grading.master import Master
 from backward_twice.grading.submissions import shown
@@ -46,6 +48,9 @@ def page(result: Json, master: Master, said: Sequence[str]) -> str:
         questions.append(
             found
             | {
+                **_listed(found["findings"]),
+                "beliefs": found.get("beliefs", []),
+                "case": found.get("case", ""),
                 "title": asked[found["id"]].title,
                 "outcome": _OUTCOMES[found["outcome"]],
                 "points": f"{found['points']:g}",
@@ -62,7 +67,17 @@ def page(result: Json, master: Master, said: Sequence[str]) -> str:
         max_points=f"{result['max_points']:g}",
         said=[*said, *([result["detail"]] if result["detail"] else [])],
         questions=questions,
+        looks_like=LOOKS_LIKE,
+        smallest_case=SMALLEST_CASE.removesuffix(":"),
     )
+
+
+def _listed(findings: list[Json]) -> Json:
+    """The findings that are shown one by one: of many only those that are wrong."""
+    if len(findings) <= MOST_LISTED:
+        return {"findings": findings, "more_right": 0}
+    wrong = [finding for finding in findings if not finding["passed"]]
+    return {"findings": wrong, "more_right": len(findings) - len(wrong)}
 
 
 def write_page(folder: Path, result: Json, master: Master, said: Sequence[str]) -> None:

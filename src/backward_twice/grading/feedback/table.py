@@ -1,4 +1,10 @@
-"""What the teacher sees: ``grades.csv``, a row for each submission, and the command's last words.
+"""What the teacher sees: ``grades.csv``, ``class.csv``, and the command's last words.
+
+``grades.csv`` has a row for each submission.  ``class.csv`` has one for each student and a column
+for each exercise, in the form of the class list, so that the platform the list is from imports it.
+Canvas wants ``Student``, ``ID`` and ``Section`` in front and may have a row of points possible
+(lib/gradebook_importer.rb in github.com/instructure/canvas-lms); Moodle takes any columns and asks
+which is which (docs.moodle.org, "Grade import").
 
 Everything of a student's is text here: no cell, and no part of one behind what some spreadsheet
 takes for the end of a cell, begins with a sign that makes it a formula.
@@ -10,11 +16,14 @@ import csv
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 from backward_twice.grading.judge import Json
+from backward_twice.grading.roster import Person, Roster
 from backward_twice.grading.submissions import shown
 
 # What begins a cell, for a program that separates cells by comma, semicolon, tab or bar, with what
@@ -32,15 +41,31 @@ class Row:
     max_points: float
     state: str
     detail: str
+    name: str = ""
+    identifier: str = ""
 
 
-def row(result: Json, said: Sequence[str]) -> Row:
+NOTHING = "nothing handed in"
+"""The state of those of whom the class list knows and no submission."""
+
+
+def row(result: Json, said: Sequence[str], person: Person | None = None) -> Row:
     """The row of a result; ``said`` are remarks about the submission."""
     detail = "; ".join([*said, *([result["detail"]] if result["detail"] else [])])
     return Row(
         *(result[name] for name in ("student", "assignment", "points", "max_points", "state")),
         detail,
+        *_called(person),
     )
+
+
+def without(person: Person, assignment: str, max_points: float) -> Row:
+    """The row of somebody who handed in nothing."""
+    return Row(person.identifier, assignment, 0.0, max_points, NOTHING, "", *_called(person))
+
+
+def _called(person: Person | None) -> tuple[str, str]:
+    return (person.name, person.identifier) if person else ("", "")
 
 
 def safe(cell: str) -> str:
@@ -58,17 +83,89 @@ def write_table(path: Path, rows: Iterable[Row]) -> None:
     Raises:
         OSError: it cannot be written; the one before is still there.
     """
+    with _table(path) as writer:
+        writer.writerow(Row.__dataclass_fields__)
+        for each in rows:
+            writer.writerow(
+                [_points(v) if isinstance(v, int | float) else safe(v) for v in astuple(each)]
+            )
+
+
+def write_class(
+    path: Path, rows: Iterable[Row], roster: Roster | None, max_points: Mapping[str, float]
+) -> list[str]:
+    """Write ``class.csv``: each student's points in each of the exercises ``max_points``.
+
+    Where nothing was handed in the cell is empty.
+
+    Returns:
+        what the teacher has to know: who is not in the class list, who is there twice.
+
+    Raises:
+        OSError: it cannot be written; the one before is still there.
+    """
+    points: dict[Person | str, dict[str, list[Row]]] = {}
+    for each in rows:
+        if each.state != NOTHING and each.assignment in max_points:
+            known = roster and roster.find(each.student)
+            of = points.setdefault(known or each.student, {})
+            of.setdefault(each.assignment, []).append(each)
+    warnings = []
+    exercises = sorted(max_points)
+    with _table(path) as writer:
+
+        def line(who: Sequence[str], of: Mapping[str, list[Row]]) -> None:
+            handed = [of.get(exercise, []) for exercise in exercises]
+            writer.writerow([*who, *(_points(h[0].points) if len(h) == 1 else "" for h in handed)])
+            warnings.extend(_twice(h) for h in handed if len(h) > 1)
+
+        if roster is None:
+            writer.writerow(["student", *exercises])
+        else:
+            writer.writerow([*roster.columns, *map(roster.column_of, exercises)])
+            gap = len(roster.columns)
+            if roster.is_canvas:
+                possible = [_points(max_points[exercise]) for exercise in exercises]
+                writer.writerow(["    Points Possible", *[""] * (gap - 1), *possible])
+            for person in roster.people:
+                line([_cell(cell) for cell in person.cells], points.get(person, {}))
+        strangers = [student for student in points if isinstance(student, str)]
+        for student in strangers:
+            gap = len(roster.columns) - 1 if roster else 0
+            line([safe(student), *[""] * gap], points[student])
+    if roster is not None and strangers:
+        listed = ", ".join(map(shown, strangers[:10])) + (", …" if len(strangers) > 10 else "")
+        warnings.append(
+            f"{len(strangers)} not found in the class list, or not one person there: {listed}; "
+            "they are the last rows of class.csv"
+        )
+    return warnings
+
+
+def _twice(rows: Sequence[Row]) -> str:
+    folders = " and ".join(shown(each.student) for each in rows)
+    return (
+        f"{folders} are the same person in the class list ({rows[0].name}), and each handed in "
+        f"{rows[0].assignment}: no points of it are in class.csv"
+    )
+
+
+def _points(number: float) -> str:
+    return f"{number:.10g}"
+
+
+def _cell(text: str) -> str:
+    """A cell of the class list: an identifier as it is, for it has to be found again."""
+    return text if re.fullmatch(r"\w[\w.@+-]*", text) else safe(text)
+
+
+@contextmanager
+def _table(path: Path) -> Iterator[Any]:
+    """A writer of a CSV file that is in its place when it is whole."""
     half = path.with_name(f".{path.name}.new")
     try:
         with half.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(Row.__dataclass_fields__)
-            for each in rows:
-                student, assignment, points, max_points, state, detail = astuple(each)
-                numbers = (f"{number:.10g}" for number in (points, max_points))
-                writer.writerow(
-                    [safe(student), safe(assignment), *numbers, safe(state), safe(detail)]
-                )
+            yield csv.writer(file, lineterminator="\n")
         half.replace(path)
     except OSError:
         half.unlink(missing_ok=True)
@@ -79,5 +176,5 @@ def summary(rows: Iterable[Row], places: Sequence[str | os.PathLike[str]]) -> st
     """How many submissions there are of each state, and where the results are."""
     states = Counter(each.state.partition(":")[0] for each in rows)
     lines = [f"{number:6} {state}" for state, number in sorted(states.items())]
-    lines.append(f"{sum(states.values()):6} submissions")
+    lines.append(f"{states.total() - states[NOTHING]:6} submissions")
     return "\n".join([*lines, *(f"  {place}" for place in places)])

@@ -2,14 +2,16 @@
 
 Only here are a platform's formats known.  A platform is a module, or a package of two:
 
-=======================  ================================  ======================================
-platform                 what it exports is read by        what it takes is written by
-=======================  ================================  ======================================
-:mod:`.nbgrader`         :mod:`.nbgrader.collected`        :mod:`.nbgrader.gradebook`
-Moodle, Canvas, others   ``nbgrader zip_collect`` first    ``grades.csv``, pages of feedback
-:mod:`.gradescope`       :mod:`.gradescope.autograder`     :mod:`.gradescope.autograder`
-=======================  ================================  ======================================
+==========================  =============================  =====================================
+platform                    what it offers is read by      what it takes is written by
+==========================  =============================  =====================================
+:mod:`.nbgrader`            :mod:`.nbgrader.collected`     :mod:`.gradebook`, :mod:`.autograded`
+Moodle, Canvas              :mod:`.downloads`              :mod:`.upload`, ``class.csv``
+GitHub Classroom, a folder  :mod:`.downloads`              pages of feedback, ``class.csv``
+:mod:`.gradescope`          :mod:`.gradescope.autograder`  :mod:`.gradescope.autograder`
+==========================  =============================  =====================================
 
+Downloads are sorted by :mod:`backward_twice.grading.collect` into the folders that nbgrader has.
 A further one provides two things, and :mod:`backward_twice.grading.command` calls them:
 
 * **Reading**: ``find(folder, assignments)`` gives a :class:`.Place` for every visible entry of an

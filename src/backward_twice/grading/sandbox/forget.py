@@ -27,7 +27,7 @@ def forget_the_truth() -> None:
     for module in modules:
         for name, value in vars(module).items():
             if isinstance(value, Question):
-                asking = replace(value, draw=_absent, expect=None, judge=_absent)
+                asking = replace(value, draw=_absent, expect=None, judge=_absent, program=None)
                 setattr(module, name, asking)
                 kept.add(id(asking))
                 _keep(value.run, kept)

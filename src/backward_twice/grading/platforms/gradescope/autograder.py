@@ -23,6 +23,7 @@ from typing import Any
 
 import backward_twice
 from backward_twice.checks import Finding
+from backward_twice.checks.question import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.grading import GradingError, judge
 from backward_twice.grading.draws import read_draws
 from backward_twice.grading.master import Master, read_masters
@@ -106,6 +107,9 @@ def report(result: Json, master: Master, notes: tuple[str, ...] = ()) -> Json:
 
 def _test(found: Json, title: str) -> Json:
     lines = [str(Finding(**finding)) for finding in found["findings"]]
+    lines += [f"{LOOKS_LIKE} {belief}" for belief in found["beliefs"]]
+    if found["case"]:
+        lines += [SMALLEST_CASE, found["case"]]
     if found["error"]:
         lines.append(found["error"])
     if found["outcome"] not in (judge.PASSED, judge.FAILED):

@@ -1,4 +1,4 @@
-"""The folders that ``nbgrader collect`` and ``nbgrader zip_collect`` write, found and read.
+"""The folders that ``make collect`` and ``nbgrader collect`` write, found and read.
 
 The layout is ``<student>/<assignment>/<assignment>.ipynb``, beside it nbgrader's ``timestamp.txt``.
 Every visible entry becomes a :class:`.Place`, and one that cannot be graded has a reason in words,
@@ -8,6 +8,7 @@ so that nobody is left out in silence.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -60,13 +61,31 @@ def _of_student(entry: os.DirEntry[str], assignments: Collection[str]) -> list[P
             telling = name.endswith(".ipynb") or is_archive(name)
             if telling or not inner.is_file(follow_symlinks=False):
                 places.append(Place(student, name, _not_a_folder(inner, "an assignment's folder")))
-        elif name in assignments:
-            places.append(Place(student, name))
         else:
-            known = ", ".join(sorted(assignments))
-            problem = f"there is no assignment '{shown(name)}'; there is {known}"
-            places.append(Place(student, name, problem))
+            places.append(_of_assignment(student, name, {each.name for each in found}, assignments))
     return places or [Place(student, "", "nothing was handed in: the folder is empty")]
+
+
+def _of_assignment(
+    student: str, folder: str, folders: Collection[str], assignments: Collection[str]
+) -> Place:
+    """The place of the assignment that a folder's name means: ``Two Losses`` is two_losses."""
+    if folder in assignments:
+        return Place(student, folder)
+    meant = _plain(folder)
+    if meant not in assignments:
+        problem = (
+            f"there is no assignment '{shown(folder)}'; there is {', '.join(sorted(assignments))}"
+        )
+        return Place(student, folder, problem)
+    rivals = [name for name in folders if _plain(name) == meant]
+    if len(rivals) > 1:
+        return Place(student, folder, f"several folders for {meant}: {', '.join(sorted(rivals))}")
+    return Place(student, meant, folder=folder)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s-]", "_", name).casefold()
 
 
 def _name_problem(name: str) -> str | None:
@@ -99,4 +118,5 @@ def read(submissions: Path, place: Place) -> Handed:
     """
     if place.problem:
         raise Rejected(place.problem)
-    return read_folder(submissions, place.student, place.assignment, assignment=place.assignment)
+    folder = place.folder or place.assignment
+    return read_folder(submissions, place.student, folder, assignment=place.assignment)

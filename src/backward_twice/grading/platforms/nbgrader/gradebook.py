@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import logging
+import math
 import os
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,15 +24,38 @@ from sqlalchemy import select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
+from backward_twice.checks.question import LOOKS_LIKE
 from backward_twice.grading import GradingError
 from backward_twice.grading.judge import Json
 from backward_twice.grading.master import Master
+from backward_twice.grading.roster import Person
 
 COURSE = "backward_twice"
 """The course's name in a gradebook that has no such assignment yet; as in nbgrader_config.py."""
 
 CHUNK = 200
 """Submissions that are looked up and committed together."""
+
+_LONGEST = 128
+"""The longest name that the gradebook takes, in characters."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """What work that is late costs: a part of its points for each day begun, after a grace."""
+
+    percent: float
+    grace: float = 0.0
+    """Seconds that are not counted as late."""
+
+    def penalty(self, points: float, seconds: float) -> float:
+        """The points that are taken off for so many seconds.
+
+        >>> Late(10).penalty(5, 3600), Late(10).penalty(5, 90_000), Late(10, 7200).penalty(5, 3600)
+        (0.5, 1.0, 0.0)
+        """
+        days = math.ceil(max(0.0, seconds - self.grace) / 86_400)
+        return min(points, points * self.percent / 100 * days)
 
 
 @dataclass(frozen=True)
@@ -55,19 +79,43 @@ class Grades:
         self._db.execute(text("UPDATE course SET id = id"))
         self._db.commit()
 
-    def record(self, results: Iterable[tuple[Json, datetime | None]]) -> Iterator[float]:
+    def enroll(self, people: Mapping[str, Person]) -> None:
+        """Add the students with these ids, under the names and addresses of the class list.
+
+        A name or address that is there already stays.
+        """
+        ids = sorted(people)
+        chunks = (set(ids[start : start + CHUNK]) for start in range(0, len(ids), CHUNK))
+        there = {row.id: row for chunk in chunks for row in self._all(api.Student, "id", chunk)}
+        for id, person in people.items():
+            student = there.get(id) or self._new(api.Student(id=id))
+            student.first_name = student.first_name or person.first[:_LONGEST] or None
+            student.last_name = student.last_name or person.last[:_LONGEST] or None
+            student.email = student.email or person.email[:_LONGEST] or None
+        self._db.commit()
+        self._db.expunge_all()
+
+    def record(
+        self, results: Iterable[tuple[Json, datetime | None]], cost: Late | None = None
+    ) -> Iterator[float]:
         """Write results with their times of submission; yield for each how late it was, in seconds.
 
         Results of assignments that are none are passed over.
+
+        Args:
+            cost: what lateness costs is written beside the points, where nbgrader has it; without
+                it nothing of that is changed.
         """
         waiting = iter(results)
         while chunk := list(islice(waiting, CHUNK)):
-            late = self._record(chunk)
+            late = self._record(chunk, cost)
             self._db.commit()
             self._db.expunge_all()
             yield from late
 
-    def _record(self, chunk: Sequence[tuple[Json, datetime | None]]) -> list[float]:
+    def _record(
+        self, chunk: Sequence[tuple[Json, datetime | None]], cost: Late | None
+    ) -> list[float]:
         known = [(r, when) for r, when in chunk if r["assignment"] in self._cells]
         students = {result["student"] for result, _ in known}
         there = set(self._db.scalars(select(api.Student.id).where(api.Student.id.in_(students))))
@@ -120,6 +168,8 @@ class Grades:
                 )
                 comment.auto_comment = words.get(name)
             late.append(_late(submission, due[cells.assignment]))
+            if cost is not None:
+                notebook.late_submission_penalty = cost.penalty(result["points"], late[-1])
         return late
 
     def _all(self, table: type, column: str, values: set[str]) -> list:
@@ -138,6 +188,7 @@ class Grades:
                 continue
             lines = [f"{found['id']}: {found['outcome']}"]
             lines += [f"* {f['what']}: {_RIGHT[f['passed']]}" for f in found["findings"]]
+            lines += [f"* {LOOKS_LIKE} {belief}" for belief in found.get("beliefs", ())]
             before = words.get(of[found["id"]])
             said = html.escape("\n".join(lines), quote=False)
             words[of[found["id"]]] = f"{before}\n\n{said}" if before else said

@@ -1,0 +1,182 @@
+"""Cells of a notebook as source code: what they define, and what of them an answer needs.
+
+Nothing is run here, and whatever is too long or no Python is passed over.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import symtable
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+MAX_CHARACTERS = 200_000
+"""The longest source that is parsed, and the most that all answers have together."""
+
+_MAGIC = re.compile(r"^(\s*)[%!].*$", re.M)
+_EVERY_BUILTIN = frozenset(dir(builtins)) | {"__name__", "__file__", "get_ipython"}
+
+
+def parsed(source: str) -> ast.Module | None:
+    """The source's syntax tree, lines of IPython magic left out; None where Python cannot read it.
+
+    The source may be anybody's: it is parsed, not compiled, and no depth of nesting gets further
+    than an exception.  One of more than :data:`MAX_CHARACTERS` is not read.
+
+    >>> parsed("def f(:") is None
+    True
+    """
+    return _read(source)[1]
+
+
+def is_python(source: str) -> bool:
+    """Whether Python can read the source as it is, without IPython.
+
+    >>> is_python("x = (7\\n     % 2)"), is_python("%time\\nx = 1")
+    (True, False)
+    """
+    text, tree = _read(source)
+    return tree is not None and text == source
+
+
+def _read(source: str) -> tuple[str, ast.Module | None]:
+    """The source as Python reads it, and its tree.
+
+    Magic is only looked for where Python fails: such a line may continue an expression.
+    """
+    if len(source) <= MAX_CHARACTERS:
+        for text in (source, _MAGIC.sub(r"\1pass", source)):
+            with warnings.catch_warnings(action="ignore"):
+                try:
+                    return text, ast.parse(text)
+                except (SyntaxError, ValueError, RecursionError, MemoryError):
+                    continue
+    return source, None
+
+
+def defined_names(tree: ast.Module) -> set[str]:
+    """The names that the module's top level defines, imports included.
+
+    >>> sorted(defined_names(parsed("import os.path\\ndef f(): pass\\na, b = 1, 2")))
+    ['a', 'b', 'f', 'os']
+    """
+    return set().union(*map(_defined, tree.body))
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    return {
+        found.id
+        for found in ast.walk(node)
+        if isinstance(found, ast.Name) and isinstance(found.ctx, ast.Store)
+    }
+
+
+def used_names(source: str) -> set[str]:
+    """The names that a source takes from outside itself, or from its own top level.
+
+    >>> sorted(used_names("def f(x):\\n    y = helper(x)\\n    return np.ones(y)"))
+    ['helper', 'np']
+    """
+    text, tree = _read(source)
+    if tree is None:
+        return set()
+    try:
+        return _used(symtable.symtable(text, "cell", "exec")) - _EVERY_BUILTIN
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+
+
+def _used(table: symtable.SymbolTable) -> set[str]:
+    top = table.get_type() == "module"
+    found = {
+        symbol.get_name()
+        for symbol in table.get_symbols()
+        if symbol.is_referenced() and (top or symbol.is_global())
+    }
+    return found.union(*map(_used, table.get_children()))
+
+
+@dataclass(frozen=True)
+class _Statement:
+    place: tuple[int, int]
+    """The number of the cell, and of the line in it."""
+    source: str
+    defines: frozenset[str]
+    uses: frozenset[str]
+
+
+def _statements(number: int, source: str) -> list[_Statement]:
+    """The statements of the top level of cell ``number`` that define something."""
+    text, tree = _read(source)
+    if tree is None:
+        return []
+    lines = text.splitlines()
+    found = []
+    for node in tree.body:
+        changed = _changed(node)
+        names = _defined(node) | changed
+        if isinstance(node, ast.Expr) or not names:
+            continue
+        first = min(part.lineno for part in (node, *getattr(node, "decorator_list", ())))
+        part = "\n".join(lines[first - 1 : node.end_lineno])
+        if _read(part)[1] is None:  # it shares a line with others
+            part = ast.unparse(node)
+        uses = frozenset(used_names(part) | changed)
+        found.append(_Statement((number, first), part, frozenset(names), uses))
+    return found
+
+
+def _changed(node: ast.stmt) -> set[str]:
+    """The names whose values a statement changes and does not replace: ``x += 1``, ``x[0] = 1``."""
+    if isinstance(node, ast.AugAssign):
+        targets = [node.target]
+    elif isinstance(node, ast.Assign):
+        targets = [t for t in node.targets if isinstance(t, ast.Attribute | ast.Subscript)]
+    else:
+        return set()
+    return {found.id for t in targets for found in ast.walk(t) if isinstance(found, ast.Name)}
+
+
+def needed(names: Iterable[str], cells: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Of these cells the statements that define ``names``, and whatever those need, in order.
+
+    Imports, functions, classes and assignments are taken, the last one of a name and, where that
+    builds on the name itself, those before; expressions alone (a call, a plot) are not.
+
+    Args:
+        known: names that need no definition from here.
+
+    >>> cells = ["import math\\nprint('hello')", "def half(x): return x / 2\\nmath.tau", "y = 1"]
+    >>> needed({"half", "y", "torch"}, cells, {"torch"})
+    ('def half(x): return x / 2', 'y = 1')
+    """
+    length, statements = 0, []
+    for number, cell in enumerate(cells):
+        length += len(cell)
+        if length <= MAX_CHARACTERS:
+            statements += _statements(number, cell)
+    stars = {i for i, statement in enumerate(statements) if "*" in statement.defines}
+    taken: set[int] = set()
+    known, todo = set(known), list(names)
+    while todo:
+        name = todo.pop()
+        if name in known:
+            continue
+        known.add(name)
+        definers = [i for i, statement in enumerate(statements) if name in statement.defines]
+        if not definers:
+            taken |= stars  # it may come from there
+        for i in reversed(definers):
+            taken.add(i)
+            todo += statements[i].uses
+            if name not in statements[i].uses:
+                break
+    # Statements that share a line are that line, once.
+    return tuple({statements[i].place: statements[i].source for i in sorted(taken)}.values())

@@ -1,0 +1,159 @@
+"""A platform's download of one exercise: whose file is which, by the names that the platform gives.
+
+Nothing is opened here; a name is all there is to go by.  The forms are those of the platforms' own
+code, and whoever changes one should look there:
+
+* **Moodle** (``mod/assign/classes/downloader.php`` in github.com/moodle/moodle):
+  ``Ada Lovelace_4711_assignsubmission_file/…``, until 4.0 with ``_`` before the slash, and where a
+  teacher chose one flat folder ``Ada Lovelace_4711_assignsubmission_file_two_losses.ipynb``.  Every
+  ``_`` of a name became a space.  The number is the participant's in this one assignment; groups
+  and hidden names have the same form.
+* **Canvas** (``lib/content_zipper.rb`` in github.com/instructure/canvas-lms):
+  ``lovelaceada_101_5551_two_losses.ipynb``: name, the user's number, the file's number; ``LATE_``
+  before the numbers; ``anon_x7Yz1`` in place of name and number where names are hidden.
+* **GitHub Classroom** (``gh classroom clone student-repos``; github.com/github/gh-classroom):
+  ``two-losses-submissions/two-losses-ada/``, clones with their ``.git``.
+* **a folder** that somebody filled by hand: ``ada/…/two_losses.ipynb``, ``ada.ipynb`` or
+  ``ada_two_losses.ipynb``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import takewhile
+
+MOODLE, CANVAS, GITHUB, FOLDER = "Moodle", "Canvas", "GitHub Classroom", "folder"
+
+_MOODLE = re.compile(r"([^_]+)(?:_(\d+))?_assignsubmission_([a-z]+)(?:_(.*))?")
+_CANVAS = re.compile(r"(.+?)_(LATE_)?(\d+)_(\d+)_(.+)|(LATE_)?anon_([^_]+)_(\d+)_(.+)")
+_CANVAS_TEXT = re.compile(r"(.+?)_(LATE_)?(\d+)_(?:text|link)\.html")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a download: whose it is, and how it is called without what the platform added.
+
+    Attributes:
+        path: where it lies in the download, by ``/``.
+        student: the name that the platform gives.
+        number: the platform's number of the student, text of digits, or "".
+        name: the file's own name, the student's subfolders before it.
+        key: what the platform knows the submission by when feedback comes back.
+        late: the platform says so.
+    """
+
+    path: str
+    student: str
+    number: str
+    name: str
+    key: str = ""
+    late: bool = False
+
+
+@dataclass(frozen=True)
+class Download:
+    """A platform's download: its files, and the paths that are nobody's."""
+
+    platform: str
+    files: tuple[File, ...]
+    strays: tuple[str, ...] = ()
+
+
+def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
+    """The download that consists of files with these paths.
+
+    Args:
+        root: the name of the folder or archive itself.
+        exercise: whose notebooks these should be.
+    """
+    paths = sorted(paths)
+    visible = [path for path in paths if not _hidden(path)]
+    notebooks = [path for path in visible if path.endswith(".ipynb")]
+    clones = sorted({path.split("/.git/")[0] for path in paths if "/.git/" in path})
+    if any(map(_moodle, visible)):
+        platform, reader = MOODLE, _moodle
+    elif any(map(_canvas, visible)) and all(map(_canvas, notebooks)):
+        platform, reader = CANVAS, _canvas
+    elif clones:
+        platform, reader = GITHUB, _of_clones(clones, root, exercise)
+    else:
+        platform, reader = FOLDER, _of_folder(visible, exercise)
+    files = {path: reader(path) for path in visible}
+    return Download(
+        platform,
+        tuple(file for file in files.values() if file is not None),
+        tuple(path for path, file in files.items() if file is None),
+    )
+
+
+def _hidden(path: str) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
+
+
+def _moodle(path: str) -> File | None:
+    parts = path.split("/")
+    for place, part in enumerate(parts):
+        if found := _MOODLE.fullmatch(part):
+            student, number, _, rest = found.groups()
+            inner = "/".join(filter(None, [rest or "", *parts[place + 1 :]]))
+            if place + 1 == len(parts):  # all in one folder
+                part = part.removesuffix(rest or "")
+            return File(path, student.strip(), number or "", inner, part) if inner else None
+    return None
+
+
+def _canvas(path: str) -> File | None:
+    base = path.rsplit("/", 1)[-1]
+    if text := _CANVAS_TEXT.fullmatch(base):
+        return File(path, text[1], text[3], base.removeprefix(f"{text[1]}_"), "", bool(text[2]))
+    found = _CANVAS.fullmatch(base)
+    if not found:
+        return None
+    student, late, user, _, name, late_anonymous, anonymous, _, its_name = found.groups()
+    if anonymous:
+        return File(path, f"anon {anonymous}", "", its_name, base, bool(late_anonymous))
+    return File(path, student, user, name, base, bool(late))
+
+
+def _of_clones(clones: list[str], root: str, exercise: str) -> Callable[[str], File | None]:
+    """Whose clone it is: its name without the assignment's, which all of them begin with."""
+    bases = [clone.rsplit("/", 1)[-1] for clone in clones]
+    above = (clones[0].rsplit("/", 1)[0] if "/" in clones[0] else root).rsplit("/", 1)[-1]
+    columns = zip(*(base.split("-")[:-1] for base in bases), strict=False)
+    shared = "-".join(parts[0] for parts in takewhile(lambda parts: len({*parts}) == 1, columns))
+    prefixes = (above.removesuffix("-submissions"), exercise.replace("_", "-"), shared)
+    prefixes = (f"{prefix}-" for prefix in prefixes if prefix)
+    prefix = next((p for p in prefixes if all(base.startswith(p) for base in bases)), "")
+
+    def reader(path: str) -> File | None:
+        clone = next((clone for clone in clones if path.startswith(f"{clone}/")), None)
+        if clone is None:
+            return None
+        base = clone.rsplit("/", 1)[-1]
+        return File(path, base.removeprefix(prefix) or base, "", path.removeprefix(f"{clone}/"))
+
+    return reader
+
+
+def _of_folder(paths: list[str], exercise: str) -> Callable[[str], File | None]:
+    """``<student>/…``, or files with the student's name; a folder around all does not count."""
+    split = [path.split("/") for path in paths]
+    around = 0
+    while split and all(len(parts) > around + 2 for parts in split):
+        if len({parts[around] for parts in split}) > 1:
+            break
+        around += 1
+
+    def reader(path: str) -> File | None:
+        parts = path.split("/")[around:]
+        if len(parts) > 1:
+            return File(path, parts[0], "", "/".join(parts[1:]))
+        stem, dot, ending = parts[0].rpartition(".")
+        if ending != "ipynb":
+            return None
+        student = re.sub(rf"^{exercise}[\s_-]+|[\s_-]+{exercise}$", "", stem, flags=re.I)
+        return File(path, student, "", parts[0]) if dot and student else None
+
+    return reader

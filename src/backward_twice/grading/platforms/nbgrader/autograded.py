@@ -1,0 +1,110 @@
+"""The notebook of a graded submission: the exercise with the student's answers and what was found.
+
+nbgrader's Formgrader shows it, as it shows what ``nbgrader autograde`` leaves in ``autograded/``;
+on Canvas it is the feedback, because that gives a file back under the name it was handed in with.
+All cells but the answers are the master's, without its solutions and hidden tests.  A student's
+words are there as source code and as plain text of outputs, which nbconvert escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import nbformat
+
+from backward_twice.checks import Finding
+from backward_twice.checks.question import LOOKS_LIKE
+from backward_twice.grading.judge import PASSED, Json
+from backward_twice.starters import SOLUTION_ONLY
+
+_HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS[ \t]*\n?", re.S | re.M)
+
+
+@cache
+def _exercise(master: Path) -> str:
+    """The master as students know it, as the text of a notebook: no solutions, no outputs."""
+    notebook = nbformat.read(master, as_version=4)
+    notebook.cells = [
+        cell for cell in notebook.cells if SOLUTION_ONLY not in cell.metadata.get("tags", ())
+    ]
+    notebook.cells[0].source = notebook.cells[0].source.replace("# Solution: ", "# ", 1)
+    for cell in notebook.cells:
+        for folding in ("tags", "mystnb", "starter"):
+            cell.metadata.pop(folding, None)
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+            cell.source = _HIDDEN.sub("", cell.source).rstrip()
+            if cell.metadata.get("nbgrader", {}).get("solution"):
+                cell.source = ""
+    return nbformat.writes(notebook)
+
+
+def notebook(result: Json, master: Path, said: Sequence[str] = ()) -> Json:
+    """A graded submission as a notebook, its JSON.
+
+    Args:
+        result: as :func:`.judge.judged` makes it.
+        master: the path of the exercise's master.
+        said: remarks on the submission as a whole.
+    """
+    filled = json.loads(_exercise(master))
+    questions = {found["id"]: found for found in result["questions"]}
+    for cell in filled["cells"]:
+        nbgrader = cell["metadata"].get("nbgrader", {})
+        if nbgrader.get("solution"):
+            parts = [part for part in result["cells"] if part["answer"] == nbgrader["grade_id"]]
+            cell["source"] = "\n\n".join(part["source"] for part in parts)
+            cell["outputs"] = [output for part in parts for output in _of_cell(part)]
+        elif nbgrader.get("grade") and nbgrader["grade_id"] in questions:
+            cell["outputs"] = _of_question(questions[nbgrader["grade_id"]])
+    lines = [f"{result['points']:g} of {result['max_points']:g} points"]
+    lines += [] if questions else [result["state"]]
+    lines += [*said, *([result["detail"]] if result["detail"] else [])]
+    first = next(cell for cell in filled["cells"] if cell["cell_type"] == "code")
+    first["outputs"] = [_text("\n".join(lines))]
+    return filled
+
+
+def _of_cell(part: Json) -> list[Json]:
+    return ([_text(part["output"])] if part["output"] else []) + _error(part["error"])
+
+
+def _of_question(found: Json) -> list[Json]:
+    lines = [f"{found['id']}: {found['outcome']}, {found['points']:g} of {found['max_points']:g}"]
+    lines += [f"  {Finding(**finding)}" for finding in found["findings"]]
+    lines += [f"  {LOOKS_LIKE} {belief}" for belief in found.get("beliefs", ())]
+    failed = [] if found["outcome"] == PASSED else _error(found["error"])
+    return [_text("\n".join(lines)), *failed]
+
+
+def _text(text: str) -> Json:
+    return {"output_type": "stream", "name": "stdout", "text": text}
+
+
+def _error(text: str | None) -> list[Json]:
+    if not text:
+        return []
+    name, _, value = text.strip().splitlines()[-1].partition(": ")
+    lines = text.splitlines()
+    return [{"output_type": "error", "ename": name, "evalue": value, "traceback": lines}]
+
+
+def write_notebook(folder: Path, result: Json, master: Path, said: Sequence[str]) -> None:
+    """Write ``folder/<student>/<assignment>/<assignment>.ipynb``, where Formgrader looks.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    student, assignment = result["student"], result["assignment"]
+    path = folder / student / assignment / f"{assignment}.ipynb"
+    text = json.dumps(notebook(result, master, said), indent=1)
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}.new")
+    half.write_text(text, encoding="utf-8")
+    half.replace(path)

@@ -1,0 +1,108 @@
+"""Feedback in the form that Moodle's and Canvas's bulk upload take: one zip for each exercise.
+
+* **Moodle**, *Upload multiple feedback files in a zip*: a file belongs to the participant whose
+  number is in the folder's name, ``Ada Lovelace_4711_assignsubmission_file/two_losses.html``
+  (``mod/assign/feedback/file/importziplib.php`` in github.com/moodle/moodle).
+* **Canvas**, *Upload submissions*: a file belongs to the submission whose name it has, and is given
+  back under the name it was handed in with: so it is a notebook (``generate_comments_from_files``
+  in github.com/instructure/canvas-lms).
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backward_twice.grading import GradingError
+from backward_twice.grading.platforms.downloads import CANVAS, FOLDER, MOODLE
+
+_FOLDER = ".collected"
+
+
+@dataclass
+class Collected:
+    """Where an exercise's submissions came from, by the names of the students' folders.
+
+    ``keys`` is what the platform knows each by; ``late`` are those it said were late.
+    """
+
+    platform: str
+    keys: dict[str, str] = field(default_factory=dict)
+    late: list[str] = field(default_factory=list)
+
+    def write(self, submissions: Path, exercise: str) -> None:
+        """Note it in the folder of submissions.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        folder = submissions / _FOLDER
+        folder.mkdir(exist_ok=True)
+        half = folder / f"{exercise}.json.new"
+        half.write_text(json.dumps(vars(self), indent=1, sort_keys=True), encoding="utf-8")
+        half.replace(folder / f"{exercise}.json")
+
+
+def read_collected(submissions: Path, exercise: str) -> Collected:
+    """What was noted of an exercise; if nothing was, it came from a folder.
+
+    Raises:
+        GradingError: it is damaged.
+    """
+    path = submissions / _FOLDER / f"{exercise}.json"
+    try:
+        return Collected(**json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return Collected(FOLDER)
+    except (ValueError, TypeError) as error:
+        raise GradingError(f"{path} is damaged; collect {exercise} again") from error
+
+
+Written = Callable[[str], Path]
+"""Gives a student's file, by the student's name."""
+
+
+def write_upload(
+    path: Path,
+    exercise: str,
+    collected: Collected,
+    students: Iterable[str],
+    page: Written,
+    notebook: Written,
+) -> bool:
+    """Write ``path``, the zip that the platform takes; False if it takes none.
+
+    Args:
+        students: those who are to get feedback.
+        page: gives a student's page of feedback.
+        notebook: gives a student's graded notebook.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if collected.platform not in (MOODLE, CANVAS):
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}.new")
+    with zipfile.ZipFile(half, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, file in _members(exercise, collected, students, page, notebook):
+            if file.is_file():
+                archive.writestr(zipfile.ZipInfo(name), file.read_bytes(), zipfile.ZIP_DEFLATED)
+    half.replace(path)
+    return True
+
+
+def _members(
+    exercise: str, collected: Collected, students: Iterable[str], page: Written, notebook: Written
+) -> Iterator[tuple[str, Path]]:
+    for student in students:
+        key = collected.keys.get(student)
+        if not key:
+            continue
+        if collected.platform == CANVAS:
+            yield key, notebook(student)
+        else:
+            yield f"{key}/{exercise}.html", page(student)

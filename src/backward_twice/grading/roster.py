@@ -1,0 +1,193 @@
+"""The class list, as a platform exports it: who belongs to the class, and how each is called there.
+
+It is the teacher's own CSV file with a header: Canvas's export of its gradebook, Moodle's list of
+participants, export of grades or grading worksheet, GitHub Classroom's roster, or one made by hand.
+Its columns are known by their names.  Those that say who somebody is are kept as they are, in
+their order, because by them the platform finds its students again when it imports points.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from backward_twice.grading import GradingError
+
+_MAX_BYTES = 20_000_000
+
+_IDENTIFIERS = (
+    *("sis login id", "sis user id", "username", "id number", "email address", "email", "id"),
+    *("student id", "identifier", "github username", "integration id"),
+)
+"""Columns that tell one person from all others; the first that is there names the student."""
+_NAMES = ("student", "name", "full name", "first name", "firstname", "last name", "lastname")
+_NAMES = (*_NAMES, "surname")
+_WHERE = ("section", "root account", "department", "institution", "groups", "group")
+_KEPT = {*_IDENTIFIERS, *_NAMES, *_WHERE}
+_NUMBERED = re.compile(r"(?P<name>.*\D) (?P<number>\d+)")
+
+
+@dataclass(frozen=True)
+class Person:
+    """A row of the class list: its cells, and what else is to be known of who it is."""
+
+    cells: tuple[str, ...]
+    name: str
+    identifier: str
+    first: str = ""
+    last: str = ""
+    email: str = ""
+    identifiers: frozenset[str] = field(default_factory=frozenset)
+    names: frozenset[str] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The class: the columns that say who somebody is, the others, and everybody."""
+
+    columns: tuple[str, ...]
+    others: tuple[str, ...]
+    people: tuple[Person, ...]
+
+    @property
+    def is_canvas(self) -> bool:
+        """Whether it is Canvas's, by which a row of the points possible is understood."""
+        return self.columns[0] == "Student" and "Section" in self.columns
+
+    def find(self, student: str) -> Person | None:
+        """The one that a folder of this name belongs to, if it is one and no more.
+
+        Known by an identifier; by the name; or by a name with one's number behind it, as
+        :mod:`.platforms.collect` calls those who share a name.
+        """
+        found = self._known.get(_folded(student)) or self._called.get(_words(student))
+        if not found and (numbered := _NUMBERED.fullmatch(student)):
+            name = _squashed(numbered["name"])
+            found = [
+                person
+                for person in self._known.get(numbered["number"], ())
+                if name in map(_squashed, person.names)
+            ]
+        return found[0] if found and len(found) == 1 else None
+
+    def column_of(self, exercise: str) -> str:
+        """The file's own column for an exercise's points, by its name; else the bare name.
+
+        Canvas writes ``two_losses (4711)``, Moodle ``Assignment: two_losses (Real)``.
+        """
+        wanted = _words(exercise)
+        for column in self.others:
+            bare = re.sub(r"\s*\((?:\d+|real|points)\)$", "", column.strip(), flags=re.I)
+            if _words(re.sub(r"^assignment:", "", bare, flags=re.I)) == wanted:
+                return column
+        return exercise
+
+    @cached_property
+    def _known(self) -> Mapping[str, list[Person]]:
+        return _index((each, person) for person in self.people for each in person.identifiers)
+
+    @cached_property
+    def _called(self) -> Mapping[frozenset[str], list[Person]]:
+        return _index((_words(each), person) for person in self.people for each in person.names)
+
+
+def _index(pairs: Iterable[tuple[Any, Person]]) -> dict[Any, list[Person]]:
+    found: dict[Any, list[Person]] = defaultdict(list)
+    for key, person in pairs:
+        if person not in found[key]:
+            found[key].append(person)
+    return dict(found)
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold().strip()
+
+
+def _words(name: str) -> frozenset[str]:
+    """A name's words in whatever order: ``Lovelace, Ada`` is ``Ada Lovelace``."""
+    return frozenset(re.findall(r"[^\W_]+", _folded(name)))
+
+
+def _squashed(name: str) -> str:
+    """A name as Canvas writes it into the names of files: ``lovelaceada``."""
+    return re.sub(r"[\W_]+", "", _folded(name))
+
+
+def read_roster(path: Path) -> Roster:
+    """The class list at ``path``.
+
+    Raises:
+        GradingError: it cannot be read, or no column says who is who.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise GradingError(f"{path} is no class list: it has more than 20 MB")
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise GradingError(f"the class list {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise GradingError(
+            f"the class list {path} is not UTF-8 text; save it as 'CSV UTF-8'"
+        ) from error
+    header = text.partition("\n")[0]
+    separator = max(",;\t", key=header.count)
+    rows = [row for row in csv.reader(io.StringIO(text), delimiter=separator) if any(row)]
+    if not rows:
+        raise GradingError(f"the class list {path} is empty")
+    known = [re.sub(r"[\s_]+", " ", name).strip().casefold() for name in rows[0]]
+    kept = [i for i, name in enumerate(known) if name in _KEPT]
+    if not any(known[i] in {*_IDENTIFIERS, *_NAMES} for i in kept):
+        raise GradingError(
+            f"the class list {path} has no column that says who is who; it needs a header with one "
+            f"of {', '.join((*_IDENTIFIERS, *_NAMES))}"
+        )
+    people = [
+        _person([*row, *[""] * len(known)], known, kept)
+        for row in rows[1:]
+        if "points possible" not in row[0].casefold() and not _is_remark(row)
+    ]
+    others = tuple(name for i, name in enumerate(rows[0]) if i not in kept)
+    people = [person for person in people if person.identifier]
+    return Roster(tuple(rows[0][i] for i in kept), others, tuple(people))
+
+
+def _is_remark(row: list[str]) -> bool:
+    """Canvas's row under the header that says which assignments are posted by hand."""
+    return all(re.fullmatch(r"\s*(Muted|Manual Posting.*)?\s*", cell) for cell in row)
+
+
+def _person(row: list[str], known: list[str], kept: list[int]) -> Person:
+    of = {known[i]: row[i].strip() for i in reversed(kept)}
+    first = of.get("first name") or of.get("firstname") or ""
+    last = of.get("last name") or of.get("lastname") or of.get("surname") or ""
+    whole = of.get("student") or of.get("full name") or of.get("name") or ""
+    if not first and whole.count(",") == 1:
+        last, first = (part.strip() for part in whole.split(","))
+    name = f"{first} {last}".strip() if first else whole or last
+    identifier = next((of[column] for column in _IDENTIFIERS if of.get(column)), name)
+    email = of.get("email address") or of.get("email") or ""
+    identifiers = {of[column] for column in _IDENTIFIERS if of.get(column)}
+    # Moodle's worksheet says "Participant 4711", its download 4711; a login is often the address's
+    # first half.
+    identifiers |= {
+        number["number"] for text in identifiers if (number := _NUMBERED.fullmatch(text))
+    }
+    identifiers |= {email.partition("@")[0]} - {""}
+    return Person(
+        tuple(row[i] for i in kept),
+        name,
+        identifier,
+        first,
+        last or name,
+        email,
+        frozenset(map(_folded, identifiers)),
+        frozenset({name, whole} - {""}),
+    )

@@ -1,0 +1,108 @@
+"""Run an answer in the learner's notebook as the grader will: from its cell and what that needs.
+
+In a notebook a name lives on whatever became of the cell that made it.  The grader has the answer
+cell, and of the other cells the imports, functions, classes and assignments that it uses.  So the
+same is done here, in a fresh namespace, and what would be lost is said before it costs points.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from backward_twice.cells import defined_names, needed, parsed, used_names
+
+
+def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any], str]) -> str:
+    """Why an answer that passes would not be graded as it stands; "" if nothing speaks against it.
+
+    Outside IPython there are no cells, and nothing to say.
+
+    Args:
+        name: what the answer is called.
+        test_cell: the id of the cell that asks for it.
+        asks: asks another answer, and says what is wrong with it, "" if nothing is.
+    """
+    shell = _shell()
+    if shell is None:
+        return ""
+    cells = [cell for cell in shell.user_ns.get("In", ()) if isinstance(cell, str)]
+    own = [i for i, cell in enumerate(cells) if name in defined_names(parsed(cell) or _NOTHING)]
+    if not own:
+        return ""
+    if shell.user_ns.get(name) is not answer and _wrong(asks, shell.user_ns.get(name)):
+        return f"what is graded is called {name}, and that is not what was checked here"
+    if own[-1] == len(cells) - 1 and _current_cell(shell) in (test_cell, None):
+        return (
+            f"{name} is defined in the cell that checks it; write it into the answer cell above, "
+            "for this one is replaced"
+        )
+    cell = cells.pop(own[-1])
+    mine = defined_names(parsed(cell))
+    helpers = needed(used_names(cell) - mine, cells, mine)
+    fresh = {"__name__": "__main__", "get_ipython": lambda: _NoShell()}
+    with _as_it_was():
+        try:
+            exec("\n".join(helpers), fresh)
+            exec(cell, fresh)
+            wrong = _wrong(asks, fresh[name])
+        except Exception as error:
+            wrong = f"{type(error).__name__}: {error}"
+    return wrong and (
+        "from its own cell, with the imports, functions, classes and assignments that it uses of "
+        f"others, comes something else: {wrong}"
+    )
+
+
+def _wrong(asks: Callable[[Any], str], answer: Any) -> str:
+    """What is wrong with an answer, be it an error; "" if nothing is."""
+    try:
+        return asks(answer)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+_NOTHING = parsed("")
+
+
+class _NoShell:
+    """Stands for IPython in the fresh namespace, where magic does nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+def _shell() -> Any:
+    ipython = sys.modules.get("IPython")
+    return ipython and ipython.get_ipython()
+
+
+def _current_cell(shell: Any) -> str | None:
+    """The id of the cell that is running, where the front end tells it (JupyterLab does)."""
+    try:
+        return shell.get_parent()["metadata"].get("cellId")
+    except (AttributeError, KeyError, TypeError):
+        return None
+
+
+@contextlib.contextmanager
+def _as_it_was() -> Iterator[None]:
+    """Nothing is printed, and random numbers and PyTorch's switches go on as if nothing had run."""
+    state, dtype, recording = random.getstate(), torch.get_default_dtype(), torch.is_grad_enabled()
+    with (
+        torch.random.fork_rng(devices=[]),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        try:
+            yield
+        finally:
+            random.setstate(state)
+            torch.set_default_dtype(dtype)
+            torch.set_grad_enabled(recording)

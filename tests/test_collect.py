@@ -1,0 +1,349 @@
+"""What platforms offer for download is sorted into folders, and feedback goes back the same way.
+
+The archives are made here by the rules in the platforms' own code, which
+:mod:`backward_twice.grading.platforms.downloads` names.
+"""
+
+import csv
+import io
+import json
+import os
+import stat
+import subprocess
+import zipfile
+
+import pytest
+from test_grading import empty_gradebook as empty_gradebook
+from test_roster import CANVAS, GITHUB, WORKSHEET, roster_of
+from test_teacher import Here, answered
+
+from backward_twice.grading import collect
+from backward_twice.grading.submissions import MAX_BYTES
+
+NAME = "two_losses"
+RIGHT = json.dumps(answered()).encode()
+FILE = f"{NAME}.ipynb"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, empty_gradebook):
+    return Here(tmp_path, monkeypatch, empty_gradebook)
+
+
+@pytest.fixture
+def collected(here, capsys):
+    """Collect files given by their paths in a zip; what was printed."""
+
+    def collected(files, *options, unpacked=False, name="AG-Two losses-4711"):
+        folder = here.submissions.parent
+        if unpacked:
+            download = folder / name
+            for path, content in files.items():
+                (download / path).parent.mkdir(parents=True, exist_ok=True)
+                (download / path).write_bytes(content)
+        else:
+            download = folder / f"{name}.zip"
+            with zipfile.ZipFile(download, "w") as archive:
+                for path, content in files.items():
+                    archive.writestr(path, content)
+        code = collect.main([str(download), NAME, "--into", str(here.submissions), *options])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        return said.out + said.err
+
+    return collected
+
+
+def handed_in(here):
+    """Of each student the names of the files that were collected."""
+    return {
+        path.name: sorted(file.name for file in (path / NAME).iterdir())
+        for path in here.submissions.iterdir()
+        if not path.name.startswith(".")
+    }
+
+
+# Moodle
+
+MOODLE = {
+    "4.1 and newer": "{student}_assignsubmission_file/{file}",
+    "before 4.1": "{student}_assignsubmission_file_/{file}",
+    "all in one folder": "{student}_assignsubmission_file_{file}",
+    "unpacked by hand": "AG-Two losses-4711/{student}_assignsubmission_file/{file}",
+    "in a student's subfolder": "{student}_assignsubmission_file/my work/v2/{file}",
+}
+
+
+@pytest.mark.parametrize("form", MOODLE.values(), ids=MOODLE)
+@pytest.mark.parametrize("unpacked", [False, True])
+def test_moodles_download(here, collected, form, unpacked):
+    students = ["Ada Lovelace_9001", "Bob Kahn_9002", "Zoë Müller-O'Hara_9003"]
+    files = {form.format(student=student, file=FILE): RIGHT for student in students}
+    assert "3 submissions of two_losses, from Moodle" in collected(files, unpacked=unpacked)
+    assert handed_in(here) == {student.split("_")[0]: [FILE] for student in students}
+    assert here.grade() == 0 and set(here.points().values()) == {3}
+
+
+def test_moodles_two_students_of_one_name_keep_their_number(here, collected, tmp_path):
+    form = MOODLE["4.1 and newer"]
+    students = ["Ada Lovelace_9001", "Ada Lovelace_9002", "Bob Kahn_9003"]
+    files = {form.format(student=student, file=FILE): RIGHT for student in students}
+    said = collected(files)
+    assert "several students are called ada lovelace: kept apart by Moodle's number" in said
+    assert handed_in(here).keys() == {"Ada Lovelace 9001", "Ada Lovelace 9002", "Bob Kahn"}
+
+
+def test_moodles_worksheet_says_who_is_who(here, collected, tmp_path):
+    form = MOODLE["4.1 and newer"]
+    students = ["Ada Lovelace_9001", "Ada Lovelace_9002", "Eve_9004"]
+    files = {form.format(student=student, file=FILE): RIGHT for student in students}
+    twins = WORKSHEET.replace("Bob Kahn,bob@", "Ada Lovelace,ada2@")
+    said = collected(files, "--roster", str(roster_of(tmp_path, twins)))
+    assert handed_in(here).keys() == {"ada@example.org", "ada2@example.org", "Eve"}
+    assert "1 not found in the class list" in said and "Eve 9004" in said
+
+
+def test_moodles_hidden_names_and_groups(here, collected):
+    form = MOODLE["4.1 and newer"]
+    students = ["Participant_9001", "Participant_9002", "Team A_12", "Default group"]
+    collected({form.format(student=student, file=FILE): RIGHT for student in students})
+    assert handed_in(here).keys() == {
+        *("Participant 9001", "Participant 9002", "Team A", "Default group")
+    }
+
+
+def test_moodles_other_files_do_not_hide_the_notebook(here, collected):
+    text = "Ada_9001_assignsubmission_onlinetext/onlinetext.html"
+    files = {
+        text: b"<p>see my file</p>",
+        "Ada_9001_assignsubmission_file/notes.pdf": b"%PDF",
+        f"Ada_9001_assignsubmission_file/{FILE}": RIGHT,
+        f"Ada_9001_assignsubmission_file/.ipynb_checkpoints/{FILE}": b"{}",
+        f"__MACOSX/Ada_9001_assignsubmission_file/{FILE}": b"{}",
+        "Bob_9002_assignsubmission_onlinetext/onlinetext.html": b"<p>my answer</p>",
+    }
+    collected(files)
+    assert FILE in handed_in(here)["Ada"] and handed_in(here)["Bob"] == ["onlinetext.html"]
+    assert here.grade() == 0 and here.points() == {"Ada": 3, "Bob": 0}
+
+
+def is_valid_filename_for_import(path):
+    """Moodle's rule (mod/assign/feedback/file/importziplib.php): participant and file name."""
+    parts = path.split("/")
+    while parts:
+        info = parts.pop(0).split("_", 4)
+        if len(info) < 4 or not info[1].isdigit() or info[2] != "assignsubmission":
+            continue
+        return int(info[1]), "/".join([*info[4:], *parts]).lstrip("/")
+    return None
+
+
+@pytest.mark.parametrize("form", MOODLE.values(), ids=MOODLE)
+def test_moodle_takes_the_feedback_back(here, collected, form):
+    students = ["Ada Lovelace_9001", "Ada Lovelace_9002", "Bob_9003"]
+    collected({form.format(student=student, file=FILE): RIGHT for student in students})
+    assert here.grade() == 0
+    with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
+        found = {is_valid_filename_for_import(name): name for name in archive.namelist()}
+        assert found.keys() == {(number, f"{NAME}.html") for number in (9001, 9002, 9003)}
+        page = archive.read(found[9002, f"{NAME}.html"]).decode()
+    assert "Ada Lovelace 9002" in page and "3 of 3 points" in page
+
+
+# Canvas
+
+
+def canvas(student, attachment, name=FILE):
+    return f"{student}_{attachment}_{name}"
+
+
+def test_canvas_download(here, collected):
+    files = {
+        canvas("lovelaceada_101", 5551): RIGHT,
+        canvas("kahnbob_LATE_102", 5552, "two_losses-1.ipynb"): RIGHT,
+        canvas("müllerzoë_103", 5553, "my_two_2_losses_7_.ipynb"): RIGHT,
+        canvas("de_souzaeve_104", 5554): RIGHT,
+        canvas("lovelaceada_105", 5555): RIGHT,
+        canvas("lovelaceada_105", 5556, "notes.txt"): b"...",
+        "nemo_106_text.html": b"<p>my answer</p>",
+        "nemo_LATE_107_link.html": b"<a>...</a>",
+    }
+    said = collected(files, name="submissions")
+    assert "7 submissions of two_losses, from Canvas" in said
+    found = handed_in(here)
+    assert found["kahnbob 102"] == ["two_losses-1.ipynb"]
+    assert found["lovelaceada 105"] == ["notes.txt", FILE]
+    assert found.keys() == {
+        *("lovelaceada 101", "kahnbob 102", "müllerzoë 103", "de_souzaeve 104", "lovelaceada 105"),
+        *("nemo 106", "nemo 107"),
+    }
+    assert here.grade() == 0
+    with (here.out / "grades.csv").open(encoding="utf-8") as file:
+        rows = {row["student"]: row for row in csv.DictReader(file)}
+    assert "late, says Canvas" in rows["kahnbob 102"]["detail"]
+    assert "late" not in rows["lovelaceada 101"]["detail"]
+    assert "no notebook in the folder, only 106_text.html" in rows["nemo 106"]["state"]
+
+
+def test_canvas_class_list_gives_the_names_and_takes_the_points(here, collected, tmp_path):
+    roster = str(roster_of(tmp_path, CANVAS))
+    files = {canvas("lovelaceada_101", 5551): RIGHT, canvas("kahnbob_102", 5552): RIGHT}
+    collected(files, "--roster", roster, name="submissions")
+    assert handed_in(here).keys() == {"ada", "bob"}
+    assert here.grade("--roster", roster) == 0
+    with (here.out / "class.csv").open(encoding="utf-8") as file:
+        assert [row[-1] for row in csv.reader(file)] == ["two_losses (4711)", "3", "3", "1", ""]
+
+
+def test_canvas_hidden_names(here, collected):
+    collected({canvas("anon_x7Yz1", 5551): RIGHT, canvas("LATE_anon_aB3cD", 5552): RIGHT})
+    assert handed_in(here).keys() == {"anon x7Yz1", "anon aB3cD"}
+
+
+def test_canvas_gets_no_feedback_for_what_is_no_notebook(here, collected):
+    collected({canvas("lovelaceada_101", 5551, "a.txt"): b"", canvas("eve_102", 5552): RIGHT})
+    assert here.grade() == 0
+    with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
+        assert archive.namelist() == [canvas("eve_102", 5552)]
+
+
+def test_canvas_takes_the_feedback_back(here, collected):
+    names = [canvas("lovelaceada_101", 5551), canvas("kahnbob_LATE_102", 5552, "my.ipynb")]
+    collected({name: RIGHT for name in names} | {"nemo_106_text.html": b"..."}, name="submissions")
+    assert here.grade() == 0
+    with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
+        # Canvas finds submission and file by the first two numbers among the name's parts.
+        assert sorted(archive.namelist()) == sorted(names)
+        notebook = json.loads(archive.read(names[0]))
+    [first] = notebook["cells"][1]["outputs"]
+    assert first["text"].startswith("3 of 3 points")
+
+
+# GitHub Classroom, a folder
+
+
+def clone(folder, path=FILE):
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    (folder / path).write_bytes(RIGHT)
+    (folder / "README.md").write_text("# two losses")
+
+
+@pytest.mark.parametrize("above", ["autograd-week-1-submissions", "clones"])
+def test_clones_of_github_classroom(here, tmp_path, above, capsys):
+    download = tmp_path / above
+    for student in ("ada", "bob-k", "zoe"):
+        clone(download / f"autograd-week-1-{student}", f"exercises/{NAME}/{FILE}")
+    roster = str(roster_of(tmp_path, GITHUB))
+    arguments = [str(download), NAME, "--into", str(here.submissions)]
+    assert collect.main(arguments) == 0
+    assert "from GitHub Classroom" in capsys.readouterr().out
+    assert handed_in(here) == {s: ["README.md", FILE] for s in ("ada", "bob-k", "zoe")}
+    assert collect.main([*arguments, "--roster", roster]) == 0
+    assert handed_in(here).keys() == {"ada", "bob-k", "zoe", "77001", "77002", "77003"}
+
+
+@pytest.mark.parametrize(
+    ("files", "students"),
+    [
+        (["ada/two_losses.ipynb", "bob/Untitled.ipynb"], {"ada", "bob"}),
+        (["week 1/ada/two_losses.ipynb", "week 1/bob/two_losses.ipynb"], {"ada", "bob"}),
+        (["ada.ipynb", "bob.ipynb"], {"ada", "bob"}),
+        (["ada_two_losses.ipynb", "two_losses-bob.ipynb"], {"ada", "bob"}),
+        (["ada/work/two_losses.ipynb", "bob/two_losses/two_losses.ipynb"], {"ada", "bob"}),
+        (["Zoë Müller/two_losses.ipynb"], {"Zoë Müller"}),
+        # Numbers in a student's own files do not make it a download of Canvas's.
+        (["ada/two_losses.ipynb", "ada/plot_1_2_3.png", "bob/two_losses.ipynb"], {"ada", "bob"}),
+    ],
+)
+@pytest.mark.parametrize("unpacked", [False, True])
+def test_a_folder(here, collected, files, students, unpacked):
+    said = collected(dict.fromkeys(files, RIGHT), unpacked=unpacked)
+    assert "from folder" in said and handed_in(here).keys() == students
+    assert here.grade() == 0 and here.graded == sorted(students)
+
+
+# What students hand in, and what a teacher does
+
+
+def test_a_students_zip_is_looked_into(here, collected):
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        archive.writestr(f"my work/{FILE}", RIGHT)
+        archive.writestr(f"__MACOSX/{FILE}", b"")
+    files = {"ada/work.zip": inner.getvalue(), "bob/work.zip": b"PK no zip"}
+    collected(files)
+    assert handed_in(here) == {"ada": [FILE], "bob": ["work.zip"]}
+    assert here.grade() == 0 and here.points() == {"ada": 3, "bob": 0}
+
+
+def test_nothing_of_a_students_leaves_its_folder_or_fills_the_disk(here, collected):
+    files = {
+        f"../../../evil_{NAME}.ipynb": RIGHT,
+        "ada/../../evil.ipynb": RIGHT,
+        "ada/C:\\evil.ipynb": RIGHT,
+        "bob/large.ipynb": b" " * (2 * MAX_BYTES),
+        **{f"eve/{number}.ipynb": RIGHT for number in range(100)},
+    }
+    collected(files)
+    root = here.submissions.parent
+    written = [path for path in root.rglob("*") if path.is_file()]
+    assert all(
+        path.is_relative_to(here.submissions) or path.parent == root or here.out in path.parents
+        for path in written
+    )
+    assert not [path for path in root.parent.glob("evil*")] and not list(root.glob("evil*"))
+    large = here.submissions / "bob" / NAME / "large.ipynb"
+    assert large.stat().st_size == 2 * MAX_BYTES > large.stat().st_blocks * 512
+    assert len(handed_in(here)["eve"]) == 20
+
+
+def test_a_link_is_said_and_not_followed(here, tmp_path, capsys):
+    download = tmp_path / "download"
+    (download / "ada").mkdir(parents=True)
+    (download / "ada" / FILE).symlink_to("/etc/passwd")
+    (download / "bob").mkdir()
+    os.mkfifo(download / "bob" / FILE)
+    archived = tmp_path / "archived.zip"
+    with zipfile.ZipFile(archived, "w") as archive:
+        link = zipfile.ZipInfo(f"eve/{FILE}")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+    for source in (download, archived):
+        assert collect.main([str(source), NAME, "--into", str(here.submissions)]) == 0
+    said = capsys.readouterr().err
+    assert all(f"{student}: {FILE} cannot be read" in said for student in ("ada", "bob", "eve"))
+    assert handed_in(here) == {"ada": [], "bob": [], "eve": []}
+
+
+def test_who_hands_in_again_is_replaced_and_nobody_else(here, collected):
+    form = MOODLE["4.1 and newer"]
+    ada = form.format(student="Ada_9001", file="old.ipynb")
+    collected({ada: RIGHT, form.format(student="Bob_9002", file=FILE): RIGHT})
+    collected({form.format(student="Ada_9001", file=FILE): RIGHT})
+    assert handed_in(here) == {"Ada": [FILE], "Bob": [FILE]}
+    assert here.grade() == 0
+    with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
+        assert len(archive.namelist()) == 2
+
+
+def test_files_of_nobodys_are_said(here, collected):
+    files = {f"Ada_9001_assignsubmission_file/{FILE}": RIGHT, "read me.txt": b"..."}
+    assert "1 files are nobody's by their names: read me.txt" in collected(files)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: None, "there is no"),
+        (lambda path: path.write_bytes(b"Rar!"), "neither a folder nor a zip"),
+        (lambda path: path.mkdir(), "no submission found"),
+    ],
+)
+def test_what_is_no_download_is_said(tmp_path, capsys, make, said):
+    make(tmp_path / "download.rar")
+    arguments = ["--into", str(tmp_path / "submitted")]
+    assert collect.main([str(tmp_path / "download.rar"), NAME, *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert collect.main([str(tmp_path), "Two", *arguments]) == 2
+    assert "there is no exercise 'Two'; there is accumulated_gradients" in capsys.readouterr().err

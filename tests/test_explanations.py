@@ -1,0 +1,225 @@
+"""A wrong answer is told what it looks like, and its smallest case as a program that runs."""
+
+import contextlib
+import io
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from test_exercises import NAMED, ROOT, WRONG, answer_in
+
+from backward_twice import misconceptions
+from backward_twice.checks import calls, check, compare, question
+from backward_twice.checks.plain import loads
+from backward_twice.checks.question import LOOKS_LIKE, SMALLEST_CASE
+from backward_twice.misconceptions import known, recognised
+
+SEEDS = (0, 1)
+
+
+def said_of(name, answer):
+    """What ``check`` says of a wrong answer."""
+    with pytest.raises(AssertionError) as error:
+        check(name, answer)
+    return str(error.value)
+
+
+@NAMED
+def test_every_belief_that_runs_is_told_in_its_own_words(exercise, name):
+    name = f"{exercise}.{name}"
+    asked, told = question(name), 0
+    inputs = [asked.inputs(seed) for seed in SEEDS]
+    for belief in known(name):
+        try:
+            observed = [asked.observe(belief.answer(asked.answer), each) for each in inputs]
+        except Exception:
+            continue  # its error says what is wrong
+        assert belief.said in recognised(name, asked, observed, inputs)
+        told += 1
+    assert told
+
+
+@NAMED
+def test_a_right_answer_looks_like_no_belief(exercise, name):
+    asked = question(f"{exercise}.{name}")
+    answer = answer_in(ROOT / "solutions" / exercise / f"{exercise}.ipynb", exercise, name)
+    inputs = [asked.inputs(seed) for seed in SEEDS]
+    observed = [asked.observe(answer, each) for each in inputs]
+    assert recognised(f"{exercise}.{name}", asked, observed, inputs) == []
+
+
+@pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
+def test_a_belief_is_said_in_a_sentence_or_two(path):
+    first, second = path.read_text("utf-8").splitlines()[:2]
+    assert first.startswith("# ") and first.endswith((".", "?")) and not second.startswith("#")
+
+
+def test_what_an_exercise_gives_is_what_its_beliefs_are_given():
+    folder = ROOT / "src" / "backward_twice" / "misconceptions"
+    found = sorted(folder.glob("*/given.py"))
+    assert len(found) == 3
+    for path in found:
+        exercise = path.parent.name
+        solution = ROOT / "solutions" / exercise / f"{exercise}.ipynb"
+        sources = ["".join(cell["source"]) for cell in json.loads(solution.read_text())["cells"]]
+        given = path.read_text("utf-8").partition("\n")[2].strip()
+        assert any(given in source for source in sources), exercise
+
+
+def test_the_check_says_the_belief_and_the_way_to_the_inputs():
+    solution = ROOT / "solutions" / "two_losses" / "two_losses.ipynb"
+    [path] = [p for p in WRONG if p.match("two_losses/one_update/detach_the_output.py")]
+    answer = answer_in(solution, "two_losses", "one_update", replaced=path.read_text())
+    said = said_of("two_losses.one_update", answer)
+    assert f'{LOOKS_LIKE} "Detach what is shared."  It runs, and the trunk learns nothing' in said
+    assert said.splitlines()[-1].strip() == (
+        "What it was called with: calls('two_losses.one_update')"
+    )
+    broken = said_of("two_losses.one_update", lambda *given: 1 / 0)
+    assert "ZeroDivisionError" in broken and "calls('two_losses.one_update')" in broken
+
+
+def test_the_way_to_the_inputs_leads_to_the_case_that_is_wrong():
+    """Right for what the first seed draws, wrong for the second: the second is told."""
+    name, seen = "which_need_saved.refuses", []
+    solution = ROOT / "solutions" / "which_need_saved" / "which_need_saved.ipynb"
+    right = answer_in(solution, "which_need_saved", "refuses")
+    first = [call.args[0] for call in calls(name)]
+
+    def answer(chain):
+        seen.append(chain)
+        return right(chain) if chain in first else "?"
+
+    said = said_of(name, answer)
+    assert said.endswith(f"calls({name!r}, seed=1)")
+    second = [call.args[0] for call in calls(name, seed=1)]
+    assert seen == [*first, *second]
+
+
+@NAMED
+def test_an_answer_can_be_called_as_the_check_calls_it(exercise, name):
+    answer = answer_in(ROOT / "solutions" / exercise / f"{exercise}.ipynb", exercise, name)
+    found = calls(f"{exercise}.{name}")
+    assert found and repr(found[0])
+    is_function = isinstance(answer, type) and issubclass(answer, torch.autograd.Function)
+    found[0](answer.apply if is_function else answer)
+
+
+# Programs
+
+
+WITH_PROGRAM = [
+    ("how_far_back", "steps_reached"),
+    ("which_need_saved", "refuses"),
+    ("which_need_saved", "bytes_held"),
+    ("name_the_cause", "name_the_cause"),
+    ("name_the_cause", "spoilt_gradient"),
+    ("accumulated_gradients", "times_added"),
+    ("shared_trunk", "retain_flags"),
+]
+
+
+def printed(program):
+    """What a program prints, and the error that it ends with."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        try:
+            exec(program, {"torch": torch})
+        except RuntimeError as error:
+            return out.getvalue(), error
+    return out.getvalue(), None
+
+
+def cases(exercise, name, said=None):
+    asked = question(f"{exercise}.{name}")
+    for seed in range(20):
+        inputs = loads(asked.inputs(seed))
+        if asked.expect:
+            expected = asked.expect(**loads(asked.inputs(seed)))
+        else:
+            expected = dict.fromkeys(f"program {n + 1}" for n in range(len(inputs["programs"])))
+        for what, right in expected.items():
+            yield asked.program(what, said, **inputs), right, what, inputs
+
+
+def test_the_programs_are_those_that_are_tried_here():
+    found = {
+        (exercise, name)
+        for exercise, name in (p.parts[-3:-1] for p in WRONG)
+        if question(f"{exercise}.{name}").program
+    }
+    assert found == set(WITH_PROGRAM)
+
+
+def test_a_chunks_program_prints_what_is_right():
+    for program, right, *_ in cases("how_far_back", "steps_reached"):
+        out, error = printed(program)
+        assert error is None and out.split()[-1] == (str(right) if right else "False"), program
+
+
+def test_a_chains_program_prints_what_it_saved_and_what_it_holds():
+    for program, right, what, _ in cases("which_need_saved", "refuses"):
+        saved = ["[]" not in line for line in printed(program)[0].splitlines()]
+        assert len(saved) == what.count("→")
+        assert right == next((k for k in reversed(range(len(saved))) if saved[k]), None)
+    for program, right, _, inputs in cases("which_need_saved", "bytes_held"):
+        values = inputs["shape"][0] * inputs["shape"][1]
+        assert int(printed(program)[0]) * values == 6 * right
+
+
+def test_a_program_goes_wrong_as_the_one_asked_about():
+    for program, right, what, _ in cases("name_the_cause", "name_the_cause"):
+        if what.endswith("cause"):
+            assert (printed(program)[1] is None) == (right is None)
+    for program, *_ in cases("name_the_cause", "spoilt_gradient"):
+        assert printed(program)[1] is None
+
+
+def test_a_program_of_backward_calls_prints_what_was_added():
+    asked = question("accumulated_gradients.times_added")
+    for program, _, what, inputs in cases("accumulated_gradients", "times_added"):
+        out, _ = printed(program)
+        [finding] = [f for f in asked.judge({what: eval(out)}, **inputs) if f.what == what]
+        assert finding.passed
+
+
+def test_a_program_with_the_flags_that_were_given_raises_where_they_are_wrong():
+    asked = question("shared_trunk.retain_flags")
+    raised = 0
+    for seed in range(20):
+        inputs = loads(asked.inputs(seed))
+        for n, program in enumerate(inputs["programs"], 1):
+            flags = [False] * len(program["calls"])
+            what = f"program {n}"
+            source = asked.program(what, flags, **inputs)
+            [verdict] = [f for f in asked.judge({what: flags}, **inputs) if f.what == what]
+            assert verdict.passed == (printed(source)[1] is None)
+            raised += not verdict.passed
+    assert raised
+    assert asked.program("program 1", "no flags", **inputs) == ""
+
+
+def test_the_smallest_case_is_shown():
+    said = said_of("how_far_back.steps_reached", lambda chunks: [steps for steps, _ in chunks])
+    assert "✗ wrong: chunk 2: " in said and "'detach output'" in said
+    program = said.partition(SMALLEST_CASE)[2]
+    assert program.count("\n") < 15 and "state.detach().requires_grad" in program
+
+
+# Words
+
+
+def test_one_value_in_a_tuple_is_said_to_be_that():
+    right = torch.ones(2)
+    [finding] = compare({"gradient": right}, {"gradient": [right]})
+    assert finding.text == (
+        "a tuple or list with 1 in it, not a tensor of shape [2]; the right one is its only value"
+    )
+    [finding] = compare({"gradient": right}, {"gradient": [right + 1]})
+    assert finding.text.endswith("take the value out of it")
+    assert "value" not in compare({"gradient": right}, {"gradient": [right] * 2})[0].text
+
+
+def test_misconceptions_travel_with_the_package():
+    assert len(list(Path(misconceptions.__file__).parent.glob("*/*/*.py"))) == len(WRONG)

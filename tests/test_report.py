@@ -1,0 +1,115 @@
+"""The teacher's page on a class: what was solved, what it looks like, and what is alike."""
+
+import re
+
+import pytest
+from test_grading import Page, job, ran
+from test_submissions import CHECKOUT, NAME
+
+from backward_twice.checks import question
+from backward_twice.grading import judge, report
+from backward_twice.grading.feedback.alike import alike, tokens
+from backward_twice.grading.journal import open_journal
+from backward_twice.misconceptions import known
+
+EVIL = "<script>alert(1)</script>"
+
+
+def believed(asked, name, what):
+    """What an answer with this belief gives for the draws of a job's question."""
+    [belief] = [b for b in known(f"{NAME}.{name}") if what in b.said]
+    ask = question(f"{NAME}.{name}")
+    answer = belief.answer(ask.answer)
+    [step] = [s for s in asked["steps"] if s["kind"] == "question" and s["id"] == name]
+    return {name: {"observed": [ask.observe(answer, inputs) for inputs in step["draws"]]}}
+
+
+def told(page):
+    """The page's words, without its tags."""
+    text = re.sub(r"<style>.*?</style>", "", page, flags=re.S)
+    return " ".join(re.sub(r"<[^>]+>", " ", text).split())
+
+
+@pytest.fixture
+def out(tmp_path):
+    """A class of six: right, a belief twice, an error, untouched, and one with evil in it."""
+    asked = job()
+    belief = believed(asked, "one_update", "Detach what is shared")
+    error = {
+        "one_update": {"error": f"ValueError: {EVIL}", "ename": "ValueError", "observed": None}
+    }
+    unwritten = {"error": "NotImplementedError: ", "ename": "NotImplementedError", "observed": None}
+    nothing = {"one_update": unwritten}
+    long = "def one_update(a, b):\n" + "".join(f"    c{i} = a.sin() + b * {i}\n" for i in range(9))
+    with open_journal(tmp_path / "results.jsonl") as journal:
+        for student, changed, source in (
+            ("ada", {}, "def one_update(): ..."),
+            ("bob", belief, long),
+            ("eve", belief, long.replace("c", "other").replace("    ", "  ") + "# mine"),
+            ("joe", error, "def one_update(): ..."),
+            ("kim", nothing, "def one_update(): ..."),
+            (EVIL.replace("/", ""), {}, f"x = {EVIL!r}\n" * 10),
+        ):
+            found = judge.judged(asked, ran(asked, **changed)) | {"student": student}
+            found["cells"][0]["source"] = source
+            journal.add(student, found | {"seconds": 0.25})
+        journal.add("", judge.rejected("zoe", NAME, f"no notebook {EVIL}", 3.0))
+    return tmp_path
+
+
+def page_of(out):
+    assert report.main([str(out), "--solutions", str(CHECKOUT / "solutions")]) == 0
+    return (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_what_was_solved_and_what_it_looks_like(out):
+    said = told(page_of(out))
+    assert "7 submissions, on average 1.43 of 3 points" in said
+    assert "graded 6" in said and "rejected 1" in said
+    assert "right 2 29 % not right 3 43 % not written 1 14 % not there 1 14 %" in said
+    assert "trunk&#39;s first layer 2" in said
+    assert "&#34;Detach what is shared.&#34; It runs, and the trunk learns nothing" in said
+    assert "loss. 2" in said and "ValueError 1" in said
+    assert "half of them at most 0.25" in said
+
+
+def test_answers_that_are_alike_stand_side_by_side(out):
+    page = page_of(out)
+    assert "bob and eve: 100 %, answer-one-update" in told(page)
+    assert "ada and" not in told(page)
+
+
+def test_nothing_of_a_students_runs_on_the_report(out):
+    page = page_of(out)
+    seen = Page(page)
+    assert seen.tags.isdisjoint({"script", "img", "iframe", "link", "form", "object"})
+    assert not [name for name in seen.attributes if name.startswith("on") or name == "src"]
+    assert "default-src 'none'" in page
+
+
+def test_nothing_graded_is_said(tmp_path, capsys):
+    assert report.main([str(tmp_path)]) == 2
+    assert "nothing was graded into" in capsys.readouterr().err
+
+
+def test_the_words_of_a_program_and_not_its_names():
+    assert tokens("a = f(b)  # mine") == tokens("x=g( y )")
+    assert tokens("a.sin()") != tokens("a.cos()")
+    assert tokens("def f(:\n  '''") and tokens("") == []
+
+
+def test_what_the_exercise_led_to_is_not_called_alike():
+    body = "".join(f"    y = x.sin() * {i}\n" for i in range(12))
+    answers = {"ada": f"def f(x):\n{body}", "bob": f"def g(a):\n{body}", "eve": "def f(x): pass"}
+    [pair] = alike(answers, [])
+    assert (pair.one, pair.other, pair.share) == ("ada", "bob", 1)
+    assert alike(answers, [answers["ada"]]) == []
+    assert alike({student: "def f(x): return x" for student in "abc"}, []) == []
+
+
+def test_a_belief_reaches_page_gradebook_and_notebook():
+    asked = job()
+    found = judge.judged(asked, ran(asked, **believed(asked, "one_update", "Detach what")))
+    [first, second] = found["questions"]
+    assert first["beliefs"] and "Detach what is shared" in first["beliefs"][0]
+    assert second["beliefs"] == []
