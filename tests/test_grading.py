@@ -5,6 +5,7 @@ import errno
 import itertools
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -24,9 +25,10 @@ from backward_twice.grading.feedback import table
 from backward_twice.grading.feedback.page import page, write_page
 from backward_twice.grading.master import read_master
 from backward_twice.grading.platforms.nbgrader import gradebook
-from backward_twice.grading.rebuild import Answers
+from backward_twice.grading.rebuild import Answers, answers
 
 CHECKOUT = Path(__file__).parents[1]
+MISCONCEPTIONS = CHECKOUT / "src" / "backward_twice" / "misconceptions"
 NAME = "two_losses"
 MASTER = read_master(CHECKOUT / "solutions" / NAME / f"{NAME}.ipynb")
 MASTERS = {NAME: MASTER}
@@ -34,7 +36,7 @@ ONE, TRUNK = (answer.id for answer in MASTER.answers)
 ASKED_ONE, ASKED_TRUNK = MASTER.questions
 SETTINGS = {
     "limits": {"seconds": 30.0, "memory": 1 << 30},
-    "sandbox": {"kind": "none", "image": None, "hide": []},
+    "sandbox": {"kind": "none", "image": None, "cold": False, "hide": []},
 }
 SECRET = Draws(b"secret of the test")
 GIVEN = Answers({ONE: ("def one_update(): ...",), TRUNK: ("def trunk_gradients(): ...",)}, {}, ())
@@ -226,6 +228,39 @@ def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeyp
     assert len(known) == 5
 
 
+# In the sandbox
+
+SOLUTIONS = sorted(path.parent.name for path in (CHECKOUT / "solutions").glob("*/*.ipynb"))
+
+
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("exercise", SOLUTIONS)
+def test_right_answers_have_all_points_and_wrong_ones_lose_theirs(exercise):
+    """As they are graded: under the list of system calls, the draws one by one."""
+    path = CHECKOUT / "solutions" / exercise / f"{exercise}.ipynb"
+    master = read_master(path)
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    right = answers(cells, master)
+    settings = {
+        "limits": {},
+        "sandbox": {"kind": "bubblewrap", "image": None, "cold": False, "hide": []},
+    }
+
+    def graded(given):
+        return judge.grade(judge.job("ada", master, given, SECRET, settings))
+
+    result = graded(right)
+    assert (result["state"], result["points"]) == ("graded", master.max_points), result
+    beliefs = sorted((MISCONCEPTIONS / exercise).glob("*/*.py"))
+    assert beliefs
+    for wrong in beliefs:
+        [asked] = [a for a in master.questions if a.question == f"{exercise}.{wrong.parent.name}"]
+        source = (wrong.read_text(encoding="utf-8"),)
+        result = graded(replace(right, sources={**right.sources, asked.answer: source}))
+        points = {found["id"]: found["points"] for found in result["questions"]}
+        assert (result["state"], points[asked.id]) == ("graded", 0), wrong
+
+
 # Hidden inputs
 
 
@@ -279,21 +314,69 @@ def test_private_variants_are_asked_in_addition_and_last(private, tmp_path):
         assert result["points"] == 1
         told = json.dumps(result)
         assert "private inputs" in told and "0.123" not in told and "(private)" not in told
+        assert "ValueError" not in told
     bad = {"outcome": "timeout", "error": "took long", "observed": None}
     result = judge.judged(asked, ran(asked, **{"one_update_(private)": bad}))
     assert (result["state"], result["points"]) == ("partial", 1)
 
 
+NAMED = (
+    VARIANT.replace(
+        "return _larger(question",
+        "drawn = _larger(question",
+    ).rstrip()
+    + """
+    drawn["weights"] = {f"LEAK {name}": value for name, value in drawn["weights"].items()}
+    return drawn
+"""
+)
+
+
 def test_private_findings_do_not_tell_the_inputs(private, tmp_path):
+    """Neither by how much a value differs, nor by the name of a property."""
+    (private / f"{NAME}.py").write_text(NAMED)
     asked = job(draws=read_draws(tmp_path, private, MASTERS))
     results = ran(asked)
     shifted = json.loads(results[-1]["observed"][0])
+    assert all("LEAK" in name for name in shifted)
     for value in shifted.values():
         value["tensor"][0] += 5.4321
     results[-1]["observed"][0] = json.dumps(shifted)
     result = judge.judged(asked, results)
     wrong = [f for f in result["questions"][0]["findings"] if not f["passed"]]
     assert wrong and {f["text"] for f in wrong} == {"not shown, as it was asked of private inputs"}
+    assert [f["what"] for f in wrong] == [f"of private inputs, property {n}" for n in range(1, 5)]
+    assert "LEAK" not in json.dumps(result)
+
+
+def test_no_word_that_comes_after_private_inputs_is_shown(private, tmp_path):
+    """Whatever a broken answer does with them, in whatever field a word can be."""
+    chance = random.Random(0)
+    asked = job(draws=read_draws(tmp_path, private, MASTERS))
+    for _ in range(500):
+        results = ran(asked)
+        results[-1] |= _broken(chance)
+        if chance.random() < 0.3:
+            results[-2] |= {"outcome": "crashed", "error": "ended", "observed": None}
+        result = judge.judged(asked, results)
+        assert result["points"] < 3
+        assert "LEAK" not in json.dumps(result)
+        assert "LEAK" not in repr([table.row(result, []), page(result, MASTER, [])])
+
+
+def _broken(chance):
+    """A step that ended in some other way than a right one, with a word in each of its fields."""
+    outcome = chance.choice(["done", "timeout", "slow", "memory", "crashed", "skipped"])
+    failed = outcome != "done" or chance.random() < 0.5
+    texts = ["{}", "[]", "LEAK", '{"LEAK": "LEAK"}', '"LEAK"', '{"LEAK": []}']
+    observed = [chance.choice(texts) for _ in range(chance.choice([0, 1, DRAWS, DRAWS + 1]))]
+    return {
+        "outcome": outcome,
+        "output": "LEAK",
+        "error": "LEAK: LEAK" if failed else None,
+        "ename": chance.choice(["LEAK", "NotImplementedError", "MemoryError"]) if failed else None,
+        "observed": None if failed else observed,
+    }
 
 
 @pytest.mark.parametrize(
@@ -576,17 +659,32 @@ def test_a_class_of_many(url):
 # The table
 
 
-@pytest.mark.parametrize(
-    "text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1", "＠x", "\n-1"]
-)
-def test_no_cell_is_a_formula(tmp_path, text):
-    row = table.Row(text, text, 1.5, 3, text, text)
+FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1", "＠x", "\n-1", "\u200d=1"]
+
+
+@pytest.mark.parametrize("before", ["", "x;", "x,", "x\t", "x|", 'x";"', "x ; ", "x;;"])
+@pytest.mark.parametrize("text", FORMULAS)
+def test_no_cell_is_a_formula(tmp_path, text, before):
+    text = before + text
+    row = table.Row(text, text, 1.5, 3, text, text, text, text)
     table.write_table(tmp_path / "grades.csv", [row])
+    written = (tmp_path / "grades.csv").read_text(encoding="utf-8").splitlines()[1]
+    for separator in ",;\t|":
+        for quote in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE):
+            [cells] = csv.reader([written], delimiter=separator, quoting=quote)
+            for cell in cells:
+                assert cell.lstrip(" \t\"'\u200d")[:1] not in tuple("=+-@＝＋－＠") or "'" in cell
+                assert cell.lstrip(' \t"\u200d')[:1] not in tuple("=+-@＝＋－＠")
     with (tmp_path / "grades.csv").open(newline="", encoding="utf-8") as file:
-        (_, cells) = csv.reader(file)
-    for cell in (*cells[:2], *cells[4:6]):
-        assert cell[0] not in "=+-@\t\r\n＝＋－＠ "
-    assert cells[2:4] == ["1.5", "3"]
+        assert [cells[2:4] for cells in csv.reader(file)][1] == ["1.5", "3"]
+
+
+def test_no_word_of_a_students_is_in_the_table():
+    asked = job()
+    said = {"error": "took more than 1 MB of memory", "ename": "MemoryError", "observed": None}
+    bad = {"outcome": "memory", **said}
+    result = judge.judged(asked, ran(asked, one_update=bad))
+    assert result["detail"] == "one_update: memory (took more than 1 MB of memory)"
 
 
 def test_the_table_is_written_as_a_whole_or_not_at_all(tmp_path):

@@ -111,7 +111,7 @@ def test_an_answer_cell_that_checks_another_answer(notebook):
     said = notebook(
         SET_UP, RIGHT, f"{CHECK}\n{trunk}", CHECK.replace("one_update", "trunk_gradients")
     )
-    assert "all 3 properties right" in said and NOT not in said
+    assert "all 7 properties right" in said and NOT not in said
 
 
 def test_outside_a_notebook_there_is_nothing_to_say(capsys):

@@ -2,18 +2,24 @@
 
 import json
 import os
+import signal
 import socket
 import stat
+import sys
 import tracemalloc
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from backward_twice import cells
+from backward_twice.grading import GradingError
 from backward_twice.grading import master as masters
 from backward_twice.grading.platforms.nbgrader.collected import find, read
+from backward_twice.grading.reading import Reader
 from backward_twice.grading.rebuild import answers
-from backward_twice.grading.submissions import Place, Rejected, shown
+from backward_twice.grading.submissions import Handed, Place, Rejected, shown
 
 CHECKOUT = Path(__file__).parents[1]
 NAME = "two_losses"
@@ -505,6 +511,71 @@ def test_what_is_too_long_or_too_deep_is_not_parsed():
     assert cells.parsed("1" + "+1" * 90_000) is None
     assert cells.parsed("%time\nx = 1") is not None
     assert cells.parsed("x = (1\n     % 2)") is not None
+
+
+# Reading in a process of its own
+
+
+def opened(cells, how=None):
+    """What somebody hands in; a function that the other process can import."""
+    if how == "dies":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "much":
+        bytearray(100 << 30)
+    if how == "rejected":
+        raise Rejected("it is a link")
+    return Handed(cells, ("a note",), datetime(2026, 3, 1, 12))
+
+
+@pytest.fixture(scope="module")
+def reader():
+    with Reader({NAME: MASTER}) as reader:
+        yield reader
+
+
+def test_a_submission_is_read_elsewhere_and_is_the_same(reader):
+    found = reader.read(NAME, partial(opened, notebook()["cells"]))
+    assert found.answers == rebuilt(notebook())
+    assert found.timestamp == datetime(2026, 3, 1, 12)
+    assert found.notes == ("a note",)
+
+
+def slow_to_parse(n):
+    """Valid, and takes Python's parser time that grows with the square of ``n``."""
+    return "def one_update(*a):\n    x = '''" + "\n" * n + "''' " + "f'{a}'" * (n // 2) + "\n"
+
+
+def test_a_notebook_that_keeps_a_parser_busy_is_rejected(reader):
+    found = notebook()
+    answer_cell(found)["source"] = slow_to_parse(30_000)
+    place = found["cells"].index(answer_cell(found)) + 1
+    found["cells"][place:place] = [code("    y = 1\n", id=f"rest{n}") for n in range(30)]
+    with pytest.raises(Rejected, match="cannot be read within 5 s"):
+        reader.read(NAME, partial(opened, found["cells"]))
+    assert reader.read(NAME, partial(opened, notebook()["cells"])).answers.sources
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [("dies", "ended the process"), ("much", "1024 MB of memory"), ("rejected", "it is a link")],
+)
+def test_what_cannot_be_read_costs_nobody_else(reader, how, why):
+    with pytest.raises(Rejected, match=why):
+        reader.read(NAME, partial(opened, [], how))
+    assert reader.read(NAME, partial(opened, notebook()["cells"])).answers.sources
+
+
+def test_a_reader_that_does_not_start_rejects_nobody(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with Reader({NAME: MASTER}) as reader, pytest.raises(GradingError, match="does not start"):
+        reader.read(NAME, partial(opened, []))
+
+
+def test_the_reader_imports_no_torch(hand_in, tmp_path):
+    hand_in(notebook())
+    with Reader({NAME: MASTER}) as reader:
+        assert reader.read(NAME, partial(read, tmp_path, Place("ada", NAME))).answers.sources
+        assert "torch" not in Path(f"/proc/{reader._process.pid}/maps").read_text()
 
 
 # Masters

@@ -6,7 +6,7 @@ from backward_twice.checks.question import Question
 
 _FUNCTIONS = ("tanh", "sigmoid", "exp", "sin", "square")
 _RIGHT = ("plain", "add to what was not saved", "unused", "clone, then double")
-_WRONG = ("scale the result", "add to what was saved", "scale under no_grad", "detach")
+_DOUBTFUL = ("scale the result", "add to what was saved", "scale under no_grad", "detach")
 
 
 def _below(generator, low, high):
@@ -16,62 +16,91 @@ def _below(generator, low, high):
 def _draw_detector(generator):
     """Functions of three tensors, each tensor with a habit of its own.
 
-    Every habit occurs, and each function has an input that backward reaches.
+    Every habit occurs, and each function has an input that backward reaches.  Of the doubtful
+    habits at least two do harm and two do none, with the numbers that are drawn for them: the truth
+    is in the numbers and not in a habit's name, which an answer could look up.
     """
-    habits = list(_RIGHT + _WRONG)
-    habits += [habits[_below(generator, 0, len(habits))] for _ in range(4)]
-    habits = iter([habits[i] for i in torch.randperm(12, generator=generator).tolist()])
-    functions = []
-    for _ in range(6):
-        three = [_RIGHT[_below(generator, 0, 2)], next(habits), next(habits)]
-        functions.append(
-            {
-                "habits": [three[i] for i in torch.randperm(3, generator=generator).tolist()],
-                "names": [_FUNCTIONS[_below(generator, 0, 5)] for _ in range(3)],
-                "sizes": [1.5 + torch.rand(1, generator=generator).item() for _ in range(3)],
-            }
-        )
+
+    def shuffled(items):
+        return [items[i] for i in torch.randperm(len(items), generator=generator).tolist()]
+
+    harms = shuffled([True, True, False, False])
+    habits = [*((habit, False) for habit in _RIGHT), *zip(_DOUBTFUL, harms, strict=True)]
+    more = [habits[_below(generator, 0, len(habits))][0] for _ in range(4)]
+    habits = iter(shuffled(habits + [(habit, bool(_below(generator, 0, 2))) for habit in more]))
     values = [
         (torch.rand(_below(generator, 2, 5), generator=generator) + 0.2).double() for _ in range(3)
     ]
+    functions = []
+    for _ in range(6):
+        three = shuffled([(_RIGHT[_below(generator, 0, 2)], False), next(habits), next(habits)])
+        functions.append(
+            {
+                "habits": [habit for habit, _ in three],
+                "names": [_FUNCTIONS[_below(generator, 0, 5)] for _ in range(3)],
+                "sizes": [
+                    _draw_size(generator, *each, x) for each, x in zip(three, values, strict=True)
+                ],
+            }
+        )
     return {"functions": functions, "values": values}
 
 
-def _part(x, habit, name, size, honest):
-    """What one input gives; ``honest`` does with plain operations what the habit hides."""
+def _draw_size(generator, habit, harms, x):
+    """What a habit does its change by; whether a doubtful one does harm at ``x`` depends on it."""
+    size = 1.5 + torch.rand(1, generator=generator).item() if harms else 1.0
+    if habit == "scale the result":  # 1 - (s y)^2 = s (1 - y^2) for s = -1 / y^2
+        return -size / x.tanh() ** 2
+    if habit == "add to what was saved":  # 1 - (y + s)^2 = 1 - y^2 for s = -2 y
+        return -2 * size * x.tanh()
+    return size * x  # where a parabola is flat
+
+
+def _part(x, habit, name, size):
+    """What one input gives."""
     if habit == "unused":
         return torch.ones((), dtype=x.dtype)
     if habit == "plain":
         return (size * getattr(x, name)()).mean()
     if habit == "detach":
-        return getattr(x if honest else x.detach(), name)().mean() + x.mean()
+        return (x.detach() - size).square().mean() + x.mean()
     if habit == "scale under no_grad":
-        y = x + size
-        if honest:
-            return (y * size).mean()
+        y = (x - size).square() + 1
         with torch.no_grad():
-            y.mul_(size)
+            y.mul_(2)
         return y.mean()
     if habit == "clone, then double":
         y = getattr(x, name)().clone()
         y *= 2
         return y.mean()
     y = x.sin() if habit == "add to what was not saved" else x.tanh()
-    scaled = habit == "scale the result"
-    if honest:
-        return (y * size if scaled else y + size).mean()
-    if scaled:
+    if habit == "scale the result":
         y.data.mul_(size)
     else:
         y.data.add_(size)
     return y.mean()
 
 
-def _function(habits, names, sizes, honest):
+def _honest_part(x, habit, name, size):
+    """The same values by plain operations.  Nothing that is asked refers to this."""
+    if habit == "detach":
+        return (x - size).square().mean() + x.mean()
+    if habit == "scale under no_grad":
+        return (2 * ((x - size).square() + 1)).mean()
+    if habit == "scale the result":
+        return (x.tanh() * size).mean()
+    if habit == "add to what was saved":
+        return (x.tanh() + size).mean()
+    if habit == "add to what was not saved":
+        return (x.sin() + size).mean()
+    return _part(x, habit, name, size)
+
+
+def _function(part, habits, names, sizes):
     def function(*inputs):
         result = torch.ones((), dtype=inputs[0].dtype)
         for parts in zip(inputs, habits, names, sizes, strict=True):
-            result = result * _part(*parts, honest)
+            result = result * part(*parts)
         return result
 
     return function
@@ -81,7 +110,7 @@ def _run_detector(answer, functions, values):
     found = {}
     for number, described in enumerate(functions, 1):
         inputs = [value.clone() for value in values]
-        wrong = answer(_function(**described, honest=False), inputs)
+        wrong = answer(_function(_part, **described), inputs)
         found[f"function {number}"] = [bool(truth) for truth in wrong]
     return found
 
@@ -99,8 +128,8 @@ def _expect_detector(functions, values):
     """By autograd through the same values, made without the hidden changes."""
     found = {}
     for number, described in enumerate(functions, 1):
-        given = _gradients(_function(**described, honest=False), values)
-        right = _gradients(_function(**described, honest=True), values)
+        given = _gradients(_function(_part, **described), values)
+        right = _gradients(_function(_honest_part, **described), values)
         found[f"function {number}"] = [
             not torch.allclose(a, b, rtol=1e-6) for a, b in zip(given, right, strict=True)
         ]

@@ -28,10 +28,12 @@ def _draw(generator):
 
 
 def _layers(weights):
+    """The layers, with gradients of an earlier step: none of them is to count, or to be lost."""
     layers = []
     for weight in weights.values():
         layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
         layer.weight.data.copy_(weight)
+        layer.weight.grad = weight.cos()
         layers.append(layer)
     first, second, head_a, head_b = layers
     return layers, nn.Sequential(first, nn.Tanh(), second, nn.Tanh()), head_a, head_b
@@ -71,14 +73,19 @@ one_update = Question("one_update", _draw, _expect_one_update, _run_one_update)
 
 
 def _run_trunk_gradients(answer, weights, x, targets, rate):
-    _, trunk, head_a, head_b = _layers(weights)
+    layers, trunk, head_a, head_b = _layers(weights)
     of_a, of_b, of_sum = answer(trunk, head_a, head_b, x, *targets)
-    return {"from loss a": of_a, "from loss b": of_b, "from their sum": of_sum}
+    left = {
+        f".grad of the {name}": layer.weight.grad
+        for name, layer in zip(weights, layers, strict=True)
+    }
+    return {"from loss a": of_a, "from loss b": of_b, "from their sum": of_sum, **left}
 
 
 def _expect_trunk_gradients(weights, x, targets, rate):
     (of_a, *_), (of_b, *_) = _gradients(weights, x, targets)
-    return {"from loss a": of_a, "from loss b": of_b, "from their sum": of_a + of_b}
+    left = {f".grad of the {name}": weight.cos() for name, weight in weights.items()}
+    return {"from loss a": of_a, "from loss b": of_b, "from their sum": of_a + of_b, **left}
 
 
 trunk_gradients = Question("trunk_gradients", _draw, _expect_trunk_gradients, _run_trunk_gradients)

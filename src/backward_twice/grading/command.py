@@ -22,7 +22,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 
@@ -47,7 +47,7 @@ from backward_twice.grading.platforms.nbgrader.collected import find, read
 from backward_twice.grading.platforms.nbgrader.gradebook import Grades, Late, open_gradebook
 from backward_twice.grading.platforms.upload import Collected, read_collected, write_upload
 from backward_twice.grading.progress import Progress
-from backward_twice.grading.rebuild import answers
+from backward_twice.grading.reading import Reader
 from backward_twice.grading.roster import Person, Roster, read_roster
 from backward_twice.grading.sandbox import Limits, available
 from backward_twice.grading.submissions import Place, Rejected, shown
@@ -81,6 +81,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--seconds", type=_positive, default=30, help="limit for each cell and question")
     add("--memory", type=_positive, default=2048, metavar="MB", help="limit for each submission")
     add("--container-image", metavar="IMAGE", help="for where there is no bubblewrap")
+    add("--cold", action="store_true", help="for old kernels: what is right is not out of sight")
     add("--trusted", action="store_true", help="run without a sandbox: you trust every submission")
     return parser.parse_args(arguments)
 
@@ -105,6 +106,7 @@ class Grading:
     masters: dict[str, Master]
     draws: Draws
     journal: Journal
+    reader: Reader
     roster: Roster | None = None
 
     @cached_property
@@ -117,10 +119,12 @@ class Grading:
         """How the sandbox is chosen; on other machines the workers find out for themselves."""
         options = self.options
         folders = [options.submissions, options.out, options.solutions, options.private]
-        kind = None if options.scheduler or options.trusted else available(options.container_image)
+        where = options.container_image, options.cold
+        kind = None if options.scheduler or options.trusted else available(*where)
         return {
             "kind": "none" if options.trusted else kind,
             "image": options.container_image,
+            "cold": options.cold,
             "hide": [str(folder.resolve()) for folder in folders if folder is not None],
         }
 
@@ -149,26 +153,25 @@ class Grading:
             key = (place.student, place.assignment)
             master = self.masters.get(place.assignment)
             try:
-                handed = read(self.options.submissions, place)
-                given = answers(handed.cells, master, self.masters)
+                opened = partial(read, self.options.submissions, place)
+                given = self.reader.read(place.assignment, opened)
             except Rejected as why:
                 points = master.max_points if master else 0.0
                 self.keep(Told(f"rejected: {why}"), rejected(*key, str(why), points))
                 progress.advance()
                 continue
             digest = self.draws.key(
-                *self.digest, checks_digest(master.name), master.digest, given.digest
+                *self.digest, checks_digest(master.name), master.digest, given.answers.digest
             )
             collected = self.collected[master.name]
             late = [f"late, says {collected.platform}"] if key[0] in collected.late else []
-            notes = (*handed.notes, *given.notes, *late)
-            told = Told(digest, notes, handed.timestamp)
+            told = Told(digest, (*given.notes, *late), given.timestamp)
             if self.journal.holds(key, digest) and not self.options.again:
                 self.keep(told, self.journal[key])
                 progress.advance()
             else:
                 settings = {"limits": self.limits, "sandbox": self.sandbox}
-                yield told, job(place.student, master, given, self.draws, settings)
+                yield told, job(place.student, master, given.answers, self.draws, settings)
 
     def keep(self, told: Told, result: Json) -> None:
         """Write a result down, with the remarks on its submission."""
@@ -284,7 +287,8 @@ def _grade(options: argparse.Namespace) -> int:
     chosen = _chosen(places, options, roster)
     with ExitStack() as stack:
         journal = stack.enter_context(open_journal(out / "results.jsonl"))
-        grading = Grading(options, masters, draws, journal, roster)
+        reader = stack.enter_context(Reader(masters))
+        grading = Grading(options, masters, draws, journal, reader, roster)
         missing = grading.missing(places)
         if options.drop_missing:
             for key in missing:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ MAX_OUTPUT = 10_000
 """The most of a cell's output that a result keeps, in characters."""
 _MAX_TEXT = 1_000
 _PRIVATE = " (private)"
+_PRIVATELY = "of private inputs, property"
 _NOT_SHOWN = "not shown, as it was asked of private inputs"
 
 
@@ -70,7 +72,8 @@ _OTHER_CHECKS = re.compile(rf"\b{re.escape(checks.__name__)}\.(\w+)")
 def job(student: str, master: Master, answers: Answers, draws: Draws, settings: Json) -> Json:
     """The job of one submission: the master's cells with the student's answers, and hidden inputs.
 
-    Private inputs come after all cells, so that no output shown in the feedback can tell them.
+    Private inputs come last.  They reach the sandbox only when all else has been handed back
+    (:mod:`.steps`), and of what comes then nothing of the student's is shown.
 
     Args:
         settings: ``limits`` and ``sandbox``, as the sandbox takes them.
@@ -138,9 +141,9 @@ def grade(job: Json) -> Json:
     """
     if job["checks"] != checks_digest(job["assignment"]):
         raise GradingError("a worker has other checks than the grader: install the same version")
-    kind, image, hide = (job["sandbox"][name] for name in ("kind", "image", "hide"))
+    kind, image, cold, hide = (job["sandbox"][name] for name in ("kind", "image", "cold", "hide"))
     if kind is None:
-        kind = _kind_here(image)
+        kind = _kind_here(image, cold)
     sandbox = shared(kind, image, tuple(hide))
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
     began = time.monotonic()
@@ -159,6 +162,9 @@ _kind_here = cache(available)
 
 def judged(job: Json, results: list[StepResult]) -> Json:
     """Judge what came out of the job's steps.
+
+    The result is marked ``slow`` if a step ran out of time by the clock: it is final only if
+    nothing else that could have slowed it was run beside it.
 
     Args:
         results: one for each step, in order, as the sandbox gives them.
@@ -198,6 +204,7 @@ def _judged(job: Json, results: list[StepResult]) -> Json:
         **_state(list(questions.values())),
         "questions": list(questions.values()),
         "cells": cells,
+        **({"slow": True} if any(each["outcome"] == "slow" for each in results) else {}),
     }
 
 
@@ -205,7 +212,7 @@ def _outcome(came_out: StepResult) -> str | None:
     """Why a step's result cannot be judged; None if it can."""
     if came_out["outcome"] == "done":
         return None
-    if came_out["outcome"] == "skipped":  # the submission's time was used up before it
+    if came_out["outcome"] in ("slow", "skipped"):  # skipped: all time was used up before it
         return TIMEOUT
     return came_out["outcome"] if came_out["outcome"] in (TIMEOUT, MEMORY) else CRASHED
 
@@ -244,11 +251,13 @@ def _question(
             error = f"{question(step['question']).answer} is not written yet"
         elif error and trouble:
             error = trouble[1]  # the answer cell's own error is where to begin
-        elif error and private:
-            error = f"{came_out.get('ename') or 'an error'}: {_NOT_SHOWN}"[:_MAX_TEXT]
     if private:
-        # How values differ could tell the inputs; which property is wrong cannot.
-        findings = [Finding(f.what, f.passed, "" if f.passed else _NOT_SHOWN) for f in findings]
+        # No word is of the student's choice, and no name of the inputs'.
+        findings = [
+            replace(f, what=f"{_PRIVATELY} {number}", text="" if f.passed else _NOT_SHOWN)
+            for number, f in enumerate(findings, 1)
+        ]
+        error = _NOT_SHOWN if came_out["error"] and not (step["missing"] or trouble) else error
     return {
         "id": step["id"].removesuffix(_PRIVATE),
         "points": step["points"] if outcome == PASSED else 0.0,
@@ -302,11 +311,7 @@ def _explained(step: Json, came_out: StepResult) -> tuple[list[str], str]:
 def _together(known: Json, private: Json) -> Json:
     """A question's two rounds as one: the first that did not pass, with both's findings."""
     worse = known if known["outcome"] != PASSED else private
-    by_name = {finding["what"]: finding for finding in known["findings"]}
-    for finding in private["findings"]:
-        if by_name.get(finding["what"], {"passed": True})["passed"] and not finding["passed"]:
-            by_name[finding["what"]] = finding
-    return worse | {"findings": list(by_name.values())}
+    return worse | {"findings": known["findings"] + private["findings"]}
 
 
 def _state(questions: list[Json]) -> Json:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backward_twice.cells import defined_names, parsed
-from backward_twice.checks import question
 from backward_twice.grading import GradingError
 
 _LEFT_OUT_IDS = {"bootstrap"}
@@ -108,7 +107,10 @@ def read_master(path: Path) -> Master:
         GradingError: it is no notebook, or a test cell asks no question, or none that there is, or
             no answer cell before it defines what it asks for.
     """
-    import nbformat  # not where only graded masters arrive: it takes longer than the rest
+    # Not where only read masters arrive: these take longer than all the rest.
+    import nbformat
+
+    from backward_twice.checks import question
 
     try:
         notebook = nbformat.read(path, as_version=4)
@@ -147,6 +149,8 @@ def read_master(path: Path) -> Master:
 
 def _only_asked_names(cells: list[Given | Answer | Asked]) -> tuple[Given | Answer | Asked, ...]:
     """The cells, with an answer's names those that some question asks of it, where one does."""
+    from backward_twice.checks import question
+
     wanted: dict[str, set[str]] = {}
     for cell in cells:
         if isinstance(cell, Asked):
@@ -161,6 +165,8 @@ def _only_asked_names(cells: list[Given | Answer | Asked]) -> tuple[Given | Answ
 
 def _question(source: str, where: str) -> str:
     """The one question that a test cell's calls of ``check`` ask."""
+    from backward_twice.checks import question
+
     calls = [
         node.args[0].value
         for node in ast.walk(parsed(source) or ast.Module([]))

@@ -6,8 +6,8 @@ Canvas wants ``Student``, ``ID`` and ``Section`` in front and may have a row of 
 (lib/gradebook_importer.rb in github.com/instructure/canvas-lms); Moodle takes any columns and asks
 which is which (docs.moodle.org, "Grade import").
 
-Everything of a student's is text here: no cell begins with a sign that makes a spreadsheet take it
-for a formula.
+Everything of a student's is text here: no cell, and no part of one behind what some spreadsheet
+takes for the end of a cell, begins with a sign that makes it a formula.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from backward_twice.grading.judge import Json
 from backward_twice.grading.roster import Person, Roster
 from backward_twice.grading.submissions import shown
 
-_FORMULA = tuple("=+-@＝＋－＠")
+# What begins a cell, for a program that separates cells by comma, semicolon, tab or bar, with what
+# does not show or is stripped before it, and then makes the cell a formula.
+_FORMULA = re.compile(r"""(^|[,;|\t])([\s"'\u200c\u200d]*)(?=[=+\-@＝＋－＠])""")
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,12 @@ def _called(person: Person | None) -> tuple[str, str]:
 
 
 def safe(cell: str) -> str:
-    """``cell`` as text that no spreadsheet runs, on one line.
+    """``cell`` as text that no spreadsheet runs, on one line, however it separates cells.
 
-    >>> safe("=HYPERLINK(1)"), safe("a\\tb"), safe("Zoë")
-    ("'=HYPERLINK(1)", 'a\\\\tb', 'Zoë')
+    >>> safe("=HYPERLINK(1)"), safe("a\\tb"), safe("Zoë"), safe("x;=1+1")
+    ("'=HYPERLINK(1)", 'a\\\\tb', 'Zoë', "x;'=1+1")
     """
-    cell = shown(cell)
-    return f"'{cell}" if cell.lstrip().startswith(_FORMULA) else cell
+    return _FORMULA.sub(r"\1'\2", shown(cell))
 
 
 def write_table(path: Path, rows: Iterable[Row]) -> None:

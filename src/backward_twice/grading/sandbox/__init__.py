@@ -9,8 +9,8 @@ In the grader's processes, where nothing that comes out of a submission is belie
 ===================  ===============================================================================
 :mod:`.interface`    what a sandbox, a run in it and its limits are
 :mod:`.kinds`        a sandbox is made, shared, or found by trying
-:mod:`.steps`        every step has a result, and no process of the submission's is left
-:mod:`.events`       a stranger's bytes become plain events, bounded in number
+:mod:`.steps`        every step has a result, nobody looks ahead, and no process is left
+:mod:`.events`       a stranger's bytes become plain events, bounded in number and in time
 :mod:`.policy`       what a submission may see
 :mod:`.bubblewrap`   namespaces with that policy, and the end of all that is in them
 :mod:`.account`      a user of its own, for root in a platform's container
@@ -25,9 +25,14 @@ In the interpreters where a student's code will run, and in the one that they ar
 ===================  ===============================================================================
 :mod:`.forkserver`   the warm process: it imports once, then forks into each sandbox
 :mod:`.confine`      what a process gives up, for good, before it reads a line of a student's
+:mod:`.calls`        of the kernel's calls those that are allowed
+:mod:`.seccomp`      libseccomp, which compiles them into a filter
 :mod:`.forget`       nothing of what the questions expect is left
 :mod:`.runner`       the steps are run one after another, and what came of them is reported
 ===================  ===============================================================================
+
+Besides, ``python -m backward_twice.grading.sandbox.refused`` tells which calls a program that is
+trusted would be refused.
 """
 
 from backward_twice.grading.sandbox.interface import Kind, Limits, Sandbox, SandboxError

@@ -16,22 +16,23 @@ from pathlib import Path
 
 from backward_twice.grading.sandbox.forks import Fork, WarmProcess
 from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, SandboxError
-from backward_twice.grading.sandbox.process import memory_of
+from backward_twice.grading.sandbox.process import memory_of, processor_of, sockets_of
 
 
 class _AccountRun(Fork):
-    def __init__(self, warm: WarmProcess, job: bytes, limits: Limits) -> None:
+    def __init__(self, warm: WarmProcess, limits: Limits) -> None:
         self._warm = warm
+        self._others = sockets_of(Path("/proc/self"))
         self._folder = tempfile.mkdtemp(prefix="submission-")
         Path(self._folder).chmod(0o1777)
         try:
             terms = {"limits": limits.of_kernel(), "folder": self._folder}
-            super().__init__(warm, job, terms, None)
+            super().__init__(warm, terms, None)
         except BaseException:
             shutil.rmtree(self._folder)
             raise
 
-    def memory(self) -> int:
+    def _processes(self) -> list[Path]:
         found = []
         for path in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
@@ -39,7 +40,14 @@ class _AccountRun(Fork):
                     path / "status"
                 ).read_text(errors="replace"):
                     found.append(path)
-        return memory_of(found)
+        return found
+
+    def processor(self) -> float:
+        return processor_of(self._processes())
+
+    def memory(self) -> int:
+        sockets = sockets_of(Path("/proc/self")) - self._others
+        return memory_of(self._processes()) + max(0, sockets)
 
     def close(self) -> None:
         try:
@@ -62,8 +70,8 @@ class Account(Sandbox):
                 raise SandboxError(f"another user cannot read Python's own folder, {path}")
         self._warm = WarmProcess()
 
-    def start(self, job: bytes, limits: Limits) -> Run:
-        return _AccountRun(self._warm, job, limits)
+    def start(self, limits: Limits) -> Run:
+        return _AccountRun(self._warm, limits)
 
     def close(self) -> None:
         self._warm.close()

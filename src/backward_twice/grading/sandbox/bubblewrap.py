@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from backward_twice.grading.sandbox import confine
+from backward_twice.grading.sandbox import calls
 from backward_twice.grading.sandbox.forks import Fork, WarmProcess
 from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, SandboxError
 from backward_twice.grading.sandbox.policy import policy
@@ -31,6 +31,8 @@ from backward_twice.grading.sandbox.process import (
     cold_end,
     environment,
     memory_of,
+    processor_of,
+    sockets_of,
     unnamed_file,
 )
 
@@ -52,7 +54,7 @@ class _Namespaces:
         """
         info_r, info_w = os.pipe()
         passed, filtering = [info_w], []
-        if program := confine.system_call_filter():
+        if program := calls.program():
             passed.append(unnamed_file(program))
             filtering = ["--seccomp", str(passed[-1])]
         self._first: int | None = None
@@ -109,13 +111,19 @@ class _Namespaces:
             for which, value in most.items():
                 resource.prlimit(int(pid), getattr(resource, which), (value, value))
 
+    def _processes(self) -> list[Path]:
+        try:
+            return [path for path in (self._folder / "root/proc").iterdir() if path.name.isdigit()]
+        except OSError:
+            return []
+
+    def processor(self) -> float:
+        """Seconds of processor time of all processes in them."""
+        return processor_of(self._processes())
+
     def memory(self) -> int:
         """Bytes of all processes in them, what they share counted once."""
-        try:
-            found = [path for path in (self._folder / "root/proc").iterdir() if path.name.isdigit()]
-        except OSError:
-            return 0
-        return memory_of(found, self._own)
+        return memory_of(self._processes(), self._own) + sockets_of(self._folder)
 
     def end(self) -> None:
         """End all that is in them, and wait until the kernel has.
@@ -144,9 +152,7 @@ class _Namespaces:
 
 
 class _WarmRun(Fork):
-    def __init__(
-        self, warm: WarmProcess, bubblewrap: list[str], job: bytes, limits: Limits
-    ) -> None:
+    def __init__(self, warm: WarmProcess, bubblewrap: list[str], limits: Limits) -> None:
         # cat holds the namespaces open, for as long as its input is
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._inside = _Namespaces(bubblewrap, ["/usr/bin/cat"], limits, 3, **pipes)
@@ -157,10 +163,13 @@ class _WarmRun(Fork):
                 self._inside.refused()
             self._inside.limit()
             terms = {"limits": limits.of_kernel(), "folder": "/tmp"}
-            super().__init__(warm, job, terms, self._inside.first)
+            super().__init__(warm, terms, self._inside.first)
         except BaseException:
             self._inside.end()
             raise
+
+    def processor(self) -> float:
+        return self._inside.processor()
 
     def memory(self) -> int:
         return self._inside.memory()
@@ -179,8 +188,8 @@ class Bubblewrap(Sandbox):
         self._bubblewrap = [_program(), *policy(hide)]
         self._warm = WarmProcess()
 
-    def start(self, job: bytes, limits: Limits) -> Run:
-        return _WarmRun(self._warm, self._bubblewrap, job, limits)
+    def start(self, limits: Limits) -> Run:
+        return _WarmRun(self._warm, self._bubblewrap, limits)
 
     def close(self) -> None:
         self._warm.close()
@@ -196,26 +205,27 @@ class _ColdRun(Run):
     status = None
     patience = START
 
-    def __init__(self, bubblewrap: list[str], job: bytes, limits: Limits) -> None:
-        given = unnamed_file(job)
+    def __init__(self, bubblewrap: list[str], limits: Limits) -> None:
         inside = {"BACKWARD_TWICE_LIMITS": json.dumps(limits.of_kernel())}
         variables = [("--setenv", *pair) for pair in (environment() | inside).items()]
-        try:
-            self._inside = _Namespaces(
-                [*bubblewrap, *(argument for variable in variables for argument in variable)],
-                [sys.executable, *COLD],
-                limits,
-                2,
-                stdin=given,
-                stdout=subprocess.PIPE,
-            )
-        finally:
-            os.close(given)
+        self._inside = _Namespaces(
+            [*bubblewrap, *(argument for variable in variables for argument in variable)],
+            [sys.executable, *COLD],
+            limits,
+            2,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.job = self._inside.holder.stdin.fileno()
         self.events = self._inside.holder.stdout.fileno()
+        os.set_blocking(self.job, False)
         os.set_blocking(self.events, False)
 
     def how_ended(self) -> str:
         return cold_end(self._inside.holder)
+
+    def processor(self) -> float:
+        return self._inside.processor()
 
     def memory(self) -> int:
         return self._inside.memory()
@@ -232,6 +242,6 @@ class ColdBubblewrap(Sandbox):
             raise SandboxError("of root's processes the limit on processes would not hold")
         self._program, self._hide = _program(), hide
 
-    def start(self, job: bytes, limits: Limits) -> Run:
+    def start(self, limits: Limits) -> Run:
         bubblewrap = [self._program, *policy(self._hide, files=limits.files)]
-        return _ColdRun(bubblewrap, job, limits)
+        return _ColdRun(bubblewrap, limits)

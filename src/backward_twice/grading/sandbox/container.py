@@ -22,7 +22,7 @@ class Container(Sandbox):
             raise SandboxError("name a container image that has this package installed")
         self._image = image
 
-    def start(self, job: bytes, limits: Limits) -> Run:
+    def start(self, limits: Limits) -> Run:
         name = f"submission-{secrets.token_hex(8)}"
         inside = json.dumps(limits.of_kernel(processes=False))
         memory = str(limits.memory + (1 << 30))
@@ -38,4 +38,4 @@ class Container(Sandbox):
             *(self._image, *COLD),
         ]
         # docker's own command, unlike the submission, needs the environment: where its daemon is
-        return OwnProcess(command, job, dict(os.environ), [self._program, "kill", name])
+        return OwnProcess(command, dict(os.environ), [self._program, "kill", name])

@@ -3,6 +3,10 @@
 Out of a sandbox comes what a process that the student controls wrote.  A line of it is an event if
 it is one JSON object; more bytes than a step may hand back, no line in time, an end, too much
 memory or anything else come out as how the step under way failed.
+
+Time is that of the processor, which no other work on the machine can use up.  A step that waits for
+something uses none, so there is a limit by the clock too, some times as long; but a step that ended
+by that is ``slow`` and not ``timeout``: the machine may have been.
 """
 
 from __future__ import annotations
@@ -15,34 +19,72 @@ from typing import Any, Literal
 
 from backward_twice.grading.sandbox.interface import Limits, Run
 
-_WATCH = 0.2  # s, between looks at the memory of a submission of several processes
+_WATCH = 0.05  # s, between looks at what a submission takes
 _LINE = 8 << 20  # bytes that one step may hand back
 _ALL = 32 << 20  # bytes that all of them together may
 
-Failure = tuple[Literal["timeout", "memory", "crashed"], str]
+Failure = tuple[Literal["timeout", "slow", "memory", "crashed"], str]
 """How a step failed, and that in words."""
 
 NO_EVENT: Failure = ("crashed", "handed back what is no event of this step")
 
 
+class Budget:
+    """The time that is left to a submission, in however many sandboxes it is run."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.processor = limits.total
+        self.end = time.monotonic() + limits.total * limits.clock
+
+    @property
+    def left(self) -> bool:
+        return self.processor > 0 and time.monotonic() < self.end
+
+
 class Events:
     """The events of a run, one at a time: a dict, or how the step under way failed."""
 
-    def __init__(self, run: Run, limits: Limits, end: float) -> None:
+    def __init__(self, run: Run, limits: Limits, budget: Budget) -> None:
         self._run = run
         self._limits = limits
-        self._end = end
+        self._budget = budget
+        self._unsent = b""
         self._read = bytearray()
         self._room = _ALL
         self._poll = select.poll()
         self._poll.register(run.events, select.POLLIN)
         if run.status is not None:
             self._poll.register(run.status, select.POLLIN)
+        self._deadline = float("inf")
+        self._before = self._used = 0.0  # s of the processor: before this step, and by it
 
-    def next(self, seconds: float, *, start: bool = False) -> dict[str, Any] | Failure:
-        deadline = time.monotonic() + seconds
-        if not start:
-            deadline = min(deadline, self._end)
+    def ready(self) -> bool:
+        """Whether the process is there; nothing of the student's has run in it."""
+        self._deadline = time.monotonic() + self._run.patience
+        return self._next(float("inf")) == {"ready": True}
+
+    def begin(self) -> None:
+        """A step begins: what is used from now on is its own."""
+        self._before, self._used = self._run.processor(), 0.0
+        by_clock = time.monotonic() + self._limits.seconds * self._limits.clock
+        self._deadline = min(by_clock, self._budget.end)
+
+    def ask(self, what: dict[str, Any]) -> dict[str, Any] | Failure:
+        """Say what this step is to do next; the event that comes back."""
+        self._unsent += json.dumps(what).encode() + b"\n"
+        self._poll.register(self._run.job, select.POLLOUT)
+        return self._next(min(self._limits.seconds, self._budget.processor))
+
+    def end(self) -> None:
+        """A step has ended: what it used is used up."""
+        self._look()
+        self._budget.processor -= self._used
+
+    def _look(self) -> None:
+        """See what this step has used; of processes that are gone, what they had used before."""
+        self._used = max(self._used, self._run.processor() - self._before)
+
+    def _next(self, seconds: float) -> dict[str, Any] | Failure:
         looked = time.monotonic()
         searched = 0
         while (newline := self._read.find(b"\n", searched)) < 0:
@@ -50,15 +92,18 @@ class Events:
             if searched > _LINE or self._room <= 0:
                 return "crashed", f"handed back more than {_LINE >> 20} MB"
             now = time.monotonic()
-            if now >= deadline:
-                if deadline == self._end:
-                    return "timeout", f"the submission took longer than {self._limits.total:g} s"
-                return "timeout", f"took longer than {seconds:g} s"
+            if now >= self._deadline:
+                return "slow", self._took(self._deadline == self._budget.end, by_clock=True)
             if now - looked > _WATCH:
                 looked = now
                 if self._run.memory() > self._limits.memory:
-                    return "memory", f"took more than {self._limits.memory >> 20} MB of memory"
-            ready = dict(self._poll.poll(max(1, 1000 * min(_WATCH, deadline - now))))
+                    return "memory", too_much_memory(self._limits)
+                self._look()
+                if self._used > seconds:
+                    return "timeout", self._took(seconds < self._limits.seconds)
+            ready = dict(self._poll.poll(max(1, 1000 * min(_WATCH, self._deadline - now))))
+            if ready.pop(self._run.job, 0):
+                self._send()
             if not ready or self._take():
                 continue
             # Nothing more will come, or nothing is there though the process has ended.
@@ -66,6 +111,26 @@ class Events:
         line = bytes(self._read[:newline])
         del self._read[: newline + 1]
         return parsed(line)
+
+    def _took(self, all_of_it: bool, by_clock: bool = False) -> str:
+        """In words, that a step, or all of them, took too long."""
+        who, seconds = (
+            ("the submission ", self._limits.total) if all_of_it else ("", self._limits.seconds)
+        )
+        if by_clock:
+            return f"{who}took longer than {seconds * self._limits.clock:g} s by the clock"
+        return f"{who}took longer than {seconds:g} s of processor time"
+
+    def _send(self) -> None:
+        """Write what there is room for."""
+        try:
+            self._unsent = self._unsent[os.write(self._run.job, self._unsent) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # how it ended is told elsewhere
+            self._unsent = b""
+        if not self._unsent:
+            self._poll.unregister(self._run.job)
 
     def _take(self) -> bool:
         """Read what is there; ``False`` if that was nothing."""
@@ -80,6 +145,11 @@ class Events:
     def rest(self) -> str:
         """What came instead of an event, before anything of the student's ran."""
         return self._read[-2000:].decode("utf-8", "replace")
+
+
+def too_much_memory(limits: Limits) -> str:
+    """In words, that a step took more memory than it may."""
+    return f"took more than {limits.memory >> 20} MB of memory"
 
 
 def parsed(line: bytes) -> dict[str, Any] | Failure:

@@ -1,8 +1,7 @@
 """The warm process and its forks, as the grader sees them; :mod:`.forkserver` is what it runs.
 
-A fork is given the job as a file that is in no folder and reports through a pipe.  Its keeper
-reports through a socket how it ended, and ends it when this end of that socket closes, by whatever
-death.
+A fork is told what to do through a pipe and reports through another.  Its keeper reports through a
+socket how it ended, and ends it when this end of that socket closes, by whatever death.
 """
 
 from __future__ import annotations
@@ -17,13 +16,7 @@ import threading
 from typing import Any
 
 from backward_twice.grading.sandbox.interface import Run, SandboxError
-from backward_twice.grading.sandbox.process import (
-    START,
-    UNENDING,
-    environment,
-    in_words,
-    unnamed_file,
-)
+from backward_twice.grading.sandbox.process import START, UNENDING, environment, in_words
 
 _ENTER = 30.0  # s, from the fork to the first step
 _GONE = 20.0  # s, for the kernel to end a process
@@ -92,23 +85,23 @@ class Fork(Run):
 
     patience = _ENTER
 
-    def __init__(
-        self, warm: WarmProcess, job: bytes, terms: dict[str, Any], sandbox: int | None
-    ) -> None:
-        given = unnamed_file(job)
+    def __init__(self, warm: WarmProcess, terms: dict[str, Any], sandbox: int | None) -> None:
+        job, self.job = os.pipe()
         self.events, events = os.pipe()
         self._keeper, keeper = socket.socketpair()
         self.status = self._keeper.fileno()
+        os.set_blocking(self.job, False)
         os.set_blocking(self.events, False)
         try:
             more = [] if sandbox is None else [sandbox]
-            warm.fork(terms, [given, events, keeper.fileno(), *more])
+            warm.fork(terms, [job, events, keeper.fileno(), *more])
         except BaseException:
             self._keeper.close()
+            os.close(self.job)
             os.close(self.events)
             raise
         finally:
-            os.close(given)
+            os.close(job)
             os.close(events)
             keeper.close()
         self._ended: dict[str, Any] | None = None
@@ -137,6 +130,7 @@ class Fork(Run):
             self._keeper.shutdown(socket.SHUT_WR)
         ended = self._await_end()
         self._keeper.close()
+        os.close(self.job)
         os.close(self.events)
         if ended == {"failed": "it does not end"}:
             raise SandboxError(UNENDING)

@@ -24,18 +24,21 @@ class Limits:
     """What a submission may use.
 
     Attributes:
-        seconds: wall clock, for each step.
+        seconds: of processor time, for each step.
+        clock: how many times as long a step, and the submission, may take by the clock: a machine
+            that others use too, or that waits for its disk, is no fault of the student's.
         memory: bytes, for all its processes together, beyond what Python and torch take.
         processes: processes and threads at one time.
         output: characters kept of what a step prints.
         files: bytes in all files together; there are no more than 4,096 files.
-        total: seconds of wall clock for the submission, fresh starts included.
+        total: seconds of processor time for the submission, fresh starts included.
 
     Raises:
         ValueError: one of them is not positive.
     """
 
     seconds: float = 30.0
+    clock: float = 2.0
     memory: int = 2 << 30
     processes: int = 32
     output: int = 10_000
@@ -61,11 +64,13 @@ class Run(ABC):
     """One submission in one sandbox.
 
     Attributes:
-        events: the file descriptor that the student's process writes to; it never blocks.
+        job: the file descriptor that the student's process reads from; writing never blocks.
+        events: the one that it writes to; reading never blocks.
         status: one that becomes readable when the student's process has ended, if there is one.
         patience: seconds that it may take to the first step.
     """
 
+    job: int
     events: int
     status: int | None
     patience: float
@@ -73,6 +78,10 @@ class Run(ABC):
     @abstractmethod
     def how_ended(self) -> str:
         """How the student's process ended, in words; it has, or its events have."""
+
+    @abstractmethod
+    def processor(self) -> float:
+        """Seconds of processor time that its processes took together; 0 where that is unknown."""
 
     @abstractmethod
     def memory(self) -> int:
@@ -93,8 +102,8 @@ class Sandbox(ABC):
     kind: Kind
 
     @abstractmethod
-    def start(self, job: bytes, limits: Limits) -> Run:
-        """Start the submission ``job`` in a sandbox of its own.
+    def start(self, limits: Limits) -> Run:
+        """Start the process of a submission in a sandbox of its own.
 
         Raises:
             SandboxError: it could not be started.

@@ -23,7 +23,8 @@ def sandbox(
 
     Args:
         kind: ``bubblewrap``; ``cold``, the same with a new Python for each submission, in seconds,
-            for where a process may not enter it later; ``container``, docker or podman;
+            for where a process may not enter it later, and with this package in its sight;
+            ``container``, docker or podman, with the package in its image;
             ``account``, for root in a container that somebody else locked down: another user, but
             the same files, and only the filter against the network; ``none``, for work that is
             trusted, which is run with little protection.
@@ -59,18 +60,19 @@ def shared(kind: Kind, image: str | None = None, hide: Iterable[str] = ()) -> Sa
     return _shared(os.getpid(), kind, image, tuple(hide))
 
 
-def available(image: str | None = None) -> Kind:
+def available(image: str | None = None, cold: bool = False) -> Kind:
     """The kind of sandbox that works on this machine, tried out.
 
     Args:
         image: a container's image, to fall back on.
+        cold: whether the kind of that name will do, where an answer can read what is right.
 
     Raises:
         SandboxError: none does; the message says why, and the ways out.
     """
     step = {"kind": "cell", "id": "try", "source": "print(1)"}
     refused = []
-    for kind in ("bubblewrap", "cold", "container"):
+    for kind in ("bubblewrap", *(("cold",) if cold else ()), "container"):
         try:
             with sandbox(kind, image=image) as found:
                 [result] = run_steps([step], Limits(), found)
@@ -84,5 +86,6 @@ def available(image: str | None = None) -> Kind:
         + "\n  ".join(refused)
         + "\nOn Linux install bubblewrap (apt install bubblewrap, dnf install bubblewrap); "
         "elsewhere install docker or podman and name an image that has this package.  "
+        "On Linux before 5.8 only --cold works, where an answer can read what is right.  "
         "If you trust every submission as you trust your own code, say so, and it runs without."
     )

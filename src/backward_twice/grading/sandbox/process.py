@@ -1,7 +1,7 @@
 """A submission's process, as the grader sees it: how it starts, what it takes, how it ended.
 
 Here is what every kind of sandbox shares: the environment and the command of a Python that runs a
-submission, the file in which it gets its job, the memory of its processes, and its end in words.
+submission, what its processes take of memory and processor, and its end in words.
 :class:`OwnProcess` is the simplest run, a command of its own for each submission.
 """
 
@@ -15,6 +15,7 @@ import site
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import backward_twice
@@ -28,6 +29,9 @@ COLD = ("-P", "-m", "backward_twice.grading.sandbox.runner")
 
 START = 120.0
 """Seconds that Python and its imports may take, from a cold disk."""
+
+_MAPPING = 256  # bytes that the kernel keeps of a mapping
+_MOST_MAPPINGS = 65530  # of a process, by default (vm.max_map_count)
 
 UNENDING = "a process of the submission's does not end"
 
@@ -66,7 +70,7 @@ def unnamed_file(content: bytes) -> int:
 
 
 def memory_of(processes: list[Path], own: int = 1) -> int:
-    """Bytes of several processes, what they share counted once.
+    """Bytes of several processes, what they share counted once, and what the kernel keeps of them.
 
     It is 0 while there are no more than ``own``: each has its limit, and this takes time.
     """
@@ -78,11 +82,35 @@ def memory_of(processes: list[Path], own: int = 1) -> int:
             try:
                 rollup = (process / "smaps_rollup").read_text()
                 total += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
+                total += _MAPPING * (process / "maps").read_bytes().count(b"\n")
             except PermissionError:  # it made itself unreadable
                 total += os.sysconf("SC_PAGE_SIZE") * int(
                     (process / "statm").read_text().split()[1]
                 )
+                total += _MAPPING * _MOST_MAPPINGS
+            status = (process / "status").read_text(errors="replace")
+            total += 1024 * int(status.partition("\nVmPTE:")[2].split()[0])
     return total
+
+
+def sockets_of(process: Path) -> int:
+    """The most bytes that the sockets in a process's namespace can hold."""
+    try:
+        number = (process / "net/unix").read_bytes().count(b"\n") - 1  # a heading
+        return number * int(Path("/proc/sys/net/core/wmem_default").read_text())
+    except OSError:
+        return 0
+
+
+def processor_of(processes: Iterable[Path]) -> float:
+    """Seconds of processor time of processes, and of those that they started and awaited."""
+    ticks = 0
+    for process in processes:
+        with contextlib.suppress(OSError):
+            # behind the name, which may hold anything: utime, stime, cutime, cstime
+            fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def in_words(code: int) -> str:
@@ -108,25 +136,28 @@ class OwnProcess(Run):
     status = None
     patience = START
 
-    def __init__(self, command: list[str], job: bytes, env: dict[str, str], end: list[str]) -> None:
+    def __init__(self, command: list[str], env: dict[str, str], end: list[str]) -> None:
         self._end = end
         self._folder = tempfile.TemporaryDirectory(prefix="submission-")
-        with tempfile.TemporaryFile() as given:
-            given.write(job)
-            given.seek(0)
-            self._process = subprocess.Popen(
-                command,
-                stdin=given,
-                stdout=subprocess.PIPE,
-                env=env,
-                cwd=self._folder.name,
-                start_new_session=True,
-            )
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env=env,
+            cwd=self._folder.name,
+            start_new_session=True,
+        )
+        self.job = self._process.stdin.fileno()
         self.events = self._process.stdout.fileno()
+        os.set_blocking(self.job, False)
         os.set_blocking(self.events, False)
 
     def how_ended(self) -> str:
         return cold_end(self._process)
+
+    def processor(self) -> float:
+        return processor_of([Path(f"/proc/{self._process.pid}")])
 
     def memory(self) -> int:
         return 0
@@ -137,5 +168,6 @@ class OwnProcess(Run):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._process.stdin.close()
         self._process.stdout.close()
         self._folder.cleanup()

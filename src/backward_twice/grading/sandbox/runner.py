@@ -1,21 +1,23 @@
 """What runs inside the sandbox: a submission's steps, one after another, in an IPython shell.
 
-The job comes as JSON on one file descriptor, and on another a line of JSON goes out as each step
-begins and ends.  A step is a cell, run as a notebook's kernel would run it, or a question, which
-is asked of what the cells have defined.  An exception of whatever kind ends its own step only; what
-a step prints is kept up to a bound.
+What to do comes as lines of JSON on one file descriptor, the next when the one before is done, and
+on another a line goes out as each has ended.  It is a cell, run as a notebook's kernel would run
+it, or a question with one draw of inputs, which is asked of what the cells have defined.  So what
+is asked later is not here yet, wherever in this process somebody looks for it.  An exception of
+whatever kind ends its own step only; what a step prints is kept up to a bound.
 
 All of this lives in the student's own interpreter.  Nothing here is a defence, and nobody may
 believe what comes out: :mod:`.events` reads it as bytes from a stranger.
 
-``python -m backward_twice.grading.sandbox.runner`` is the same in a process of its own, the job on
-standard input, the events on standard output; :mod:`.forkserver` forks it where ``import torch`` is
+``python -m backward_twice.grading.sandbox.runner`` is the same in a process of its own, on standard
+input and output; :mod:`.forkserver` forks it where ``import torch`` is
 already done.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -38,6 +40,7 @@ from backward_twice.grading.sandbox.forget import forget_the_truth
 
 _ERROR = 2_000
 _RESERVE = 4 << 20
+_REFUSED = os.strerror(errno.ENOSYS)
 _OURS = str(Path(backward_twice.__file__).parent)
 
 
@@ -92,28 +95,27 @@ def new_shell() -> InteractiveShell:
 
 
 def run(job: int, events: int, shell: InteractiveShell | None = None) -> None:
-    """Run the job on the file descriptor ``job``, reporting to the descriptor ``events``.
+    """Do what comes on the file descriptor ``job``, reporting to the descriptor ``events``.
 
-    The job is ``{"steps": [...], "output": characters}``, a step is either
-    ``{"kind": "cell", "source": ...}`` or
-    ``{"kind": "question", "question": ..., "draws": [...]}``.  Step k is reported as
-    ``{"began": k}`` and ``{"done": k}``, this with ``output``, ``error``, ``ename``, ``observed``.
+    A line is ``{"kind": "cell", "source": ..., "output": characters}`` or
+    ``{"kind": "question", "question": ..., "inputs": ..., "output": characters}``.  First comes
+    ``{"ready": true}``, then for the k-th line, counted from 0, ``{"done": k}`` with ``output``,
+    ``error``, ``ename`` and ``observed``.
     """
-    with os.fdopen(job, "rb") as file:
-        asked = json.loads(file.read())
     shell = shell or new_shell()
     me = os.getpid()
-    for number, step in enumerate(asked["steps"]):
-        _emit(events, {"began": number})
-        done = _step(shell, step, asked["output"])
-        if os.getpid() != me:
-            os._exit(0)  # a cell forked, and this is the copy
-        _emit(events, {"done": number, **done})
+    _emit(events, {"ready": True})
+    with os.fdopen(job, "rb") as lines:
+        for number, line in enumerate(iter(lines.readline, b"")):
+            done = _step(shell, json.loads(line))
+            if os.getpid() != me:
+                os._exit(0)  # a cell forked, and this is the copy
+            _emit(events, {"done": number, **done})
 
 
-def _step(shell: InteractiveShell, step: dict[str, Any], room: int) -> dict[str, Any]:
+def _step(shell: InteractiveShell, step: dict[str, Any]) -> dict[str, Any]:
     reserve = bytearray(_RESERVE)  # to report with, when a step has used up the memory
-    kept = _Kept(room)
+    kept = _Kept(step["output"])
     observed = error = None
     try:
         with contextlib.redirect_stdout(kept), contextlib.redirect_stderr(kept):
@@ -135,11 +137,11 @@ def _step(shell: InteractiveShell, step: dict[str, Any], room: int) -> dict[str,
     return done
 
 
-def _ask(shell: InteractiveShell, step: dict[str, Any]) -> list[str]:
+def _ask(shell: InteractiveShell, step: dict[str, Any]) -> str:
     asked = question(step["question"])
     if asked.answer not in shell.user_ns:
         raise NameError(f"no cell defines {asked.answer}")
-    return [asked.observe(shell.user_ns[asked.answer], inputs) for inputs in step["draws"]]
+    return asked.observe(shell.user_ns[asked.answer], step["inputs"])
 
 
 def _said(error: BaseException) -> tuple[str, str]:
@@ -151,6 +153,8 @@ def _said(error: BaseException) -> tuple[str, str]:
         text = f"(no text: {type(another).__name__})"
     if "can't allocate memory" in text:  # so says torch
         name = "MemoryError"
+    elif _REFUSED in text:
+        text += " (the sandbox refuses a system call that this needs)"
     return name, f"{name}: {text}" if text else name
 
 

@@ -1,22 +1,23 @@
 """Run a submission's steps where they can reach nothing, and believe nothing of what comes back.
 
-Each submission has a sandbox of its own.  What goes in is a job as JSON, what comes out are events
-(:mod:`.events`) of a process that the student controls: all that is not exactly the event expected
-next ends the step that was under way.
+Each submission has a sandbox of its own.  What is to be done goes in one by one, a cell or a draw
+of inputs when the one before has been answered, so that nobody can look ahead.  What comes out are
+events (:mod:`.events`) of a process that the student controls: all that is not exactly the event
+expected next ends the step that was under way.
 
 A step that hangs, dies or takes too much memory ends its sandbox, and a fresh one goes on with that
-step left out: cells run again, questions that were answered do not.  So such a step costs itself
-and whatever needed it.  When :func:`run_steps` returns, on whichever path, no process of the
-submission's is left.
+step left out: cells run again, questions that were answered do not, and what a step came to first
+stands.  So such a step costs itself and whatever needed it.  When :func:`run_steps` returns, on
+whichever path, no process of the submission's is left.
 """
 
 from __future__ import annotations
 
-import json
-import time
+from collections.abc import Iterator
+from itertools import count
 from typing import Any, Literal, TypedDict
 
-from backward_twice.grading.sandbox.events import NO_EVENT, Events, Failure
+from backward_twice.grading.sandbox.events import NO_EVENT, Budget, Events, too_much_memory
 from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, SandboxError
 
 _TEXT = 12_000  # characters of an error
@@ -27,12 +28,14 @@ class StepResult(TypedDict):
     """How a step ended, and what it handed back.  All texts come from the student's process.
 
     ``outcome`` is ``done`` for a step that ended by itself, be it with an exception (``error``,
-    ``ename``); ``observed`` are the texts of plain data that a question's draws gave.
+    ``ename``), and ``slow`` for one that ran out of time by the clock but not by the processor's;
+    ``error`` is the student's words with ``done`` and ours otherwise; ``observed`` are the texts of
+    plain data that a question's draws gave.
     """
 
     id: str
     kind: Literal["cell", "question"]
-    outcome: Literal["done", "timeout", "memory", "crashed", "skipped"]
+    outcome: Literal["done", "timeout", "slow", "memory", "crashed", "skipped"]
     output: str
     error: str | None
     ename: str | None
@@ -61,25 +64,26 @@ def run_steps(steps: list[dict[str, Any]], limits: Limits, sandbox: Sandbox) -> 
     """
     results: list[StepResult | None] = [None] * len(steps)
     failed: set[int] = set()
-    end = time.monotonic() + limits.total
-    while None in results and time.monotonic() < end:
+    budget = Budget(limits)
+    while None in results and budget.left:
         todo = [
             k
             for k, step in enumerate(steps)
             if k not in failed and (results[k] is None or step["kind"] == "cell")
         ]
-        left_out = _attempt(steps, todo, results, limits, sandbox, end)
+        left_out = _attempt(steps, todo, results, limits, sandbox, budget)
         if left_out is not None:
             failed.add(left_out)
+    outcome = "skipped" if budget.processor <= 0 else "slow"
     unreached = f"not run: the submission's {limits.total:g} s were used up"
     return [
-        _unfinished(step, "skipped", unreached) if result is None else result
+        _unfinished(step, outcome, unreached) if result is None else result
         for step, result in zip(steps, results, strict=True)
     ]
 
 
-def _unfinished(step: dict[str, Any], outcome: str, why: str) -> StepResult:
-    """The result of a step that did not come to its end."""
+def _unfinished(step: dict[str, Any], outcome: str, why: str | None) -> StepResult:
+    """The result of a step that has not handed anything back."""
     return {
         "id": step["id"],
         "kind": step["kind"],
@@ -97,7 +101,7 @@ def _attempt(
     results: list[StepResult | None],
     limits: Limits,
     sandbox: Sandbox,
-    end: float,
+    budget: Budget,
 ) -> int | None:
     """Run the steps ``todo`` in one sandbox, up to the last that has no result yet.
 
@@ -106,37 +110,29 @@ def _attempt(
     """
     while results[todo[-1]] is not None:
         todo = todo[:-1]
-    job = json.dumps({"steps": [steps[k] for k in todo], "output": limits.output}).encode()
-    run, stream = _started(job, limits, sandbox, end)
+    run, stream = _started(limits, sandbox, budget)
+    asked = count()
     try:
-        for position, k in enumerate(todo):
-            event: dict[str, Any] | Failure = {"began": 0}
-            if position:
-                event = stream.next(limits.seconds)
-            if event == {"began": position}:
-                event = stream.next(limits.seconds)
-                if isinstance(event, dict):
-                    event = _finished(event, position, steps[k], limits)
-            elif isinstance(event, dict):
-                event = NO_EVENT
-            if isinstance(event, tuple):
-                results[k] = _unfinished(steps[k], *event)
-                return k
-            results[k] = event
-            if event["outcome"] == "memory":
+        for k in todo:
+            stream.begin()
+            result = _step(steps[k], stream, asked, limits)
+            stream.end()
+            if results[k] is None:
+                results[k] = result
+            if result["outcome"] != "done":
                 return k  # what it filled the memory with may still be there
         return None
     finally:
         run.close()
 
 
-def _started(job: bytes, limits: Limits, sandbox: Sandbox, end: float) -> tuple[Run, Events]:
-    """A run that has begun its first step.  A start that fails is tried once more."""
+def _started(limits: Limits, sandbox: Sandbox, budget: Budget) -> tuple[Run, Events]:
+    """A run that is ready for its first step.  A start that fails is tried once more."""
     for tried_before in (False, True):
-        run = sandbox.start(job, limits)
+        run = sandbox.start(limits)
         try:
-            stream = Events(run, limits, end)
-            if stream.next(run.patience, start=True) == {"began": 0}:
+            stream = Events(run, limits, budget)
+            if stream.ready():
                 return run, stream
             why = f"the sandbox did not start: {run.how_ended()} {stream.rest()}"
         except BaseException:
@@ -147,48 +143,56 @@ def _started(job: bytes, limits: Limits, sandbox: Sandbox, end: float) -> tuple[
             raise SandboxError(why)
 
 
-def _finished(
-    event: dict[str, Any], position: int, step: dict[str, Any], limits: Limits
-) -> StepResult | Failure:
-    """The step's result, if the event is what the end of the step at ``position`` looks like."""
-    if event.keys() != {"done", "output", "error", "ename", "observed"}:
-        return NO_EVENT
-    if type(event["done"]) is not int or event["done"] != position:
-        return NO_EVENT
-    output, error, ename = event["output"], event["error"], event["ename"]
-    if not isinstance(output, str):
-        return NO_EVENT
-    if (error is None) != (ename is None):
-        return NO_EVENT
-    if error is not None and not (isinstance(error, str) and isinstance(ename, str)):
-        return NO_EVENT
-    if not _fits(event["observed"], step, failed=error is not None):
-        return NO_EVENT
-    return {
-        "id": step["id"],
-        "kind": step["kind"],
-        "outcome": "memory" if ename == "MemoryError" else "done",
-        "output": _clean(output, limits.output + 100),
-        "error": None if error is None else _clean(error, _TEXT),
-        "ename": None if ename is None else _clean(ename, 100),
-        "observed": event["observed"],
-    }
+def _step(step: dict[str, Any], stream: Events, asked: Iterator[int], limits: Limits) -> StepResult:
+    """Run a step: a cell at once, a question draw by draw, up to one that fails."""
+    what = {"kind": step["kind"], "output": limits.output}
+    if step["kind"] == "cell":
+        parts = [what | {"source": step["source"]}]
+    else:
+        parts = [
+            what | {"question": step["question"], "inputs": inputs} for inputs in step["draws"]
+        ]
+    output, observed = "", []
+    for part, number in zip(parts, asked, strict=False):
+        event = stream.ask(part)
+        if isinstance(event, dict) and not _is_end(event, number, step["kind"]):
+            event = NO_EVENT
+        if isinstance(event, tuple):
+            return _unfinished(step, *event)
+        output += event["output"]
+        observed.append(event["observed"])
+        if event["error"] is not None:
+            break
+    result = _unfinished(step, "done", None)
+    result["output"] = _clean(output, limits.output + 100)
+    if event["error"] is None:
+        result["observed"] = observed if step["kind"] == "question" else None
+    elif event["ename"] == "MemoryError":
+        result |= {"outcome": "memory", "error": too_much_memory(limits), "ename": "MemoryError"}
+    else:
+        result |= {"error": _clean(event["error"], _TEXT), "ename": _clean(event["ename"], 100)}
+    return result
 
 
-def _fits(observed: Any, step: dict[str, Any], *, failed: bool) -> bool:
-    """Whether a step that ended so observes this: a question that did not fail, a text a draw.
+def _is_end(event: dict[str, Any], number: int, kind: str) -> bool:
+    """Whether this is what the end of the part ``number`` looks like.
 
-    >>> asked = {"kind": "question", "draws": ["{}", "{}"]}
-    >>> _fits(["1", "2"], asked, failed=False), _fits(["1"], asked, failed=False)
-    (True, False)
-    >>> _fits(["1", "2"], asked, failed=True), _fits(None, {"kind": "cell"}, failed=False)
-    (False, True)
+    >>> end = {"done": 3, "output": "", "error": None, "ename": None, "observed": "{}"}
+    >>> _is_end(end, 3, "question"), _is_end(end, 2, "question"), _is_end(end, 3, "cell")
+    (True, False, False)
     """
-    if step["kind"] != "question" or failed:
-        return observed is None
-    if not isinstance(observed, list) or len(observed) != len(step["draws"]):
+    if event.keys() != {"done", "output", "error", "ename", "observed"}:
         return False
-    return all(isinstance(text, str) for text in observed)
+    if type(event["done"]) is not int or event["done"] != number:
+        return False
+    failed = event["error"] is not None
+    texts = [event["output"], *([event["error"], event["ename"]] if failed else [])]
+    answers = kind == "question" and not failed
+    return (
+        all(isinstance(text, str) for text in texts)
+        and (failed or event["ename"] is None)
+        and (isinstance(event["observed"], str) if answers else event["observed"] is None)
+    )
 
 
 def _clean(text: str, length: int) -> str:

@@ -12,7 +12,7 @@ from backward_twice.grading.sandbox.process import COLD, OwnProcess, environment
 class Unprotected(Sandbox):
     kind = "none"
 
-    def start(self, job: bytes, limits: Limits) -> Run:
+    def start(self, limits: Limits) -> Run:
         inside = json.dumps(limits.of_kernel(processes=False))
         command = [sys.executable, *COLD]
-        return OwnProcess(command, job, {**environment(), "BACKWARD_TWICE_LIMITS": inside}, [])
+        return OwnProcess(command, environment() | {"BACKWARD_TWICE_LIMITS": inside}, [])

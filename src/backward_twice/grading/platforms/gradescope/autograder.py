@@ -17,6 +17,7 @@ import sys
 import tempfile
 import traceback
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,13 @@ from backward_twice.checks.question import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.grading import GradingError, judge
 from backward_twice.grading.draws import read_draws
 from backward_twice.grading.master import Master, read_masters
-from backward_twice.grading.rebuild import answers
+from backward_twice.grading.reading import Reader
 from backward_twice.grading.sandbox import Limits, SandboxError, available
 from backward_twice.grading.submissions import Rejected, read_folder
 
 Json = dict[str, Any]
 
-LIMITS = Limits(seconds=60.0, memory=192 << 20, files=32 << 20, total=300.0)
+LIMITS = Limits(seconds=60.0, memory=192 << 20, files=32 << 20, total=240.0)
 """For Gradescope's defaults, half a processor, 768 MB, 10 minutes; ``limits.json`` has others."""
 
 _FAILED = (
@@ -58,8 +59,9 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
     masters = read_masters(source / "solutions")
     [master] = masters.values()
     try:
-        handed = read_folder(submission, assignment=master.name)
-        written = answers(handed.cells, master)
+        with Reader(masters) as reader:
+            opened = partial(read_folder, submission, assignment=master.name)
+            given = reader.read(master.name, opened)
     except Rejected as why:
         return _zero(f"Not graded: {why}. Hand in {master.name}.ipynb, and only that notebook.")
     private = source / "private"
@@ -67,14 +69,14 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
         draws = read_draws(Path(folder), private if private.exists() else None, masters)
     limits = asdict(LIMITS) | json.loads((source / "limits.json").read_text())
     hide = [str(path) for path in (*closed, Path(backward_twice.__file__).parent)]
-    sandbox = {"kind": _kind(), "image": None, "hide": hide}
+    sandbox = {"kind": _kind(), "image": None, "cold": False, "hide": hide}
     print(f"sandbox: {sandbox['kind']}", flush=True)
     result = judge.grade(
-        judge.job("", master, written, draws, {"limits": limits, "sandbox": sandbox})
+        judge.job("", master, given.answers, draws, {"limits": limits, "sandbox": sandbox})
     )
     if result.get("again"):
         raise GradingError(result["detail"])
-    return report(result, master, (*handed.notes, *written.notes))
+    return report(result, master, given.notes)
 
 
 def _kind() -> str:

@@ -10,7 +10,7 @@ environment=/opt/backward-twice
 if ! "$environment/bin/python" -c "import torch, IPython, nbformat, numpy, yaml" 2> /dev/null; then
     export DEBIAN_FRONTEND=noninteractive PIP_BREAK_SYSTEM_PACKAGES=1
     apt-get update
-    apt-get install -y --no-install-recommends ca-certificates python3 python3-pip
+    apt-get install -y --no-install-recommends ca-certificates libseccomp2 python3 python3-pip
     # A second wall inside the container, where its own rules allow one; mostly they do not.
     apt-get install -y --no-install-recommends bubblewrap || true
 

@@ -72,13 +72,13 @@ def _of_assignment(
     """The place of the assignment that a folder's name means: ``Two Losses`` is two_losses."""
     if folder in assignments:
         return Place(student, folder)
-    meant = re.sub(r"[\s-]", "_", folder).casefold()
+    meant = _plain(folder)
     if meant not in assignments:
         problem = (
             f"there is no assignment '{shown(folder)}'; there is {', '.join(sorted(assignments))}"
         )
         return Place(student, folder, problem)
-    rivals = [name for name in folders if re.sub(r"[\s-]", "_", name).casefold() == meant]
+    rivals = [name for name in folders if _plain(name) == meant]
     if len(rivals) > 1:
         return Place(student, folder, f"several folders for {meant}: {', '.join(sorted(rivals))}")
     return Place(student, meant, folder=folder)

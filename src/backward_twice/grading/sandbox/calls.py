@@ -1,0 +1,140 @@
+"""The system calls that a submission may make; the kernel refuses all others.
+
+It is a list of what is *allowed*, as container engines have one, but shorter: a call that a new
+kernel brings is refused until somebody has looked at it.  What is on it was measured: ``strace -f``
+of a Python that imports torch and IPython and runs every exercise's right answers, every stored
+wrong one, and what learners do besides (files, threads, processes, data loaders, a shell's
+commands).  Left off, though they were seen, are calls that programs do without: locks, ``splice``
+and its kin, advice on the page cache.  A call not on the list fails with ``ENOSYS``, as on a kernel
+too old to have it, so libraries take their other way; hardly anything else ends in that error, and
+:mod:`.runner` tells it as the refusal that it is.
+
+Each thing that is not on it was once a way to harm: ``vmsplice``, ``memfd_create``, ``shmget``,
+``fcntl(F_SETLK)``, ``setxattr`` and ``io_uring`` hold memory of the kernel's that is charged to no
+process; ``fcntl(F_SETLEASE)`` and ``flock`` make others wait for files that they share with the
+submission; ``inotify``, keys and message queues are counted for the user who grades.
+
+To allow one more: find its name with ``python -m backward_twice.grading.sandbox.refused FILE``,
+look it up in its manual (what does it hold, whom does it make wait, whom does it reach?), and add
+it here, with its arguments if they decide.  :mod:`.seccomp` has libseccomp compile the list, so no
+number of a call, which each machine has its own of, is written down here.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+
+from backward_twice.grading.sandbox.seccomp import LOW, Allowed, compiled
+
+_FREELY = """
+    read write readv writev pread64 pwrite64 preadv pwritev lseek close close_range
+    dup dup2 dup3 pipe pipe2
+    open openat creat access faccessat faccessat2 stat lstat fstat newfstatat statx statfs fstatfs
+    readlink readlinkat getcwd chdir fchdir getdents getdents64 umask
+    mkdir mkdirat rmdir rename renameat renameat2 link linkat symlink symlinkat unlink unlinkat
+    chmod fchmod fchmodat fchmodat2 utime utimes futimesat utimensat
+    truncate ftruncate fallocate fsync fdatasync
+    getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
+    poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait
+
+    brk mmap munmap mprotect mremap msync
+
+    fork vfork execve exit exit_group wait4 waitid arch_prctl
+    set_tid_address set_robust_list rseq futex sched_yield restart_syscall
+    sched_getaffinity sched_setaffinity sched_getparam sched_getscheduler
+    sched_get_priority_max sched_get_priority_min getpriority getcpu
+    getpid getppid gettid getpgid getpgrp getsid setpgid setsid
+    getuid geteuid getgid getegid getgroups getresuid getresgid capget capset
+    getrlimit setrlimit getrusage times sysinfo uname getrandom
+
+    rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigsuspend rt_sigtimedwait
+    sigaltstack kill tkill tgkill pause alarm getitimer setitimer
+    nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time
+
+    bind listen accept accept4 connect getsockname getpeername getsockopt shutdown
+    sendto recvfrom sendmsg recvmsg
+"""
+
+# Of clone(2): what makes a namespace, a child of the parent's, or one that is traced already.
+_NEW_NAMESPACES, _PARENT, _PTRACE = 0x7E020000, 0x8000, 0x2000
+_AF_UNIX, _SOL_SOCKET, _SO_REUSEADDR = 1, 1, 2
+
+_FCNTL = {
+    "F_DUPFD": 0,
+    "F_GETFD": 1,
+    "F_SETFD": 2,
+    "F_GETFL": 3,
+    "F_SETFL": 4,
+    "F_DUPFD_CLOEXEC": 1030,
+    "F_GETPIPE_SZ": 1032,
+}
+_IOCTL = {
+    "TCGETS": 0x5401,
+    "TIOCGPGRP": 0x540F,
+    "TIOCGWINSZ": 0x5413,
+    "FIONREAD": 0x541B,
+    "FIONBIO": 0x5421,
+    "FIONCLEX": 0x5450,
+    "FIOCLEX": 0x5451,
+    "TCGETS2": 0x802C542A,
+}
+_MADVISE = {
+    "MADV_NORMAL": 0,
+    "MADV_RANDOM": 1,
+    "MADV_SEQUENTIAL": 2,
+    "MADV_WILLNEED": 3,
+    "MADV_DONTNEED": 4,
+    "MADV_FREE": 8,
+    "MADV_DONTFORK": 10,
+    "MADV_DOFORK": 11,
+    "MADV_HUGEPAGE": 14,
+    "MADV_NOHUGEPAGE": 15,
+    "MADV_DONTDUMP": 16,
+    "MADV_DODUMP": 17,
+}
+_PRCTL = {
+    "PR_SET_PDEATHSIG": 1,
+    "PR_GET_PDEATHSIG": 2,
+    "PR_GET_DUMPABLE": 3,
+    "PR_SET_NAME": 15,
+    "PR_GET_NAME": 16,
+    # What a process gives up further, as one in a cold sandbox does (:mod:`.confine`).
+    "PR_SET_SECCOMP": 22,
+    "PR_CAPBSET_READ": 23,
+    "PR_CAPBSET_DROP": 24,
+    "PR_SET_NO_NEW_PRIVS": 38,
+    "PR_GET_NO_NEW_PRIVS": 39,
+}
+
+
+def _one_of(argument: int, values: dict[str, int]) -> list[Allowed]:
+    return [{argument: (LOW, value)} for value in values.values()]
+
+
+# With these arguments only.  What else is in a call's arguments lies behind pointers, where no
+# filter can look: so clone3, whose flags do, is not on the list, and libc takes clone.
+_WITH: dict[str, list[Allowed]] = {
+    "clone": [{0: (_NEW_NAMESPACES | _PARENT | _PTRACE, 0)}],
+    "fcntl": _one_of(1, _FCNTL),
+    "ioctl": _one_of(1, _IOCTL),
+    "madvise": _one_of(2, _MADVISE),
+    "prctl": _one_of(0, _PRCTL),
+    "prlimit64": [{0: (LOW, 0)}],  # its own limits
+    "setsockopt": [{1: (LOW, _SOL_SOCKET), 2: (LOW, _SO_REUSEADDR)}],
+    "socket": [{0: (LOW, _AF_UNIX)}],
+    "socketpair": [{0: (LOW, _AF_UNIX)}],
+}
+
+ALLOWED: dict[str, list[Allowed]] = {name: [{}] for name in _FREELY.split()} | _WITH
+"""Of each call that is allowed the arguments with which it is: any of them, all in it."""
+
+
+@functools.cache
+def program() -> bytes:
+    """The list as a seccomp filter for this machine; empty where the kernel is not Linux.
+
+    Raises:
+        OSError: libseccomp is not installed, or knows no such machine.
+    """
+    return compiled(ALLOWED) if sys.platform.startswith("linux") else b""

@@ -1,0 +1,169 @@
+"""libseccomp, as much of it as is needed: a list of allowed system calls becomes a BPF program.
+
+libseccomp (https://github.com/seccomp/libseccomp) knows the number of each call on each machine,
+and what a filter must not forget: the second table of x86-64, other architectures, 64-bit arguments
+in a 32-bit machine.  It is a shared library that every Debian, Ubuntu and Fedora has, because their
+package managers or systemd need it; the bindings on PyPI are older than the library they bind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+Allowed = dict[int, tuple[int, int]]
+"""What arguments must be: by number, a mask and the value under it.  None: whatever they are."""
+
+LOW = 0xFFFFFFFF
+"""The mask of an ``int`` argument: the kernel does not look at the other half either."""
+
+_LIBRARY = "libseccomp.so.2"
+_REFUSE, _ALLOW = 0x00050000 | errno.ENOSYS, 0x7FFF0000
+NOTIFY = 0x7FC00000
+"""What to do with other calls: let another process decide (``seccomp_unotify(2)``)."""
+
+_OF_ANOTHER_MACHINE, _OPTIMIZE = 2, 8  # SCMP_FLTATR_ACT_BADARCH, SCMP_FLTATR_CTL_OPTIMIZE
+_MASKED_EQUAL = 7
+_UNKNOWN = -1
+_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
+_SET_FILTER, _NEW_LISTENER = 1, 8
+
+
+class _Comparison(ctypes.Structure):
+    _fields_ = (
+        ("argument", ctypes.c_uint),
+        ("how", ctypes.c_int),
+        ("mask", ctypes.c_uint64),
+        ("value", ctypes.c_uint64),
+    )
+
+
+def library() -> ctypes.CDLL:
+    """libseccomp, its functions' types declared.
+
+    Raises:
+        OSError: it is not installed; the message says how to.
+    """
+    try:
+        loaded = ctypes.CDLL(_LIBRARY)
+    except OSError:
+        raise OSError(
+            errno.ENOENT,
+            "libseccomp is not installed (apt install libseccomp2, dnf install libseccomp)",
+        ) from None
+    loaded.seccomp_init.restype = ctypes.c_void_p
+    loaded.seccomp_init.argtypes = [ctypes.c_uint32]
+    loaded.seccomp_release.argtypes = [ctypes.c_void_p]
+    loaded.seccomp_attr_set.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32]
+    loaded.seccomp_arch_add.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+    loaded.seccomp_arch_remove.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+    loaded.seccomp_arch_resolve_name.argtypes = [ctypes.c_char_p]
+    loaded.seccomp_arch_resolve_name.restype = ctypes.c_uint32
+    loaded.seccomp_syscall_resolve_name.argtypes = [ctypes.c_char_p]
+    loaded.seccomp_rule_add_array.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint),
+        ctypes.POINTER(_Comparison),
+    ]
+    loaded.seccomp_syscall_resolve_num_arch.argtypes = [ctypes.c_uint32, ctypes.c_int]
+    loaded.seccomp_syscall_resolve_num_arch.restype = ctypes.c_char_p
+    loaded.seccomp_export_bpf.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    return loaded
+
+
+def compiled(
+    allowed: Mapping[str, Iterable[Allowed]],
+    *,
+    refuse: int = _REFUSE,
+    machine: str | None = None,
+) -> bytes:
+    """A program that allows these calls and refuses all others.
+
+    Args:
+        allowed: by a call's name the arguments with which it is allowed.  A name that this
+            library does not know is passed over: the call is refused.
+        refuse: what the kernel does with other calls, as ``seccomp(2)`` has it; by default they
+            fail with ``ENOSYS``.
+        machine: as libseccomp names it, such as ``"aarch64"``; by default this one.
+
+    Raises:
+        OSError: libseccomp is not installed, or cannot compile this.
+    """
+    seccomp = library()
+    context = seccomp.seccomp_init(refuse)
+    if not context:
+        raise OSError(errno.EINVAL, "libseccomp: seccomp_init")
+    try:
+        if machine is not None:
+            token = seccomp.seccomp_arch_resolve_name(machine.encode())
+            _checked(seccomp.seccomp_arch_remove, context, 0)
+            _checked(seccomp.seccomp_arch_add, context, token)
+        _checked(seccomp.seccomp_attr_set, context, _OF_ANOTHER_MACHINE, _REFUSE)
+        seccomp.seccomp_attr_set(context, _OPTIMIZE, 2)  # a tree, which old libraries do not have
+        for name, ways in allowed.items():
+            number = seccomp.seccomp_syscall_resolve_name(name.encode())
+            if number == _UNKNOWN:
+                continue
+            for way in ways:
+                arguments = (_Comparison * len(way))(
+                    *(
+                        _Comparison(argument, _MASKED_EQUAL, mask, value)
+                        for argument, (mask, value) in way.items()
+                    )
+                )
+                _checked(
+                    seccomp.seccomp_rule_add_array, context, _ALLOW, number, len(way), arguments
+                )
+        with tempfile.TemporaryFile() as file:
+            _checked(seccomp.seccomp_export_bpf, context, file.fileno())
+            file.seek(0)
+            return file.read()
+    finally:
+        seccomp.seccomp_release(context)
+
+
+def _checked(function: ctypes._CFuncPtr, *arguments: object) -> None:
+    if failed := function(*arguments):
+        raise OSError(-failed, f"libseccomp: {function.__name__}: {os.strerror(-failed)}")
+
+
+def load(program: bytes) -> None:
+    """Put this thread, and all that it starts, under a program, for good.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    _told(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    with _described(program) as described:
+        _told(libc.prctl(_PR_SET_SECCOMP, 2, described, 0, 0), "seccomp")
+
+
+def listen(program: bytes) -> int:
+    """The same with a program that asks (:data:`NOTIFY`); the file descriptor on which it does.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = library().seccomp_syscall_resolve_name(b"seccomp")
+    _told(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    with _described(program) as described:
+        return _told(libc.syscall(number, _SET_FILTER, _NEW_LISTENER, described), "seccomp")
+
+
+@contextmanager
+def _described(program: bytes) -> Iterator[bytes]:
+    """``struct sock_fprog``: the number of instructions, padding, a pointer to them."""
+    code = ctypes.create_string_buffer(program, len(program))
+    yield struct.pack("HP", len(program) // 8, ctypes.addressof(code))
+
+
+def _told(result: int, what: str) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+    return result
