@@ -48,6 +48,12 @@ RAW_SAVED = "_raw_saved_"
 # Without ``data`` (2.10 has none, 2.13 does) a handle is unpacked as backward would.
 SAVED_TENSORS_SHOW_THEIR_DATA = hasattr(torch._C._autograd.SavedTensor, "data")
 
+
+def packed_by_checkpoint(packed: Any) -> bool:
+    """Whether a checkpoint without reentry put this in a saved tensor's place."""
+    return type(packed).__module__ == "torch.utils.checkpoint"
+
+
 # The node that backward runs now.
 current_node: Callable[[], Any] = torch._C._current_autograd_node
 # Whether the backward that runs now keeps the graph.  Without it, nodes that hide what they save

@@ -1041,6 +1041,19 @@ _TABLE = (
         ),
     ),
     Cause(
+        "checkpoint_recomputes_anew",
+        "silent",
+        "a checkpoint runs its forward pass again in backward, and weights were changed since the"
+        " first time: it computes with the new ones, and no check notices",
+        (
+            Fix(
+                "compute this loss anew after the step, by a new forward pass; or call this"
+                " backward before the step",
+                proof=None,
+            ),
+        ),
+    ),
+    Cause(
         "data_edit_silent",
         "silent",
         "a tensor saved for backward was changed past autograd (.data, numpy or dlpack), so the"

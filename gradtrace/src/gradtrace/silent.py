@@ -21,7 +21,7 @@ from gradtrace._torch import LiveNode
 from gradtrace.causes import CAUSES, LIKELY, RULES
 from gradtrace.diagnosis import Diagnosis
 from gradtrace.frames import Found, Location, namespace, reach, user_frames
-from gradtrace.graph import ALIVE, describe, undisturbed, walk
+from gradtrace.graph import ALIVE, PACKED, Node, describe, storage_of, undisturbed, walk
 from gradtrace.operations import LONG, checksum
 from gradtrace.record import (
     GROWING,
@@ -89,6 +89,7 @@ def _changed_unnoticed(
     timeline: Timeline, call: BackwardCall, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
 ) -> Iterator[Diagnosis]:
     for i, node in enumerate(describe(live, links).nodes):
+        yield from _recomputed_with_others(timeline, call, live, i, links[i], node)
         for saved in node.saved:
             if saved.state != ALIVE or saved.storage is None:
                 continue
@@ -108,6 +109,30 @@ def _changed_unnoticed(
             rule = next(r for r in RULES["silent"] if all(evidence[name] for name in r.evidence))
             made_at = timeline.line_of(saved_by)
             yield finding(rule.cause, call.location, began_at, made_at=made_at)
+
+
+def _recomputed_with_others(
+    timeline: Timeline,
+    call: BackwardCall,
+    live: Sequence[LiveNode],
+    i: int,
+    links: Sequence[int],
+    node: Node,
+) -> Iterator[Diagnosis]:
+    """A checkpoint will compute anew what this node needs, with weights that were changed since."""
+    if not any(
+        saved.state == PACKED and _torch.packed_by_checkpoint(_saved_tensor(live[i], saved.name))
+        for saved in node.saved
+    ):
+        return
+    saved_by = _torch.sequence_nr(live[i])
+    for j in links:
+        if isinstance(live[j], _torch.LEAF):
+            storage = storage_of(live[j].variable)[0]
+            for edit in itertools.islice(timeline.edits_since(saved_by, storage), 1):
+                made_at = timeline.line_of(saved_by)
+                cause = "checkpoint_recomputes_anew"
+                yield finding(cause, call.location, edit.location, made_at=made_at)
 
 
 def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
