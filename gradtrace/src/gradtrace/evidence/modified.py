@@ -14,7 +14,7 @@ from gradtrace import _torch, source
 from gradtrace.evidence import carriers
 from gradtrace.evidence.base import Evidence, NoEvidence
 from gradtrace.evidence.carriers import Held
-from gradtrace.evidence.freed import Reuse
+from gradtrace.evidence.reuse import Reuse
 from gradtrace.evidence.training import Training
 from gradtrace.graph import MODIFIED, describe, roots_of, storage_of, users_of, walk
 from gradtrace.record import BackwardCall
