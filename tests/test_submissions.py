@@ -555,6 +555,19 @@ def test_a_notebook_that_keeps_a_parser_busy_is_rejected(reader):
     assert reader.read(NAME, partial(opened, notebook()["cells"])).answers.sources
 
 
+def test_another_cell_that_keeps_a_parser_busy_is_parsed_there_too(reader):
+    found = notebook()
+    helper = code(slow_to_parse(30_000).replace("one_update", "helper"), id="helper")
+    found["cells"].insert(0, helper)
+    answer_cell(found)["source"] = "def one_update(*a):\n    return helper(*a)\n"
+    with pytest.raises(Rejected, match="cannot be read within 5 s"):
+        reader.read(NAME, partial(opened, found["cells"]))
+    helper["source"] = "def helper(*a): ...\n"
+    given = reader.read(NAME, partial(opened, found["cells"]))
+    assert given.answers == rebuilt(found)
+    assert "taken from other cells" in given.notes[-1]
+
+
 @pytest.mark.parametrize(
     ("how", "why"),
     [("dies", "ended the process"), ("much", "1024 MB of memory"), ("rejected", "it is a link")],
