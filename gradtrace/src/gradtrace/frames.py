@@ -81,13 +81,16 @@ def _ipython() -> Any:
     return None if module is None else module.get_ipython()
 
 
+def _in_library(file: str) -> bool:
+    return file.startswith(_LIBRARIES) or any(name in file for name in _SITES)
+
+
 def is_users(code: CodeType) -> bool:
     """Whether the code belongs to the user, not to PyTorch, a library or gradtrace."""
     file = code.co_filename
     users = _USERS.get(file)
     if users is None:
-        libraries = file.startswith((*_LIBRARIES, *_GENERATED)) or any(n in file for n in _SITES)
-        users = _USERS[file] = not libraries
+        users = _USERS[file] = not (_in_library(file) or file.startswith(_GENERATED))
     return users and code.co_name != STAND_IN
 
 
@@ -97,12 +100,12 @@ def belongs_to_user(kind: type) -> bool:
     file = getattr(module, "__file__", None)
     if file is None:
         return kind.__module__ == "__main__"
-    return not (file.startswith(_LIBRARIES) or any(name in file for name in _SITES))
+    return not _in_library(file)
 
 
 def place_of(kind: type, method: str) -> str:
     """What to call a class, with the file and line of one of its methods: ``Clip (ops.py:12)``."""
-    code = _code_of(inspect.unwrap(inspect.getattr_static(kind, method).__func__))
+    code = _code_of(inspect.unwrap(getattr(kind, method)))
     name = kind.__name__
     return name if code is None else f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})"
 

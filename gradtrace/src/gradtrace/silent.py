@@ -221,15 +221,17 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
     ``no_grad()``, and what is detached outside of a module's forward may be meant so: it is
     reported where nothing at all is trained.
     """
-    held = [one for group in optimizer.param_groups for one in group["params"]]
     known = timeline.untrained.get(id(optimizer))
-    if known is None or known.optimizer() is not optimizer:
+    if known is not None and known.optimizer() is not optimizer:
+        known = None  # of another one, that had this address
+    if known is not None and not known.places:
+        return  # as mostly
+    held = [one for group in optimizer.param_groups for one in group["params"]]
+    if known is None:
         known = timeline.untrained[id(optimizer)] = Untrained(
             weakref.ref(optimizer), [*range(len(held))]
         )
     known.steps += 1
-    if not known.places:
-        return
     with _torch.no_torch_function(), undisturbed():
         off = [i for i in known.places if i < len(held)]
         known.places = [i for i in off if held[i].requires_grad and held[i].grad is None]

@@ -71,10 +71,7 @@ def assigns(loop: Loop, name: str) -> bool:
 
 def assigns_name(loop: Loop, name: str) -> bool:
     """Whether the loop assigns this variable itself."""
-    return any(
-        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-        for node in (loop, *_own_nodes(loop))
-    )
+    return bool(_lines_that_assign(loop, name))
 
 
 def reads_first(loop: Loop, name: str) -> bool:
@@ -86,17 +83,17 @@ def reads_first(loop: Loop, name: str) -> bool:
 def assigned_at(frame: FrameType, name: str) -> int | None:
     """The last line of the frame's own code, up to the one that runs, that assigns the variable."""
     scope = _scope(frame.f_code, frame.f_lineno)
-    lines = (
-        node.lineno
-        for node in (_own_nodes(scope) if scope is not None else ())
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-    )
+    lines = [] if scope is None else _lines_that_assign(scope, name)
     return max((line for line in lines if line <= frame.f_lineno), default=None)
 
 
-def assigned_in(frame: FrameType, name: str) -> bool:
-    """Whether the frame's own code has assigned this variable, other than as an argument."""
-    return assigned_at(frame, name) is not None
+def _lines_that_assign(scope: ast.AST, name: str) -> list[int]:
+    """Where what is in it, but not in functions inside it, assigns this variable."""
+    return [
+        node.lineno
+        for node in _own_nodes(scope)
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+    ]
 
 
 def _first_access(nodes: Iterable[ast.AST], name: str) -> type[ast.expr_context] | None:

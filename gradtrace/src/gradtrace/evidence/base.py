@@ -70,6 +70,22 @@ class Evidence:
         """What the texts of the causes leave open: ``it`` is the variable that carried it."""
         return {}
 
+    def _was_made(self, sequence_nr: int) -> None:
+        """Where the operation of this number ran is where it was made, if that is known."""
+        chain = self.timeline.lines.find(sequence_nr)
+        if chain is not None:
+            self.made_at, *through = chain.locations
+            self.made_through = tuple(through)
+
+    def _kept_since(self, sequence_nr: int) -> BackwardCall | None:
+        """The last backward before this one that kept its graph, after that number."""
+        kept = (
+            call
+            for call in reversed(tuple(self.timeline.calls))
+            if call.keeps_graph and call.sequence_nr > sequence_nr and call is not self.call
+        )
+        return next(kept, None)
+
     @cached_property
     def variables(self) -> list[Held]:
         """What the variables reach, from the innermost frame of the user's outward."""

@@ -38,6 +38,13 @@ class Held(NamedTuple):
         return source.root_of(self.name)
 
     @property
+    def is_buffer(self) -> bool:
+        owner = self.owners[-1] if self.owners else None
+        return isinstance(owner, torch.nn.Module) and any(
+            self.value is buffer for buffer in owner._buffers.values()
+        )
+
+    @property
     def goes_round(self) -> bool:
         """Whether it is a plain variable that a loop goes on with."""
         return not self.owners and self.carries and source.loop_around(self.frame) is not None
@@ -52,11 +59,11 @@ class Held(NamedTuple):
         loop = source.loop_around(frame)
         if loop is not None and source.assigns_name(loop, root):
             return source.reads_first(loop, root)
-        return not scoped or loop is not None or not source.assigned_in(frame, root)
+        return not scoped or loop is not None or source.assigned_at(frame, root) is None
 
 
 def name_of(carriers: Iterable[Held]) -> str | None:
-    """What to call them: by their roots, each tensor once; None where there are none."""
+    """What to call them: by their roots, each place once; None where there are none."""
     names = [*dict.fromkeys(_without_index(_short(one)) for one in _each_place_once(carriers))]
     if len(names) <= _MAX_NAMES:
         return ", ".join(names) or None

@@ -43,23 +43,14 @@ class FunctionEvidence(Evidence):
         super().__init__(*arguments)
         self._node = node
         self.began_at = None if self.ran_before is None else self.ran_before.location
-        chain = self.timeline.lines.find(_torch.sequence_nr(node))
-        if chain is not None:
-            self.made_at, *through = chain.locations
-            self.made_through = tuple(through)
+        self._was_made(_torch.sequence_nr(node))
 
     @cached_property
     def ran_before(self) -> BackwardCall | None:
         freeing = freed_by(self._node)
         if freeing is not None and freeing is not self.call:
             return freeing
-        made = _torch.sequence_nr(self._node)
-        kept = (
-            call
-            for call in reversed(tuple(self.timeline.calls))
-            if call.keeps_graph and call.sequence_nr > made and call is not self.call
-        )
-        return next(kept, None)
+        return self._kept_since(_torch.sequence_nr(self._node))
 
     @property
     def names(self) -> Mapping[str, str]:

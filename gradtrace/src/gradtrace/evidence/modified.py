@@ -8,8 +8,6 @@ from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
-import torch
-
 from gradtrace import _torch, source
 from gradtrace.evidence import carriers
 from gradtrace.evidence.base import Evidence, NoEvidence
@@ -38,10 +36,7 @@ class ModifiedEvidence(Evidence):
         if not changed:
             raise NoEvidence
         self.saved_by, self.storage, self.a_leaf = max(changed, key=itemgetter(0))
-        chain = self.timeline.lines.find(self.saved_by)
-        if chain is not None:
-            self.made_at, *through = chain.locations
-            self.made_through = tuple(through)
+        self._was_made(self.saved_by)
         # The changes since then, the first one first.
         self.edits = list(self.timeline.edits_since(self.saved_by, self.storage))
         self.began_at = self.edits[0].location if self.edits else None
@@ -63,12 +58,7 @@ class ModifiedEvidence(Evidence):
 
     @property
     def a_buffer(self) -> bool:
-        if self.holder is None or not self.holder.owners:
-            return False
-        owner = self.holder.owners[-1]
-        return isinstance(owner, torch.nn.Module) and any(
-            self.holder.value is buffer for buffer in owner._buffers.values()
-        )
+        return self.holder is not None and self.holder.is_buffer
 
     @property
     def keeps_what_is_written(self) -> bool:
@@ -159,12 +149,7 @@ class Retained(Reuse):
         super().__init__(*arguments)
 
     def _earlier(self) -> dict[int, BackwardCall]:
-        kept = (
-            call
-            for call in reversed(tuple(self.timeline.calls))
-            if call.keeps_graph and call.sequence_nr > self._saved_by and call is not self.call
-        )
-        call = next(kept, None)
+        call = self._kept_since(self._saved_by)
         if call is None:
             return {}
         return {

@@ -59,10 +59,7 @@ class Reuse(Evidence):
         self.first = self.entries[0]
         self.freeing = self.earlier[self.first]
         self.began_at = self.freeing.location
-        chain = self._chain(self.first)
-        if chain is not None:
-            self.made_at, *through = chain.locations
-            self.made_through = tuple(through)
+        self._was_made(self._number(self.first))
 
     def _earlier(self) -> dict[int, BackwardCall]:
         raise NotImplementedError
@@ -182,8 +179,7 @@ class Reuse(Evidence):
     @cached_property
     def other_parameters(self) -> bool:
         """Whether this loss reaches other parameters than the earlier one; False if not known."""
-        mine = {storage_of(leaf)[0] for leaf in self._leaves(range(len(self.live)))}
-        return bool(self.freeing.leaves) and mine != self.freeing.leaves
+        return bool(self.freeing.leaves) and self._storages != self.freeing.leaves
 
     @cached_property
     def made_before_the_loop(self) -> bool:
@@ -274,7 +270,7 @@ class Reuse(Evidence):
 
     @cached_property
     def in_a_buffer(self) -> Held | None:
-        return _first([*self.holders, *self.successors], _is_buffer)
+        return _first([*self.holders, *self.successors], lambda one: one.is_buffer)
 
     @cached_property
     def in_a_container(self) -> Held | None:
@@ -325,8 +321,16 @@ class Reuse(Evidence):
     @cached_property
     def _both_losses(self) -> frozenset[int]:
         """The storages of the leaves that this loss reaches, or the earlier one, where known."""
-        mine = (storage_of(leaf)[0] for leaf in self._leaves(range(len(self.live))))
-        return self.freeing.leaves.union(mine)
+        return self.freeing.leaves | self._storages
+
+    @cached_property
+    def _all_leaves(self) -> list[torch.Tensor]:
+        return self._leaves(range(len(self.live)))
+
+    @cached_property
+    def _storages(self) -> frozenset[int]:
+        """Those of the leaves that this loss reaches."""
+        return frozenset(storage_of(leaf)[0] for leaf in self._all_leaves)
 
     @property
     def optimizers_are_known(self) -> bool:
@@ -365,7 +369,7 @@ class Reuse(Evidence):
         blocked = {i for i, node in enumerate(self.live) if node in stored}
         reached = self._reached_from([0], blocked) - blocked
         otherwise = {id(leaf) for leaf in self._leaves(reached)}
-        every = self.training.trained(self._leaves(range(len(self.live))))
+        every = self.training.trained(self._all_leaves)
         return any(id(leaf) not in otherwise for leaf in every)
 
     @cached_property
@@ -389,9 +393,7 @@ class Reuse(Evidence):
     @cached_property
     def weights_changed(self) -> bool:
         """Between the two backwards, by an optimizer's step or by hand."""
-        return self.stepped_between or self.training.changed_since(
-            self.freeing, self._leaves(range(len(self.live)))
-        )
+        return self.stepped_between or self.training.changed_since(self.freeing, self._all_leaves)
 
     @cached_property
     def only_others_stepped(self) -> bool:
@@ -530,13 +532,6 @@ _DATASETS = (torch.utils.data.Dataset, torch.utils.data.DataLoader)
 
 def _first(found: list[Held], condition: Callable[[Held], bool]) -> Held | None:
     return next((one for one in found if condition(one)), None)
-
-
-def _is_buffer(one: Held) -> bool:
-    owner = one.owners[-1] if one.owners else None
-    return isinstance(owner, torch.nn.Module) and any(
-        one.value is buffer for buffer in owner._buffers.values()
-    )
 
 
 def _dataset_tensors() -> set[int]:
