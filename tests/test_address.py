@@ -1,5 +1,6 @@
 """The repository's address stands in one place, and all that is derived from it follows."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
 
 from backward_twice import address as module
 from backward_twice.address import Address, bootstrap, derived, main, read_address
@@ -176,3 +178,39 @@ def test_without_an_address_nothing_points_anywhere():
     assert "mybinder.org" not in chapter
     assert "canonical" not in chapter
     assert not (site / "sitemap.xml").exists()
+
+
+def test_nothing_is_published_whose_notebooks_lack_the_address(copy):
+    """The deploy workflow's own step, in a fork before and after it commits its address."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows/deploy.yml").read_text(encoding="utf-8"))
+    step = next(s for s in workflow["jobs"]["build"]["steps"] if "address" in s.get("name", ""))
+    shutil.copy(ROOT / "Makefile", copy)
+    (copy / ".venv").symlink_to(sys.prefix)
+    (copy / "requirements.txt").touch()
+    os.utime(copy / "requirements.txt", (0, 0))  # older than what is installed
+    (copy / ".gitignore").write_text(".venv\n")
+    owner, name = FORK.split("/")[-2:]
+    environment = os.environ | {
+        "GITHUB_SERVER_URL": "https://github.com",
+        "GITHUB_REPOSITORY": f"{owner}/{name}",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+
+    def git(*words):
+        identity = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
+        subprocess.run(["git", *identity, *words], cwd=copy, check=True, capture_output=True)
+
+    def publish():
+        return subprocess.run(
+            ["bash", "-e", "-c", step["run"]], cwd=copy, env=environment,
+            capture_output=True, text=True,
+        )  # fmt: skip
+
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "a fork")
+    refused = publish()
+    assert refused.returncode == 1, refused.stderr
+    assert f"make address URL={FORK}" in refused.stdout
+    git("commit", "-am", "its address")
+    assert publish().returncode == 0
