@@ -55,6 +55,13 @@ def name_toggles(
     context["generate_toctree_html"] = generate_named
 
 
+def forget_searches(
+    app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
+) -> None:
+    if pagename == "search":
+        app.add_js_file("search_marks.js")
+
+
 def defer_scripts(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
@@ -79,6 +86,7 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_js_file(None, body=f"{{{MODE}}}")
     app.add_js_file(None, body=SUMMARY)
     app.connect("html-page-context", complete_page)
+    app.connect("html-page-context", forget_searches)
     app.connect("html-page-context", name_toggles, priority=900)  # after the theme
     app.connect("html-page-context", defer_scripts, priority=900)  # after all that add scripts
     return {"parallel_read_safe": True, "parallel_write_safe": True}

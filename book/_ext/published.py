@@ -1,4 +1,4 @@
-"""What a published site has beside its pages, from ``repository`` in ``_config.yml``.
+"""What a published site has beside its pages, from ``repository`` in ``_config.yml`` and LICENSE.
 
 With an address: launch buttons, canonical addresses, ``sitemap.xml``, a social card, absolute links
 on the 404 page (a server shows that one at any depth).  Without: none of these, and the site works
@@ -34,6 +34,12 @@ the <a href="notebooks/error_atlas.html">error atlas</a> or
 <label>Search <input type="search" name="q"></label> <button type="submit">Search</button>
 </form>
 """
+
+
+def follow_license(app: Sphinx, config: Config) -> None:
+    """The footer says what LICENSE says."""
+    text = Path(app.srcdir, "LICENSE").read_text(encoding="utf-8")
+    config.copyright = re.search(r"^Copyright \(c\) (.+)$", text, re.M)[1]
 
 
 def follow_address(app: Sphinx, config: Config) -> None:
@@ -100,6 +106,7 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
+    app.connect("config-inited", follow_license)
     app.connect("config-inited", follow_address)
     app.connect("html-page-context", add_card, priority=900)  # after pages
     app.connect("html-collect-pages", not_found)
