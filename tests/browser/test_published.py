@@ -50,3 +50,26 @@ def test_paper_shows_the_player_without_its_buttons(visit, below, page):
     assert player.locator("g").first.is_visible()
     assert not player.get_by_label("Step forward").is_visible()
     assert not page.locator(".bd-sidebar-primary").is_visible()
+
+
+def test_no_solution_is_found_before_what_gives_nothing_away(visit, below):
+    page = visit(f"{below}search.html?q=retain", below)
+    page.locator(".search-summary", has_text="found").wait_for()  # all are there
+    links = page.locator("#search-results li > a").all()
+    found = [link.get_attribute("href") for link in links]
+    solutions = ["solutions/" in address for address in found]
+    assert any(solutions) and not all(solutions)
+    assert solutions == sorted(solutions), found
+
+
+def test_words_of_a_search_are_marked_on_the_page_opened_from_it_and_on_no_other(visit, below):
+    def search():
+        page = visit(f"{below}search.html?q=glossary", below)
+        page.locator("#search-results li > a").first.wait_for()
+        return page
+
+    page = search()
+    page.goto(f"{below}_static/favicon.svg")  # here nothing marks and forgets them
+    assert page.evaluate("localStorage.getItem('sphinx_highlight_terms')") is None
+    search().locator("#search-results li > a").first.click()
+    page.locator("span.highlighted").first.wait_for()
