@@ -1,20 +1,29 @@
 """Judge the claims again on the PyTorch that is installed: ``python -m backward_twice.recheck``.
 
 The notebooks that judge claims run in a temporary folder, so nothing stored changes.  Prints each
-claim whose verdict differs from the ledger's, and ends with exit code 1 if there is one.
+claim whose verdict differs from the ledger's, and ends with exit code 1 if there is one.  With
+``--record`` what was seen is also written into ``book/versions.yml``, which the page on versions
+shows; a version seen before is replaced.
 """
 
 from __future__ import annotations
 
+import platform
 import shutil
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
+import yaml
 
 from backward_twice.execute import NOTEBOOKS, execute
 from backward_twice.verdicts import read_ledger, stored_verdicts
+
+VERSIONS = Path(__file__).parents[2] / "book/versions.yml"
+# What the notebooks run with beside PyTorch.
+BESIDE = ("numpy", "ipython", "ipywidgets", "anywidget", "matplotlib", "networkx")
 
 
 def differences(notebooks: Path = NOTEBOOKS) -> list[str]:
@@ -35,11 +44,31 @@ def differences(notebooks: Path = NOTEBOOKS) -> list[str]:
     return lines
 
 
-def main() -> int:
+def record(found: list[str], path: Path = VERSIONS) -> None:
+    """Write down what was seen on this PyTorch, in the order of versions."""
+    rows = {row["torch"]: row for row in yaml.safe_load(path.read_text(encoding="utf-8"))}
+    torch_version = torch.__version__.partition("+")[0]
+    rows[torch_version] = {
+        "torch": torch_version,
+        "python": platform.python_version(),
+        "beside": {name: version(name) for name in BESIDE},
+        "claims": len(read_ledger()),
+        "differences": found,
+    }
+    ordered = sorted(rows.values(), key=lambda row: [int(n) for n in row["torch"].split(".")])
+    path.write_text(_HEAD + yaml.safe_dump(ordered, sort_keys=False, width=100), encoding="utf-8")
+
+
+_HEAD = "# Written by: python -m backward_twice.recheck --record\n"
+
+
+def main(arguments: list[str]) -> int:
     found = differences()
+    if "--record" in arguments:
+        record(found)
     print("\n".join(found) or "every verdict is that of the ledger", f"[torch {torch.__version__}]")
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
