@@ -1,4 +1,4 @@
-"""The page of causes and the JSON report says what the tool says."""
+"""The reference says what the tool says, and chapters lead to it."""
 
 import html
 import re
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
 
 from gradtrace import causes
 
@@ -50,3 +51,31 @@ def test_each_key_of_the_report_is_there(text, key):
 def test_the_table_needs_no_torch():
     program = "import sys; sys.modules['torch'] = None; import gradtrace.causes"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+CHAPTERS = sorted((PAGE.parents[1] / "notebooks").glob("0*.html"))
+
+
+@pytest.fixture(params=CHAPTERS, ids=lambda path: path.stem)
+def terms(request):
+    """The links of a chapter to entries of the glossary."""
+    chapter = BeautifulSoup(request.param.read_text(encoding="utf-8"), "html.parser")
+    return chapter.select("a.term")
+
+
+def test_a_term_leads_to_its_entry_once_and_says_how_that_begins(terms):
+    page = PAGE.with_name("glossary.html").read_text(encoding="utf-8")
+    glossary = BeautifulSoup(page, "html.parser")
+    anchors = [link["href"].partition("#")[2] for link in terms]
+    assert {"term-node", "term-graph", "term-backward"} <= set(anchors)
+    assert len(anchors) == len(set(anchors))
+    for link, anchor in zip(terms, anchors, strict=True):
+        entry = glossary.find(id=anchor).find_next("dd").get_text()
+        assert " ".join(entry.split()).startswith(link["title"].rstrip("."))
+
+
+def test_no_heading_link_or_message_is_cut_up_by_terms(terms):
+    for link in terms:
+        assert not link.find_parent(["h1", "h2", "h3", "h4", "a", "pre", "table"])
+        message = link.find_parent("em")
+        assert message is None or len(message.get_text().split()) <= 2

@@ -1,7 +1,7 @@
 """``{versions}``: on which versions of PyTorch the claims were judged again, and what differed.
 
-It prints ``book/versions.yml``, which ``python -m backward_twice.recheck --record`` writes: no row is
-typed.
+It prints ``book/versions.yml``, which ``python -m backward_twice.recheck --record`` writes: no row
+is typed.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import nbformat
 import yaml
 
 CONFIG = "_config.yml"
-FIRST_CHAPTER = "notebooks/01_two_networks.ipynb"
+FIRST_CHAPTER = "notebooks/00_life_of_a_graph.ipynb"
 
 _URL = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+)")
 _VERSION = re.compile(r'^__version__ = "(.+)"$', re.M)

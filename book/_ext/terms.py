@@ -1,0 +1,101 @@
+"""The first use of a term on a chapter's page leads to the glossary.
+
+On the site the first place in a chapter's prose where a term of the glossary stands, as a word or as
+code, becomes a link to its entry, with the entry's first sentence as its hint; nothing is written in
+the notebook for it.  A plural or a call's brackets are recognised.  Headings, links, error messages
+and programs are left as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.typing import ExtensionMetadata
+
+GLOSSARY = "book/glossary"
+# Where a word is not the author's own, or is a link already.
+ELSEWHERE = (nodes.title, nodes.reference, nodes.literal_block, nodes.block_quote, nodes.table)
+
+
+class Entry(NamedTuple):
+    address: str  # seen from the page
+    hint: str
+
+
+Entries = dict[str, Entry]
+
+
+def read_entries(app: Sphinx, docname: str) -> Entries:
+    """The glossary's entries by their terms."""
+    page = app.builder.get_relative_uri(docname, GLOSSARY)
+    found = {}
+    for item in app.env.get_doctree(GLOSSARY).findall(nodes.definition_list_item):
+        term, definition = item.next_node(nodes.term), item.next_node(nodes.definition)
+        text = " ".join(definition.astext().split())
+        first_sentence = re.split(r"(?<=\.) ", text)[0]
+        found[term.astext()] = Entry(f"{page}#{term['ids'][0]}", first_sentence)
+    return found
+
+
+def link_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    if not docname.startswith("notebooks/") or app.builder.name != "html":
+        return
+    entries = read_entries(app, docname)
+    for text in _prose(doctree):
+        shown = text.parent
+        if not isinstance(shown, nodes.literal):
+            _link_words(text, entries)
+        elif (term := text.astext().removesuffix("()")) in entries:
+            shown.replace_self(_link(entries.pop(term), shown.deepcopy()))
+
+
+def _prose(doctree: nodes.document) -> Iterator[nodes.Text]:
+    for text in list(doctree.findall(nodes.Text)):
+        above = list(_above(text))
+        if not any(isinstance(node, nodes.paragraph) for node in above):
+            continue
+        if any(isinstance(node, ELSEWHERE) for node in above):
+            continue
+        # A message is quoted in italics; a term stands there alone.
+        if isinstance(text.parent, nodes.emphasis) and len(text.astext().split()) > 2:
+            continue
+        yield text
+
+
+def _above(node: nodes.Node) -> Iterator[nodes.Node]:
+    while (node := node.parent) is not None:
+        yield node
+
+
+def _link(entry: Entry, shown: nodes.Node) -> nodes.reference:
+    return nodes.reference(
+        "", "", shown, internal=True, refuri=entry.address, reftitle=entry.hint, classes=["term"]
+    )
+
+
+def _link_words(text: nodes.Text, entries: Entries) -> None:
+    """Link the first use of each term in ``text``, and take the term from ``entries``."""
+    parts, rest = [], text.astext()
+    while entries and (found := _pattern(entries).search(rest)):
+        terms = {term.lower(): term for term in entries}
+        words = found[0].lower()
+        term = terms.get(words) or terms[words.removesuffix("s")]
+        link = _link(entries.pop(term), nodes.inline("", found[0]))
+        parts += [nodes.Text(rest[: found.start()]), link]
+        rest = rest[found.end() :]
+    if parts:
+        text.parent.replace(text, [*parts, nodes.Text(rest)])
+
+
+def _pattern(entries: Entries) -> re.Pattern[str]:
+    longest_first = sorted(map(re.escape, entries), key=len, reverse=True)
+    return re.compile(rf"(?<![\w.-])(?:{'|'.join(longest_first)})s?(?![\w-])", re.I)
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.connect("doctree-resolved", link_terms)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
