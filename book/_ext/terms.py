@@ -1,9 +1,9 @@
 """The first use of a term on a chapter's page leads to the glossary.
 
-On the site the first place in a chapter's prose where a term of the glossary stands, as a word or as
-code, becomes a link to its entry, with the entry's first sentence as its hint; nothing is written in
-the notebook for it.  A plural or a call's brackets are recognised.  Headings, links, error messages
-and programs are left as they are.
+On the site the first place in a chapter's prose where a term of the glossary stands, as a word or
+as code, becomes a link to its entry, with the entry's first sentence as its hint; nothing is
+written in the notebook for it.  A plural or a call's brackets are recognised.  Headings, links,
+error messages and programs are left as they are.
 """
 
 from __future__ import annotations
