@@ -72,7 +72,7 @@ def violations(notebook) -> list[str]:
 
 
 def typed_observations(notebook) -> list[str]:
-    """Observations handed to ``verdict`` that are typed rather than computed."""
+    """Observations handed to ``verdict`` or ``quiz`` that are typed rather than computed."""
     trees = [ast.parse(re.sub(r"^[%!].*$", "", c.source, flags=re.M)) for c in code_cells(notebook)]
     typed_names = {
         target.id
@@ -84,12 +84,20 @@ def typed_observations(notebook) -> list[str]:
     }
     found = []
     for call in (node for tree in trees for node in ast.walk(tree)):
-        if not (isinstance(call, ast.Call) and getattr(call.func, "id", "") == "verdict"):
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
             continue
-        for value in call.args[1].values:
+        if call.func.id == "verdict":
+            what = f"claim {call.args[0].value}"
+            values = call.args[1].values
+        elif call.func.id == "quiz":
+            what = "quiz"
+            values = [c.elts[0] for choices in call.args[0].values for c in choices.values]
+        else:
+            continue
+        for value in values:
             names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
             if not names or (isinstance(value, ast.Name) and value.id in typed_names):
-                found.append(f"claim {call.args[0].value}: {ast.unparse(value)}")
+                found.append(f"{what}: {ast.unparse(value)}")
     return found
 
 

@@ -1,5 +1,6 @@
-"""The course's own code: the verdict on each claim, and the upkeep of the executed notebooks."""
+"""The course's own code: verdicts on claims, quizzes, and the upkeep of the executed notebooks."""
 
+from backward_twice.quiz import Quiz, quiz
 from backward_twice.verdicts import Verdict, verdict
 
-__all__ = ["Verdict", "verdict"]
+__all__ = ["Quiz", "Verdict", "quiz", "verdict"]

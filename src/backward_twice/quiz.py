@@ -1,0 +1,124 @@
+"""The questions at the end of a chapter, whose right answers are computed in the notebook.
+
+:func:`quiz` takes for each question its choices, and for each choice what the notebook found out
+about it and a reply.  Displayed, it is a form that answers in the page, with or without a kernel;
+its script and its few styles travel with it.
+
+jupyterquiz was looked at first (2.9.6): its right answers are typed, its replies are not announced
+to screen readers, every run gives its elements other random names, and formulas fetch a script
+from a CDN.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Choices = Mapping[str, tuple[bool, str]]
+
+
+@dataclass(frozen=True)
+class Quiz:
+    """Questions with their choices.  Display it as the value of a cell."""
+
+    questions: dict[str, Choices]
+
+    def __repr__(self) -> str:
+        lines = []
+        for number, (question, choices) in enumerate(self.questions.items(), 1):
+            lines.append(f"{number}. {question}")
+            lines += [f"   {'✓' if right else ' '} {text}" for text, (right, _) in choices.items()]
+        return "\n".join(lines)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        asked = "".join(
+            self._question(number, *item) for number, item in enumerate(self.questions.items(), 1)
+        )
+        answers = "".join(
+            f"<li>{_marked(text)}: {_marked(reply)}</li>"
+            for choices in self.questions.values()
+            for text, (right, reply) in choices.items()
+            if right
+        )
+        style, script = (_beside(suffix) for suffix in (".css", ".js"))
+        return {
+            "text/plain": repr(self),
+            "text/html": (
+                f'<form class="quiz"><style>{style}</style>{asked}'
+                '<p class="actions" hidden><button type="submit">Check my answers</button> '
+                '<button type="reset">Begin again</button></p><p role="status"></p>'
+                f"<details><summary>Answers</summary><ol>{answers}</ol></details>"
+                f"<script>{script}</script></form>"
+            ),
+        }
+
+    def _question(self, number: int, question: str, choices: Choices) -> str:
+        rows = "".join(
+            f'<label><input type="radio" name="question-{number}" value="{value}">'
+            f"<span>{_marked(text)}</span></label>"
+            for value, text in enumerate(choices)
+        )
+        replies = "".join(
+            f'<p data-reply="{value}"{" data-right" if right else ""} hidden>'
+            f"<strong>{'✓ Right.' if right else '✗ Not so.'}</strong> {_marked(reply)}</p>"
+            for value, (right, reply) in enumerate(choices.values())
+        )
+        return (
+            f"<fieldset><legend>{number}. {_marked(question)}</legend>{rows}"
+            f'<div aria-live="polite">{replies}</div></fieldset>'
+        )
+
+
+def _beside(suffix: str) -> str:
+    return Path(__file__).with_suffix(suffix).read_text(encoding="utf-8")
+
+
+def _marked(text: str) -> str:
+    """Escaped, with what stands in backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+
+
+def quiz(questions: Mapping[str, Choices]) -> Quiz:
+    """Ask questions with one right choice each.
+
+    Args:
+        questions: for each question its choices, and for each choice whether it is so and the reply
+            to it.  Hand over what a cell observed, as a bool, never a typed truth value.  In all
+            texts, what stands in backticks is shown as code.
+
+    Raises:
+        TypeError: what should be a bool is not.
+        ValueError: not exactly one choice of a question is so, or a reply is empty.
+
+    >>> import torch
+    >>> w = torch.ones(1, requires_grad=True)
+    >>> loss = w.exp().sum()
+    >>> loss.backward()
+    >>> quiz({"Is `w.grad` written?": {
+    ...     "yes": (w.grad is not None, "Backward adds to it."),
+    ...     "no": (w.grad is None, "Look at `w.grad`."),
+    ... }})
+    1. Is `w.grad` written?
+       ✓ yes
+         no
+    """
+    for question, choices in questions.items():
+        for text, (right, reply) in choices.items():
+            if not isinstance(right, bool):
+                raise TypeError(
+                    f"{text!r}, a choice of {question!r}, is {right!r}, which is no bool: hand "
+                    "over what was observed"
+                )
+            if not reply:
+                raise ValueError(f"{text!r}, a choice of {question!r}, has no reply")
+        so = [text for text, (right, _) in choices.items() if right]
+        if len(so) != 1:
+            raise ValueError(
+                f"{question!r} has {len(so)} right choices ({'; '.join(so) or 'none'}), but one is "
+                "to be chosen"
+            )
+    return Quiz({question: dict(choices) for question, choices in questions.items()})

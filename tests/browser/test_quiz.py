@@ -1,0 +1,63 @@
+"""The questions at the end of a chapter, answered in the page."""
+
+import pytest
+
+CHAPTER = "notebooks/00_life_of_a_graph.html"
+
+
+@pytest.fixture
+def quiz(visit, server):
+    return visit(server + CHAPTER, server).locator("form.quiz")
+
+
+def answer(quiz, right):
+    """Choose in each question the choice whose reply is right, or the first that is not."""
+    for question in quiz.locator("fieldset").all():
+        for reply in question.locator("[data-reply]").all():
+            if (reply.get_attribute("data-right") is not None) == right:
+                value = reply.get_attribute("data-reply")
+                question.locator(f"input[value='{value}']").check()
+                break
+
+
+def test_each_choice_has_its_reply_and_the_sum_follows(quiz, page):
+    answer(quiz, right=False)
+    quiz.get_by_role("button", name="Check my answers").click()
+    assert quiz.get_by_role("status").inner_text() == "0 of 5. Look again at 1, 2, 3, 4, 5."
+    assert quiz.locator("[data-reply]:visible").count() == 5
+    assert "✗ Not so." in quiz.locator("[data-reply]:visible").first.inner_text()
+    answer(quiz, right=True)
+    quiz.get_by_role("button", name="Check my answers").click()
+    assert quiz.get_by_role("status").inner_text() == "5 of 5."
+    assert page.complaints == []
+
+
+def test_the_keyboard_is_enough(quiz, page):
+    quiz.locator("input").first.focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    text = quiz.get_by_role("status").inner_text()
+    assert text.endswith("Not answered: 2, 3, 4, 5.")
+    assert quiz.locator("[data-reply]:visible").count() == 1
+
+
+def test_answers_are_kept_until_they_are_reset(quiz, page):
+    answer(quiz, right=True)
+    quiz.get_by_role("button", name="Check my answers").click()
+    page.reload()
+    assert quiz.get_by_role("status").inner_text() == "5 of 5."
+    quiz.get_by_role("button", name="Begin again").click()
+    assert quiz.locator("input:checked").count() == 0
+    page.reload()
+    assert quiz.get_by_role("status").inner_text() == ""
+
+
+def test_without_scripts_the_answers_are_folded(browser, server):
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(server + CHAPTER)
+        quiz = page.locator("form.quiz")
+        assert not quiz.locator("button").first.is_visible()
+        quiz.locator("summary").click()
+        assert quiz.locator("details li").count() == 5
