@@ -511,7 +511,7 @@ class WhichSettings(Asked):
     ...                   {"retain": [("off", False), ("on", True)]}, {"retain": False})
     >>> asked = WhichSettings(control="retain").put_to(program)
     >>> asked.right, asked.replies["on"]
-    (('off',), '`on`: Ends without an error.')
+    (('off',), 'Ends without an error.')
     """
 
     control: str
@@ -528,7 +528,7 @@ class WhichSettings(Asked):
         whole = self._whole(program)
         options = program.options[self.control]
         traces = {label: program.trace(**whole | {self.control: value}) for label, value in options}
-        facts = {label: f"`{label}`: {_end(seen)}" for label, seen in traces.items()}
+        facts = {label: _end(seen) for label, seen in traces.items()}
         right = tuple(label for label, seen in traces.items() if self.that(seen)) or (NONE_OF_THEM,)
         named = (
             " and ".join(f"`{label}`" for label in right if label != NONE_OF_THEM) or NONE_OF_THEM
