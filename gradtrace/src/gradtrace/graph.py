@@ -267,6 +267,13 @@ def is_cut_off(tensor: torch.Tensor) -> bool:
     return False
 
 
+def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Its ``.grad``, where it has one: a leaf, or a tensor that was asked to retain it."""
+    if is_cut_off(tensor) or not (tensor.is_leaf or tensor.retains_grad):
+        return None
+    return tensor.grad
+
+
 def root_node(tensor: torch.Tensor) -> LiveNode:
     """The node at which backward from ``tensor`` starts; AccumulateGrad for a leaf."""
     if tensor.grad_fn is not None:
@@ -579,7 +586,7 @@ def shape_of(tensor: torch.Tensor) -> torch.Size:
 
 
 def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
-    """Identity and bytes of the memory behind ``tensor``."""
+    """Identity and bytes of the memory behind ``tensor``; negative for one without a storage."""
     if tensor.layout is torch.sparse_coo:
         parts = [tensor._values(), tensor._indices()]
     elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
@@ -592,7 +599,7 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
         storages = [part.untyped_storage() for part in parts]
         return storage_identity(storages[0]), sum(storage.nbytes() for storage in storages)
     except (NotImplementedError, RuntimeError):  # tensors inside torch.func have no storage
-        return id(tensor), tensor.numel() * tensor.dtype.itemsize
+        return -id(tensor), tensor.numel() * tensor.dtype.itemsize
 
 
 def _node(

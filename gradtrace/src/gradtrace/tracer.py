@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import dis
 import functools
 import inspect
 import sys
@@ -21,13 +22,13 @@ import textwrap
 from collections.abc import Callable
 from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from gradtrace._torch import WeakIdKeyDictionary, version_of
 from gradtrace.frames import PLAIN, namespace, reach
-from gradtrace.graph import is_cut_off, shape_of, undisturbed
+from gradtrace.graph import gradient_of, is_cut_off, shape_of, undisturbed
 from gradtrace.live import LiveGraph
 from gradtrace.steps import Raised, Step, Trace, Variable
 
@@ -157,8 +158,19 @@ _KINDS = {
 }
 
 
-def _source(name: str, code: CodeType) -> tuple[dict[int, str], dict[int, int]]:
-    """The lines of the function, without its decorators, and its statements of several lines."""
+class _Source(NamedTuple):
+    """The text of a function by line, without its decorators.
+
+    ``statements`` maps the first line of each statement that spans several to its last.
+    ``branches`` are the lines of each block that may be passed by, with the line that decides it.
+    """
+
+    lines: dict[int, str]
+    statements: dict[int, int]
+    branches: list[tuple[int, range]]
+
+
+def _source(name: str, code: CodeType) -> _Source:
     for flag, kind in _KINDS.items():
         if code.co_flags & flag:
             raise TypeError(
@@ -179,14 +191,28 @@ def _source(name: str, code: CodeType) -> tuple[dict[int, str], dict[int, int]]:
         tree = ast.Module([], [])
     begin = tree.body[0].lineno if tree.body else 1  # the line of def: decorators come before
     statements = {}
+    branches = []
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
             body = getattr(node, "body", None)
             last = body[0].lineno - 1 if body else node.end_lineno  # of its head, if it has a body
             if last is not None and last > node.lineno:
                 statements[first + node.lineno - 1] = first + last - 1
+            for block in _blocks(node):
+                end = block[-1].end_lineno or block[-1].lineno
+                branches.append(
+                    (first + node.lineno - 1, range(first + block[0].lineno - 1, first + end))
+                )
     numbered = enumerate(text.splitlines(), first)
-    return {number: line for number, line in numbered if number - first + 1 >= begin}, statements
+    kept = {number: line for number, line in numbered if number - first + 1 >= begin}
+    return _Source(kept, statements, branches)
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """What a statement may pass by."""
+    if isinstance(statement, ast.If | ast.For | ast.While):
+        return [block for block in (statement.body, statement.orelse) if block]
+    return [case.body for case in statement.cases] if isinstance(statement, ast.Match) else []
 
 
 def _raised(exception: BaseException, line: int, node: int | None = None) -> Raised:
@@ -216,6 +242,7 @@ class _Recorder:
         self.failure: Exception | None = None  # of the recorder itself
         self.begun = False
         self.line: int | None = None  # about to run, or running
+        self.begun_lines: set[int] = set()
         self.raised: Raised | None = None  # by that line
         self.live = LiveGraph()
         self.variables: dict[tuple[Any, ...], Variable] = {}
@@ -236,10 +263,10 @@ class _Recorder:
 
     def read_source(self, code: CodeType) -> None:
         self.code = code
-        self.source, self.statements = _source(self.name, code)
+        self.source = _source(self.name, code)
         self.statement = {
             line: first
-            for first, last in self.statements.items()
+            for first, last in self.source.statements.items()
             for line in range(first, last + 1)
         }
 
@@ -265,13 +292,26 @@ class _Recorder:
             )
         return Trace(
             function=self.code.co_name,
-            source=self.source,
-            statements=self.statements,
-            nodes=tuple(self.live.nodes),
+            source=self.source.lines,
+            statements=self.source.statements,
+            skipped=self.skipped(self.code, error),
+            nodes=self.live.in_order(),
+            tensors=tuple(self.live.tensors),
             steps=tuple(self.steps),
             error=error,
             unrecorded=self.unrecorded,
         )
+
+    def skipped(self, code: CodeType, error: Raised | None) -> tuple[int, ...]:
+        """The lines that were passed by.  After an error: of what ran, the branches not taken."""
+        lines = {self.statement.get(line, line) for _, line in dis.findlinestarts(code) if line}
+        never = (lines & self.source.lines.keys()) - self.begun_lines - {code.co_firstlineno}
+        if error is not None:
+            passed = self.begun_lines - {error.line}
+            never &= {
+                line for head, block in self.source.branches if head in passed for line in block
+            }
+        return tuple(sorted(never))
 
     def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
         if self.begun or not self.wanted(frame.f_code):
@@ -299,6 +339,7 @@ class _Recorder:
     def take(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "line":
             line = self.first_line(frame)
+            self.begun_lines.add(line)
             if len(self.steps) >= self.max_steps:
                 self.unrecorded += 1
                 self.line, self.raised = line, None
@@ -322,14 +363,26 @@ class _Recorder:
                 self.variable(name, tensor, nodes.get(name)) for name, tensor in tensors.items()
             )
         values = tuple((n, _plain(v)) for n, v in frame.f_locals.items() if type(v) in PLAIN)
-        states, held = self.live.states, self.live.held
-        self.steps.append(Step(line, self.line, states, held, variables, values, self.raised))
+        self.steps.append(
+            Step(
+                line=line,
+                ran=self.line,
+                nodes=self.live.states,
+                held=self.live.held,
+                gradients=self.live.gradients,
+                peak=None,
+                device=None,
+                variables=variables,
+                values=values,
+                raised=self.raised,
+            )
+        )
         self.raised = self.live.last_run = None
 
     def variable(self, name: str, tensor: torch.Tensor, node: int | None) -> Variable:
         cut_off = is_cut_off(tensor)
         leaf = not cut_off and tensor.is_leaf
-        grad = tensor.grad if leaf or (not cut_off and tensor.retains_grad) else None
+        grad = gradient_of(tensor)
         row = (
             name,
             tuple(shape_of(tensor)),
@@ -338,6 +391,7 @@ class _Recorder:
             version_of(tensor),
             None if grad is None else self.text_of(grad),
             node,
+            self.live.tensor_of[name],
         )
         if row not in self.variables:  # most are as they were a line before
             self.variables[row] = Variable(*row)
