@@ -10,12 +10,12 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gradtrace.graph import FREED, MODIFIED
-from gradtrace.layout import layout, title
+from gradtrace.layout import layout
+from gradtrace.scene import scene_of
 from gradtrace.steps import Raised, Trace
 
 MODULE = Path(__file__).with_name("player.js")
@@ -65,10 +65,10 @@ def _cause(trace: Trace, error: Raised) -> list[str]:
 
 def payload(trace: Trace) -> dict[str, Any]:
     """What the front end needs to play ``trace``: JSON-ready data."""
-    drawn = asdict(layout(trace))
-    for box in drawn["boxes"]:
-        box["title"] = title(trace, box["nodes"])
-    return trace.to_dict() | {"layout": drawn, "outcome": outcome(trace)}
+    views = [view.to_dict() for view in layout(scene_of(trace))]
+    for box in views[0]["boxes"]:
+        box["leaf"] = box["kind"] == "leaf"
+    return trace.to_dict() | {"views": views, "layout": views[0], "outcome": outcome(trace)}
 
 
 def static_html(
