@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtrace.graph import FREED, MODIFIED
-from gradtrace.layout import layout, title
+from gradtrace.layout import layout
+from gradtrace.scene import scene_of
 from gradtrace.steps import Raised, Trace
 
 if TYPE_CHECKING:
@@ -99,10 +100,8 @@ def _cause(trace: Trace, error: Raised) -> list[str]:
 
 def payload(trace: Trace) -> dict[str, Any]:
     """What the front end needs to play ``trace``: JSON-ready data."""
-    drawn = asdict(layout(trace))
-    for box in drawn["boxes"]:
-        box["title"] = title(trace, box["nodes"])
-    return trace.to_dict() | {"layout": drawn, "outcome": outcome(trace)}
+    views = [view.to_dict() for view in layout(scene_of(trace))]
+    return trace.to_dict() | {"views": views, "outcome": outcome(trace)}
 
 
 def static_html(

@@ -33,7 +33,14 @@ export class Player {
     this.theme();
     if (data.question) this.askFirst();
     this.setTrace(data.traces[traceOf(data.controls, this.setting)], null);
-    this.go(this.timeline.find(typeof data.step === "object" ? (data.step ?? {}) : { step: data.step }) ?? 0, false);
+    this.show(this.opening());
+  }
+
+  /** The step at which it opens: where the page says, else where the things to choose from are, else the first. */
+  opening() {
+    const { step, question } = this.data;
+    if (step != null) return this.timeline.find(typeof step === "object" ? step : { step }) ?? 0;
+    return this.locked && (question.kind === "node" || question.kind === "tensor") ? question.at : 0;
   }
 
   get trace() {
@@ -118,7 +125,7 @@ export class Player {
     this.question?.draw();
     this.endCompare();
     if (this.data.controls.length) this.choose([...this.data.question.setting]);
-    this.go(0);
+    this.go(this.opening());
     this.questionChanged();
   }
 
