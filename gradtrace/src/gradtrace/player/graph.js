@@ -76,7 +76,7 @@ export class Graph {
     this.strings = shape("g", { class: "strings", "aria-hidden": "true" });
     this.svg = shape("svg", { role: "group", "aria-label": this.view.title || "Graph" },
       shape("defs", {},
-        shape("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto" },
+        shape("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
           shape("path", { d: "M0 0L8 4L0 8z", class: "head" }))),
       ...this.edges.map(({ line }) => line),
       ...boxes.map((box) => this.drawBox(box)), this.strings, ...things.map((thing) => this.drawThing(thing)));
@@ -249,8 +249,7 @@ export class Graph {
   }
 
   tensorOf(leaf) {
-    for (const [tensor, node] of this.timeline.leafOf) if (node === leaf) return tensor;
-    return null;
+    return this.trace.nodes[leaf].tensor ?? null;
   }
 
   /** Bytes of the activations that nodes hold, each storage once; of leaves, their own. */

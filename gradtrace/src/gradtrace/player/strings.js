@@ -25,7 +25,7 @@ const path = ([a, b, c, d]) => `M${a}C${b} ${c} ${d}`;
 
 const middle = (points) => [0, 1].map((i) => (points[0][i] + 3 * points[1][i] + 3 * points[2][i] + points[3][i]) / 8);
 
-const string = (kind, points) => shape("path", { class: `string ${kind}`, d: path(points), pathLength: 100 });
+const string = (kind, points) => shape("path", { class: `string ${kind}`, d: path(points), ...(kind === "cut" && { pathLength: 100 }) });
 
 /** The strings of a view at a step, as SVG elements. `place` finds the box of a node, `thing` that of a tensor. */
 export function strings(trace, now, before, { boxAt, thingAt, alone }) {
