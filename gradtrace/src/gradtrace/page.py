@@ -162,9 +162,10 @@ _UNBUILT = (
 def _height(data: dict[str, Any]) -> int:
     """Roughly how high the player of this data will be, in CSS pixels."""
     traces = data["traces"]
-    drawing = max(view["height"] for trace in traces for view in trace["views"]) + 32
-    rows = max(len(step["variables"]) for trace in traces for step in trace["steps"])
-    return round(420 + min(max(drawing, 200), 560) + 28 * min(rows, 8) + 90 * bool(data["question"]))
+    drawing = min(max(150, *(trace["views"][0]["height"] + 32 for trace in traces)), 560)
+    rows = min(max(len(step["variables"]) for trace in traces for step in trace["steps"]), 8)
+    controls = any(len(control["options"]) > 1 for control in data["controls"])
+    return round(460 + drawing + 28 * rows + 47 * controls + 125 * bool(data["question"]))
 
 
 def _as_text(

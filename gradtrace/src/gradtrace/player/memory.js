@@ -11,8 +11,8 @@ const KINDS = [["activations", "activations"], ["inputs", "parameters and inputs
 
 /** Round steps of an axis that ends at or above `most`. */
 function ticks(most) {
-  const unit = 10 ** Math.floor(Math.log10(most));
-  const step = [1, 2, 2.5, 5, 10].map((factor) => (factor * unit) / 5).find((size) => most / size <= 4 && size >= 1) ?? unit;
+  const unit = 10 ** Math.floor(Math.log10(most / 4));
+  const step = Math.max(1, [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((size) => most / size <= 4));
   return Array.from({ length: Math.ceil(most / step - 1e-9) + 1 }, (_, i) => i * step);
 }
 

@@ -203,6 +203,7 @@ export class Player {
   setTrace(trace, step) {
     this.scene.setTrace(trace);
     this.shareAxis();
+    this.box.classList.toggle("broad", this.scene.graph.broad);
     this.box.setAttribute("aria-label", `Line player: ${trace.function}`);
     this.source.setTrace(trace);
     this.variables.setTrace(trace);

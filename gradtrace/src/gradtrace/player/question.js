@@ -118,7 +118,7 @@ export class Question {
     return [
       element("p", {}, element("strong", {}, this.right ? "✓ Right. " : "✗ Not so. "), "You said ", ...marked(said.join(", ")), this.many ? "." : ": ", ...(this.many ? [] : marked(replies[0]?.[1] ?? ""))),
       ...(this.many ? replies.map(([label, text]) => element("p", {}, ...marked(`${label}: ${text ?? ""}`))) : []),
-      ...(this.right || this.many || replies[0][1]?.includes(data.told.split(". ")[0]) ? [] : [element("p", {}, ...marked(data.told))]),
+      ...(this.right || this.many || replies[0][1]?.includes(data.told.split(". ")[0]) ? [] : [element("p", { class: "told" }, ...marked(data.told))]),
     ];
   }
 }
