@@ -152,6 +152,7 @@ def static_html(
 
 # Where scripts run, the player's place is kept until it is built, so that nothing moves then.
 _UNBUILT = (
+    ".gradtrace {margin: 1rem 0}"
     "@media screen and (scripting: enabled) {"
     ".gradtrace[data-function] {min-height: var(--high)}"
     ".gradtrace[data-function] > div:not([data-built]) > * {display: none}"
