@@ -1,8 +1,9 @@
 """Folding: a graph of any size as a tree of groups, of which few are looked at at once.
 
 All operations are put into one row, each after those that it builds on, in the order in which they
-were made.  A group is an interval of this row; so however the groups are drawn, no edge runs from an
-earlier one to a later one, and there are no cycles.  Groups come from four places, outermost first:
+were made.  A group is an interval of this row; so however the groups are drawn, no edge runs from
+an earlier one to a later one, and there are no cycles.  Groups come from four places, outermost
+first:
 
 * the line that made the operations, each time that it ran;
 * the module that a parameter is named after (``layers.3.linear1.weight``).  Operations without
@@ -22,7 +23,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from gradtrace.scene import Scene
 
@@ -40,8 +40,8 @@ class Group:
     """An interval of nodes, some of them in groups of their own.
 
     ``kind`` is ``"all"``, ``"line"``, ``"module"``, ``"round"`` (what repeats, once), ``"run"``
-    (neighbours that look alike) or ``"range"``.  ``path`` is the module's.  ``number`` is the place
-    in a run of things with the same name, from 1.
+    (neighbours that look alike), ``"leaves"`` (those that several of them use) or ``"range"``.
+    ``path`` is the module's.
     """
 
     kind: str
@@ -67,22 +67,24 @@ class Group:
 
 @dataclass
 class View:
-    """What is shown at once: boxes for nodes and groups; ``parent`` is the index of the view around.
+    """What is shown at once: boxes for nodes and groups.
 
-    ``group`` is the one that is open.
+    ``group`` is the one that is open, ``parent`` the index of the view around it, ``path`` the
+    module that need not be named in the titles.
     """
 
     group: Group
     parent: int | None
-    boxes: list[int | Group]
+    boxes: list[int | Group] = field(default_factory=list)
+    path: tuple[str, ...] = ()
 
 
 def views(scene: Scene) -> list[View]:
     """The first view, and one for each group that any view shows as a box."""
-    found = [View(fold(scene), None, [])]
+    found = [View(fold(scene), None)]
     for index, view in enumerate(found):  # grows while it is read
-        view.boxes = _shown(view.group)
-        found += [View(box, index, []) for box in view.boxes if isinstance(box, Group)]
+        _show(view)
+        found += [View(box, index) for box in view.boxes if isinstance(box, Group)]
     return found
 
 
@@ -145,6 +147,11 @@ def module_of(label: str) -> tuple[str, ...]:
     return tuple(_DOT.split(label)[:-1])
 
 
+def modules_of(scene: Scene) -> dict[int, tuple[str, ...]]:
+    """The module that each operation belongs to; those of no module have an empty one."""
+    return _paths(scene, in_order(scene))
+
+
 def _paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
     """The module of each operation."""
     own: dict[int, tuple[str, ...]] = {}
@@ -192,9 +199,11 @@ def _follow_suit(
             known[key] = max(known.get(key, found), found)
     for begin, tail in tails:
         depth, length, names = known.get(_kind(scene, begin, own[begin]), (0, 0, []))
-        tail = tail[:length]
-        if tail and len(paths[tail[0]]) < depth and [scene.nodes[i].name for i in tail] == names:
-            paths.update(dict.fromkeys(tail, own[begin][:depth]))
+        alike = 0
+        while alike < min(length, len(tail)) and scene.nodes[tail[alike]].name == names[alike]:
+            alike += 1
+        if 2 * alike > length and len(paths[tail[0]]) < depth:  # the next layer may begin in it
+            paths.update(dict.fromkeys(tail[:alike], own[begin][:depth]))
 
 
 def _kind(scene: Scene, node: int, path: tuple[str, ...]) -> tuple[str, ...]:
@@ -216,27 +225,13 @@ def _common(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _by_line_and_module(scene: Scene, order: list[int]) -> Group:
-    first_user: dict[int, int] = {}
-    for i in order:
-        for j in scene.nodes[i].next:
-            if scene.nodes[j].leaf:
-                first_user.setdefault(j, i)
-    brings: dict[int, list[int]] = defaultdict(list)  # with an operation: the leaves of its module
-    loose: dict[int, list[int]] = defaultdict(list)
-    unused: list[int] = []
-    for j, node in enumerate(scene.nodes):
-        if node.leaf and j in first_user:
-            (brings if module_of(node.label) else loose)[first_user[j]].append(j)
-        elif node.leaf:
-            unused.append(j)
-
     paths = _paths(scene, order)
     root = Group("all")
     open_groups: list[Group] = [root]
     keys: list[int | str] = []
-    outside: dict[int, list[int | Group]] = defaultdict(
-        list
-    )  # leaves, by the place in root.members
+    around: dict[int, tuple[Group, ...]] = {}  # for each operation, the groups that it is in
+    used = {j for i in order for j in scene.nodes[i].next}
+    unused = [i for i, node in enumerate(scene.nodes) if node.leaf and i not in used]
     for i in [*unused, *order]:
         node = scene.nodes[i]
         path: list[int | str] = [*module_of(node.label)] if node.leaf else [*paths[i]]
@@ -252,12 +247,45 @@ def _by_line_and_module(scene: Scene, order: list[int]) -> Group:
             open_groups[-1].members.append(inner)
             open_groups.append(inner)
             keys.append(key)
-        open_groups[-1].members += [*brings[i], i]
-        outside[len(root.members) - 1] += loose[i]
-    root.members = [
-        part for place, member in enumerate(root.members) for part in (*outside[place], member)
-    ]
+        open_groups[-1].members.append(i)
+        around[i] = tuple(open_groups)
+    _add_leaves(scene, root, order, around)
     return root
+
+
+def _add_leaves(
+    scene: Scene, root: Group, order: list[int], around: dict[int, tuple[Group, ...]]
+) -> None:
+    """Put each leaf into the innermost group that uses it, before what uses it first."""
+    depths: dict[int, int] = {}
+    first: dict[int, int] = {}
+    for i in order:
+        for j in scene.nodes[i].next:
+            if scene.nodes[j].leaf:
+                groups = around[i]
+                if j not in first:
+                    first[j] = i
+                    depths[j] = len(groups) if module_of(scene.nodes[j].label) else 1
+                known = around[first[j]]
+                while known[depths[j] - 1] is not groups[min(depths[j], len(groups)) - 1]:
+                    depths[j] -= 1
+    before: dict[int, dict[int, list[int | Group]]] = defaultdict(lambda: defaultdict(list))
+    changed: dict[int, Group] = {}
+    for j, depth in sorted(depths.items()):
+        groups = around[first[j]]
+        group = groups[depth - 1]
+        anchor = id(groups[depth]) if depth < len(groups) else first[j]
+        before[id(group)][anchor].append(j)
+        changed[id(group)] = group
+    for key, group in changed.items():
+        group.members = [
+            part
+            for member in group.members
+            for part in (
+                *before[key].get(id(member) if isinstance(member, Group) else member, ()),
+                member,
+            )
+        ]
 
 
 def _collapse(group: Group) -> None:
@@ -281,19 +309,35 @@ class _Alike:
     """
 
     def __init__(self, scene: Scene):
-        self._scene = scene
+        self.scene = scene
         self._numbers: dict[object, int] = {}
+        self._users: dict[int, list[int]] = defaultdict(list)  # of each leaf
+        for i, node in enumerate(scene.nodes):
+            for j in node.next:
+                if scene.nodes[j].leaf:
+                    self._users[j].append(i)
+
+    def of_its_own(self, parts: list[int | Group], outside: bool) -> list[int | Group]:
+        """The parts without the leaves that others use, too, or (``outside``) that begin it all."""
+        leaves = [m for m in parts if not isinstance(m, Group) and self.scene.nodes[m].leaf]
+        if not leaves:
+            return parts
+        within = set(Group("round", (), parts).nodes())
+        kept = {leaf for leaf in leaves if within.issuperset(self._users[leaf])}
+        if outside:
+            kept = {leaf for leaf in kept if module_of(self.scene.nodes[leaf].label)}
+        return [m for m in parts if isinstance(m, Group) or m in kept or m not in leaves]
 
     def number(self, member: int | Group) -> int | None:
         """None for a leaf."""
         if isinstance(member, Group):
             return member.like
-        node = self._scene.nodes[member]
+        node = self.scene.nodes[member]
         return None if node.leaf else self._intern(node.name)
 
     def _parameters(self, group: Group) -> tuple[tuple[str, str], ...]:
         """The parameters that a module uses, by their names within it, and by what operations."""
-        nodes, prefix = self._scene.nodes, ".".join(group.path)
+        nodes, prefix = self.scene.nodes, ".".join(group.path)
         return tuple(
             sorted(
                 {
@@ -323,7 +367,7 @@ class _Alike:
                 moments += member.moments or ()
                 lines += member.lines or ()
             else:
-                node = self._scene.nodes[member]
+                node = self.scene.nodes[member]
                 group.size += 1
                 if not node.leaf:
                     group.operations += 1
@@ -338,7 +382,6 @@ def _repeat(group: Group, alike: _Alike) -> None:
     """Put neighbours that look alike into a group of their own."""
     if len(group.members) < ALIKE:
         return
-    nodes = alike._scene.nodes
     # Each member that counts, with the leaves before it.
     units: list[list[int | Group]] = []
     numbers: list[int] = []
@@ -358,21 +401,29 @@ def _repeat(group: Group, alike: _Alike) -> None:
             members += unit
         at = start + period * times
         at = last = at + _begun(units[start : start + period], numbers[start:at], numbers[at:])
-        while len(units[start]) > 1 and not module_of(nodes[units[start][0]].label):  # type: ignore[index]
-            members.append(units[start].pop(0))
+        shared: list[int | Group] = []
         rounds: list[int | Group] = []
         for begin in range(start, last, period):
             parts = [part for unit in units[begin : min(begin + period, last)] for part in unit]
-            one = parts[0] if len(parts) == 1 else Group("round", group.path, parts)
-            if isinstance(one, Group) and one.kind == "round":
-                alike.measure(one)
+            own = alike.of_its_own(parts, outside=not rounds)
+            shared += [part for part in parts if part not in own]
+            one = own[0] if len(own) == 1 else alike.measure(Group("round", group.path, own))
             rounds.append(one)
+        if len(shared) > 2 and group.kind != "leaves":
+            shared = [alike.measure(Group("leaves", _path_of(alike.scene, shared), shared))]
+        members += shared
         run = Group("run", group.path, rounds)
         _divide(run, alike)
         members.append(alike.measure(run))
     for unit in units[at:]:
         members += unit
     group.members = members + leaves
+
+
+def _path_of(scene: Scene, leaves: Sequence[int | Group]) -> tuple[str, ...]:
+    """The module that these leaves have in common."""
+    labels = [scene.nodes[leaf].label for leaf in leaves if not isinstance(leaf, Group)]
+    return _common([module_of(label) for label in labels])
 
 
 def _begun(pattern: list[list[int | Group]], numbers: list[int], after: list[int]) -> int:
@@ -436,11 +487,22 @@ def _divide(group: Group, alike: _Alike) -> None:
 _SIZES = (2, 5, 10, 20, 25, MOST)
 
 
-def _shown(group: Group) -> list[int | Group]:
-    """The boxes of the view of a group."""
+def _show(view: View) -> None:
+    """Find the boxes of a view."""
+    group = view.group
+    # The items of a run are told by their own names: "layers.3".
+    view.path = group.path[:-1] if group.kind in ("run", "range") else group.path
     if group.size <= WHOLE:
-        return list(group.nodes())
+        view.boxes = list(group.nodes())
+        return
     shown = list(group.members)
+    while sum(isinstance(box, Group) for box in shown) == 1:  # else there is little to see
+        place = next(k for k, box in enumerate(shown) if isinstance(box, Group))
+        inner = shown[place]
+        if not isinstance(inner, Group) or len(shown) + len(inner.members) > MOST:
+            break
+        shown[place : place + 1] = inner.members
+        view.path = inner.path if inner.kind == "module" and view.parent is not None else view.path
     while True:
         alike: dict[int, list[Group]] = defaultdict(list)
         for box in shown:
@@ -449,13 +511,14 @@ def _shown(group: Group) -> list[int | Group]:
         cost = {like: sum(len(box.members) - 1 for box in boxes) for like, boxes in alike.items()}
         like = min(cost, key=lambda like: cost[like], default=None)
         if like is None or len(shown) + cost[like] > SHOWN:
-            return shown
+            break
         opened = {id(box) for box in alike[like]}
         shown = [
             part
             for box in shown
             for part in (box.members if isinstance(box, Group) and id(box) in opened else [box])
         ]
+    view.boxes = shown
 
 
 def _opens(group: Group) -> bool:
@@ -478,7 +541,6 @@ def _entitle(scene: Scene, tree: Group) -> None:
     groups = [tree]
     for group in groups:
         groups += [member for member in group.members if isinstance(member, Group)]
-    tree.title = "everything"
     for group in reversed(groups):
         group.title = _title(scene, group)
     for group in groups:  # outer ones first: each names its items
@@ -487,8 +549,13 @@ def _entitle(scene: Scene, tree: Group) -> None:
 
 
 def _title(scene: Scene, group: Group) -> str:
+    if group.kind == "all":
+        return "the whole graph"
     if group.kind == "module":
         return ".".join(group.path)
+    if group.kind == "leaves":
+        what = "parameters" if group.path else "leaves"
+        return ": ".join(filter(None, [".".join(group.path), f"{group.size} {what}"]))
     if group.kind == "line" and group.lines is not None:
         line = group.lines[0]
         return f"line {line}: {scene.source.get(line, '').strip()}"

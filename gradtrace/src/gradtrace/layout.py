@@ -28,7 +28,7 @@ from gradtrace.scene import Scene, clipped
 CHARACTER = 7.3
 LINE = 16
 PADDING = 8
-_GAP_X, _GAP_Y = 16, 32
+_GAP_X, _GAP_Y = 16, 28
 _WIDEST = 640.0  # of a row, where it can be broken
 _BEND = 8.0
 
@@ -40,6 +40,7 @@ _BETWEEN_THINGS = 6.0
 _MOST_THINGS = 4  # of one folded box
 
 _STUBS = 5  # neighbours of an open group that are drawn, before it and after it
+_BAR = 8.0  # below the rows of a folded box: how much it holds
 _FOLDED_TEXT = len("9999 alive, 9999 freed")
 
 _ORDERINGS, _PLACINGS = 4, 6  # down and up again
@@ -188,7 +189,7 @@ def _plan(
     boxes: list[Box] = []
     where: dict[int, int] = {}
     for member in view.boxes:
-        box = _box(scene, view.group, member, index_of)
+        box = _box(scene, view.path, member, index_of)
         where.update(dict.fromkeys(box.nodes, len(boxes)))
         boxes.append(box)
     inside = len(boxes)
@@ -211,29 +212,30 @@ def _plan(
     return _Plan(boxes, where, sorted(links), sources, lives)
 
 
-def _box(scene: Scene, open_group: Group, member: int | Group, index_of: Mapping[int, int]) -> Box:
+def _box(
+    scene: Scene, path: tuple[str, ...], member: int | Group, index_of: Mapping[int, int]
+) -> Box:
     if isinstance(member, Group):
-        title = clipped(_within(open_group, member.title))
+        title = clipped(_within(path, member.title))
         length, rows = max(len(title), _FOLDED_TEXT), 2
         kind, nodes, view = "group", list(member.nodes()), index_of[id(member)]
     else:
         node = scene.nodes[member]
-        title, length, rows = clipped(node.label), node.text, node.rows
-        if node.leaf and open_group.path:
-            title = clipped(_within(open_group, node.label))
+        title = clipped(_within(path, node.label) if node.leaf else node.label)
+        length, rows = node.text if node.rows or not node.leaf else len(title), node.rows
         kind, nodes, view = "leaf" if node.leaf else "node", [member], None
     width = round(length * CHARACTER + 2 * PADDING, 1)
-    return Box(kind, title, nodes, view, rows, width, (1 + rows) * LINE + 2 * PADDING)
+    height = (1 + rows) * LINE + 2 * PADDING + (_BAR if kind == "group" else 0)
+    return Box(kind, title, nodes, view, rows, width, height)
 
 
-def _within(group: Group, title: str) -> str:
+def _within(path: tuple[str, ...], title: str) -> str:
     """A name without the module that is open.
 
-    >>> _within(Group("module", ("model", "layers")), "model.layers.0 to model.layers.11 × 12")
-    '0 to 11 × 12'
+    >>> _within(("model",), "model.layers.0 to 11 × 12")
+    'layers.0 to 11 × 12'
     """
-    prefix = ".".join(group.path) + "."
-    return title.replace(prefix, "") if group.path and title.startswith(prefix) else title
+    return title.removeprefix(".".join(path) + ".") if path else title
 
 
 def _stubs(
@@ -246,44 +248,42 @@ def _stubs(
 ) -> set[tuple[int, int]]:
     """Add boxes for the neighbours of an open group, as the view around it shows them."""
     inside = list(where)
-    before: dict[int, set[int]] = defaultdict(set)  # by the box around: nodes outside
-    after: dict[int, set[int]] = defaultdict(set)
+    # Nodes outside, by the box around; beside single nodes each leaf is one of its own.
+    one_by_one = all(box.kind != "group" for box in boxes)
+    before: dict[tuple[int, int], set[int]] = defaultdict(set)
+    after: dict[tuple[int, int], set[int]] = defaultdict(set)
     for i in inside:
         for j in scene.nodes[i].next:
             if j not in where:
-                before[around.where[j]].add(j)
+                leaf = j if one_by_one and scene.nodes[j].leaf else -1
+                before[around.where[j], leaf].add(j)
         for j in users[i]:
             if j not in where:
-                after[around.where[j]].add(j)
+                after[around.where[j], -1].add(j)
     within = set(inside)
     for side in (before, after):
-        stubs = [([box], nodes) for box, nodes in sorted(side.items())]
+        stubs = [([key], nodes) for key, nodes in sorted(side.items())]
         if len(stubs) > _STUBS:
             rest = stubs[_STUBS - 1 :]
-            together = (
-                [b for some, _ in rest for b in some],
-                {n for _, some in rest for n in some},
-            )
-            stubs = [*stubs[: _STUBS - 1], together]
-        for outer, nodes in stubs:
+            keys, nodes = [key for some, _ in rest for key in some], {n for _, s in rest for n in s}
+            stubs = [*stubs[: _STUBS - 1], (keys, nodes)]
+        for keys, nodes in stubs:
             where.update(dict.fromkeys(sorted(nodes), len(boxes)))
-            boxes.append(_stub([around.boxes[k] for k in outer], sorted(nodes), parent))
+            title, view = f"{len(keys)} more", parent
+            if len(keys) == 1:
+                ((outer, leaf),) = keys
+                box = around.boxes[outer]
+                title = box.title if leaf < 0 else clipped(scene.nodes[leaf].label)
+                view = parent if box.view is None else box.view
+            width = round(len(title) * CHARACTER + 2 * PADDING, 1)
+            height = LINE + 2 * PADDING
+            boxes.append(Box("outside", title, sorted(nodes), view, 0, width, height))
     return {
         (where[i], where[j])
         for i in [*within, *(n for nodes in after.values() for n in nodes)]
         for j in scene.nodes[i].next
         if j in where and where[i] != where[j] and (i in within or j in within)
     }
-
-
-def _stub(outer: list[Box], nodes: list[int], parent: int) -> Box:
-    if len(outer) == 1:
-        (box,) = outer
-        title, view = box.title, parent if box.view is None else box.view
-    else:
-        title, view = f"{len(outer)} more", parent
-    width = round(len(title) * CHARACTER + 2 * PADDING, 1)
-    return Box("outside", title, nodes, view, 0, width, LINE + 2 * PADDING)
 
 
 def _add_things(scene: Scene, plan: _Plan, at_home: Mapping[int, list[int]], largest: int) -> None:
@@ -373,15 +373,20 @@ def _rank(plan: _Plan, widths: list[float]) -> _Ranked:
             ranks[box] = rank
     parts.append(shared)
 
-    # Bends are boxes without a node: they are ordered and placed as boxes are.
+    # Bends are boxes without a node: they are ordered and placed as boxes are.  All edges of a part
+    # that lead to the same box share them.
     paths = {}
     neighbours: dict[int, set[int]] = defaultdict(set)
+    trunks: dict[tuple[int, int, int], int] = {}
     for i, j in plan.links:
-        between = range(ranks[i] - 1, ranks[j], -1)
-        bends = range(len(ranks), len(ranks) + len(between))
-        ranks += between
-        for bend in bends:
-            parts[part_of[i] if ranks[bend] >= len(tops) else -1].append(bend)
+        bends = []
+        for rank in range(ranks[i] - 1, ranks[j], -1):
+            part_index = part_of[i] if rank >= len(tops) else len(parts) - 1
+            bend = trunks.setdefault((part_index, j, rank), len(ranks))
+            if bend == len(ranks):
+                ranks.append(rank)
+                parts[part_index].append(bend)
+            bends.append(bend)
         paths[i, j] = [i, *bends, j]
         for one, other in pairwise(paths[i, j]):
             neighbours[one].add(other)
@@ -396,6 +401,7 @@ def _ranks(count: int, links: list[tuple[int, int]], sources: Iterable[int]) -> 
     for i, j in links:
         users[j].append(i)
         waits_for[i] += 1
+    above = set(sources)
     ranks = [0] * count
     ready = [i for i in range(count) if not waits_for[i]]
     for box in ready:  # grows while it is read
@@ -404,8 +410,13 @@ def _ranks(count: int, links: list[tuple[int, int]], sources: Iterable[int]) -> 
             waits_for[user] -= 1
             if not waits_for[user]:
                 ready.append(user)
-    for source in sources:
-        ranks[source] = min((ranks[user] for user in users[source]), default=1) - 1
+    # What builds on sources only, such as the transposition of a weight, goes down to its user.
+    builds_on: list[set[int]] = [set() for _ in range(count)]
+    for i, j in links:
+        builds_on[i].add(j)
+    for box in reversed(ready):
+        if users[box] and (box in above or builds_on[box] <= above):
+            ranks[box] = min(ranks[user] for user in users[box]) - 1
     return ranks
 
 
@@ -517,7 +528,8 @@ def _place(plan: _Plan) -> _Placed:
     ranked = _rank(plan, [unit.width for unit in units])
     units += [_Unit(_BEND, 0.0, _BEND / 2) for _ in ranked.ranks[len(units) :]]
     rows = [_order(part, ranked) for part in ranked.parts]
-    _place_across(units, rows, _columns(plan, ranked), ranked)
+    bends = range(len(plan.boxes), len(units))
+    _place_across(units, rows, _columns(plan, ranked), ranked, bends)
     height = _place_down(units, rows)
 
     boxes, placed = [], [(0.0, 0.0)] * len(plan.things)
@@ -529,7 +541,7 @@ def _place(plan: _Plan) -> _Placed:
         for k in things[i]:
             placed[k] = (round(unit.x + box.width + _TO_THING, 1), round(down, 1))
             down += plan.things[k].height + _BETWEEN_THINGS
-    bends = {
+    ways = {
         link: [
             (round(units[k].x + _BEND / 2, 1), round(y, 1))
             for k in path[1:-1]
@@ -538,7 +550,7 @@ def _place(plan: _Plan) -> _Placed:
         for link, path in ranked.paths.items()
     }
     width = max((unit.x + unit.width for unit in units), default=0.0)
-    return _Placed(boxes, placed, bends, round(width, 1), round(height, 1))
+    return _Placed(boxes, placed, ways, round(width, 1), round(height, 1))
 
 
 def _unit(box: Box, things: list[Thing]) -> _Unit:
@@ -571,12 +583,16 @@ def _columns(plan: _Plan, ranked: _Ranked) -> list[list[int]]:
 
 
 def _place_across(
-    units: list[_Unit], rows: list[list[list[int]]], columns: list[list[int]], ranked: _Ranked
+    units: list[_Unit],
+    rows: list[list[list[int]]],
+    columns: list[list[int]],
+    ranked: _Ranked,
+    bends: range,
 ) -> None:
     """Set x of every unit; ``rows`` are those of each part, the last part being what is shared."""
     left = 0.0
     for column in columns:
-        widths = [_place_part(rows[part], units, ranked.neighbours, left) for part in column]
+        widths = [_place_part(rows[part], units, ranked.neighbours, left, bends) for part in column]
         left += max(widths) + 2 * _GAP_X
     for row in rows[-1]:
         wanted = {box: _mean(units, ranked.neighbours[box] - set(row)) for box in row}
@@ -588,7 +604,11 @@ def _place_across(
 
 
 def _place_part(
-    rows: list[list[int]], units: list[_Unit], neighbours: dict[int, set[int]], left: float
+    rows: list[list[int]],
+    units: list[_Unit],
+    neighbours: dict[int, set[int]],
+    left: float,
+    bends: range,
 ) -> float:
     """Set x within one part, whose left edge is at ``left``; returns its width."""
     part = {box for row in rows for box in row}
@@ -596,12 +616,21 @@ def _place_part(
         _spread(row, units, {box: 0.0 for box in row})
     for sweep in range(_PLACINGS):
         for row in rows if sweep % 2 == 0 else reversed(rows):
-            wanted = {box: _mean(units, neighbours[box] & part - set(row)) for box in row}
+            wanted = {
+                box: _mean(units, _straight(box, neighbours[box] & part - set(row), bends))
+                for box in row
+            }
             _spread(row, units, wanted)
     start = min(units[box].x for box in part)
     for box in part:
         units[box].x += left - start
     return max(units[box].x + units[box].width for box in part) - left
+
+
+def _straight(box: int, others: set[int], bends: range) -> set[int]:
+    """What a box or a bend is drawn near to: its own kind where there is any, to be straight."""
+    same = {other for other in others if (other in bends) == (box in bends)}
+    return same or others
 
 
 def _mean(units: list[_Unit], others: set[int]) -> float:
@@ -611,13 +640,14 @@ def _mean(units: list[_Unit], others: set[int]) -> float:
 
 
 def _spread(row: list[int], units: list[_Unit], wanted: dict[int, float]) -> None:
-    """Put the middles of a row as near to ``wanted`` as order and gaps allow."""
+    """Put the middles of a row as near to ``wanted`` as order and gaps allow; bends make way."""
     edge = float("-inf")
     for i in row:
         units[i].x = max(wanted[i] - units[i].middle, edge)
         edge = units[i].x + units[i].width + _GAP_X
     if row:
-        drift = [units[i].x + units[i].middle - wanted[i] for i in row]
+        boxes = [i for i in row if units[i].height] or row
+        drift = [units[i].x + units[i].middle - wanted[i] for i in boxes]
         for i in row:
             units[i].x -= sum(drift) / len(drift)
 

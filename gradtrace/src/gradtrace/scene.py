@@ -129,7 +129,7 @@ def _text(trace: Trace, node: int, state: str, slots: Sequence[tuple[str, int | 
 
 
 def _names(trace: Trace) -> dict[int, tuple[int, int, int]]:
-    """For each tensor that variables name, the length of their names and the first and last step."""
+    """For each tensor that variables name: the length of their names, first and last step."""
     found: dict[int, tuple[int, int, int]] = {}
     for moment, step in enumerate(trace.steps):
         now: dict[int, int] = {}

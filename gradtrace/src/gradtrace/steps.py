@@ -13,6 +13,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtrace.graph import FREED, MODIFIED
@@ -159,8 +160,9 @@ class Trace:
 
     ``source`` maps line numbers, as in the file or the notebook cell, to their text.
     ``statements`` maps the first line of each statement that spans several to its last.
-    ``skipped`` are the lines that the program passed by, such as a branch not taken.  ``error`` is the exception that ended the function, None if it ended well.  ``unrecorded``
-    counts the line events after ``max_steps``; the last step is there in any case.
+    ``skipped`` are the lines that the program passed by, such as a branch not taken.  ``error`` is
+    the exception that ended the function, None if it ended well.  ``unrecorded`` counts the line
+    events after ``max_steps``; the last step is there in any case.
     """
 
     function: str
@@ -259,6 +261,17 @@ class Trace:
                 ha="right",
             )
         return ax
+
+    def to_html(self, path: str | Path) -> None:
+        """Write a page that plays the trace: one file, to be opened and sent without a server.
+
+        A graph of any size is folded into views of a few boxes.
+        """
+        from gradtrace.page import standalone
+
+        # What a program prints or raises need not be valid text.
+        text = standalone(self, f"{self.function}, line by line")
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def to_json(self) -> str:
         """The trace as JSON text.  The same trace always gives the same text."""
@@ -389,7 +402,7 @@ class Trace:
 
 
 def _plain(made: Any) -> dict[str, Any]:
-    """A data class as a dict, its parts too: ``dataclasses.asdict`` copies deeply, which takes long."""
+    """A data class as a dict, its slots too; ``dataclasses.asdict`` copies deeply: that is slow."""
     fields = dict(vars(made))
     if "slots" in fields:
         fields["slots"] = [_plain(slot) for slot in fields["slots"]]
