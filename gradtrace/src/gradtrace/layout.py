@@ -40,6 +40,7 @@ _BETWEEN_THINGS = 6.0
 _MOST_THINGS = 4  # of one folded box
 
 _STUBS = 5  # neighbours of an open group that are drawn, before it and after it
+_BAR = 8.0  # below the rows of a folded box: how much it holds
 _FOLDED_TEXT = len("9999 alive, 9999 freed")
 
 _ORDERINGS, _PLACINGS = 4, 6  # down and up again
@@ -224,7 +225,8 @@ def _box(
         length, rows = node.text if node.rows or not node.leaf else len(title), node.rows
         kind, nodes, view = "leaf" if node.leaf else "node", [member], None
     width = round(length * CHARACTER + 2 * PADDING, 1)
-    return Box(kind, title, nodes, view, rows, width, (1 + rows) * LINE + 2 * PADDING)
+    height = (1 + rows) * LINE + 2 * PADDING + (_BAR if kind == "group" else 0)
+    return Box(kind, title, nodes, view, rows, width, height)
 
 
 def _within(path: tuple[str, ...], title: str) -> str:

@@ -150,8 +150,30 @@ def static_html(
     )
 
 
+def standalone(trace: Trace, title: str) -> str:
+    """A whole page that plays one trace, from a file as well as from a server.
+
+    >>> from gradtrace import trace
+    >>> page = standalone(trace(lambda: 1), "a < b")
+    >>> page.startswith('<!doctype html><html lang="en">'), "<title>a &lt; b</title>" in page
+    (True, True)
+    """
+    name = html.escape(title)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
+        f"<style>{_PAGE}</style></head>"
+        f"<body><main><h1>{name}</h1>{static_html([trace])}</main></body></html>"
+    )
+
+
+_PAGE = "body{margin:1rem;font:1rem/1.5 system-ui,sans-serif}h1{font-size:1.3rem}"
+
+
 # Where scripts run, the player's place is kept until it is built, so that nothing moves then.
 _UNBUILT = (
+    ".gradtrace {margin: 1rem 0}"
     "@media screen and (scripting: enabled) {"
     ".gradtrace[data-function] {min-height: var(--high)}"
     ".gradtrace[data-function] > div:not([data-built]) > * {display: none}"

@@ -13,6 +13,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtrace.graph import FREED, MODIFIED
@@ -260,6 +261,17 @@ class Trace:
                 ha="right",
             )
         return ax
+
+    def to_html(self, path: str | Path) -> None:
+        """Write a page that plays the trace: one file, to be opened and sent without a server.
+
+        A graph of any size is folded into views of a few boxes.
+        """
+        from gradtrace.page import standalone
+
+        # What a program prints or raises need not be valid text.
+        text = standalone(self, f"{self.function}, line by line")
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def to_json(self) -> str:
         """The trace as JSON text.  The same trace always gives the same text."""

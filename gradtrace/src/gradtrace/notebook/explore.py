@@ -1,9 +1,9 @@
 """Run a function for every setting of its controls, and play the traces.
 
 :func:`explore` reads its arguments as ``ipywidgets.interact`` does, with ipywidgets' own code, so
-there is nothing new to learn.  Every setting is traced beforehand: a live notebook then shows
-ordinary ipywidgets beside a :class:`~gradtrace.Player`, and a page without a kernel shows
-the same controls as native HTML.  With ``ask=`` the player asks before it shows
+there is nothing new to learn.  Every setting is traced beforehand, with the bytes that are alive
+inside of each line: a live notebook then shows ordinary ipywidgets beside a
+:class:`~gradtrace.Player`, and a page without a kernel shows the same controls as native HTML.  With ``ask=`` the player asks before it shows
 (:mod:`gradtrace.questions`).
 """
 
@@ -156,7 +156,7 @@ class Exploration:
         )
         if key not in self._traces:
             call = functools.partial(self._function, **values, **self._constants)
-            self._traces[key] = trace(call)
+            self._traces[key] = trace(call, peaks=True)
         return self._traces[key]
 
     def __repr__(self) -> str:

@@ -110,7 +110,7 @@ export class Graph {
     if (kind === "group") parts.push(shape("rect", { class: "under", x: x + 4, y: y + 4, width, height, rx: 5 }));
     parts.push(shape("rect", { class: "face", x, y, width, height, rx: kind === "leaf" ? 14 : 5 }), title, ...texts, ...ports);
     const flags = shape("g", { class: "flags" });
-    const bar = kind === "group" && rows > 1 ? shape("rect", { class: "bar", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
+    const bar = kind === "group" && rows > 1 ? shape("rect", { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
     if (bar) parts.push(bar);
     const group = shape("g", { class: `box ${kind}`, role: "button", tabindex: "-1" }, ...parts, flags);
     this.interactive(group, "nodes", nodes, () => this.act(box));
@@ -238,7 +238,7 @@ export class Graph {
     this.trace.nodes[node].slots.forEach((slot, i) => {
       if (slot.empty || !texts[k]) return;
       const [state, version] = row[2][i];
-      const what = state === "freed" ? "freed" : state === "modified" ? `▲ v${version}, saved v${slot.version}`
+      const what = state === "freed" ? "freed" : state === "modified" ? `▲ v${version} ≠ v${slot.version}`
         : state === "alive" ? (slot.nbytes === null ? "" : bytes(slot.nbytes)) : state;
       texts[k].textContent = shortened(`${slot.name}  ${what}`, room);
       texts[k].setAttribute("class", state === "alive" ? "" : state.replace(" ", "-"));
