@@ -86,7 +86,7 @@ export class Question {
   draw() {
     const { data, open, picked } = this;
     const has = (list, id) => list.some((other) => same(other, id));
-    const inPicture = data.kind === "line";
+    const inPicture = ["line", "node", "tensor"].includes(data.kind);
     const chips = data.choices.filter(({ id }) => (!inPicture || typeof id !== "number") && (open || has(this.data.right, id) || has(picked, id)));
     const focused = this.chips.getRootNode().activeElement?.dataset?.id;
     this.chips.replaceChildren(...chips.map(({ id, label }) => {
