@@ -136,8 +136,8 @@ export class Player {
 
   answered(answer, right, told) {
     this.keep({ answer, right, told });
-    this.lock();
     this.go(this.seen());
+    this.status.textContent = `${this.question.reply.textContent} ${this.status.textContent}`;
   }
 
   /** In the browser, or in Python where there is one. */

@@ -14,7 +14,7 @@ export class Question {
   constructor(data, { onChange, onAnswer, onAgain }) {
     Object.assign(this, { data, onChange, onAnswer, onAgain, picked: [], open: true, told: false });
     this.many = data.kind === "choices";
-    this.reply = element("div", { class: "reply", role: "status" });
+    this.reply = element("div", { class: "reply" });
     this.chips = element("div", { class: "chips", role: "group", "aria-label": "Answers" });
     this.check = element("button", { type: "button", class: "check", onclick: () => this.commit() }, "Check");
     this.tell = element("button", { type: "button", class: "quiet", onclick: () => this.commit(true) }, "Show me");
@@ -58,8 +58,8 @@ export class Question {
     this.open = false;
     this.told = told;
     if (told) this.picked = [];
-    this.onAnswer(this.picked, this.right, told);
     this.changed();
+    this.onAnswer(this.picked, this.right, told);
     this.again.focus({ preventScroll: true });
   }
 
