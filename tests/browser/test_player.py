@@ -174,7 +174,7 @@ def test_backward_cuts_strings_and_a_tensor_goes_with_its_last(show):
     assert place.locator(".string.saved").count() == 1
     assert place.locator(".string.cut").count() == 1
     assert features.is_visible()
-    assert place.locator(".box.cut").get_attribute("aria-label").endswith("freed now")
+    assert place.locator(".box.cut").get_attribute("aria-description").endswith("freed now")
     assert "✂ 1 freed" in place.locator(".lines .ran").inner_text()
     assert "gradient written" in place.locator("tr.gradient").inner_text()
     place.get_by_label("Last step").click()
@@ -343,17 +343,23 @@ def test_on_paper_the_outcome_stands_at_the_end_and_nothing_is_cut(show, page):
 
 def test_live_the_answer_and_the_step_reach_python(visit, tmp_path):
     """What anywidget hands over, in a page of its own."""
-    seen, question = trace(shared), asdict(asked(WhichLineRaises(), shared))
-    state = {"trace": payload(seen), "step": 0, "question": question, "answer": []}
+    question = asdict(asked(WhichLineRaises(), shared))
+    traces = [payload(trace(shared)), payload(trace(shared, max_steps=3))]
+    data = {"controls": [{"name": "n", "kind": "select", "options": ["a", "b"]}], "traces": traces}
+    state = {"trace": traces[0], "step": 0, "question": question, "answer": [], "setting": [0],
+             "comparable": True}  # fmt: skip
     file = tmp_path / "live.html"
-    text = json.dumps(state).replace("<", "\\u003c")
+    text, others = (json.dumps(what).replace("<", "\\u003c") for what in (state, data))
     file.write_text(
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>t</title><div id="el"></div>'
         f'<script type="module">{module().replace("export default", "const widget =")}\n'
-        f"const state = {text};\n"
+        f"const state = {text}, others = {others};\n"
         """const heard = {};
-        window.model = { get: (name) => state[name], set: (name, value) => { state[name] = value; },
-          save_changes() {}, on: (name, listener) => { heard[name] = listener; }, off() {} };
+        window.model = {
+          get: (name) => state[name], set: (name, value) => { state[name] = value; },
+          on: (name, listener) => { heard[name] = listener; }, off() {}, save_changes() {},
+          send: () => change("data", others),
+        };
         window.change = (name, value) => { state[name] = value; heard[`change:${name}`](); };
         widget.render({ model, el: document.querySelector("#el") });</script>"""
     )
@@ -365,6 +371,9 @@ def test_live_the_answer_and_the_step_reach_python(visit, tmp_path):
     assert page.evaluate("model.get('step')") == 6
     page.evaluate("change('step', 2)")
     assert position(place).startswith("step 3 of 7")
+    place.get_by_role("button", name="Compare").click()  # asks Python for the other settings
+    assert place.locator(".graph").count() == 2
+    assert place.locator(".controls select").count() == 1  # the notebook has its own for the first
     assert page.complaints == []
 
 
@@ -395,7 +404,7 @@ def test_axe_finds_nothing_in_any_state(show, page, theme):
     for place in places:
         place.get_by_label("Last step").press("Enter")
         place.get_by_label("Step back").press("Enter")
-        place.locator("summary").click()
+        place.locator("summary", has_text="in words").click()
     assert page.evaluate(FIND, []) == []
     for place in places[::2]:
         place.get_by_label("Last step").press("Enter")

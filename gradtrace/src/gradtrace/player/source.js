@@ -3,7 +3,7 @@
 import { element, plural } from "./dom.js";
 import { coloured, tokenize } from "./python.js";
 
-const TAB = 4;
+const HANG = 2; // further than the line itself, in characters
 
 export class Source {
   /** `onPick(line)` when a line is chosen, `onLight(line | null)` when one is pointed at. */
@@ -32,13 +32,13 @@ export class Source {
       const says = element("span", { class: "unseen" });
       const flags = element("span", { class: "flags" });
       const indent = Math.max(0, text.search(/\S/));
-      const code = element("span", { class: "text", style: `--hang: ${indent + TAB}ch` }, ...coloured(words[i]));
+      const code = element("span", { class: "text", style: `--hang: ${indent + HANG}ch` }, ...coloured(words[i]), flags);
       const item = element("div", {
         role: "button", tabindex: "-1", "data-line": key,
         onclick: () => getSelection().isCollapsed && this.onPick(number),
         onpointerenter: () => this.onLight(number), onpointerleave: () => this.onLight(null),
         onfocus: () => this.onLight(number), onblur: () => this.onLight(null),
-      }, mark, element("span", { class: "unseen" }, "line "), element("span", { class: "number" }, key), code, says, flags);
+      }, mark, element("span", { class: "unseen" }, "line "), element("span", { class: "number" }, key), code, says);
       if (skipped.has(number)) item.classList.add("skipped");
       this.lines.set(number, { item, mark, says, flags });
       return item;
