@@ -3,8 +3,8 @@
 :func:`explore` reads its arguments as ``ipywidgets.interact`` does, with ipywidgets' own code, so
 there is nothing new to learn.  Every setting is traced beforehand, with the bytes that are alive
 inside of each line: a live notebook then shows ordinary ipywidgets beside a
-:class:`~gradtrace.Player`, and a page without a kernel shows the same controls as native HTML.  With ``ask=`` the player asks before it shows
-(:mod:`gradtrace.questions`).
+:class:`~gradtrace.Player`, and a page without a kernel shows the same controls as native HTML.
+With ``ask=`` the player asks before it shows (:mod:`gradtrace.questions`).
 """
 
 from __future__ import annotations
