@@ -37,9 +37,10 @@ def write(name: str, png: bytes) -> None:
 def draw(page: Page) -> None:
     page.goto((SITE / "index.html").as_uri())
     player = page.locator(".gradtrace").first
-    player.locator(".outcome").wait_for()
-    # Up to and with the outcome: the tables below are for the page itself.
-    for below in player.locator("details, .tables").all():
+    player.scroll_into_view_if_needed()
+    player.locator(".graph svg").wait_for()
+    # Up to and with the bytes: the tables below are for the page itself.
+    for below in player.locator("details, .tables, .outcome").all():
         below.evaluate("element => { element.hidden = true; }")
     picture = player.screenshot()
     write("player.png", picture)
