@@ -22,7 +22,8 @@ CARD = """
 <body style="margin: 0; width: 1200px; height: 630px; overflow: hidden; background: white;
   font-family: system-ui, sans-serif; color: #1a1a1a">
 <h1 style="margin: 44px 60px 6px; font-size: 58px">
-  <img src="data:image/svg+xml;base64,{mark}" style="width: 52px; margin: 0 14px -4px 0">Backward Twice</h1>
+  <img src="data:image/svg+xml;base64,{mark}" style="width: 52px; margin: 0 14px -4px 0">
+  Backward Twice</h1>
 <p style="margin: 0 60px 26px; font-size: 27px">
   “Trying to backward through the graph a second time”, played line by line</p>
 <img src="data:image/png;base64,{player}" style="width: 1080px; margin: 0 60px">
