@@ -330,15 +330,24 @@ def test_a_phone_shows_code_graph_and_bar_at_once(show, page):
     assert boxes[0]["y"] <= current["y"] <= boxes[0]["y"] + boxes[0]["height"]
 
 
-def test_on_paper_the_outcome_stands_at_the_end_and_nothing_is_cut(show, page):
-    page = show(static_html([trace(shared)], question=asked(WhichLineRaises(), shared)))
-    place = opened_at(page, "shared")
+def test_paper_shows_the_end_and_cuts_nothing_but_keeps_an_open_question(show, page):
+    question = asked(WhichLineRaises(), shared)
+    twin = static_html([trace(shared)]).replace('"shared"', '"again"', 1)
+    page = show(static_html([trace(shared)], question=question), f"<p>{'prose ' * 9000}</p>{twin}")
+    place, again = opened_at(page, "shared"), player(page, "again")
     page.emulate_media(media="print")
-    assert place.locator(".outcome").is_visible()
-    assert not place.locator(".buttons").is_visible()
-    for name in (".source", ".scroll"):
-        cut = place.locator(name).evaluate("box => box.scrollHeight > box.clientHeight + 1")
+    again.locator(".outcome").wait_for()
+    assert place.locator(".lines").is_visible() and place.locator(".prompt").is_visible()
+    for told in (".outcome", ".graph", ".memory"):
+        assert not place.locator(told).is_visible()
+        assert again.locator(told).is_visible()  # built for the paper
+    assert "Trying to backward" in again.locator(".outcome").inner_text()
+    assert not again.locator(".buttons").is_visible()
+    for name in (".source", ".scroll", ".variables"):
+        cut = again.locator(name).evaluate("box => box.scrollHeight > box.clientHeight + 1")
         assert not cut
+    page.emulate_media(media="screen")
+    again.locator(".bar span", has_text="step 1 of 7").wait_for()
 
 
 def test_live_the_answer_and_the_step_reach_python(visit, tmp_path):

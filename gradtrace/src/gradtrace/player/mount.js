@@ -50,8 +50,9 @@ export function listen() {
     if (hash !== undefined && play(decodeURIComponent(hash))) event.preventDefault();
   });
   const paper = matchMedia("print");
-  paper.addEventListener("change", () => paper.matches && mountedOnPaper());
-  addEventListener("beforeprint", mountedOnPaper);
+  paper.addEventListener("change", () => onPaper(paper.matches));
+  addEventListener("beforeprint", () => onPaper(true));
+  addEventListener("afterprint", () => onPaper(false));
   const themes = () => players().forEach((place) => place.gradtrace?.theme());
   const attributes = ["class", "style", "data-theme", "data-mode", "data-jp-theme-light", "data-vscode-theme-kind", "theme"];
   for (const watched of [document.documentElement, document.body]) {
@@ -61,8 +62,8 @@ export function listen() {
   if (location.hash.startsWith("#play:")) play(decodeURIComponent(location.hash.slice(6)));
 }
 
-function mountedOnPaper() {
-  for (const place of document.querySelectorAll(".gradtrace[data-mounted]")) mount(place);
+function onPaper(begins) {
+  for (const place of players()) (place.dataset.mounted === undefined ? place.gradtrace : mount(place))?.paper(begins);
 }
 
 /** Follow `FUNCTION:step=5:node=LABEL…`; false where the page has no such player. */

@@ -442,6 +442,13 @@ export class Player {
     }
   }
 
+  /** On paper a program stands at its end; one that asks and was not answered shows nothing that tells. */
+  paper(begins) {
+    if (begins && this.left === undefined) this.left = this.step;
+    this.show(begins ? this.limit : (this.left ?? this.step));
+    if (!begins) this.left = undefined;
+  }
+
   fullScreen() {
     if (document.fullscreenElement) document.exitFullscreen();
     else this.host.requestFullscreen();
