@@ -46,13 +46,11 @@ def name_in_navigation(
     The theme takes the page's title, which is an error text, and its arrows are pictures without a
     name.
     """
+    context["root_title"] = app.config.html_title
     generate = context["generate_toctree_html"]
-    landing = app.env.titles[app.config.root_doc].astext()
 
     def generate_named(*args: object, **kwargs: object) -> str:
         tree = BeautifulSoup(str(generate(*args, **kwargs)), "html.parser")
-        for link in tree.find_all("a", string=landing.__eq__):
-            link.string = app.config.project
         for summary in tree.select("li.has-children > details > summary"):
             page = summary.find_parent("li").find("a").get_text(strip=True)
             summary["aria-label"] = f"Pages under {page}"

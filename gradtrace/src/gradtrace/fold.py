@@ -53,6 +53,7 @@ class Group:
     moments: tuple[int, int] | None = None  # the first and last at which its nodes were made
     lines: tuple[int, int] | None = None
     like: int = 0  # the same number for groups of the same operations
+    steps: bool = False  # of a run: whether all that repeats has the same name
 
     def nodes(self) -> Iterator[int]:
         """All nodes in it, those of inner groups too, in the order of the row."""
@@ -278,6 +279,8 @@ def _add_leaves(
         before[id(group)][anchor].append(j)
         changed[id(group)] = group
     for key, group in changed.items():
+        for anchor, leaves in before[key].items():
+            before[key][anchor] = _by_module(scene, leaves, len(group.path))
         group.members = [
             part
             for member in group.members
@@ -286,6 +289,21 @@ def _add_leaves(
                 member,
             )
         ]
+
+
+def _by_module(scene: Scene, leaves: list[int | Group], depth: int) -> list[int | Group]:
+    """Those of one module in a group of their own, if there are several."""
+    modules: dict[tuple[str, ...], list[int | Group]] = defaultdict(list)
+    for leaf in leaves:
+        assert isinstance(leaf, int)
+        modules[module_of(scene.nodes[leaf].label)[: depth + 1]].append(leaf)
+    return [
+        part
+        for path, some in modules.items()
+        for part in (
+            [Group("leaves", _path_of(scene, some), some)] if path and len(some) > 2 else some
+        )
+    ]
 
 
 def _collapse(group: Group) -> None:
@@ -319,19 +337,24 @@ class _Alike:
 
     def of_its_own(self, parts: list[int | Group], outside: bool) -> list[int | Group]:
         """The parts without the leaves that others use, too, or (``outside``) that begin it all."""
-        leaves = [m for m in parts if not isinstance(m, Group) and self.scene.nodes[m].leaf]
-        if not leaves:
+        if all(self.number(part) is not None for part in parts):
             return parts
         within = set(Group("round", (), parts).nodes())
-        kept = {leaf for leaf in leaves if within.issuperset(self._users[leaf])}
-        if outside:
-            kept = {leaf for leaf in kept if module_of(self.scene.nodes[leaf].label)}
-        return [m for m in parts if isinstance(m, Group) or m in kept or m not in leaves]
+
+        def is_own(part: int | Group) -> bool:
+            if self.number(part) is not None:
+                return True
+            leaves = [part] if isinstance(part, int) else list(part.nodes())
+            named = all(module_of(self.scene.nodes[leaf].label) for leaf in leaves)
+            used_within = all(within.issuperset(self._users[leaf]) for leaf in leaves)
+            return used_within and (named or not outside)
+
+        return [part for part in parts if is_own(part)]
 
     def number(self, member: int | Group) -> int | None:
-        """None for a leaf."""
+        """None for a leaf, or several."""
         if isinstance(member, Group):
-            return member.like
+            return None if member.kind == "leaves" else member.like
         node = self.scene.nodes[member]
         return None if node.leaf else self._intern(node.name)
 
@@ -406,11 +429,14 @@ def _repeat(group: Group, alike: _Alike) -> None:
         for begin in range(start, last, period):
             parts = [part for unit in units[begin : min(begin + period, last)] for part in unit]
             own = alike.of_its_own(parts, outside=not rounds)
-            shared += [part for part in parts if part not in own]
+            kept = {id(part) if isinstance(part, Group) else part for part in own}
+            shared += [p for p in parts if (id(p) if isinstance(p, Group) else p) not in kept]
             one = own[0] if len(own) == 1 else alike.measure(Group("round", group.path, own))
             rounds.append(one)
-        if len(shared) > 2 and group.kind != "leaves":
-            shared = [alike.measure(Group("leaves", _path_of(alike.scene, shared), shared))]
+        loose = [part for part in shared if isinstance(part, int)]
+        if len(loose) > 2:
+            several = alike.measure(Group("leaves", _path_of(alike.scene, loose), list(loose)))
+            shared = [several, *(part for part in shared if isinstance(part, Group))]
         members += shared
         run = Group("run", group.path, rounds)
         _divide(run, alike)
@@ -500,6 +526,8 @@ def _show(view: View) -> None:
         place = next(k for k, box in enumerate(shown) if isinstance(box, Group))
         inner = shown[place]
         if not isinstance(inner, Group) or len(shown) + len(inner.members) > MOST:
+            break
+        if inner.kind == "run" and not inner.steps:  # layers: "× 12" says it
             break
         shown[place : place + 1] = inner.members
         view.path = inner.path if inner.kind == "module" and view.parent is not None else view.path
@@ -601,7 +629,7 @@ def _number(scene: Scene, run: Group) -> None:
     """Name a run, its ranges and its items after each other."""
     items = _items(run)
     names = [item.title if isinstance(item, Group) else scene.nodes[item].label for item in items]
-    same = len(set(names)) < len(names)
+    same = run.steps = len(set(names)) < len(names)
     first = items[0]
     base = names[0]
     if isinstance(first, Group) and first.kind == "line" and first.lines is not None:
@@ -635,5 +663,5 @@ def _span(first: str, last: str) -> str:
     >>> _span("model.layers.0", "model.layers.11")
     'model.layers.0 to 11'
     """
-    stem, dot, _ = first.rpartition(".")
-    return f"{first} to {last.removeprefix(stem + dot)}"
+    shared = len(_common([tuple(first.split(".")), tuple(last.split("."))]))
+    return f"{first} to {'.'.join(last.split('.')[shared:])}"

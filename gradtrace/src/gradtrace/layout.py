@@ -222,7 +222,7 @@ def _box(
     else:
         node = scene.nodes[member]
         title = clipped(_within(path, node.label) if node.leaf else node.label)
-        length, rows = node.text if node.rows or not node.leaf else len(title), node.rows
+        length, rows = max(len(title), node.text), node.rows
         kind, nodes, view = "leaf" if node.leaf else "node", [member], None
     width = round(length * CHARACTER + 2 * PADDING, 1)
     height = (1 + rows) * LINE + 2 * PADDING + (_BAR if kind == "group" else 0)

@@ -173,6 +173,7 @@ _PAGE = "body{margin:1rem;font:1rem/1.5 system-ui,sans-serif}h1{font-size:1.3rem
 
 # Where scripts run, the player's place is kept until it is built, so that nothing moves then.
 _UNBUILT = (
+    ".gradtrace {margin: 1rem 0}"
     "@media screen and (scripting: enabled) {"
     ".gradtrace[data-function] {min-height: var(--high)}"
     ".gradtrace[data-function] > div:not([data-built]) > * {display: none}"

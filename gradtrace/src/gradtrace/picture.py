@@ -281,14 +281,14 @@ def graph_html(graph: Graph) -> str:
     table = ""
     if len(rows) > 1:
         body = "".join(
-            f"<tr><th scope=row>{html.escape(row.name or 'all')}</th><td>{row.nodes}</td>"
+            f'<tr><th scope="row">{html.escape(row.name or "all")}</th><td>{row.nodes}</td>'
             f"<td>{row.freed}</td><td>{row.activations}</td><td>{row.parameters}</td></tr>"
             for row in rows
         )
         table = (
             "<details><summary>Bytes of each module</summary><table><thead><tr>"
-            "<th scope=col>module</th><th scope=col>operations</th><th scope=col>freed</th>"
-            "<th scope=col>activations (bytes)</th><th scope=col>parameters (bytes)</th></tr>"
+            '<th scope="col">module</th><th scope="col">operations</th><th scope="col">freed</th>'
+            '<th scope="col">activations (bytes)</th><th scope="col">parameters (bytes)</th></tr>'
             f"</thead><tbody>{body}</tbody></table></details>"
         )
     picture = _picture(graph.nodes, [node.next for node in graph.nodes])

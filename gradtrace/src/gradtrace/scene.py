@@ -15,6 +15,7 @@ from gradtrace.graph import FREED
 from gradtrace.steps import Trace
 
 _LONGEST_TITLE = 30  # characters
+_LEAF_TEXT = "999.9 MB  ∇ .grad"  # a leaf is a tensor: its bytes, and whether it has a gradient
 _LONGEST_NAMES = 18  # of the variables that hold a tensor, together
 
 
@@ -24,7 +25,7 @@ class SceneNode(NamedTuple):
     ``order`` is a number that grows from operation to operation, None for leaves.  ``moment`` is
     the step at which the node was first seen, ``line`` the line that had just run; both are None
     where nobody knows.  ``text`` is the number of characters of the longest text that its box will
-    ever show, ``rows`` the number of rows below the title.
+    ever show beside its label, ``rows`` the number of rows below the title.
     """
 
     name: str
@@ -81,7 +82,7 @@ def scene_of(trace: Trace) -> Scene:
     """Everything that was ever there in a trace."""
     count = len(trace.nodes)
     first, last = [-1] * count, [len(trace.steps)] * count
-    texts = [len(clipped(node.label)) for node in trace.nodes]
+    texts = [len(_LEAF_TEXT) if node.leaf else 0 for node in trace.nodes]
     for moment, (step, changed, gone) in enumerate(trace.changes()):
         for node in gone:
             last[node] = moment - 1
@@ -112,7 +113,7 @@ def scene_of(trace: Trace) -> Scene:
             first[i],
             node.line,
             texts[i],
-            sum(not slot.empty for slot in node.slots),
+            1 if node.leaf else sum(not slot.empty for slot in node.slots),
         )
         for i, node in enumerate(trace.nodes)
     ]
@@ -122,7 +123,7 @@ def scene_of(trace: Trace) -> Scene:
 def _text(trace: Trace, node: int, state: str, slots: Sequence[tuple[str, int | None]]) -> int:
     """The length of the longest text of a node in this state."""
     known = trace.nodes[node]
-    longest = len(clipped(known.label)) + (len("  freed") if state == FREED else 0)
+    longest = len(clipped(known.label)) + len("  freed") if state == FREED else 0
     for slot, (now, _) in zip(known.slots, slots, strict=True):
         longest = max(longest, len(f"■ {slot.name}  {now}"))
     return longest

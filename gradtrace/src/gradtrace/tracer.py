@@ -210,8 +210,8 @@ def _source(name: str, code: CodeType) -> _Source:
     branches = []
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
-            body = getattr(node, "body", None)
-            last = body[0].lineno - 1 if body else node.end_lineno  # of its head, if it has a body
+            inside = _first_inside(node)
+            last = node.end_lineno if inside is None else inside - 1  # of its head, if it has one
             if last is not None and last > node.lineno:
                 statements[first + node.lineno - 1] = first + last - 1
             for block in _blocks(node):
@@ -222,6 +222,14 @@ def _source(name: str, code: CodeType) -> _Source:
     numbered = enumerate(text.splitlines(), first)
     kept = {number: line for number, line in numbered if number - first + 1 >= begin}
     return _Source(kept, statements, branches)
+
+
+def _first_inside(statement: ast.stmt) -> int | None:
+    """The first line behind the head of a statement that contains others."""
+    if isinstance(statement, ast.Match):
+        return statement.cases[0].pattern.lineno
+    body = getattr(statement, "body", None)
+    return body[0].lineno if body else None
 
 
 def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
