@@ -100,7 +100,7 @@ export class Graph {
     const rows = Math.max(0, box.rows ?? 0);
     const title = shape("text", { class: "title", x: x + 9, y: y + 20 });
     const texts = Array.from({ length: rows }, (_, i) => shape("text", { x: x + 9, y: y + 36 + 16 * i }));
-    const ports = folded ? [] : texts.map((_, i) => {
+    const ports = folded || kind === "leaf" ? [] : texts.map((_, i) => {
       const [cx, cy] = port(box, i + 1);
       return shape("circle", { class: "port", cx, cy, r: 3.4 });
     });
