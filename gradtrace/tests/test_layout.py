@@ -1,5 +1,6 @@
 """Drawings of any graph: few boxes at once, everything placed once, nothing on top of anything."""
 
+import functools
 import random
 from itertools import combinations
 
@@ -146,11 +147,16 @@ def random_scene(seed):
 SCENES = [*PROGRAMS, *range(40)]
 
 
+@functools.cache
+def scene_made_by(program):
+    if callable(program):
+        return scene_of(trace(program, max_steps=10**6))
+    return random_scene(program)
+
+
 @pytest.fixture(params=SCENES, ids=lambda made: getattr(made, "__name__", made))
 def scene(request):
-    if callable(request.param):
-        return scene_of(trace(request.param, max_steps=10**6))
-    return random_scene(request.param)
+    return scene_made_by(request.param)
 
 
 def test_every_node_is_in_one_box_of_the_view_of_each_group_around_it(scene):

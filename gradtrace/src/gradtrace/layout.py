@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -104,7 +104,8 @@ class Drawing:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready data."""
-        return asdict(self)
+        parts = ("boxes", "things", "edges")  # dataclasses.asdict copies deeply: that is slow
+        return vars(self) | {name: [dict(vars(p)) for p in vars(self)[name]] for name in parts}
 
 
 def layout(scene: Scene) -> list[Drawing]:
@@ -616,9 +617,9 @@ def _place_part(
         _spread(row, units, {box: 0.0 for box in row})
     for sweep in range(_PLACINGS):
         for row in rows if sweep % 2 == 0 else reversed(rows):
+            others = part.difference(row)
             wanted = {
-                box: _mean(units, _straight(box, neighbours[box] & part - set(row), bends))
-                for box in row
+                box: _mean(units, _straight(box, neighbours[box] & others, bends)) for box in row
             }
             _spread(row, units, wanted)
     start = min(units[box].x for box in part)
