@@ -1,4 +1,4 @@
-"""The large models that pictures are measured on: each a program of a few lines that goes backward."""
+"""The large models that pictures are measured on: each a program that goes backward once."""
 
 from __future__ import annotations
 

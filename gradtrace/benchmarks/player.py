@@ -1,8 +1,10 @@
-"""What the player costs in a real browser: milliseconds for a step, bytes for a page.
+"""What the player costs in a real browser: milliseconds to build it and for a step, bytes.
 
-A step is a click on "Step back" with the layout it causes, on a trace whose last graph has some 60
-nodes; the median over all steps, three times over.  Bytes are those of all files that a chapter's
-page loads, each compressed with gzip as a web server does it.
+A step is drawn and laid out; each is given in milliseconds and as a multiple of an empty frame: one
+text changed in an empty page, and laid out.  Of each program all steps are drawn three times over.
+Boxes are those of the step that shows most, at the scale at which their text is shown (1 is 12 px);
+"scrolls" where they do not fit the panel.  Bytes are those of a page with this one player, and of
+all files that a page of the book loads, compressed with gzip as a web server does it.
 """
 
 import gzip
@@ -13,7 +15,8 @@ import tempfile
 from pathlib import Path
 
 import torch
-from playwright.sync_api import sync_playwright
+from models import recurrent_loop, residual_network, transformer
+from playwright.sync_api import Browser, sync_playwright
 
 from gradtrace import trace
 from gradtrace.page import static_html
@@ -21,21 +24,45 @@ from gradtrace.page import static_html
 SITE = Path(__file__).parents[2] / "_build" / "html"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
-STEP_TIMES = """
+EMPTY_FRAME = """
 () => {
-  const root = document.querySelector(".gradtrace > div").shadowRoot;
-  const press = label => root.querySelector(`[aria-label="${label}"]`).click();
+  const box = document.createElement("p");
+  document.body.append(box);
   const times = [];
-  for (let run = 0; run < 3; run++) {
-    press("Last step");
-    while (root.querySelector('[aria-label="Step back"]').ariaDisabled !== "true") {
-      const began = performance.now();
-      press("Step back");
-      root.querySelector(".player").getBoundingClientRect();
-      times.push(performance.now() - began);
+  for (let i = 0; i < 300; i += 1) {
+    const began = performance.now();
+    box.textContent = String(i);
+    box.getBoundingClientRect();
+    times.push(performance.now() - began);
+  }
+  box.remove();
+  return times;
+}
+"""
+
+MEASURED = """
+() => {
+  const place = document.querySelector(".gradtrace");
+  const began = performance.now();
+  place.querySelector("div").dispatchEvent(new Event("focus"));  // as the Tab key builds it
+  place.getBoundingClientRect();
+  const build = performance.now() - began;
+  const player = place.gradtrace;
+  const { scroll, boxes, scale } = player.scene.graph;
+  const [steps, shown] = [[], []];
+  for (let run = 0; run < 3; run += 1) {
+    for (let step = 0; step <= player.timeline.last; step += 1) {
+      const before = performance.now();
+      player.go(step);
+      player.box.getBoundingClientRect();
+      steps.push(performance.now() - before);
+      const drawn = [...boxes.values()].filter(({ group }) => !group.classList.contains("absent"));
+      shown.push(drawn.length);
     }
   }
-  return times;
+  const fits = scroll.scrollWidth <= scroll.clientWidth + 1
+    && scroll.scrollHeight <= scroll.clientHeight + 1;
+  return { build, steps, boxes: Math.max(...shown), scale, fits };
 }
 """
 
@@ -55,28 +82,52 @@ def two_networks() -> None:
     loss2.backward()
 
 
+def measure(browser: Browser, folder: Path) -> None:
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto("about:blank")
+    # A clock of 0.1 ms: the mean, not the median.
+    frame = statistics.mean(page.evaluate(EMPTY_FRAME))
+    print(f"an empty frame: {frame:.3f} ms")
+    print("| program | nodes | boxes, scale | build | a step, median | slowest | page |")
+    print("|---|---|---|---|---|---|---|")
+    for program in (two_networks, transformer, residual_network, recurrent_loop):
+        seen = trace(program)
+        html = f"<!doctype html><meta charset=utf-8>{'<p>prose' * 200}{static_html([seen])}"
+        file = folder / f"{program.__name__}.html"
+        file.write_text(html)
+        page.goto(file.as_uri())
+        page.wait_for_selector(".gradtrace[data-mounted]", state="attached")
+        found = page.evaluate(MEASURED)
+        times = [
+            f"{time:.1f} ms, × {time / frame:.0f}"
+            for time in (statistics.median(found["steps"]), max(found["steps"]))
+        ]
+        fits = "" if found["fits"] else ", scrolls"
+        print(
+            f"| {program.__name__} | {len(seen.nodes)} | "
+            f"{found['boxes']}, {found['scale']:.2f}{fits} | {found['build']:.0f} ms | "
+            f"{' | '.join(times)} | "
+            f"{len(gzip.compress(html.encode(), 6)) / 1e3:.0f} kB |"
+        )
+
+
+def weigh(browser: Browser) -> None:
+    for name in ("index", "notebooks/01_two_networks", "notebooks/05_second_time"):
+        page = browser.new_page()
+        loaded = []
+        page.on("response", lambda response, loaded=loaded: loaded.append(response))
+        page.goto((SITE / f"{name}.html").as_uri(), wait_until="networkidle")
+        sizes = [len(gzip.compress(response.body(), 6)) for response in loaded]
+        print(f"{name}: {sum(sizes) / 1e3:.0f} kB compressed in {len(sizes)} files")
+
+
 def main() -> None:
-    seen = trace(two_networks)
-    drawn = max(len(step.nodes) for step in seen.steps)
     found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        file = Path(folder, "player.html")
-        file.write_text(f"<!doctype html><meta charset=utf-8>{static_html([seen])}")
-        page.goto(file.as_uri())
-        times = page.evaluate(STEP_TIMES)
-        print(
-            f"a step of the player, {drawn} nodes: median {statistics.median(times):.1f} ms, "
-            f"slowest {max(times):.1f} ms ({len(times)} steps)"
-        )
-        for name in ("index", "notebooks/01_two_networks"):
-            page = browser.new_page()
-            loaded = []
-            page.on("response", lambda response, loaded=loaded: loaded.append(response))
-            page.goto((SITE / f"{name}.html").as_uri(), wait_until="networkidle")
-            sizes = [len(gzip.compress(response.body(), 6)) for response in loaded]
-            print(f"{name}: {sum(sizes) / 1e3:.0f} kB compressed in {len(sizes)} files")
+        measure(browser, Path(folder))
+        if (SITE / "index.html").exists():
+            weigh(browser)
         browser.close()
 
 
