@@ -1,4 +1,4 @@
-"""The large models that pictures are measured on: each a program of a few lines that goes backward."""
+"""The large models that pictures are measured on: programs of a few lines that go backward."""
 
 from __future__ import annotations
 
