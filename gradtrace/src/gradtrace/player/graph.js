@@ -171,7 +171,7 @@ export class Graph {
     let drawn = 0;
     for (const [box, parts] of this.boxes) {
       const present = box.nodes.filter((node) => now.nodes.has(node));
-      const absent = !present.length && box.kind !== "outside";
+      const absent = !present.length && box.nodes.length > 0;
       parts.group.classList.toggle("absent", absent);
       if (absent) continue;
       drawn += box.kind !== "outside";
