@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""The large models that pictures are measured on: each a program that goes backward once."""
-=======
 """The large models that pictures are measured on: programs of a few lines that go backward."""
->>>>>>> picture
 
 from __future__ import annotations
 
