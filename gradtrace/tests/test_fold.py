@@ -202,6 +202,14 @@ def test_groups_are_intervals_of_the_row():
     assert len(groups) > 50
 
 
+def test_steps_of_a_model_are_called_after_its_class():
+    model = nn.GRU(2, 2)
+    out, _ = model(torch.ones(200, 1, 2))
+    text = snapshot(out.sum(), model=model).to_svg()
+    assert ">GRU (1 to 20)<" in text
+    assert ">weight_hh_l0<" in text
+
+
 def test_a_snapshot_folds_as_a_trace_does():
     model = Residual()
     loss = model(torch.ones(2, 1, 2, 2)).sum()

@@ -10,7 +10,7 @@ import torch
 from gradtrace import trace
 from gradtrace.fold import in_order
 from gradtrace.layout import CHARACTER, LINE, layout
-from gradtrace.scene import Scene, SceneNode, SceneTensor, scene_of
+from gradtrace.scene import Scene, SceneNode, SceneTensor, module_of, scene_of
 
 MOST = 40  # boxes of one view, as promised
 
@@ -122,7 +122,10 @@ def random_scene(seed):
     nodes, tensors = [], []
     for i in range(leaves):
         label = f"{draw.choice(modules)}w{i}"
-        nodes.append(SceneNode("AccumulateGrad", label, True, (), None, 0, 1, len(label), 0))
+        module = module_of(label)
+        nodes.append(
+            SceneNode("AccumulateGrad", label, True, (), None, 0, 1, len(label), 0, module)
+        )
     moment, lives = 0, [(0, 99)] * leaves
     for i in range(leaves, leaves + count):
         moment += draw.random() < 0.3

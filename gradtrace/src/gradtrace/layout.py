@@ -15,7 +15,7 @@ a group, only those are that pass its border.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -374,16 +374,19 @@ def _rank(plan: _Plan, widths: list[float]) -> _Ranked:
             ranks[box] = rank
     parts.append(shared)
 
-    # Bends are boxes without a node: they are ordered and placed as boxes are.  All edges of a part
-    # that lead to the same box share them.
+    # Bends are boxes without a node: they are ordered and placed as boxes are.  The edges of a part
+    # that lead to the same box share them, or those that come from the same one if these are more.
     paths = {}
     neighbours: dict[int, set[int]] = defaultdict(set)
     trunks: dict[tuple[int, int, int], int] = {}
+    far = [(i, j) for i, j in plan.links if ranks[i] > ranks[j] + 1]
+    leaving, arriving = Counter(i for i, _ in far), Counter(j for _, j in far)
     for i, j in plan.links:
         bends = []
+        trunk = i if leaving[i] > arriving[j] else j
         for rank in range(ranks[i] - 1, ranks[j], -1):
             part_index = part_of[i] if rank >= len(tops) else len(parts) - 1
-            bend = trunks.setdefault((part_index, j, rank), len(ranks))
+            bend = trunks.setdefault((part_index, trunk, rank), len(ranks))
             if bend == len(ranks):
                 ranks.append(rank)
                 parts[part_index].append(bend)
