@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradtrace.graph import FREED, MODIFIED
 from gradtrace.layout import layout, title
 from gradtrace.steps import Raised, Trace
+
+if TYPE_CHECKING:
+    from gradtrace.questions import Question
 
 MODULE = Path(__file__).with_name("player.js")
 
@@ -75,6 +78,9 @@ def static_html(
     traces: Sequence[Trace],
     controls: Sequence[dict[str, Any]] = (),
     initial: Sequence[int] = (),
+    *,
+    step: int | Mapping[str, int] | None = None,
+    question: Question | None = None,
 ) -> str:
     """A self-contained piece of HTML that plays the traces without a kernel and without a network.
 
@@ -82,8 +88,12 @@ def static_html(
         traces: one for each setting of the controls, the last control changing fastest.
         controls: for each, ``{"name", "kind", "options"}`` as ``gradtrace.explore`` makes them.
         initial: for each control, the index of the option to begin with.
+        step: where the player opens: the index of a step, or ``{"line": n}`` for the first step at
+            which line n is next, ``{"after": n}`` for the first after it ran.  None: the first.
+        question: what is asked before anything is shown.
 
-    Where scripts do not run, the outcome of each setting is there to read as text.
+    Where scripts do not run, the outcome of each setting is there to read as text; below a question
+    it is folded.
 
     >>> from gradtrace import trace
     >>> "Ends without an error." in static_html([trace(lambda: 1)])
@@ -92,6 +102,8 @@ def static_html(
     data = {
         "controls": list(controls),
         "initial": list(initial),
+        "step": step if step is None or isinstance(step, int) else dict(step),
+        "question": question and asdict(question),
         "traces": [payload(trace) for trace in traces],
     }
     # In a script element only "<" can do harm: "</script>" would end it.
@@ -99,15 +111,17 @@ def static_html(
     module = MODULE.read_text(encoding="utf-8")
     return (
         '<div class="gradtrace">'
-        f"<div>{_as_text(traces, controls)}</div>"
+        f"<div>{_as_text(traces, controls, question)}</div>"
         f'<script type="application/json">{text}</script>'
         f'<script type="module">{module}\nmountAll();</script>'
         "</div>"
     )
 
 
-def _as_text(traces: Sequence[Trace], controls: Sequence[dict[str, Any]]) -> str:
-    """Each setting and its outcome, as a table."""
+def _as_text(
+    traces: Sequence[Trace], controls: Sequence[dict[str, Any]], question: Question | None
+) -> str:
+    """The question, and each setting and its outcome as a table."""
     rows = []
     for number, trace in enumerate(traces):
         setting = []
@@ -116,7 +130,11 @@ def _as_text(traces: Sequence[Trace], controls: Sequence[dict[str, Any]]) -> str
             setting.append(f"{control['name']} = {control['options'][choice]}")
         when = html.escape(", ".join(reversed(setting))) or html.escape(trace.function)
         rows.append(f"<tr><td>{when}</td><td>{html.escape(' '.join(outcome(trace)))}</td></tr>")
-    return (
+    table = (
         "<table><thead><tr><th>setting</th><th>outcome</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>"
     )
+    if question is None:
+        return table
+    prompt, told = html.escape(question.prompt), html.escape(question.told)
+    return f"<p>{prompt}</p><details><summary>The answer</summary><p>{told}</p>{table}</details>"

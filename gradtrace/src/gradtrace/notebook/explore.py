@@ -3,7 +3,8 @@
 :func:`explore` reads its arguments as ``ipywidgets.interact`` does, with ipywidgets' own code, so
 there is nothing new to learn.  Every setting is traced beforehand: a live notebook then shows
 ordinary ipywidgets beside a :class:`~gradtrace.Player`, and a page without a kernel shows
-the same controls as native HTML.
+the same controls as native HTML.  With ``ask=`` the player asks before it shows
+(:mod:`gradtrace.questions`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import math
 import os
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 import ipywidgets
@@ -24,6 +25,7 @@ from IPython.display import display
 
 from gradtrace.notebook.player import Player
 from gradtrace.page import outcome, static_html
+from gradtrace.questions import Asked, Program, line_of, place
 from gradtrace.steps import Trace
 from gradtrace.tracer import trace
 
@@ -80,17 +82,16 @@ class Control:
 
     def index(self, value: Any) -> int | None:
         """The place of ``value`` among ``options``, if it is there; ``1`` is not ``True``."""
-        for i, (_, option) in enumerate(self.options):
-            if option is value or (type(option) is type(value) and option == value):
-                return i
-        return None
+        return place(value, self.options)
 
 
 class Exploration:
     """What :func:`explore` returns: call it, ask it for traces, display it, link its player.
 
     ``controls`` maps each name to its :class:`Control`; ``player`` is the live
-    :class:`~gradtrace.Player`, ``widget`` the controls and the player together.
+    :class:`~gradtrace.Player`, ``widget`` the controls and the player together.  ``question`` is
+    the :class:`~gradtrace.questions.Question` that the player asks, None where it asks nothing;
+    what the reader answered is ``player.answer``.
     """
 
     def __init__(
@@ -98,6 +99,8 @@ class Exploration:
         function: Callable[..., Any],
         controls: dict[str, Control],
         constants: dict[str, Any],
+        ask: Asked | None = None,
+        step: int | Mapping[str, int | str] | None = None,
     ):
         functools.update_wrapper(self, function)
         self.__name__ = _name(function)
@@ -110,7 +113,16 @@ class Exploration:
             self.trace(**dict(zip(controls, setting, strict=True)))
             for setting in itertools.product(*values)
         ]
-        self.player = Player(self.trace())
+        options = {name: control.options for name, control in controls.items()}
+        program = Program(self.__name__, self.trace, options, self.setting)
+        self.question = None if ask is None else ask.put_to(program)
+        first = self.trace()
+        self._step = _opening(step, first)
+        self.player = Player(
+            first,
+            step=_index(self._step, first),
+            question=asdict(self.question) if self.question else None,
+        )
         widgets = [control.widget for control in controls.values()]
         self.widget = ipywidgets.VBox([ipywidgets.HBox(widgets), self.player])
         for widget in widgets:
@@ -174,7 +186,9 @@ class Exploration:
         initial = [control.index(control.value) or 0 for control in self.controls.values()]
         return {
             "text/plain": repr(self),
-            "text/html": static_html(self._stored, controls, initial),
+            "text/html": static_html(
+                self._stored, controls, initial, step=self._step, question=self.question
+            ),
             _WIDGET_VIEW: {
                 "version_major": 2,
                 "version_minor": 0,
@@ -185,11 +199,30 @@ class Exploration:
 
 @overload
 def explore(
-    function: None = None, /, **controls: Any
+    function: None = None,
+    /,
+    *,
+    ask: Asked | None = None,
+    step: int | Mapping[str, int | str] | None = None,
+    **controls: Any,
 ) -> Callable[[Callable[..., Any]], Exploration]: ...
 @overload
-def explore(function: Callable[..., Any], /, **controls: Any) -> Exploration: ...
-def explore(function: Callable[..., Any] | None = None, /, **controls: Any) -> Any:
+def explore(
+    function: Callable[..., Any],
+    /,
+    *,
+    ask: Asked | None = None,
+    step: int | Mapping[str, int | str] | None = None,
+    **controls: Any,
+) -> Exploration: ...
+def explore(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    ask: Asked | None = None,
+    step: int | Mapping[str, int | str] | None = None,
+    **controls: Any,
+) -> Any:
     """Trace a function for every setting of its controls and display the player.
 
     Use it as ``ipywidgets.interact``: as a decorator, ``@explore(retain_graph=[False, True])``, or
@@ -200,15 +233,22 @@ def explore(function: Callable[..., Any] | None = None, /, **controls: Any) -> A
             takes: a bool, a list or dict of options, a ``(min, max[, step])`` tuple, a number, an
             ipywidget with finitely many values, or ``ipywidgets.fixed(value)``.
             :class:`DeviceDropdown` is the control to choose a device with.
+        ask: a question that the player asks before it shows how the program ends, such as
+            :class:`~gradtrace.questions.WhichLineRaises`.
+        step: where the player opens: the index of a step, or ``{"line": where}`` for the first step
+            at which this line is next, ``{"after": where}`` for the first after it ran; a line is
+            given by its number or its text.  By default, and with a question, the first step.
 
     Returns:
         An :class:`Exploration`, which stands in for the function.
 
     Raises:
-        TypeError: there is no control, the function has no such argument, or an argument is left
-            without a value.
+        TypeError: there is no control, the function has no such argument, an argument is left
+            without a value, or one is called ``ask`` or ``step``, as explore's own.
         ValueError: a control has no finite list of values, its options cannot be compared (tensors,
-            arrays), or there are more than ``MAX_SETTINGS`` (64) settings.
+            arrays), or there are more than ``MAX_SETTINGS`` (64) settings; a question cannot be
+            answered from the traces (:meth:`gradtrace.questions.Asked.put_to`), or ``step`` names
+            no line that runs.
 
     >>> import torch
     >>> @explore(retain_graph=[False, True])
@@ -223,7 +263,12 @@ def explore(function: Callable[..., Any] | None = None, /, **controls: Any) -> A
     True
     """
     if function is None:
-        return functools.partial(explore, **controls)
+        return functools.partial(explore, ask=ask, step=step, **controls)
+    if ask is not None and not isinstance(ask, Asked):
+        raise TypeError(
+            f"ask={ask!r} is no question: give one of gradtrace.questions, as "
+            "ask=WhichLineRaises(); an argument of the function cannot be called ask"
+        )
     if not controls:
         raise TypeError(
             f"explore({_name(function)}) has no control: name at least one argument and its "
@@ -237,9 +282,34 @@ def explore(function: Callable[..., Any] | None = None, /, **controls: Any) -> A
             f"explore({_name(function)}) would run {settings} settings ({sizes}), and "
             f"{MAX_SETTINGS} is the limit: give fewer options"
         )
-    exploration = Exploration(function, made, constants)
+    exploration = Exploration(function, made, constants, ask, step)
     display(exploration)
     return exploration
+
+
+def _opening(
+    step: int | Mapping[str, int | str] | None, seen: Trace
+) -> int | dict[str, int] | None:
+    """``step`` with its line as a number."""
+    if step is None or (isinstance(step, int) and not isinstance(step, bool)):
+        return step
+    if not isinstance(step, Mapping) or set(step) not in ({"line"}, {"after"}):
+        raise ValueError(
+            f"step={step!r} is no step: give its index, {{'line': where}} or {{'after': where}}; "
+            "an argument of the function cannot be called step"
+        )
+    return {way: line_of(where, seen.source) for way, where in step.items()}
+
+
+def _index(step: int | dict[str, int] | None, seen: Trace) -> int:
+    """The index of the step at which a player of this trace opens."""
+    if not isinstance(step, dict):
+        return step or 0
+    ((way, line),) = step.items()
+    for index, state in enumerate(seen.steps):
+        if line == (state.line if way == "line" else state.ran):
+            return index
+    raise ValueError(f"step={step}: line {line} does not run in the setting that is shown first")
 
 
 def _name(function: Callable[..., Any]) -> str:

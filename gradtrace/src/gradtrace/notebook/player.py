@@ -19,28 +19,29 @@ class Player(anywidget.AnyWidget):
     """An ipywidget that plays one trace at a time.
 
     ``trace`` is a :func:`gradtrace.page.payload`; ``step`` is the step shown, from 0; both can be
-    set, observed and linked.  The step survives a change of trace as far as it goes.
+    set, observed and linked.  The step survives a change of trace as far as it goes.  ``question``
+    is what is asked first, None for nothing, and ``answer`` lists what the reader chose.
 
     >>> from gradtrace import trace
     >>> def fine():
     ...     return 1
     >>> player = Player(trace(fine))
     >>> player.step
-    1
+    0
     """
 
     _esm = MODULE
     trace = traitlets.Dict().tag(sync=True)
     step = traitlets.Int().tag(sync=True)
+    question = traitlets.Dict(None, allow_none=True).tag(sync=True)
+    answer: Any = traitlets.List().tag(sync=True)
 
     def __init__(self, trace: Trace, **kwargs: Any):
-        super().__init__(trace=payload(trace), step=len(trace.steps) - 1, **kwargs)
+        super().__init__(trace=payload(trace), **kwargs)
 
     def show(self, trace: Trace) -> None:
-        """Play another trace, at its last step."""
-        with self.hold_sync():
-            self.trace = payload(trace)
-            self.step = len(trace.steps) - 1
+        """Play another trace, at the step that is shown as far as it goes."""
+        self.trace = payload(trace)
 
     @traitlets.observe("trace")
     def _another_trace(self, change: dict[str, Any]) -> None:

@@ -1,0 +1,250 @@
+"""A question is answered by the trace, each choice has a reply, and a bad question is refused."""
+
+import json
+import re
+import sys
+from dataclasses import asdict
+
+import pytest
+import torch
+
+from gradtrace import Exploration, Player, explore, trace
+from gradtrace.page import static_html
+from gradtrace.questions import (
+    DoesItRaise,
+    HowManyBytes,
+    Program,
+    WhatIsFreedNext,
+    WhichGetGradients,
+    WhichIsTrue,
+    WhichLineRaises,
+    WhichSettings,
+)
+
+module = sys.modules[Exploration.__module__]
+
+
+def twice(retain_graph, doubled=False):
+    x = torch.ones(3, requires_grad=True)
+    unused = torch.ones(1, requires_grad=True)
+    y = x.exp()
+    loss1 = y.mean()
+    if doubled:
+        loss1 = loss1 * 2
+    loss2 = y.sum()
+    loss1.backward(retain_graph=retain_graph)
+    loss2.backward()
+    return unused
+
+
+def line(text):
+    return next(n for n, source in trace(twice, True).source.items() if source.strip() == text)
+
+
+FIRST = "loss1.backward(retain_graph=retain_graph)"
+SECOND = "loss2.backward()"
+OPTIONS = {"retain_graph": [("off", False), ("on", True)]}
+
+
+def put(ask):
+    program = Program(
+        "twice", lambda retain_graph: trace(twice, retain_graph), OPTIONS, {"retain_graph": False}
+    )
+    return ask.put_to(program)
+
+
+def test_the_line_that_raises_follows_the_setting():
+    assert put(WhichLineRaises()).right == (line(SECOND),)
+    retained = put(WhichLineRaises(setting={"retain_graph": True}))
+    assert retained.right == ("none",)
+    assert retained.setting == (1,)
+    assert retained.replies["none"] == retained.told == "Ends without an error."
+
+
+def test_every_line_has_a_reply_that_says_what_it_did():
+    asked = put(WhichLineRaises(believes={FIRST: "Nothing was freed before it."}, why="So it is."))
+    assert [choice["id"] for choice in asked.choices] == list(asked.replies)
+    assert asked.replies[line(FIRST)] == (
+        f"Line {line(FIRST)} ran. It freed what ExpBackward0 had saved. "
+        "Nothing was freed before it."
+    )
+    assert "recorded MeanBackward0" in asked.replies[line("loss1 = y.mean()")]
+    assert "does not run in this setting" in asked.replies[line("loss1 = loss1 * 2")]
+    assert "never reached" in asked.replies[line("return unused")]
+    right = asked.replies[line(SECOND)]
+    assert f"Line {line(SECOND)} raises RuntimeError: Trying to backward" in right
+    assert right.endswith("So it is.") and asked.told.endswith("So it is.")
+
+
+def test_a_function_of_one_line():
+    asked = WhichLineRaises().put_to(Program("one", lambda: trace(lambda: 1 / 0)))
+    assert len(asked.right) == 1 and asked.right[0] in asked.replies
+
+
+def test_does_it_raise():
+    assert put(DoesItRaise()).right == ("raises",)
+    assert put(DoesItRaise(setting={"retain_graph": True})).right == ("runs",)
+
+
+def test_the_node_that_is_freed_next():
+    asked = put(WhatIsFreedNext(after="loss2 = y.sum()", believes={"SumBackward0": "Not on it."}))
+    labels = {choice["id"]: choice["label"] for choice in asked.choices}
+    assert [labels[node] for node in asked.right] == ["ExpBackward0"]
+    said = {labels[node]: reply for node, reply in asked.replies.items()}
+    assert said["x"].startswith("x is a leaf")
+    assert said["SumBackward0"] == (
+        "SumBackward0 saves no tensor, so nothing of it can be freed. Not on it."
+    )
+    assert trace(twice, False).steps[asked.at].ran == line("loss2 = y.sum()")
+
+
+def test_bytes_are_counted_and_named():
+    asked = put(HowManyBytes(after=FIRST, believes={12: "It was freed.", 24: "Twice."}))
+    assert asked.right == (0,)
+    assert [choice["id"] for choice in asked.choices] == [0, 12, 24]
+    kept = put(HowManyBytes(after=FIRST, setting={"retain_graph": True}, believes={0: "No."}))
+    assert kept.right == (trace(twice, True).retained_bytes[kept.at],) != (0,)
+    assert "ExpBackward0 (result 12 B)" in kept.replies[0]
+
+
+def test_gradients():
+    asked = put(WhichGetGradients(setting={"retain_graph": True}))
+    assert asked.right == ("x",)
+    assert asked.replies["unused"] == "unused.grad is None."
+    early = put(WhichGetGradients(until="loss1 = y.mean()"))
+    assert early.right == ("none",)
+
+
+def test_settings():
+    assert put(WhichSettings(control="retain_graph")).right == ("off",)
+    grows = WhichSettings(control="retain_graph", that=lambda seen: len(seen.steps) > 99)
+    assert put(grows).right == ("none",)
+
+
+def test_statements_compare_settings():
+    ask = WhichIsTrue(
+        statements={
+            "retaining changes how it ends": lambda trace: (
+                (trace(retain_graph=True).error is None)
+                != (trace(retain_graph=False).error is None)
+            ),
+            "nothing changes": lambda trace: trace(retain_graph=True) == trace(retain_graph=False),
+        },
+        believes={"nothing changes": "One of the two raises."},
+        why="What it keeps is read again.",
+    )
+    asked = put(ask)
+    assert asked.right == ("retaining changes how it ends",)
+    assert asked.replies["nothing changes"] == "One of the two raises."
+    assert asked.told == "Retaining changes how it ends. What it keeps is read again."
+
+
+BAD = {
+    "a line that does not exist": (WhichLineRaises(believes={999: "?"}), "there is no line 999"),
+    "a text that no line has": (WhichLineRaises(believes={"y = 1": "?"}), "no line reads 'y = 1'"),
+    "a belief on the right answer": (
+        WhichLineRaises(believes={SECOND: "?"}),
+        "is right .*nobody is mistaken",
+    ),
+    "a belief on what cannot be chosen": (
+        DoesItRaise(believes={"perhaps": "?"}),
+        "'perhaps', which cannot be chosen; what can be: raises, runs",
+    ),
+    "a node that is not there": (
+        WhatIsFreedNext(after="loss2 = y.sum()", believes={"TanhBackward0": "?"}),
+        "'TanhBackward0', which cannot be chosen",
+    ),
+    "nothing is freed after it": (WhatIsFreedNext(after=FIRST), "nothing that is there .* freed"),
+    "no such control": (DoesItRaise(setting={"fix": 1}), "no such control; its controls: retain"),
+    "no such option": (DoesItRaise(setting={"retain_graph": 1}), "none of its options: off, on"),
+    "bytes without a place": (HowManyBytes(believes={1: "?"}), "say after which line"),
+    "bytes without a choice": (HowManyBytes(after=FIRST), "give the numbers of bytes"),
+    "a line that does not run": (
+        HowManyBytes(after="loss1 = loss1 * 2", believes={1: "?"}),
+        "does not run",
+    ),
+    "another control": (WhichSettings(control="fix"), "no control 'fix'; its controls: retain"),
+    "nothing is true": (
+        WhichIsTrue(statements={"a": lambda trace: False}, believes={"a": "?"}),
+        r"0 of its statements are true \(none\)",
+    ),
+    "too much is true": (
+        WhichIsTrue(statements={"a": lambda trace: True, "b": lambda trace: True}),
+        r"2 of its statements are true \(a; b\)",
+    ),
+    "a false statement without a word": (
+        WhichIsTrue(statements={"a": lambda trace: True, "b": lambda trace: False}),
+        "'b' is false: say in believes=",
+    ),
+}
+
+
+@pytest.mark.parametrize(("ask", "message"), BAD.values(), ids=BAD)
+def test_a_bad_question_is_refused(ask, message):
+    with pytest.raises(ValueError, match=message):
+        put(ask)
+
+
+@pytest.fixture
+def displayed(monkeypatch):
+    monkeypatch.setattr(module, "display", lambda shown: None)
+
+
+def test_no_leaf_to_ask_about():
+    with pytest.raises(ValueError, match="no variable there is a leaf that requires grad"):
+        WhichGetGradients().put_to(Program("one", lambda: trace(lambda: 1)))
+
+
+def test_explore_asks(displayed):
+    explored = explore(twice, retain_graph=[False, True], ask=WhichLineRaises())
+    assert explored.question.right == (line(SECOND),)
+    assert explored.player.question == asdict(explored.question)
+    assert explored.player.answer == []
+    assert explored.player.step == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "stored", "index"),
+    [(None, None, 0), (3, 3, 3), ({"after": FIRST}, {"after": line(FIRST)}, 7),
+     ({"line": FIRST}, {"line": line(FIRST)}, 6)],
+)  # fmt: skip
+def test_explore_opens_where_it_is_told(displayed, step, stored, index):
+    explored = explore(twice, retain_graph=[False, True], step=step)
+    assert explored.player.step == index
+    assert data_of(explored._repr_mimebundle_()["text/html"])["step"] == stored
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"ask": "which?"}, TypeError, "ask='which\\?' is no question"),
+        ({"step": True}, ValueError, "step=True is no step"),
+        ({"step": {"before": 3}}, ValueError, "is no step"),
+        ({"step": {"after": "y = 7"}}, ValueError, "no line reads 'y = 7'"),
+        ({"step": {"after": "loss1 = loss1 * 2"}}, ValueError, "does not run in the setting"),
+    ],
+)
+def test_explore_refuses_what_is_no_question_and_no_step(displayed, arguments, error, message):
+    with pytest.raises(error, match=message):
+        explore(twice, retain_graph=[False, True], **arguments)
+
+
+def data_of(page):
+    return json.loads(re.search(r'<script type="application/json">(.*?)</script>', page, re.S)[1])
+
+
+def test_a_page_without_scripts_folds_the_answer():
+    asked = put(WhichLineRaises(prompt="Which of <these>?"))
+    page = static_html([trace(twice, False)], question=asked)
+    before, folded = page.split("<details>")
+    assert "Which of &lt;these&gt;?" in before and "raises RuntimeError" not in before
+    assert "raises RuntimeError" in folded.split("</details>")[0]
+    stored = data_of(page)["question"]
+    assert stored["right"] == list(asked.right)
+    assert stored["replies"] == {str(id): reply for id, reply in asked.replies.items()}
+
+
+def test_a_live_player_keeps_what_was_answered():
+    player = Player(trace(twice, False), question=asdict(put(WhichLineRaises())))
+    player.answer = ["none"]
+    assert player.answer == ["none"] and player.question["kind"] == "line"
