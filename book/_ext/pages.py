@@ -1,4 +1,4 @@
-"""What theme and MyST-NB get wrong: colour mode, description, landing page, two labels."""
+"""What theme and MyST-NB get wrong: colour mode, description, landing page, labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ def complete_page(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
     if pagename == app.config.root_doc:
-        context["docstitle"] = ""  # else "Backward Twice — Backward Twice"
         context["page_source_suffix"] = ""  # no download: index.md only includes book/intro.md
     if "body" in context:  # The label hides what is to be read there: "Show code cell source".
         context["body"] = context["body"].replace(' aria-label="Toggle hidden content"', "")
@@ -39,10 +38,15 @@ def complete_page(
         return
 
 
-def name_toggles(
+def name_in_navigation(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
-    """Say what each arrow in the navigation unfolds; the theme's are pictures without a name."""
+    """Call the landing page by the course's name, and say what each arrow unfolds.
+
+    The theme takes the page's title, which is an error text, and its arrows are pictures without a
+    name.
+    """
+    context["root_title"] = app.config.html_title
     generate = context["generate_toctree_html"]
 
     def generate_named(*args: object, **kwargs: object) -> str:
@@ -79,6 +83,6 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_js_file(None, body=f"{{{MODE}}}")
     app.add_js_file(None, body=SUMMARY)
     app.connect("html-page-context", complete_page)
-    app.connect("html-page-context", name_toggles, priority=900)  # after the theme
+    app.connect("html-page-context", name_in_navigation, priority=900)  # after the theme
     app.connect("html-page-context", defer_scripts, priority=900)  # after all that add scripts
     return {"parallel_read_safe": True, "parallel_write_safe": True}

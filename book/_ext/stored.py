@@ -1,6 +1,8 @@
 """Outputs of notebooks on other pages: ``{player} NOTEBOOK CELL`` and ``{error} NOTEBOOK CELL``.
 
 They show the notebook's own output, not a copy, so what the landing page says is under test too.
+The option ``:step:`` of a player says where it opens: the index of a step, or ``line=``, ``after=``
+and the number or the text of a line.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from pathlib import Path
 
 import nbformat
 from docutils import nodes
+from docutils.parsers.rst import directives
 from nbformat import NotebookNode
+from players import PLAYER, data_of, with_data
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
@@ -32,9 +36,29 @@ class StoredOutput(SphinxDirective):
 
 
 class StoredPlayer(StoredOutput):
+    option_spec = {"step": directives.unchanged_required}  # noqa: RUF012
+
     def node(self, output: NotebookNode) -> nodes.Node | None:
         page = output.get("data", {}).get("text/html", "")
-        return nodes.raw("", page, format="html") if 'class="gradtrace"' in page else None
+        if PLAYER not in page:
+            return None
+        if "step" in self.options:
+            data = data_of(page)
+            data["step"] = self.step(self.options["step"], data["traces"][0]["source"])
+            page = with_data(page, data)
+        return nodes.raw("", page, format="html")
+
+    def step(self, where: str, source: dict[str, str]) -> int | dict[str, int]:
+        if where.isdigit():
+            return int(where)
+        way, _, line = where.partition("=")
+        found = [number for number, text in source.items() if line in (number, text.strip())]
+        if way not in ("line", "after") or len(found) != 1:
+            raise self.error(
+                f":step: {where} names {len(found)} lines: give the index of a step, or line= or "
+                "after= and the number or the whole text of one line"
+            )
+        return {way: int(found[0])}
 
 
 class StoredError(StoredOutput):

@@ -19,6 +19,7 @@ from gradtrace.questions import (
     WhichIsTrue,
     WhichLineRaises,
     WhichSettings,
+    WhichTensorGoesNext,
 )
 
 module = sys.modules[Exploration.__module__]
@@ -72,7 +73,10 @@ def test_every_line_has_a_reply_that_says_what_it_did():
     assert "does not run in this setting" in asked.replies[line("loss1 = loss1 * 2")]
     assert "never reached" in asked.replies[line("return unused")]
     right = asked.replies[line(SECOND)]
-    assert f"Line {line(SECOND)} raises RuntimeError: Trying to backward" in right
+    assert right.startswith(
+        f"Line {line(SECOND)} raises RuntimeError: Trying to backward through the graph a second "
+        "time. Backward stopped in ExpBackward0, whose saved tensors were freed by line"
+    )
     assert right.endswith("So it is.") and asked.told.endswith("So it is.")
 
 
@@ -98,6 +102,31 @@ def test_the_node_that_is_freed_next():
     assert trace(twice, False).steps[asked.at].ran == line("loss2 = y.sum()")
 
 
+def test_the_tensor_that_goes_next():
+    def program():
+        y = torch.ones(2, requires_grad=True).exp()
+        z = y.pow(2)
+        loss = (z * 3).sum()
+        del y
+        loss.backward()
+        return z
+
+    ask = WhichTensorGoesNext(
+        after="loss = (z * 3).sum()", believes={"z": "Its name holds it.", "loss": "So does its."}
+    )
+    asked = ask.put_to(Program("program", lambda: trace(program)))
+    labels = {choice["id"]: choice["label"] for choice in asked.choices}
+    assert (
+        "y, 8 B" in labels.values()
+    )  # without its name ExpBackward0 and PowBackward0 still hold it
+    said = {labels[tensor]: reply for tensor, reply in asked.replies.items()}
+    assert said["z, 8 B"] == "It is held to the end: z. Its name holds it."
+    assert said["y, 8 B"].startswith("Line ") and "lets it go" in said["y, 8 B"]
+    assert any(labels[tensor].startswith("y") for tensor in asked.right)
+    backward = next(n for n, text in trace(program).source.items() if "loss.backward()" in text)
+    assert asked.told.startswith(f"Line {backward} lets go: ")
+
+
 def test_bytes_are_counted_and_named():
     asked = put(HowManyBytes(after=FIRST, believes={12: "It was freed.", 24: "Twice."}))
     assert asked.right == (0,)
@@ -112,13 +141,20 @@ def test_gradients():
     assert asked.right == ("x",)
     assert asked.replies["unused"] == "unused.grad is None."
     early = put(WhichGetGradients(until="loss1 = y.mean()"))
-    assert early.right == ("none",)
+    assert early.right == ("none of them",)
 
 
 def test_settings():
     assert put(WhichSettings(control="retain_graph")).right == ("off",)
     grows = WhichSettings(control="retain_graph", that=lambda seen: len(seen.steps) > 99)
-    assert put(grows).right == ("none",)
+    assert put(grows).right == ("none of them",)
+
+
+def test_an_option_may_be_called_none():
+    program = Program("f", lambda fix: trace(lambda: fix), {"fix": [("none", 0)]}, {"fix": 0})
+    asked = WhichSettings(control="fix").put_to(program)
+    assert [choice["id"] for choice in asked.choices] == ["none", "none of them"]
+    assert asked.right == ("none of them",)
 
 
 def test_statements_compare_settings():
@@ -155,6 +191,10 @@ BAD = {
         "'TanhBackward0', which cannot be chosen",
     ),
     "nothing is freed after it": (WhatIsFreedNext(after=FIRST), "nothing that is there .* freed"),
+    "no tensor goes": (
+        WhichTensorGoesNext(after="return unused", setting={"retain_graph": True}),
+        "no tensor that is there after line .* goes later",
+    ),
     "no such control": (DoesItRaise(setting={"fix": 1}), "no such control; its controls: retain"),
     "no such option": (DoesItRaise(setting={"retain_graph": 1}), "none of its options: off, on"),
     "bytes without a place": (HowManyBytes(believes={1: "?"}), "say after which line"),

@@ -1,8 +1,8 @@
-"""Lighthouse (mobile) on the built book: ``make book``, then ``python tests/browser/lighthouse.py``.
+"""Lighthouse (mobile) on the built book: ``make book``, then run this file.
 
-Not a test: its figures hang on the machine.  It takes Lighthouse from the npm registry (Node 18.20 or
-newer), serves the site compressed as a host would, and prints the four scores of each page as a row
-of a table, once with the processor that Lighthouse assumes and once with one four times slower.
+Not a test: its figures hang on the machine.  It takes Lighthouse from the npm registry (Node 18.20
+or newer), serves the site compressed as a host would, and prints the four scores of each page as a
+row of a table: with the processor that Lighthouse assumes, and with one four times slower.
 """
 
 from __future__ import annotations

@@ -496,10 +496,18 @@ tensor_identity: Callable[[torch.Tensor], int] = attrgetter("_cdata")
 
 
 class StorageReference:
-    """Tells whether a tensor's memory still lives, without keeping it alive."""
+    """Tells whether a storage still lives, without keeping its memory.
 
-    def __init__(self, tensor: torch.Tensor):
-        self._reference = StorageWeakRef(tensor.untyped_storage())
+    As long as this is there, PyTorch gives no other storage the same identity.
+    """
+
+    def __init__(self, storage: torch.UntypedStorage):
+        self._reference = StorageWeakRef(storage)
+
+    @classmethod
+    def at(cls, identity: int) -> StorageReference:
+        """The reference to a storage that lives now, by its ``storage_identity``."""
+        return cls(torch.UntypedStorage._new_with_weak_ptr(identity))
 
     def expired(self) -> bool:
         return self._reference.expired()

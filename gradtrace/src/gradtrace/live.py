@@ -18,10 +18,11 @@ variable names, and from there the real ones down.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,7 @@ from gradtrace import graph
 from gradtrace._torch import (
     LEAF,
     LiveNode,
+    StorageReference,
     TensorWeakRef,
     WeakIdKeyDictionary,
     current_node,
@@ -39,7 +41,7 @@ from gradtrace._torch import (
     version_of,
 )
 from gradtrace.graph import FREED, FREED_UNSEEN_TAG, HIDDEN, NOT_NEEDED
-from gradtrace.steps import NodeState, Slot, TraceNode
+from gradtrace.steps import NodeState, Slot, TraceNode, TraceTensor
 
 _NUMBER_TAG = "gradtrace.number"
 _numbers = itertools.count()
@@ -52,12 +54,16 @@ class LiveGraph:
     """What the variables reached when :meth:`look` was called last.
 
     ``nodes`` are all nodes ever seen; ``states`` those of the live ones, in the order of ``nodes``.
-    ``last_run`` is the index of the node that backward ran last.  ``whole`` tells whether
-    everything was read, not only what may have changed.
+    ``tensors`` are all tensors ever seen that a node saved or a variable with a graph named;
+    ``tensor_of`` holds, for each of the variables, which one it names, if any.  ``last_run`` is the
+    index of the node that backward ran last.  ``whole`` tells whether everything was read, not only
+    what may have changed.
     """
 
     def __init__(self) -> None:
         self.nodes: list[TraceNode] = []
+        self.tensors = _Tensors()
+        self.tensor_of: dict[str, int | None] = {}
         self.states: tuple[NodeState, ...] = ()
         self.last_run: int | None = None
         self.whole = True
@@ -80,6 +86,20 @@ class LiveGraph:
     def held(self) -> tuple[int, int, int]:
         """The bytes that saved tensors hold: activations, leaves, inputs."""
         return self._memory.held()
+
+    @property
+    def gradients(self) -> int:
+        """The bytes of the gradients of leaves and variables."""
+        return self._memory.gradients()
+
+    def in_order(self) -> tuple[TraceNode, ...]:
+        """``nodes``, the operations numbered in the order in which they were made."""
+        made = [index for index, node in enumerate(self.nodes) if node.order is not None]
+        made.sort(key=lambda index: self.nodes[index].order or 0)
+        nodes = list(self.nodes)
+        for order, index in enumerate(made):
+            nodes[index] = dataclasses.replace(nodes[index], order=order)
+        return tuple(nodes)
 
     def look(
         self, tensors: dict[str, torch.Tensor], line: int | None, last: bool = False
@@ -104,13 +124,14 @@ class LiveGraph:
         self.whole = last or len(self._users) <= max(_SMALL, self._unread_lines * _READ_A_LINE)
         if self.whole:
             self._unread_lines = 0
-        written = self._memory.look(tensors.values(), self._leaves, self.whole)
+        written = self._memory.look(tensors, self._leaves, self.whole)
         in_doubt = self._drain_ran() | written
         if self.whole:
             in_doubt = self._users.keys() - self._leaves.keys()
         in_doubt = (in_doubt & self._users.keys()).difference(found.entered)
         self._fetch(in_doubt, found)
         self._read([*found.entered, *in_doubt], found, tensors, line)
+        self._name(tensors, named, line)
         return named
 
     def close(self) -> None:
@@ -216,7 +237,7 @@ class LiveGraph:
         for index, node, now in zip(indices, nodes, described, strict=True):
             if index == len(self.nodes):
                 label = names.get(id(node.variable), _UNNAMED) if now.leaf else now.name
-                self.nodes.append(_first_seen(now, label, line))
+                self.nodes.append(self._first_seen(now, label, line))
                 self._hook(index, node, now)
             state = _state(index, self.nodes[index], now)
             if self._states.get(index) != state:
@@ -228,6 +249,56 @@ class LiveGraph:
         if self._stale:
             self.states = tuple(self._states.values())
             self._stale = False
+
+    def _name(
+        self, tensors: dict[str, torch.Tensor], named: dict[str, int], line: int | None
+    ) -> None:
+        """Note which tensor each variable names."""
+        self.tensor_of = {}
+        for name, tensor in tensors.items():
+            storage, nbytes = self._memory.storages[name]
+            if name in named:
+                shape, dtype = graph.shape_of(tensor), tensor.dtype
+                role = "leaf" if self.nodes[named[name]].leaf else "activation"
+                self.tensors.meet(storage, nbytes, shape, dtype, role, line, name)
+            self.tensor_of[name] = self.tensors.find(storage, name)
+
+    def _first_seen(self, node: graph.Node, label: str, line: int | None) -> TraceNode:
+        slots, tensor = [], None
+        for saved in node.saved:
+            which = None
+            if saved.storage is not None:
+                which = self.tensors.meet(
+                    saved.storage, saved.storage_nbytes, saved.shape, saved.dtype, saved.role, line,
+                    f"{node.name} {saved.name}", given=False,
+                )  # fmt: skip
+            slots.append(
+                Slot(
+                    saved.name,
+                    saved.state == NOT_NEEDED,
+                    None if saved.shape is None else tuple(saved.shape),
+                    _dtype(saved.dtype),
+                    saved.storage_nbytes,
+                    saved.version,
+                    saved.role,
+                    which,
+                )
+            )
+        if (leaf := node.leaf) is not None:
+            tensor = self.tensors.meet(
+                leaf.storage, leaf.storage_nbytes, leaf.shape, leaf.dtype, "leaf", line, label,
+                given=label != _UNNAMED,
+            )  # fmt: skip
+        return TraceNode(
+            name=node.name,
+            label=label,
+            leaf=leaf is not None,
+            line=line,
+            next=node.next,
+            slots=tuple(slots),
+            order=node.sequence_nr,
+            tensor=tensor,
+        )
 
     def _hook(self, index: int, node: LiveNode, described: graph.Node) -> None:
         if described.leaf is None:
@@ -246,6 +317,61 @@ class _Found:
     links: dict[int, list[int]] = field(default_factory=dict)
 
 
+class _Tensors:
+    """Every storage that was seen, once, even where PyTorch has used an address again."""
+
+    def __init__(self) -> None:
+        self._known: list[TraceTensor] = []
+        self._labelled: set[int] = set()  # indices: a variable has named these
+        self._indices: dict[int, int] = {}  # by the storage's identity
+        self._references: list[StorageReference] = []  # so that no identity comes twice
+
+    def __iter__(self) -> Iterator[TraceTensor]:
+        return iter(self._known)
+
+    def meet(
+        self,
+        storage: int,
+        nbytes: int | None,
+        shape: Sequence[int] | None,
+        dtype: torch.dtype | None,
+        role: str | None,
+        line: int | None,
+        label: str,
+        given: bool = True,
+    ) -> int:
+        """The index of a storage that lives now; ``given`` tells that a variable is its label."""
+        index = self._indices.get(storage)
+        if index is None:
+            index = self._indices[storage] = len(self._known)
+            if storage > 0:
+                self._references.append(StorageReference.at(storage))
+            self._known.append(
+                TraceTensor(
+                    label,
+                    tuple(shape or ()),
+                    _dtype(dtype) or "unknown",
+                    nbytes or 0,
+                    role or "activation",
+                    line,
+                )
+            )
+        if role == "leaf" != self._known[index].role:
+            self._known[index] = dataclasses.replace(self._known[index], role=role)
+        if given and index not in self._labelled:
+            self._labelled.add(index)
+            self._known[index] = dataclasses.replace(self._known[index], label=label)
+        return index
+
+    def find(self, storage: int, label: str) -> int | None:
+        """The index of a storage that a variable named ``label`` holds, if it was ever met."""
+        index = self._indices.get(storage)
+        if index is not None and index not in self._labelled:
+            self._labelled.add(index)
+            self._known[index] = dataclasses.replace(self._known[index], label=label)
+        return index
+
+
 class _Memory:
     """Which storages the live nodes hold, and who else holds these."""
 
@@ -257,23 +383,33 @@ class _Memory:
         self._versions: set[tuple[int, int | None]] = set()  # of storages, at the last look
         self._leaves: dict[int, int] = {}  # for each leaf node: the storage of its tensor
         self._inputs: set[int] = set()  # storages
+        self.storages: dict[str, tuple[int, int]] = {}  # of each variable: identity and bytes
+        self._gradients: dict[int, int] = {}  # of variables: the bytes of each storage
+        self._gradients_of_leaves: dict[int, tuple[int, int]] = {}  # by the leaf node
 
     def look(
-        self, tensors: Iterable[torch.Tensor], leaves: Mapping[int, TensorWeakRef], whole: bool
+        self, tensors: Mapping[str, torch.Tensor], leaves: Mapping[int, TensorWeakRef], whole: bool
     ) -> set[int]:
         """Note who holds what; returns the nodes that hold memory which was written meanwhile."""
         versions = set()
         self._inputs.clear()
-        for tensor in tensors:
-            storage = graph.storage_of(tensor)[0]
+        self._gradients.clear()
+        self.storages = {}
+        for name, tensor in tensors.items():
+            storage, _ = self.storages[name] = graph.storage_of(tensor)
             versions.add((storage, version_of(tensor)))
             if not tensor.requires_grad:
                 self._inputs.add(storage)
+            if (grad := graph.gradient_of(tensor)) is not None:
+                self._gradients.update([graph.storage_of(grad)])
         for index, reference in leaves.items():
             if whole or len(leaves) <= _SMALL or index not in self._leaves:
                 leaf = reference()
                 self._leaves[index] = storage = graph.storage_of(leaf)[0]
                 versions.add((storage, version_of(leaf)))
+                self._gradients_of_leaves.pop(index, None)
+                if leaf.grad is not None:
+                    self._gradients_of_leaves[index] = graph.storage_of(leaf.grad)
         new = versions - self._versions
         self._versions = versions
         return {index for storage, _ in new for index in self._holders.get(storage, ())}
@@ -300,6 +436,7 @@ class _Memory:
         """A node died."""
         self._release(index, self._held_by.pop(index, _NOTHING))
         self._leaves.pop(index, None)
+        self._gradients_of_leaves.pop(index, None)
 
     def _release(self, index: int, storages: Set[int]) -> None:
         for storage in storages:
@@ -315,6 +452,10 @@ class _Memory:
         of_inputs = sum(self._bytes.get(storage, 0) for storage in self._inputs - leaves)
         return self._total - of_leaves - of_inputs, of_leaves, of_inputs
 
+    def gradients(self) -> int:
+        """Bytes of the gradients of variables and leaves; each storage counts once."""
+        return sum((dict(self._gradients_of_leaves.values()) | self._gradients).values())
+
 
 _NOTHING: frozenset[int] = frozenset()
 _UNNAMED = "a leaf no variable holds"
@@ -329,26 +470,8 @@ def _after_hidden_node(grad_inputs: Any, grad_outputs: Any) -> None:
         current_node().metadata[FREED_UNSEEN_TAG] = True
 
 
-def _first_seen(node: graph.Node, label: str, line: int | None) -> TraceNode:
-    return TraceNode(
-        name=node.name,
-        label=label,
-        leaf=node.leaf is not None,
-        line=line,
-        next=node.next,
-        slots=tuple(
-            Slot(
-                saved.name,
-                saved.state == NOT_NEEDED,
-                None if saved.shape is None else tuple(saved.shape),
-                None if saved.dtype is None else str(saved.dtype).removeprefix("torch."),
-                saved.storage_nbytes,
-                saved.version,
-                saved.role,
-            )
-            for saved in node.saved
-        ),
-    )
+def _dtype(dtype: torch.dtype | None) -> str | None:
+    return None if dtype is None else str(dtype).removeprefix("torch.")
 
 
 def _state(index: int, known: TraceNode, node: graph.Node) -> NodeState:

@@ -296,7 +296,7 @@ class Observer(_torch.Mode):
         memory = Memory.of(tensor) if tensor.device.type == "cpu" else None
         if memory is None or len(memory.span) > _MAX_EXPORT:
             return
-        alive = _torch.StorageReference(tensor)
+        alive = _torch.StorageReference(tensor.untyped_storage())
         export = Export(_location(chain), now, checksum(memory.span), memory, alive)
         self._timeline.exported(storage_of(tensor)[0], export)
 

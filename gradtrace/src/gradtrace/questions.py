@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -20,7 +21,8 @@ from gradtrace.graph import ALIVE, FREED, MODIFIED
 from gradtrace.page import outcome
 from gradtrace.steps import Step, Trace
 
-NONE = "none"
+NO_LINE = "none"
+NONE_OF_THEM = "none of them"
 
 Choice = int | str
 
@@ -241,22 +243,22 @@ class WhichLineRaises(Asked):
 
     def _beliefs(self, seen: Trace) -> dict[Choice, str]:
         return {
-            choice if choice == NONE else line_of(choice, seen.source): text
+            choice if choice == NO_LINE else line_of(choice, seen.source): text
             for choice, text in self.believes.items()
         }
 
     def _found(self, seen: Trace, program: Program) -> _Found:
         lines = _statements(seen)
-        right: Choice = NONE if seen.error is None else seen.error.line
+        right: Choice = NO_LINE if seen.error is None else seen.error.line
         choices: dict[Choice, str] = {line: seen.source[line].strip() for line in lines}
         facts: dict[Choice, str] = {line: _what_it_did(seen, line) for line in lines}
-        end = " ".join(outcome(seen))
+        end = _end(seen)
         facts[right] = end
-        if right != NONE and seen.error is not None:
-            facts[NONE] = f"Line {right} raises {seen.error.type}."
+        if right != NO_LINE and seen.error is not None:
+            facts[NO_LINE] = f"Line {right} raises {seen.error.type}."
         return _Found(
             prompt="Which line raises?",
-            choices=choices | {NONE: "no line: it runs to the end"},
+            choices=choices | {NO_LINE: "no line: it runs to the end"},
             right=(right,),
             facts=facts,
             told=end,
@@ -275,7 +277,7 @@ class DoesItRaise(Asked):
     """
 
     def _found(self, seen: Trace, program: Program) -> _Found:
-        end = " ".join(outcome(seen))
+        end = _end(seen)
         return _Found(
             prompt="Does it raise?",
             choices={"raises": "it raises", "runs": "it runs to the end"},
@@ -354,6 +356,73 @@ class WhatIsFreedNext(Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WhichTensorGoesNext(Asked):
+    """Which tensor goes next, after the line ``after``: it goes when nothing holds it any more.
+
+    Nodes hold what they saved, variables what they name.  Parameters and other leaves cannot be
+    chosen.  ``believes`` has names of variables or indices in ``Trace.tensors``.  Where one line
+    lets several go, each of them is right.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def program():
+    ...     x = torch.ones(2, requires_grad=True)
+    ...     y = x.exp() * 2
+    ...     loss = y.sum()
+    ...     loss.backward()
+    >>> ask = WhichTensorGoesNext(after="loss = y.sum()")
+    >>> asked = ask.put_to(Program("program", lambda: trace(program)))
+    >>> print([choice["label"] for choice in asked.choices], len(asked.right))
+    ['y, 8 B', 'loss, 4 B', 'saved by MulBackward0, 8 B', 'saved by ExpBackward0, 8 B'] 2
+    """
+
+    kind: ClassVar[str] = "tensor"
+
+    def _beliefs(self, seen: Trace) -> dict[Choice, str]:
+        named = {v.name: v.tensor for v in seen.steps[self._step(seen)].variables}
+        found: dict[Choice, str] = {}
+        for choice, text in self.believes.items():
+            tensor = named.get(choice, choice)
+            found[choice if tensor is None else tensor] = text
+        return found
+
+    def _found(self, seen: Trace, program: Program) -> _Found:
+        at = self._step(seen)
+        labels = {
+            tensor: f"{_holders(holders)}, {seen.tensors[tensor].nbytes:,} B"
+            for tensor, holders in _held_by(seen, seen.steps[at]).items()
+        }
+        goes: dict[int, int] = {}
+        for index in range(at + 1, len(seen.steps)):
+            held = _held_by(seen, seen.steps[index])
+            for tensor in labels:
+                if tensor not in held:
+                    goes.setdefault(tensor, index)
+        if not goes:
+            raise ValueError(
+                f"{self._name} of {program.name}: no tensor that is there after line "
+                f"{seen.steps[at].ran} goes later"
+            )
+        first = min(goes.values())
+        last = _held_by(seen, seen.steps[-1])
+        facts = {
+            tensor: f"Line {seen.steps[goes[tensor]].ran} lets it go: nothing holds it after that."
+            if tensor in goes
+            else f"It is held to the end: {_holders(last[tensor])}."
+            for tensor in labels
+        }
+        right = tuple(tensor for tensor in labels if goes.get(tensor) == first)
+        named = " and ".join(labels[tensor] for tensor in right)
+        return _Found(
+            prompt="Which tensor goes next?",
+            choices=dict(labels),
+            right=right,
+            facts=facts,
+            told=f"Line {seen.steps[first].ran} lets go: {named}.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class HowManyBytes(Asked):
     """How many bytes of activations saved tensors hold after the line ``after``.
 
@@ -394,10 +463,56 @@ class HowManyBytes(Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WhichLineHoldsMost(Asked):
+    """After which line saved tensors hold the most bytes of activations.
+
+    ``believes`` names lines by number or text.  Where several lines leave the most, each is right.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def program():
+    ...     y = torch.ones(2, requires_grad=True).exp()
+    ...     y.sum().backward()
+    >>> asked = WhichLineHoldsMost().put_to(Program("program", lambda: trace(program)))
+    >>> asked.right, asked.replies[3]
+    ((2,), 'After line 3 they hold 0 bytes.')
+    """
+
+    kind: ClassVar[str] = "line"
+
+    def _beliefs(self, seen: Trace) -> dict[Choice, str]:
+        return {line_of(line, seen.source): text for line, text in self.believes.items()}
+
+    def _found(self, seen: Trace, program: Program) -> _Found:
+        held: dict[int, int] = {}
+        for step in seen.steps:
+            if step.ran is not None:
+                held[step.ran] = max(step.held[0], held.get(step.ran, 0))
+        most = max(held.values(), default=0)
+        if most == 0:
+            raise ValueError(f"{self._name} of {program.name}: no line leaves an activation saved")
+        visits = {line: sum(step.ran == line for step in seen.steps) for line in held}
+        facts: dict[Choice, str] = {
+            line: f"After line {line} they hold {nbytes:,} bytes"
+            + (" at most." if visits[line] > 1 else ".")
+            for line, nbytes in sorted(held.items())
+        }
+        right = tuple(line for line in sorted(held) if held[line] == most)
+        lines = " and ".join(map(str, right))
+        return _Found(
+            prompt="After which line do saved tensors hold the most?",
+            choices={line: seen.source[line].strip() for line in sorted(held)},
+            right=right,
+            facts=facts,
+            told=f"They hold the most, {most:,} bytes, after line {lines}.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class WhichGetGradients(Asked):
     """Which leaf tensors that require grad have a gradient at the end, or after the line ``until``.
 
-    ``believes`` has the names of variables, and "none".  All that are right are to be chosen.
+    ``believes`` has the names of variables, and "none of them".  All right ones are to be chosen.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -423,7 +538,7 @@ class WhichGetGradients(Asked):
             raise ValueError(
                 f"{self._name} of {program.name}: no variable there is a leaf that requires grad"
             )
-        right = tuple(name for name, grad in leaves.items() if grad is not None) or (NONE,)
+        right = tuple(name for name, grad in leaves.items() if grad is not None) or (NONE_OF_THEM,)
         facts = {
             name: f"{name}.grad is None." if grad is None else f"{name}.grad is {grad}."
             for name, grad in leaves.items()
@@ -431,9 +546,9 @@ class WhichGetGradients(Asked):
         whole = " ".join(facts.values())
         return _Found(
             prompt="Which of these get a gradient?",
-            choices={name: name for name in leaves} | {NONE: "none of them"},
+            choices={name: name for name in leaves} | {NONE_OF_THEM: NONE_OF_THEM},
             right=right,
-            facts=facts | {NONE: whole},
+            facts=facts | {NONE_OF_THEM: whole},
             told=whole,
         )
 
@@ -451,7 +566,7 @@ class WhichSettings(Asked):
         control: the name of the control; the others stand as ``setting`` says.
         that: what is asked of the trace of each option.
 
-    ``believes`` has labels of options, and "none".  All that are right are to be chosen.
+    ``believes`` has labels of options, and "none of them".  All right ones are to be chosen.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -463,7 +578,7 @@ class WhichSettings(Asked):
     ...                   {"retain": [("off", False), ("on", True)]}, {"retain": False})
     >>> asked = WhichSettings(control="retain").put_to(program)
     >>> asked.right, asked.replies["on"]
-    (('off',), 'retain = on: Ends without an error.')
+    (('off',), 'Ends without an error.')
     """
 
     control: str
@@ -480,17 +595,16 @@ class WhichSettings(Asked):
         whole = self._whole(program)
         options = program.options[self.control]
         traces = {label: program.trace(**whole | {self.control: value}) for label, value in options}
-        facts = {
-            label: f"{self.control} = {label}: {' '.join(outcome(seen))}"
-            for label, seen in traces.items()
-        }
-        right = tuple(label for label, seen in traces.items() if self.that(seen)) or (NONE,)
-        named = " and ".join(right) if right != (NONE,) else "none of them"
+        facts = {label: _end(seen) for label, seen in traces.items()}
+        right = tuple(label for label, seen in traces.items() if self.that(seen)) or (NONE_OF_THEM,)
+        named = (
+            " and ".join(f"`{label}`" for label in right if label != NONE_OF_THEM) or NONE_OF_THEM
+        )
         return _Found(
             prompt=f"With which {self.control} does it raise?",
-            choices={label: label for label in traces} | {NONE: "none of them"},
+            choices={label: label for label in traces} | {NONE_OF_THEM: NONE_OF_THEM},
             right=right,
-            facts=facts | {NONE: f"It is so with {named}."},
+            facts=facts | {NONE_OF_THEM: f"It is so with {named}."},
             told=f"It is so with {named}.",
         )
 
@@ -537,9 +651,18 @@ class WhichIsTrue(Asked):
             prompt="Which is true?",
             choices={text: text for text in self.statements},
             right=right,
-            facts=dict.fromkeys(self.statements, ""),
+            facts=dict.fromkeys(self.statements, "") | {right[0]: "That is what the run shows."},
             told=f"{right[0][:1].upper()}{right[0][1:]}.",
         )
+
+
+def _end(seen: Trace) -> str:
+    """How the program ended, of a long message only the beginning."""
+    first, *rest = outcome(seen)
+    if seen.error is not None:
+        short = seen.error.message.partition(" (")[0].partition(": [")[0].rstrip(".")
+        first = f"Line {seen.error.line} raises {seen.error.type}: {short}.".replace(": .", ".")
+    return _join(first, *rest)
 
 
 def _join(*sentences: str) -> str:
@@ -551,10 +674,10 @@ def _label(seen: Trace, node: int) -> str:
 
 
 def _names(seen: Trace, nodes: Iterable[int]) -> str:
-    """Each name once, with how often: "ExpBackward0 and 2 × MulBackward0"."""
-    count: dict[str, int] = {}
-    for node in nodes:
-        count[_label(seen, node)] = count.get(_label(seen, node), 0) + 1
+    """Each name once, with how often: "ExpBackward0 and 2 × MulBackward0"; many as a number."""
+    count = Counter(_label(seen, node) for node in nodes)
+    if len(count) > 3:
+        return f"{count.total()} nodes"
     *most, last = [name if n == 1 else f"{n} × {name}" for name, n in count.items()]
     return f"{', '.join(most)} and {last}" if most else last
 
@@ -591,17 +714,46 @@ def _runs_nothing(node: ast.stmt) -> bool:
 
 def _what_it_did(seen: Trace, line: int) -> str:
     """What a line did that is not the one that raised."""
-    freed = [node for node, at in _freed_at(seen).items() if seen.steps[at].ran == line]
-    made = [index for index, node in enumerate(seen.nodes) if node.line == line and not node.leaf]
-    if not any(step.ran == line for step in seen.steps):
+    visits = [index for index, step in enumerate(seen.steps) if step.ran == line]
+    if not visits:
         if seen.error is not None and line > seen.error.line:
             return f"Line {line} is never reached: line {seen.error.line} raises before it."
         return f"Line {line} does not run in this setting."
-    if freed:
-        return f"Line {line} ran. It freed what {_names(seen, freed)} had saved."
+    freed = [node for node, at in _freed_at(seen).items() if at in visits]
+    made = [i for i, node in enumerate(seen.nodes) if node.line == line and not node.leaf]
+    did = []
     if made:
-        return f"Line {line} ran. It recorded {_names(seen, made)}."
-    return f"Line {line} ran. It changed nothing in the graph."
+        did.append(f"It recorded {_names(seen, made)}.")
+    if freed:
+        did.append(f"It freed what {_names(seen, freed)} had saved.")
+    written, changed = _written(seen, visits)
+    if written and not freed:
+        did.append(f"It wrote {_some(written, 'gradients')} and freed nothing.")
+    if changed:
+        did.append(f"It changed {_some(changed, 'tensors')} in place.")
+    return _join(f"Line {line} ran.", *(did or ["It changed nothing in the graph."]))
+
+
+def _written(seen: Trace, visits: Iterable[int]) -> tuple[list[str], list[str]]:
+    """The gradients that were written at these steps, and the variables that were changed."""
+    written: dict[str, None] = {}
+    changed: dict[str, None] = {}
+    for index in visits:
+        before = {v.name: v for v in seen.steps[index - 1].variables}
+        for now in seen.steps[index].variables:
+            was = before.get(now.name)
+            if was is None or (was.shape, was.node) != (now.shape, now.node):
+                continue
+            if now.grad is not None and now.grad != was.grad:
+                written[f"{now.name}.grad"] = None
+            if None not in (was.version, now.version) and now.version != was.version:
+                changed[now.name] = None
+    return list(written), list(changed)
+
+
+def _some(names: Sequence[str], what: str) -> str:
+    """Few by name, many by number."""
+    return " and ".join(names) if len(names) <= 2 else f"{len(names)} {what}"
 
 
 def _freed_at(seen: Trace) -> dict[int, int]:
@@ -612,6 +764,26 @@ def _freed_at(seen: Trace) -> dict[int, int]:
             if state.state == FREED:
                 found.setdefault(state.node, index)
     return found
+
+
+def _held_by(seen: Trace, step: Step) -> dict[int, tuple[list[str], list[str]]]:
+    """For each tensor that is no leaf, the variables that name it and the nodes that saved it."""
+    held: dict[int, tuple[list[str], list[str]]] = {}
+    for variable in step.variables:
+        if variable.tensor is not None:
+            held.setdefault(variable.tensor, ([], []))[0].append(variable.name)
+    for state in step.nodes:
+        node = seen.nodes[state.node]
+        for slot, (slot_state, _) in zip(node.slots, state.slots, strict=True):
+            if slot.tensor is not None and slot_state in (ALIVE, MODIFIED):
+                held.setdefault(slot.tensor, ([], []))[1].append(node.label)
+    return {tensor: by for tensor, by in held.items() if seen.tensors[tensor].role != "leaf"}
+
+
+def _holders(held: tuple[list[str], list[str]]) -> str:
+    """The names of a tensor; of one without a name, the nodes that saved it."""
+    names, nodes = held
+    return ", ".join(names) if names else f"saved by {' and '.join(dict.fromkeys(nodes))}"
 
 
 def _bytes_held(seen: Trace, step: Step) -> str:

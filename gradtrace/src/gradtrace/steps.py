@@ -2,7 +2,9 @@
 
 A :class:`Trace` is plain data: it holds neither tensors nor widgets, so it can be compared, stored
 and sent.  Nodes are told apart by their index in ``Trace.nodes``; each :class:`Step` lists the
-states of those that were alive.  In JSON a step lists only what differs from the step before.
+states of those that were alive.  A tensor is a thing of its own, in ``Trace.tensors``: nodes that
+saved it, variables that name it and leaves refer to it by index, so who shares memory with whom can
+be told.  In JSON a step lists only what differs from the step before.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtrace.graph import FREED, MODIFIED
@@ -18,7 +21,7 @@ from gradtrace.graph import FREED, MODIFIED
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class Variable:
 
     ``version`` is None for inference tensors.  ``grad`` is a short text, its numbers rounded to
     three digits; None where there is no gradient.  ``node`` is the index in ``Trace.nodes`` of
-    the node that backward would start from; None where no graph is behind the tensor.
+    the node that backward would start from; None where no graph is behind the tensor.  ``tensor``
+    is an index in ``Trace.tensors``; None for plain data that no node has saved so far.
     """
 
     name: str
@@ -37,15 +41,16 @@ class Variable:
     version: int | None
     grad: str | None
     node: int | None
+    tensor: int | None
 
 
 @dataclass(frozen=True)
 class Slot:
     """What a node saved, as first seen; ``nbytes`` is the size of its storage in bytes.
 
-    ``role`` is that of :class:`gradtrace.graph.SavedTensor`.  ``empty`` is True for a slot in which
-    this node saved nothing.  The rest is None there, and for a tensor that was freed before the
-    trace first saw it.
+    ``role`` is that of :class:`gradtrace.graph.SavedTensor`, ``tensor`` an index in
+    ``Trace.tensors``.  ``empty`` is True for a slot in which this node saved nothing.  The rest is
+    None there, and for a tensor that was freed before the trace first saw it.
     """
 
     name: str
@@ -55,6 +60,7 @@ class Slot:
     nbytes: int | None
     version: int | None
     role: str | None
+    tensor: int | None
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,9 @@ class TraceNode:
 
     ``line`` is the line that had just run when the node was first seen (None: it was there before
     the first line).  ``leaf`` tells AccumulateGrad nodes apart; ``label`` is the name of the leaf
-    variable, if it has one, else the node's own.
+    variable, if it has one, else the node's own.  ``order`` counts the operations in the order in
+    which they were made, from 0; it is None for leaves.  ``tensor`` is the tensor of a leaf, an
+    index in ``Trace.tensors``, and None for all other nodes.
     """
 
     name: str
@@ -72,6 +80,27 @@ class TraceNode:
     line: int | None
     next: tuple[int, ...]
     slots: tuple[Slot, ...]
+    order: int | None
+    tensor: int | None
+
+
+@dataclass(frozen=True)
+class TraceTensor:
+    """A tensor, or several that share one storage, that the graph has to do with.
+
+    It is a leaf, was saved by a node, or was named by a variable that has a graph.  ``label`` is
+    the first variable that named it, else the node and the slot that saved it.  ``shape`` and
+    ``dtype`` are those under which it was first seen, ``line`` is the line that had just run then;
+    ``nbytes`` is the size of the whole storage in bytes.  ``role`` is that of
+    :class:`gradtrace.graph.SavedTensor`, as first seen, and ``"leaf"`` for a leaf.
+    """
+
+    label: str
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    role: str
+    line: int | None
 
 
 @dataclass(frozen=True)
@@ -105,14 +134,21 @@ class Step:
 
     ``ran`` is None at the first step, ``line`` at the last.  ``held`` counts the bytes that saved
     tensors hold, each storage once: activations, leaves, inputs (the last two are held by the
-    program anyway).  ``values`` are the live numbers, strings and truth values.  ``raised`` is set
-    when ``ran`` raised an exception, caught by the function or not.
+    program anyway).  ``gradients`` counts those of the ``.grad`` of leaves and variables.  ``peak``
+    is the largest number of bytes that tensors made by the program held at once while ``ran`` ran,
+    ``device`` what PyTorch's own counters say of an accelerator, ``{"allocated", "peak"}`` in
+    bytes; both are None where they were not measured.  ``values`` are the live numbers, strings and
+    truth values.  ``raised`` is set when ``ran`` raised an exception, caught by the function or
+    not.
     """
 
     line: int | None
     ran: int | None
     nodes: tuple[NodeState, ...]
     held: tuple[int, int, int]
+    gradients: int
+    peak: int | None
+    device: dict[str, int] | None
     variables: tuple[Variable, ...]
     values: tuple[tuple[str, str], ...]
     raised: Raised | None = None
@@ -124,14 +160,17 @@ class Trace:
 
     ``source`` maps line numbers, as in the file or the notebook cell, to their text.
     ``statements`` maps the first line of each statement that spans several to its last.
-    ``error`` is the exception that ended the function, None if it ended well.  ``unrecorded``
-    counts the line events after ``max_steps``; the last step is there in any case.
+    ``skipped`` are the lines that the program passed by, such as a branch not taken.  ``error`` is
+    the exception that ended the function, None if it ended well.  ``unrecorded`` counts the line
+    events after ``max_steps``; the last step is there in any case.
     """
 
     function: str
     source: dict[int, str]
     statements: dict[int, int]
+    skipped: tuple[int, ...]
     nodes: tuple[TraceNode, ...]
+    tensors: tuple[TraceTensor, ...]
     steps: tuple[Step, ...]
     error: Raised | None
     unrecorded: int = 0
@@ -223,6 +262,17 @@ class Trace:
             )
         return ax
 
+    def to_html(self, path: str | Path) -> None:
+        """Write a page that plays the trace: one file, to be opened and sent without a server.
+
+        A graph of any size is folded into views of a few boxes.
+        """
+        from gradtrace.page import standalone
+
+        # What a program prints or raises need not be valid text.
+        text = standalone(self, f"{self.function}, line by line")
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+
     def to_json(self) -> str:
         """The trace as JSON text.  The same trace always gives the same text."""
         return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"))
@@ -245,6 +295,9 @@ class Trace:
                 "changed": [shared(dataclasses.astuple(state)) for state in changed],
                 "gone": gone,
                 "held": step.held,
+                "gradients": step.gradients,
+                "peak": step.peak,
+                "device": step.device,
                 "variables": [shared(dataclasses.astuple(v)) for v in step.variables],
                 "values": step.values,
                 "raised": step.raised and dataclasses.asdict(step.raised),
@@ -256,7 +309,9 @@ class Trace:
             "function": self.function,
             "source": self.source,
             "statements": self.statements,
-            "nodes": [dataclasses.asdict(node) for node in self.nodes],
+            "skipped": self.skipped,
+            "nodes": [_plain(node) for node in self.nodes],
+            "tensors": [_plain(tensor) for tensor in self.tensors],
             "rows": list(rows),
             "steps": steps,
             "error": self.error and dataclasses.asdict(self.error),
@@ -268,7 +323,8 @@ class Trace:
         """Read what :meth:`to_json` wrote.
 
         Raises:
-            ValueError: the text is not a trace, or one of a newer schema.
+            ValueError: the text is not a trace, or one of another schema: what an older one does
+                not say cannot be made up.
 
         >>> from gradtrace import trace
         >>> seen = trace(lambda: 1)
@@ -282,6 +338,11 @@ class Trace:
         schema = data.get("schema") if isinstance(data, dict) else None
         if type(schema) is not int:
             raise ValueError("this JSON is not a trace: it has no schema number")
+        if schema < SCHEMA:
+            raise ValueError(
+                f"this trace has schema {schema}, which does not tell tensors apart, and this "
+                f"gradtrace reads schema {SCHEMA}: run the program again under gradtrace.trace"
+            )
         if schema > SCHEMA:
             raise ValueError(
                 f"this trace has schema {schema}, but this gradtrace reads up to {SCHEMA}: "
@@ -313,6 +374,9 @@ class Trace:
                     ran=item["ran"],
                     nodes=tuple(states[node] for node in sorted(states)),
                     held=tuple(item["held"]),
+                    gradients=item["gradients"],
+                    peak=item["peak"],
+                    device=item["device"],
                     variables=tuple(variable(i) for i in item["variables"]),
                     values=tuple(tuple(pair) for pair in item["values"]),
                     raised=item["raised"] and Raised(**item["raised"]),
@@ -322,7 +386,11 @@ class Trace:
             function=data["function"],
             source={int(line): text for line, text in data["source"].items()},
             statements={int(first): last for first, last in data["statements"].items()},
+            skipped=tuple(data["skipped"]),
             nodes=tuple(_node_from_json(item) for item in data["nodes"]),
+            tensors=tuple(
+                TraceTensor(**item | {"shape": tuple(item["shape"])}) for item in data["tensors"]
+            ),
             steps=tuple(steps),
             error=data["error"] and Raised(**data["error"]),
             unrecorded=data["unrecorded"],
@@ -331,6 +399,14 @@ class Trace:
     def __repr__(self) -> str:
         end = f"{self.error.type} on line {self.error.line}" if self.error else "no error"
         return f"Trace({self.function}, {len(self.steps)} steps, {end})"
+
+
+def _plain(made: Any) -> dict[str, Any]:
+    """A data class as a dict, its slots too; ``dataclasses.asdict`` copies deeply: that is slow."""
+    fields = dict(vars(made))
+    if "slots" in fields:
+        fields["slots"] = [_plain(slot) for slot in fields["slots"]]
+    return fields
 
 
 def _node_from_json(item: dict[str, Any]) -> TraceNode:

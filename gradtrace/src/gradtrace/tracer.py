@@ -5,6 +5,14 @@ before it runs; at each report, and once more when the function ends, the tensor
 variables reach are collected, and :mod:`gradtrace.live` brings its picture of the graph behind them
 up to date.  The result is a :class:`~gradtrace.Trace`.
 
+With ``peaks`` the function runs under :class:`~gradtrace.LiveBytes`, which sees each operation's
+result: what lives at most inside a line is more than what lives before and after it.  It is asked
+for, since such a mode is no pure observer: compiled functions run uncompiled under it, and other
+tools step aside.  The results of the operations are the same, to the last bit, and so are the bytes
+on every machine on which the same operations run: tensors are counted, not what an allocator makes
+of them.  On an accelerator PyTorch's own counters are read beside it; each line starts their peak
+anew.
+
 A hook before each node remembers which one ran last, so that an error in backward can be laid at
 its door; it goes when the function ends.  It neither keeps the graph alive nor changes what it
 computes.
@@ -14,6 +22,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import dis
 import functools
 import inspect
 import sys
@@ -21,21 +30,27 @@ import textwrap
 from collections.abc import Callable
 from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from gradtrace._torch import WeakIdKeyDictionary, version_of
 from gradtrace.frames import PLAIN, namespace, reach
-from gradtrace.graph import is_cut_off, shape_of, undisturbed
+from gradtrace.graph import gradient_of, is_cut_off, shape_of, undisturbed
 from gradtrace.live import LiveGraph
+from gradtrace.memory import LiveBytes, device_counters
 from gradtrace.steps import Raised, Step, Trace, Variable
 
 MAX_STEPS = 250
 
 
 def trace(
-    fn: Callable[..., Any], /, *args: Any, max_steps: int = MAX_STEPS, **kwargs: Any
+    fn: Callable[..., Any],
+    /,
+    *args: Any,
+    max_steps: int = MAX_STEPS,
+    peaks: bool = False,
+    **kwargs: Any,
 ) -> Trace:
     """Run ``fn(*args, **kwargs)`` and record the autograd graph before and after each of its lines.
 
@@ -46,6 +61,8 @@ def trace(
         fn: a Python function, method, module (its ``forward`` is traced) or other object that can
             be called, with source code.
         max_steps: how many line events to record.  Later ones run at full speed, unrecorded.
+        peaks: also count how many bytes of tensors each line had alive at once, ``Step.peak``.
+            Counted are those that ``fn`` makes, on all devices.
 
     Raises:
         TypeError: ``fn`` is not a Python function, or is a generator or coroutine function.
@@ -67,7 +84,7 @@ def trace(
     ['ExpBackward0']
     """
     code = _code(fn)
-    recorder = _Recorder(lambda called: called is code, _name(fn), max_steps)
+    recorder = _Recorder(lambda called: called is code, _name(fn), max_steps, peaks)
     recorder.read_source(code)
     error = None
     try:
@@ -157,8 +174,19 @@ _KINDS = {
 }
 
 
-def _source(name: str, code: CodeType) -> tuple[dict[int, str], dict[int, int]]:
-    """The lines of the function, without its decorators, and its statements of several lines."""
+class _Source(NamedTuple):
+    """The text of a function by line, without its decorators.
+
+    ``statements`` maps the first line of each statement that spans several to its last.
+    ``branches`` are the lines of each block that may be passed by, with the line that decides it.
+    """
+
+    lines: dict[int, str]
+    statements: dict[int, int]
+    branches: list[tuple[int, range]]
+
+
+def _source(name: str, code: CodeType) -> _Source:
     for flag, kind in _KINDS.items():
         if code.co_flags & flag:
             raise TypeError(
@@ -179,14 +207,36 @@ def _source(name: str, code: CodeType) -> tuple[dict[int, str], dict[int, int]]:
         tree = ast.Module([], [])
     begin = tree.body[0].lineno if tree.body else 1  # the line of def: decorators come before
     statements = {}
+    branches = []
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
-            body = getattr(node, "body", None)
-            last = body[0].lineno - 1 if body else node.end_lineno  # of its head, if it has a body
+            inside = _first_inside(node)
+            last = node.end_lineno if inside is None else inside - 1  # of its head, if it has one
             if last is not None and last > node.lineno:
                 statements[first + node.lineno - 1] = first + last - 1
+            for block in _blocks(node):
+                end = block[-1].end_lineno or block[-1].lineno
+                branches.append(
+                    (first + node.lineno - 1, range(first + block[0].lineno - 1, first + end))
+                )
     numbered = enumerate(text.splitlines(), first)
-    return {number: line for number, line in numbered if number - first + 1 >= begin}, statements
+    kept = {number: line for number, line in numbered if number - first + 1 >= begin}
+    return _Source(kept, statements, branches)
+
+
+def _first_inside(statement: ast.stmt) -> int | None:
+    """The first line behind the head of a statement that contains others."""
+    if isinstance(statement, ast.Match):
+        return statement.cases[0].pattern.lineno
+    body = getattr(statement, "body", None)
+    return body[0].lineno if body else None
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """What a statement may pass by."""
+    if isinstance(statement, ast.If | ast.For | ast.While):
+        return [block for block in (statement.body, statement.orelse) if block]
+    return [case.body for case in statement.cases] if isinstance(statement, ast.Match) else []
 
 
 def _raised(exception: BaseException, line: int, node: int | None = None) -> Raised:
@@ -205,7 +255,13 @@ class _Recorder:
     The call is the first of a function whose code is ``wanted``.
     """
 
-    def __init__(self, wanted: Callable[[CodeType], bool], name: str, max_steps: int):
+    def __init__(
+        self,
+        wanted: Callable[[CodeType], bool],
+        name: str,
+        max_steps: int,
+        peaks: bool = False,
+    ):
         self.wanted = wanted
         self.name = name
         self.code: CodeType | None = None
@@ -216,18 +272,25 @@ class _Recorder:
         self.failure: Exception | None = None  # of the recorder itself
         self.begun = False
         self.line: int | None = None  # about to run, or running
+        self.begun_lines: set[int] = set()
         self.raised: Raised | None = None  # by that line
         self.live = LiveGraph()
+        self.live_bytes = LiveBytes() if peaks else None
         self.variables: dict[tuple[Any, ...], Variable] = {}
         self.grads = WeakIdKeyDictionary()  # for each gradient its version, and its text then
 
     def __enter__(self) -> None:
+        if self.live_bytes is not None:
+            self.live_bytes.__enter__()
+            device_counters()
         self.previous = sys.gettrace()
         sys.settrace(self.on_call)
 
     def __exit__(self, *exception: Any) -> None:
         self.stop()
         self.live.close()
+        if self.live_bytes is not None:
+            self.live_bytes.__exit__(*exception)
 
     def stop(self) -> None:
         """Let the program run at full speed again."""
@@ -236,10 +299,10 @@ class _Recorder:
 
     def read_source(self, code: CodeType) -> None:
         self.code = code
-        self.source, self.statements = _source(self.name, code)
+        self.source = _source(self.name, code)
         self.statement = {
             line: first
-            for first, last in self.statements.items()
+            for first, last in self.source.statements.items()
             for line in range(first, last + 1)
         }
 
@@ -265,13 +328,26 @@ class _Recorder:
             )
         return Trace(
             function=self.code.co_name,
-            source=self.source,
-            statements=self.statements,
-            nodes=tuple(self.live.nodes),
+            source=self.source.lines,
+            statements=self.source.statements,
+            skipped=self.skipped(self.code, error),
+            nodes=self.live.in_order(),
+            tensors=tuple(self.live.tensors),
             steps=tuple(self.steps),
             error=error,
             unrecorded=self.unrecorded,
         )
+
+    def skipped(self, code: CodeType, error: Raised | None) -> tuple[int, ...]:
+        """The lines that were passed by.  After an error: of what ran, the branches not taken."""
+        lines = {self.statement.get(line, line) for _, line in dis.findlinestarts(code) if line}
+        never = (lines & self.source.lines.keys()) - self.begun_lines - {code.co_firstlineno}
+        if error is not None:
+            passed = self.begun_lines - {error.line}
+            never &= {
+                line for head, block in self.source.branches if head in passed for line in block
+            }
+        return tuple(sorted(never))
 
     def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
         if self.begun or not self.wanted(frame.f_code):
@@ -299,6 +375,7 @@ class _Recorder:
     def take(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "line":
             line = self.first_line(frame)
+            self.begun_lines.add(line)
             if len(self.steps) >= self.max_steps:
                 self.unrecorded += 1
                 self.line, self.raised = line, None
@@ -315,6 +392,7 @@ class _Recorder:
             self.stop()
 
     def record(self, frame: FrameType, line: int | None) -> None:
+        peak, device = self.take_peak()
         with undisturbed():
             tensors = {found.name: found.value for found in reach(namespace(frame))}
             nodes = self.live.look(tensors, self.line, last=line is None)
@@ -322,14 +400,34 @@ class _Recorder:
                 self.variable(name, tensor, nodes.get(name)) for name, tensor in tensors.items()
             )
         values = tuple((n, _plain(v)) for n, v in frame.f_locals.items() if type(v) in PLAIN)
-        states, held = self.live.states, self.live.held
-        self.steps.append(Step(line, self.line, states, held, variables, values, self.raised))
+        self.steps.append(
+            Step(
+                line=line,
+                ran=self.line,
+                nodes=self.live.states,
+                held=self.live.held,
+                gradients=self.live.gradients,
+                peak=peak,
+                device=device,
+                variables=variables,
+                values=values,
+                raised=self.raised,
+            )
+        )
         self.raised = self.live.last_run = None
+
+    def take_peak(self) -> tuple[int | None, dict[str, int] | None]:
+        """The most bytes since the last call: of tensors, and by PyTorch's counters."""
+        if self.live_bytes is None:
+            return None, None
+        peak, device = self.live_bytes.peak, device_counters()
+        self.live_bytes.reset_peak()
+        return (None, None) if self.line is None else (peak, device)
 
     def variable(self, name: str, tensor: torch.Tensor, node: int | None) -> Variable:
         cut_off = is_cut_off(tensor)
         leaf = not cut_off and tensor.is_leaf
-        grad = tensor.grad if leaf or (not cut_off and tensor.retains_grad) else None
+        grad = gradient_of(tensor)
         row = (
             name,
             tuple(shape_of(tensor)),
@@ -338,6 +436,7 @@ class _Recorder:
             version_of(tensor),
             None if grad is None else self.text_of(grad),
             node,
+            self.live.tensor_of[name],
         )
         if row not in self.variables:  # most are as they were a line before
             self.variables[row] = Variable(*row)

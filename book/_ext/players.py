@@ -1,0 +1,143 @@
+"""Players on the book's pages: one front end for all, links into them, the sum of the answers.
+
+In a notebook each output carries the whole front end.  On the site it is a file of its own, taken
+from these outputs and named after its content, so a page with ten players loads it once and the
+next page finds it in the browser's cache.  It is a classic script, since a browser loads no module
+from a page that was opened as a file.
+
+``[words](#play:FUNCTION:after=9)`` leads into a player of the page; a link that leads nowhere is a
+warning.  A page that asks gets a place for the sum of its answers (which the front end fills) and,
+on paper only, the answers themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
+from sphinx.util import logging
+from sphinx.util.typing import ExtensionMetadata
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+
+from backward_twice.markdown import inline
+
+logger = logging.getLogger(__name__)
+
+PLAYER = '<div class="gradtrace"'
+FRONT_END = re.compile(r'<script type="module">(.*?)</script>', re.S)
+DATA = re.compile(r'(<script type="application/json">)(.*?)(</script>)', re.S)
+# What a classic script cannot have: "export default {…};", "export {…};", "export " before a name.
+EXPORTS = re.compile(r"^export (?:default [^;]*;|\{[^}]*\};?|)", re.M)
+PLAY = "play:"
+
+
+def players(document: nodes.document) -> Iterator[nodes.raw]:
+    for node in document.findall(nodes.raw):
+        if node.get("format") == "html" and PLAYER in node.astext():
+            yield node
+
+
+def data_of(text: str) -> dict[str, Any]:
+    return json.loads(DATA.search(text)[2])
+
+
+def with_data(text: str, data: dict[str, Any]) -> str:
+    """The player with other data, written as gradtrace writes it."""
+    stored = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return DATA.sub(lambda found: f"{found[1]}{stored}{found[3]}", text, count=1)
+
+
+class PlayLinks(SphinxTransform):
+    """Links into the players of the page, before MyST looks for headings of these names."""
+
+    default_priority = 800
+
+    def apply(self, **kwargs: Any) -> None:
+        known = {}
+        for node in players(self.document):
+            trace = data_of(node.astext())["traces"][0]
+            known[trace["function"]] = trace["source"]
+        for link in self.document.findall(nodes.reference):
+            target = link.get("refuri", "").removeprefix("#")
+            if target.startswith(PLAY):
+                if complaint := unknown(target.removeprefix(PLAY), known):
+                    logger.warning("%s: %s", target, complaint, location=link)
+                link["internal"] = True
+                link["classes"].append("play")
+                del link["id_link"]
+
+
+def unknown(target: str, known: dict[str, dict[str, str]]) -> str | None:
+    """What is wrong with ``FUNCTION:line=9``, if something is."""
+    function, *wishes = target.split(":")
+    if function not in known:
+        return f"no player on this page plays {function}; it has {', '.join(known) or 'none'}"
+    for wish in wishes:
+        name, _, value = wish.partition("=")
+        if name in ("line", "after") and value not in known[function]:
+            return f"{function} has no line {value}"
+    return None
+
+
+def one_front_end(app: Sphinx, document: nodes.document, docname: str) -> None:
+    """Take the front end out of each player, and remember the files that the page needs."""
+    if app.builder.format != "html":
+        return
+    needed: dict[str, None] = {}
+    asked = []
+    for node in players(document):
+        text = node.astext()
+        if module := FRONT_END.search(text):
+            script = f"(() => {{\n{EXPORTS.sub('', module[1])}\n}})();\n"
+            name = f"player-{hashlib.sha256(script.encode()).hexdigest()[:8]}.js"
+            path = Path(app.outdir, "_static", name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(script, encoding="utf-8")
+            needed[name] = None
+            text = FRONT_END.sub("", text, count=1)
+            node.children = [nodes.Text(text)]
+            node.rawsource = text
+        if question := data_of(text).get("question"):
+            asked.append(question)
+    document["player_scripts"] = list(needed)
+    if asked:
+        (document.children[-1] if document.children else document).append(summary(asked))
+
+
+def summary(asked: list[dict[str, Any]]) -> nodes.raw:
+    """A place for the sum of the answers; and the answers, for paper."""
+    answers = "".join(
+        f"<li>{inline(question['prompt'])} <em>{inline(question['told'])}</em></li>"
+        for question in asked
+    )
+    page = (
+        '<section class="your-answers pst-js-only"><h2 id="your-answers">Your answers</h2>'
+        '<div class="gradtrace-answers"></div>'
+        "<p>They are kept in this browser only.</p></section>"
+        '<section class="answers-on-paper"><h2>What the players ask</h2>'
+        f"<ol>{answers}</ol></section>"
+    )
+    return nodes.raw("", page, format="html")
+
+
+def add_scripts(
+    app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
+) -> None:
+    for name in doctree.get("player_scripts", ()) if doctree else ():
+        app.add_js_file(name, loading_method="defer")
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.add_transform(PlayLinks)
+    app.connect("doctree-resolved", one_front_end)
+    app.connect("html-page-context", add_scripts)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

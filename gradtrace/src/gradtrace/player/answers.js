@@ -1,0 +1,65 @@
+// What readers answered, kept in their browser only, and the sum of it at a page's end.
+
+import { element, plural } from "./dom.js";
+
+const STORE = "gradtrace.answers";
+
+const key = (name) => `${location.pathname}#${name}`;
+
+function stored() {
+  try {
+    return JSON.parse(localStorage.getItem(STORE)) ?? {};
+  } catch {
+    return {}; // no storage here, or not ours
+  }
+}
+
+function store(all) {
+  try {
+    localStorage.setItem(STORE, JSON.stringify(all));
+  } catch {
+    // Without storage an answer lasts as long as the page.
+  }
+}
+
+/** What was answered: `{ answer: [id], right: bool, told: bool }`, or undefined. */
+export const recall = (name) => stored()[key(name)];
+
+export function remember(name, answered) {
+  const all = stored();
+  if (answered) all[key(name)] = answered;
+  else delete all[key(name)];
+  store(all);
+  summarise();
+}
+
+/** Fill every `.gradtrace-answers` of the page. */
+export function summarise() {
+  const asked = [...document.querySelectorAll(".gradtrace[data-question]")].map((place) => [place, place.dataset.function, place.dataset.question]);
+  const all = stored();
+  const link = ([, name, prompt]) => element("li", {}, element("a", { href: `#play:${name}` }, prompt));
+  for (const place of document.querySelectorAll(".gradtrace-answers")) {
+    const answered = asked.filter(([, name]) => all[key(name)]);
+    const right = answered.filter(([, name]) => all[key(name)].right);
+    const again = answered.filter((item) => !right.includes(item));
+    const open = asked.filter((item) => !answered.includes(item));
+    const parts = [element("p", {}, answered.length
+      ? `You were right in ${right.length} of ${plural(asked.length, "question")} on this page.`
+      : `${plural(asked.length, "question")} on this page, none answered yet.`)];
+    if (again.length) parts.push(element("p", {}, "Look again at:"), element("ul", {}, ...again.map(link)));
+    if (open.length && answered.length) parts.push(element("p", {}, "Not answered yet:"), element("ul", {}, ...open.map(link)));
+    if (answered.length) {
+      parts.push(element("button", {
+        type: "button",
+        onclick: () => {
+          const kept = stored();
+          for (const [, name] of asked) delete kept[key(name)];
+          store(kept);
+          for (const [asking] of asked) asking.gradtrace?.ask();
+          summarise();
+        },
+      }, "Forget these answers"));
+    }
+    place.replaceChildren(...(asked.length ? parts : []));
+  }
+}

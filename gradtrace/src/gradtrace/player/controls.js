@@ -1,0 +1,43 @@
+// Controls of a page without a kernel: native HTML, one trace for each setting. A control with one
+// option only is not shown.
+
+import { element } from "./dom.js";
+
+/** The index of the trace of a setting; the last control changes fastest. */
+export const traceOf = (controls, setting) => controls.reduce((index, { options }, k) => index * options.length + setting[k], 0);
+
+export const settingText = (controls, setting) =>
+  controls.flatMap(({ name, options }, k) => (options.length > 1 ? [`${name} = ${options[setting[k]]}`] : [])).join(", ");
+
+/** Labelled inputs that show `setting`; `onChange(setting)` gets a new one. */
+export function drawControls(controls, setting, onChange) {
+  const chosen = [...setting];
+  const changed = (i, option) => {
+    chosen[i] = option;
+    onChange([...chosen]);
+  };
+  return controls.flatMap(({ name, kind, options }, i) => {
+    if (options.length < 2) return [];
+    const label = element("code", {}, name);
+    if (kind === "checkbox") {
+      const box = element("input", { type: "checkbox", role: "switch", onchange: () => changed(i, Number(box.checked)) });
+      box.checked = chosen[i] === 1;
+      return [element("label", {}, label, box)];
+    }
+    if (kind === "select") {
+      const select = element("select", { onchange: () => changed(i, select.selectedIndex) }, ...options.map((text) => element("option", {}, text)));
+      select.selectedIndex = chosen[i];
+      return [element("label", {}, label, select)];
+    }
+    const output = element("output", {}, options[chosen[i]]);
+    const range = element("input", {
+      type: "range", min: 0, max: options.length - 1, value: chosen[i], "aria-valuetext": options[chosen[i]],
+      oninput: () => {
+        output.textContent = options[range.value];
+        range.setAttribute("aria-valuetext", output.textContent);
+        changed(i, Number(range.value));
+      },
+    });
+    return [element("label", {}, label, range, output)];
+  });
+}

@@ -1,0 +1,61 @@
+// Elements and texts. Whatever comes from a program is set as text, never as HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function build(made, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value !== false && value != null) made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children);
+  return made;
+}
+
+export const element = (tag, attributes = {}, ...children) =>
+  build(document.createElement(tag), attributes, children);
+
+export const shape = (tag, attributes = {}, ...children) =>
+  build(document.createElementNS(SVG, tag), attributes, children);
+
+export const button = (text, label, onclick, attributes = {}) =>
+  element("button", { type: "button", "aria-label": label, title: label, onclick, ...attributes }, text);
+
+/** Set a class where a condition holds, on many elements at once. */
+export const toggle = (elements, name, holds) => {
+  for (const [key, made] of elements) made.classList.toggle(name, holds(key));
+};
+
+/** "12 B", "3.4 kB", "12.3 MB". */
+export function bytes(count) {
+  let unit = 0;
+  let size = count;
+  while (size >= 999.5 && unit < 4) {
+    size /= 1000;
+    unit += 1;
+  }
+  const text = unit && size < 99.95 ? size.toFixed(1).replace(".0", "") : size.toFixed(0);
+  return `${text} ${["B", "kB", "MB", "GB", "TB"][unit]}`;
+}
+
+export const dimensions = (sizes) => (sizes.length ? `[${sizes.join(", ")}]` : "scalar");
+
+export const plural = (count, one, many = `${one}s`) => `${count.toLocaleString("en-US")} ${count === 1 ? one : many}`;
+
+/** "a, b and 3 more". */
+export function listed(names, most = 4) {
+  const shown = names.length > most + 1 ? names.slice(0, most) : names;
+  const rest = names.length - shown.length;
+  const all = rest ? [...shown, `${rest} more`] : shown;
+  return all.length < 2 ? all.join("") : `${all.slice(0, -1).join(", ")} and ${all.at(-1)}`;
+}
+
+export const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
+export const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+/** Text with `code` and **bold** in it, as nodes. */
+export const marked = (text) =>
+  text.split(/(`[^`]+`|\*\*[^*]+\*\*)/).map((part) => {
+    if (/^`.+`$/.test(part)) return element("code", {}, part.slice(1, -1));
+    return /^\*\*.+\*\*$/.test(part) ? element("strong", {}, part.slice(2, -2)) : part;
+  });

@@ -1,0 +1,461 @@
+// The autograd graph: one view of it at a time. Boxes, tensors and arrows are drawn once a view;
+// a step only changes classes and texts, and draws the strings anew.
+
+import { button, bytes, element, listed, shape, shortened } from "./dom.js";
+import { port, strings } from "./strings.js";
+import { HELD } from "./timeline.js";
+import { describe, describeGroup, describeTensor } from "./words.js";
+
+const MARGIN = 16; // around a view, for flags
+const READABLE = 0.72; // the smallest scale that a view opens at; below it the panel scrolls
+const LARGEST = 1.1;
+const LEGEND = [
+  ["new", "+", "new"],
+  ["held", "■", "saved, held by a string"],
+  ["cut", "✂", "freed now: string cut"],
+  ["freed", "□", "freed earlier"],
+  ["modified", "▲", "changed in place"],
+  ["gradient", "∇", "gradient written"],
+  ["made", "┄", "grad_fn"],
+  ["arrow", "→", "way of backward"],
+];
+
+export class Graph {
+  /** `onPick(kind, id)` when a node or tensor is chosen, `onLight(kind, id | null)` when pointed at. */
+  constructor(onPick, onLight) {
+    this.onPick = onPick;
+    this.onLight = onLight;
+    this.crumbs = element("nav", { class: "crumbs", "aria-label": "Levels of the graph" });
+    this.title = element("span", { class: "setting" });
+    this.tools = element("div", { class: "tools" },
+      button("−", "Zoom out", () => this.zoom(1 / 1.25)),
+      button("+", "Zoom in", () => this.zoom(1.25)),
+      button("Fit", "Fit the drawing", () => this.fit()));
+    this.empty = element("p", { class: "empty" });
+    this.scroll = element("div", { class: "scroll", tabindex: "-1" });
+    this.map = shape("svg", { class: "map", "aria-hidden": "true" });
+    this.stage = element("div", { class: "stage" }, this.scroll, this.empty);
+    const legend = element("ul", { class: "legend", "aria-label": "Legend" }, ...LEGEND.map(([kind, sign, text]) =>
+      element("li", {}, element("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), text)));
+    this.box = element("div", { class: "graph", role: "group", "aria-label": "Autograd graph" },
+      element("div", { class: "head" }, this.title, this.crumbs, this.tools), this.stage, element("div", { class: "foot" }, legend, this.map));
+    this.box.addEventListener("keydown", (event) => this.key(event));
+    this.scroll.addEventListener("scroll", () => this.showMap());
+    this.map.addEventListener("click", (event) => this.jump(event));
+    this.drag();
+    new ResizeObserver(() => this.resized()).observe(this.scroll);
+  }
+
+  setTrace(trace, timeline) {
+    this.trace = trace;
+    this.timeline = timeline;
+    this.most = Math.max(1, ...trace.steps.map((step) => step.held[0]));
+    this.home = new Map(); // node → the view in which it has a box of its own
+    trace.views.forEach((view, k) => view.boxes.forEach((box) => {
+      if (box.kind === "node" || box.kind === "leaf") for (const node of box.nodes) this.home.set(node, k);
+    }));
+    this.broad = trace.views[0].width > 560;
+    this.open(0);
+  }
+
+  /** Draw the boxes, tensors and arrows of a view. */
+  open(index) {
+    this.index = index;
+    this.view = this.trace.views[index];
+    const { boxes, things, edges } = this.view;
+    this.boxOf = new Map(boxes.flatMap((box) => box.nodes.map((node) => [node, box])));
+    this.thingOf = new Map(things.map((thing) => [thing.tensor, thing]));
+    this.boxes = new Map();
+    this.things = new Map();
+    this.edges = edges.map(({ start, end, bends }) => {
+      const [a, b] = [boxes[start], boxes[end]];
+      const points = [[a.x + a.width / 2, a.y], ...bends, [b.x + b.width / 2, b.y + b.height + 1]];
+      return { line: shape("path", { class: "edge", d: smooth(points), "marker-end": "url(#arrow)" }), a, b };
+    });
+    this.strings = shape("g", { class: "strings", "aria-hidden": "true" });
+    this.svg = shape("svg", { role: "group", "aria-label": this.view.title || "Graph" },
+      shape("defs", {},
+        shape("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
+          shape("path", { d: "M0 0L8 4L0 8z", class: "head" }))),
+      ...this.edges.map(({ line }) => line),
+      ...boxes.map((box) => this.drawBox(box)), this.strings, ...things.map((thing) => this.drawThing(thing)));
+    this.svg.setAttribute("viewBox", `${-MARGIN} ${-MARGIN} ${this.view.width + 2 * MARGIN} ${this.view.height + 2 * MARGIN}`);
+    this.scroll.replaceChildren(this.svg);
+    this.showCrumbs();
+    this.fit();
+    if (this.step !== undefined) this.show(this.step, this.differs);
+  }
+
+  interactive(group, kind, id, act) {
+    const listeners = {
+      click: act, pointerenter: () => this.onLight(kind, id), pointerleave: () => this.onLight(kind, null),
+      focus: () => this.onLight(kind, id), blur: () => this.onLight(kind, null),
+    };
+    for (const [name, listener] of Object.entries(listeners)) group.addEventListener(name, listener);
+  }
+
+  drawBox(box) {
+    const { x, y, width, height, kind, nodes } = box;
+    const folded = kind === "group" || kind === "outside" || nodes.length > 1;
+    const rows = Math.max(0, box.rows ?? 0);
+    const title = shape("text", { class: "title", x: x + 9, y: y + 20 });
+    const texts = Array.from({ length: rows }, (_, i) => shape("text", { x: x + 9, y: y + 36 + 16 * i }));
+    const ports = folded ? [] : texts.map((_, i) => {
+      const [cx, cy] = port(box, i + 1);
+      return shape("circle", { class: "port", cx, cy, r: 3.4 });
+    });
+    const parts = [];
+    if (kind === "group") parts.push(shape("rect", { class: "under", x: x + 4, y: y + 4, width, height, rx: 5 }));
+    parts.push(shape("rect", { class: "face", x, y, width, height, rx: kind === "leaf" ? 14 : 5 }), title, ...texts, ...ports);
+    const flags = shape("g", { class: "flags" });
+    const bar = kind === "group" && rows > 1 ? shape("rect", { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
+    if (bar) parts.push(bar);
+    const group = shape("g", { class: `box ${kind}`, role: "button", tabindex: "-1" }, ...parts, flags);
+    this.interactive(group, "nodes", nodes, () => this.act(box));
+    this.boxes.set(box, { group, title, texts, ports, flags, bar, folded });
+    return group;
+  }
+
+  drawThing(thing) {
+    const { x, y, width, height, tensor } = thing;
+    const face = shape("rect", { class: "face", x, y, width, height, rx: Math.min(8, height / 2) });
+    const size = shape("text", { class: "size", x: x + width / 2, y: y + height / 2 + 4 }, bytes(this.trace.tensors[tensor].nbytes));
+    const names = shape("text", { class: "names", x: x + width + 9, y: y + height / 2 + 4 });
+    const tie = shape("path", { class: "string name", d: `M${x + width} ${y + height / 2}h7` });
+    const group = shape("g", { class: `thing ${this.trace.tensors[tensor].role}`, role: "button", tabindex: "-1" }, tie, face, size, names);
+    this.interactive(group, "tensors", [tensor], () => this.onPick("tensor", tensor));
+    this.things.set(thing, { group, size, names, tie });
+    return group;
+  }
+
+  /** A click or Enter on a box. */
+  act(box) {
+    if (box.view != null && box.view !== this.index) this.enter(box.view);
+    else if (box.kind === "leaf" && box.nodes.length === 1) this.onPick("leaf", box.nodes[0]);
+    else if (box.nodes.length) this.onPick("node", box.nodes[0]);
+  }
+
+  enter(view) {
+    const inside = this.scroll.contains(this.box.getRootNode().activeElement);
+    this.open(view);
+    if (inside) this.svg.querySelector("[tabindex='0']")?.focus();
+    this.onOpen?.(this.view.title);
+  }
+
+  showCrumbs() {
+    const path = [];
+    for (let k = this.index; k != null; k = this.trace.views[k].parent) path.unshift(k);
+    this.crumbs.hidden = this.trace.views.length < 2;
+    this.crumbs.replaceChildren(...path.flatMap((k, i) => {
+      const name = this.trace.views[k].title || "whole graph";
+      const crumb = k === this.index
+        ? element("span", { "aria-current": "true" }, name)
+        : element("button", { type: "button", onclick: () => this.enter(k) }, name);
+      return i ? [element("span", { class: "sep", "aria-hidden": "true" }, "›"), crumb] : [crumb];
+    }));
+  }
+
+  show(step, differs = new Set()) {
+    this.step = step;
+    this.differs = differs;
+    const { trace, timeline } = this;
+    const now = timeline.at(step);
+    const before = timeline.at(step - 1);
+    const did = timeline.changes(step);
+    const stopped = trace.steps[step].raised?.node ?? null;
+    const gradients = new Set(now.variables.filter((row) => row[3] && did.variables.get(row[0])?.includes("gradient")).map((row) => row[6]));
+    const changed = {
+      new: new Set(step ? did.made : []), cut: new Set(did.freed), modified: new Set(did.modified), gradient: gradients,
+      stopped: new Set(stopped === null ? [] : [stopped]), differs,
+    };
+    let drawn = 0;
+    for (const [box, parts] of this.boxes) {
+      const present = box.nodes.filter((node) => now.nodes.has(node));
+      const absent = !present.length && box.kind !== "outside";
+      parts.group.classList.toggle("absent", absent);
+      if (absent) continue;
+      drawn += box.kind !== "outside";
+      this.showBox(box, parts, present, now, changed);
+    }
+    for (const [thing, parts] of this.things) this.showThing(thing, parts, now, before, did);
+    for (const { line, a, b } of this.edges) {
+      const absent = [a, b].some((box) => this.boxes.get(box).group.classList.contains("absent"));
+      line.classList.toggle("absent", absent);
+    }
+    this.strings.replaceChildren(...strings(trace, now, before, {
+      boxAt: (node) => this.boxOf.get(node),
+      thingAt: (tensor) => this.thingOf.get(tensor) ?? this.boxOf.get(timeline.leafOf.get(tensor)),
+      alone: (box) => !this.boxes.get(box).folded,
+    }));
+    this.empty.hidden = drawn > 0;
+    this.empty.textContent = now.nodes.size
+      ? "Nothing of this part exists at this step."
+      : did.gone.length ? "No graph any more: no live variable has one." : "No graph yet: no live variable has one.";
+    this.roving();
+    this.bringIntoView([...changed.stopped, ...did.freed, ...did.made]);
+    this.drawMap();
+  }
+
+  /** One of what is drawn can be reached with the Tab key: the same as before, else the first. */
+  roving(wanted = this.svg.querySelector("[tabindex='0']:not(.absent)") ?? this.svg.querySelector("[role=button]:not(.absent)")) {
+    for (const group of this.svg.querySelectorAll("[tabindex='0']")) group.setAttribute("tabindex", "-1");
+    wanted?.setAttribute("tabindex", "0");
+  }
+
+  showBox(box, parts, present, now, changed) {
+    const { group, title, texts, ports, flags, bar, folded } = parts;
+    const count = (kind) => present.filter((node) => changed[kind].has(node)).length;
+    const freed = present.filter((node) => now.nodes.get(node)[1] === "freed").length;
+    const some = Object.fromEntries(Object.keys(changed).map((kind) => [kind, count(kind)]));
+    for (const kind of Object.keys(changed)) group.classList.toggle(kind, some[kind] > 0);
+    group.classList.toggle("freed", freed > 0 && freed === present.filter((node) => now.nodes.get(node)[1] !== "saves nothing").length);
+    const number = (kind) => (folded ? `${some[kind]} ` : "");
+    this.showFlags(box, flags, [
+      some.stopped && ["stopped", folded ? "✗ stopped inside" : "✗ stopped here"],
+      some.cut && ["cut", `✂ ${number("cut")}freed now`],
+      some.modified && ["modified", `▲ ${number("modified")}changed`],
+      some.gradient && ["gradient", `∇ ${number("gradient")}grad`],
+      some.new && ["new", `+ ${number("new")}new`],
+      some.differs && ["differs", "≠"],
+    ].filter(Boolean).slice(0, folded ? 3 : 2));
+    const room = Math.floor((box.width - 16) / 7.2);
+    title.textContent = shortened(box.title, room);
+    if (folded) {
+      const leaves = present.length && present.every((node) => this.trace.nodes[node].leaf);
+      const held = this.heldBy(present, now, leaves);
+      if (texts[0]) texts[0].textContent = leaves ? `${present.length} leaves, ${bytes(held)}` : `${present.length} nodes, ${freed} freed`;
+      if (texts[1]) texts[1].textContent = "";
+      if (texts[1] && box.kind === "group") texts[1].textContent = `${bytes(held)} held`;
+      if (bar) bar.setAttribute("width", Math.max(0, (box.width - 18) * Math.min(1, held / this.most)).toFixed(1));
+      group.setAttribute("aria-description", describeGroup(box, present, freed, held, some));
+      return;
+    }
+    const node = present[0];
+    group.setAttribute("aria-description", describe(this.trace, now, node, changed));
+    if (this.trace.nodes[node].leaf) {
+      const tensor = this.tensorOf(node);
+      const gradient = now.variables.find((row) => row[3] && row[6] === node)?.[5];
+      if (texts[0]) texts[0].textContent = `${tensor == null ? "" : bytes(this.trace.tensors[tensor].nbytes)}${gradient ? "  ∇ .grad" : ""}`;
+      return;
+    }
+    const row = now.nodes.get(node);
+    let k = 0;
+    this.trace.nodes[node].slots.forEach((slot, i) => {
+      if (slot.empty || !texts[k]) return;
+      const [state, version] = row[2][i];
+      const what = state === "freed" ? "freed" : state === "modified" ? `▲ v${version} ≠ v${slot.version}`
+        : state === "alive" ? (slot.nbytes === null ? "" : bytes(slot.nbytes)) : state;
+      texts[k].textContent = shortened(`${slot.name}  ${what}`, room);
+      texts[k].setAttribute("class", state === "alive" ? "" : state.replace(" ", "-"));
+      ports[k].setAttribute("class", `port ${HELD.has(state) ? "held" : "loose"} ${state === "modified" ? "modified" : ""}`);
+      k += 1;
+    });
+    if (row[1] === "freed" && !k) title.textContent = `${shortened(box.title, room - 7)}  freed`;
+  }
+
+  tensorOf(leaf) {
+    return this.trace.nodes[leaf].tensor ?? null;
+  }
+
+  /** Bytes of the activations that nodes hold, each storage once; of leaves, their own. */
+  heldBy(nodes, now, leaves) {
+    const seen = new Map();
+    for (const node of nodes) {
+      if (leaves) {
+        const tensor = this.tensorOf(node);
+        if (tensor !== null) seen.set(tensor, this.trace.tensors[tensor].nbytes);
+        continue;
+      }
+      this.trace.nodes[node].slots.forEach((slot, i) => {
+        const held = !slot.empty && slot.role === "activation" && HELD.has(now.nodes.get(node)[2][i][0]);
+        if (held) seen.set(slot.tensor ?? `${node} ${i}`, slot.nbytes ?? 0);
+      });
+    }
+    return [...seen.values()].reduce((sum, size) => sum + size, 0);
+  }
+
+  /** Small words on the upper right edge of a box. */
+  showFlags(box, flags, words) {
+    let right = box.x + box.width + 6;
+    flags.replaceChildren(...words.flatMap(([kind, text]) => {
+      const width = text.length * 6.7 + 10;
+      right -= width + 3;
+      return [
+        shape("rect", { class: `flag ${kind}`, x: right, y: box.y - 9, width, height: 16, rx: 8 }),
+        shape("text", { class: `flag ${kind}`, x: right + width / 2, y: box.y + 3 }, text),
+      ];
+    }));
+  }
+
+  showThing(thing, { group, size, names, tie }, now, before, did) {
+    const held = now.tensors.get(thing.tensor);
+    const ghost = !held && did.left.includes(thing.tensor);
+    group.classList.toggle("absent", !held && !ghost);
+    group.classList.toggle("gone", ghost);
+    group.classList.toggle("new", did.arrived.includes(thing.tensor) && before.nodes.size > 0);
+    const version = Math.max(0, ...(held?.names ?? []).map((row) => row[4] ?? 0));
+    const old = Math.max(0, ...(before.tensors.get(thing.tensor)?.names ?? []).map((row) => row[4] ?? 0));
+    group.classList.toggle("modified", Boolean(held) && version > old && before.tensors.has(thing.tensor));
+    const text = bytes(this.trace.tensors[thing.tensor].nbytes);
+    size.textContent = version && thing.width > 64 ? `${text} v${version}` : text;
+    const called = (held?.names ?? []).map((row) => row[0]);
+    names.textContent = ghost ? (thing.room > 34 ? "gone" : "") : shortened(listed(called, 3), 22);
+    tie.classList.toggle("absent", !called.length);
+    group.setAttribute("aria-description", describeTensor(this.trace, thing.tensor, held, ghost));
+  }
+
+  light({ nodes, tensors }) {
+    for (const [box, { group }] of this.boxes) group.classList.toggle("lit", box.nodes.some((node) => nodes.has(node)));
+    for (const [thing, { group }] of this.things) group.classList.toggle("lit", tensors.has(thing.tensor));
+    for (const line of this.strings.children) {
+      line.classList.toggle("lit", tensors.has(Number(line.dataset.tensor)) || nodes.has(Number(line.dataset.node)));
+    }
+  }
+
+  /** Nodes or tensors that may be chosen; `right` are those that were, afterwards. */
+  offer(kind, choices, picked, right = null) {
+    const mark = (group, ids) => {
+      const has = (set) => ids.some((id) => set?.has(id));
+      group.classList.toggle("choice", !right && has(choices));
+      group.classList.toggle("picked", has(picked));
+      group.classList.toggle("right", has(right));
+    };
+    const none = [];
+    for (const [box, { group }] of this.boxes) {
+      const leaf = kind === "tensor" ? box.nodes.filter((node) => this.trace.nodes[node].leaf).map((node) => this.tensorOf(node)) : none;
+      mark(group, kind === "node" ? box.nodes : leaf);
+    }
+    for (const [thing, { group }] of this.things) mark(group, kind === "tensor" ? [thing.tensor] : none);
+  }
+
+  /** Open the view in which a node has its own box, and scroll to it. */
+  reveal(node) {
+    const view = this.home.get(node);
+    if (view !== undefined && view !== this.index && !this.boxOf.has(node)) this.enter(view);
+    this.bringIntoView([node]);
+  }
+
+  /** As large as the panel's width allows, and a panel as high as that needs. */
+  fit() {
+    this.zoomed = false;
+    const width = this.scroll.clientWidth;
+    if (!width) return;
+    const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
+    const across = Math.min((width - 2) / wide, LARGEST);
+    const height = Math.round(Math.min(Math.max(across, READABLE) * high + 2, Math.max(360, Math.min(0.66 * innerHeight, 700))));
+    this.box.style.setProperty("--drawing", `${height}px`);
+    this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), READABLE));
+  }
+
+  zoom(factor) {
+    this.zoomed = true;
+    const { scroll } = this;
+    const [x, y] = [scroll.scrollLeft + scroll.clientWidth / 2, scroll.scrollTop + scroll.clientHeight / 2];
+    const before = this.scale;
+    this.setScale(Math.max(0.2, Math.min(3, before * factor)));
+    const ratio = this.scale / before;
+    scroll.scrollLeft = x * ratio - scroll.clientWidth / 2;
+    scroll.scrollTop = y * ratio - scroll.clientHeight / 2;
+  }
+
+  setScale(scale) {
+    this.scale = scale;
+    this.svg.style.width = `${(this.view.width + 2 * MARGIN) * scale}px`;
+    this.svg.style.height = `${(this.view.height + 2 * MARGIN) * scale}px`;
+    this.drawMap();
+  }
+
+  resized() {
+    if (!this.view || this.zoomed) return;
+    this.fit();
+  }
+
+  /** Scroll a drawing that is larger than its panel to where something happens. */
+  bringIntoView(nodes) {
+    const { scroll, scale } = this;
+    if (scroll.scrollWidth <= scroll.clientWidth + 1 && scroll.scrollHeight <= scroll.clientHeight + 1) return;
+    const box = nodes.map((node) => this.boxOf.get(node)).find(Boolean) ?? [...this.boxes].findLast(([, { group }]) => !group.classList.contains("absent"))?.[0];
+    if (!box) return;
+    const centre = (start, size) => (start + size / 2 + MARGIN) * scale;
+    scroll.scrollLeft = centre(box.x, box.width) - scroll.clientWidth / 2;
+    scroll.scrollTop = centre(box.y, box.height) - scroll.clientHeight / 2;
+  }
+
+  /** An overview in the corner, where the drawing is larger than its panel. */
+  drawMap() {
+    const { scroll } = this;
+    const larger = scroll.scrollWidth > scroll.clientWidth + 2 || scroll.scrollHeight > scroll.clientHeight + 2;
+    const shown = larger && this.empty.hidden;
+    this.map.classList.toggle("absent", !shown);
+    if (!shown) return;
+    const { width, height } = this.view;
+    const scale = Math.min(110 / width, 52 / height);
+    this.map.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    this.map.style.width = `${Math.max(24, width * scale)}px`;
+    this.map.style.height = `${Math.max(18, height * scale)}px`;
+    this.window = shape("rect", { class: "window" });
+    this.map.replaceChildren(...[...this.boxes].map(([box, { group }]) =>
+      shape("rect", { class: group.getAttribute("class"), x: box.x, y: box.y, width: box.width, height: box.height })), this.window);
+    this.showMap();
+  }
+
+  showMap() {
+    if (!this.window || this.map.classList.contains("absent")) return;
+    const { scroll, scale } = this;
+    const place = { x: scroll.scrollLeft / scale - MARGIN, y: scroll.scrollTop / scale - MARGIN, width: scroll.clientWidth / scale, height: scroll.clientHeight / scale };
+    for (const [name, value] of Object.entries(place)) this.window.setAttribute(name, value);
+  }
+
+  jump(event) {
+    const map = this.map.getBoundingClientRect();
+    const { scroll } = this;
+    scroll.scrollLeft = ((event.clientX - map.left) / map.width) * scroll.scrollWidth - scroll.clientWidth / 2;
+    scroll.scrollTop = ((event.clientY - map.top) / map.height) * scroll.scrollHeight - scroll.clientHeight / 2;
+  }
+
+  /** A mouse drags the drawing; fingers scroll it anyway. */
+  drag() {
+    const { scroll } = this;
+    let from = null;
+    scroll.addEventListener("pointerdown", (event) => {
+      if (event.pointerType === "mouse" && event.button === 0) from = [event.clientX + scroll.scrollLeft, event.clientY + scroll.scrollTop];
+    });
+    scroll.addEventListener("pointermove", (event) => {
+      if (!from || !event.buttons) return;
+      scroll.scrollLeft = from[0] - event.clientX;
+      scroll.scrollTop = from[1] - event.clientY;
+    });
+    for (const name of ["pointerup", "pointerleave"]) scroll.addEventListener(name, () => (from = null));
+  }
+
+  key(event) {
+    const shown = [...this.svg.querySelectorAll("[role=button]")].filter((group) => !group.classList.contains("absent"));
+    const at = shown.indexOf(event.composedPath()[0]);
+    if (event.key === "Escape" && this.view.parent != null) this.enter(this.view.parent);
+    else if ((event.key === "+" || event.key === "-") && this.scroll.contains(event.composedPath()[0])) this.zoom(event.key === "+" ? 1.25 : 1 / 1.25);
+    else if (at >= 0 && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
+      const next = shown[at + (event.key === "ArrowDown" ? 1 : -1)];
+      if (next) {
+        this.roving(next);
+        next.focus();
+        next.scrollIntoView({ block: "nearest", inline: "nearest" });
+      }
+    } else if (at >= 0 && (event.key === "Enter" || event.key === " ")) shown[at].dispatchEvent(new MouseEvent("click"));
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}
+
+/** A way through points, its corners rounded. */
+function smooth(points) {
+  const [first, ...rest] = points;
+  let path = `M${first}`;
+  let [x, y] = first;
+  for (const [nextX, nextY] of rest) {
+    const half = (y + nextY) / 2;
+    path += Math.abs(nextX - x) < 1 ? `L${nextX} ${nextY}` : `C${x} ${half} ${nextX} ${half} ${nextX} ${nextY}`;
+    [x, y] = [nextX, nextY];
+  }
+  return path;
+}

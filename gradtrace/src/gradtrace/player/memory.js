@@ -1,0 +1,127 @@
+// Bytes over the lines: what saved tensors hold after each line, stacked by whose it is, with the
+// peak inside the line as a mark. The reading in words stands beside it.
+
+import { bytes, element, shape } from "./dom.js";
+
+const HEIGHT = 96;
+const LEFT = 58; // for the numbers of the axis
+const BOTTOM = 18;
+const TOP = 10;
+const KINDS = [["activations", "activations"], ["inputs", "parameters and inputs"], ["gradients", "gradients"]];
+
+/** Round steps of an axis that ends at or above `most`. */
+function ticks(most) {
+  const unit = 10 ** Math.floor(Math.log10(most / 4));
+  const step = Math.max(1, [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((size) => most / size <= 4));
+  return Array.from({ length: Math.ceil(most / step - 1e-9) + 1 }, (_, i) => i * step);
+}
+
+export class Memory {
+  /** `onPick(step)` when the reader clicks into the chart. */
+  constructor(onPick) {
+    this.onPick = onPick;
+    this.reading = element("p", { class: "reading" });
+    this.svg = shape("svg", { "aria-hidden": "true" });
+    const legend = element("ul", { class: "legend" }, ...KINDS.map(([kind, text]) =>
+      element("li", { class: kind }, element("span", { class: `swatch ${kind}` }), text)),
+      element("li", { class: "peak" }, element("span", { class: "swatch peak" }, "┬"), "all tensors, most inside the line"));
+    this.box = element("div", { class: "memory", role: "group", "aria-label": "Bytes held over the lines" },
+      element("div", { class: "head" }, element("strong", {}, "Bytes held after each line"), legend), this.svg, this.reading);
+    this.svg.addEventListener("pointermove", (event) => this.point(this.stepAt(event)));
+    this.svg.addEventListener("pointerleave", () => this.point(null));
+    this.svg.addEventListener("click", (event) => this.onPick(this.stepAt(event)));
+    new ResizeObserver(() => this.draw()).observe(this.svg);
+  }
+
+  setTrace(trace) {
+    this.trace = trace;
+    this.parts = trace.steps.map(({ held, gradients }) => [held[0], held[1] + held[2], gradients ?? 0]);
+    this.needs = Math.max(1, ...this.parts.map(([a, b, c], i) => Math.max(a + b + c, trace.steps[i].peak ?? 0)));
+    for (const [i, [kind]] of KINDS.entries()) this.box.classList.toggle(`no-${kind}`, !this.parts.some((part) => part[i]));
+    this.box.classList.toggle("no-peak", !trace.steps.some(({ peak }) => peak));
+  }
+
+  /** Draw with an axis that reaches `most` bytes. */
+  reach(most) {
+    this.most = most;
+    this.width = 0;
+    this.draw();
+  }
+
+  stepAt(event) {
+    const { left, width } = this.svg.getBoundingClientRect();
+    const share = (event.clientX - left - LEFT) / (width - LEFT);
+    return Math.max(0, Math.min(Math.floor(share * this.parts.length), this.shown ?? this.parts.length - 1));
+  }
+
+  draw() {
+    const width = this.svg.clientWidth;
+    if (!this.trace || !width || width === this.width) return;
+    this.width = width;
+    const axis = ticks(this.most);
+    const top = axis.at(-1);
+    const y = (count) => TOP + (HEIGHT - TOP) * (1 - count / top);
+    const across = (width - LEFT) / this.parts.length;
+    const gap = across > 6 ? 2 : 0;
+    const marks = axis.flatMap((count) => [
+      shape("path", { class: "grid", d: `M${LEFT} ${y(count)}H${width}` }),
+      shape("text", { class: "axis", x: LEFT - 7, y: y(count) + 4, "text-anchor": "end" }, bytes(count)),
+    ]);
+    this.bars = this.parts.map((part, step) => {
+      const x = LEFT + step * across + gap / 2;
+      let sum = 0;
+      const drawn = part.flatMap((count, i) => {
+        if (!count) return [];
+        const from = y(sum);
+        sum += count;
+        return [shape("rect", { class: KINDS[i][0], x, width: Math.max(across - gap, 0.6), y: Math.min(y(sum), from - 1.5), height: Math.max(1.5, from - y(sum)) })];
+      });
+      const { peak } = this.trace.steps[step];
+      if (peak != null && peak > sum) {
+        const centre = x + (across - gap) / 2;
+        drawn.push(shape("path", { class: "peak", d: `M${centre} ${y(sum)}V${y(peak)}M${centre - Math.min(5, across / 3)} ${y(peak)}H${centre + Math.min(5, across / 3)}` }));
+      }
+      return shape("g", {}, ...drawn);
+    });
+    const every = Math.ceil(26 / across);
+    const labels = this.trace.steps.flatMap(({ ran }, step) => step % every ? [] : [
+      shape("text", { class: "axis", x: LEFT + (step + 0.5) * across, y: HEIGHT + 14, "text-anchor": "middle" }, ran === null ? "start" : String(ran)),
+    ]);
+    this.cursor = shape("g", { class: "cursor" },
+      shape("rect", { y: TOP - 4, height: HEIGHT + BOTTOM - TOP + 4, width: Math.max(across, 2) }), shape("path", { d: `M0 ${HEIGHT}h${Math.max(across, 2)}` }));
+    this.pointer = shape("rect", { class: "pointer absent", y: TOP - 4, height: HEIGHT - TOP + 4, width: Math.max(across, 2) });
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT + BOTTOM}`);
+    this.svg.style.height = `${HEIGHT + BOTTOM}px`;
+    this.svg.replaceChildren(this.cursor, ...marks, ...this.bars, ...labels, this.pointer);
+    this.across = across;
+    if (this.step !== undefined) this.show(this.step, this.shown, this.peer);
+  }
+
+  /** Mark a step; nothing after `shown` is drawn. `peer` is the step of another setting. */
+  show(step, shown, peer = null) {
+    this.step = step;
+    this.shown = shown;
+    this.peer = peer;
+    const differs = peer && peer.held[0] !== this.trace.steps[step].held[0];
+    this.reading.replaceChildren(this.words(step), ...(differs ? [element("span", { class: "other" }, ` ≠ ${bytes(peer.held[0])} of activations in the other setting`)] : []));
+    if (!this.bars) return;
+    this.cursor.setAttribute("transform", `translate(${LEFT + step * this.across} 0)`);
+    this.bars.forEach((bar, i) => bar.classList.toggle("absent", i > shown));
+  }
+
+  point(step) {
+    if (!this.bars) return;
+    this.pointer.classList.toggle("absent", step === null);
+    if (step !== null) this.pointer.setAttribute("x", LEFT + step * this.across);
+    this.reading.textContent = this.words(step ?? this.step);
+  }
+
+  words(step) {
+    const { ran, peak, device } = this.trace.steps[step];
+    const [activations, inputs, gradients] = this.parts[step];
+    const also = [inputs && `${bytes(inputs)} of parameters and inputs`, gradients && `${bytes(gradients)} of gradients`].filter(Boolean);
+    const inside = peak != null && peak > activations + inputs + gradients ? `; all tensors together at most ${bytes(peak)} inside the line` : "";
+    const counters = device ? `; the device counts ${bytes(device.allocated)}, at most ${bytes(device.peak)}` : "";
+    return `${ran === null ? "At the start" : `After line ${ran}`}: ${bytes(activations)} held by saved activations${also.length ? `, and ${also.join(", ")}` : ""}${inside}${counters}.`;
+  }
+}

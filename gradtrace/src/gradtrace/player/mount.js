@@ -1,0 +1,78 @@
+// A page without a kernel: each player is built when it comes near the view; links in the prose move
+// it; what was answered is summed up. Several copies of this module may meet on one page.
+
+import { summarise } from "./answers.js";
+import { Player } from "./player.js";
+
+const players = () => document.querySelectorAll(".gradtrace[data-function]");
+
+/** Build the player of a place; its data is read only now. */
+function mount(place) {
+  if (!place.gradtrace) {
+    const stored = place.querySelector('script[type="application/json"]');
+    const host = place.querySelector("div");
+    const focused = document.activeElement === host;
+    for (const name of ["tabindex", "role", "aria-label"]) host.removeAttribute(name);
+    place.gradtrace = new Player(host, JSON.parse(stored.textContent));
+    if (focused) [...place.gradtrace.box.querySelectorAll("button, input, select, [tabindex='0']")].find((part) => part.getClientRects().length).focus();
+  }
+  return place.gradtrace;
+}
+
+export function mountAll() {
+  const near = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      near.unobserve(target);
+      mount(target);
+    }
+  }, { rootMargin: "400px 0px" });
+  for (const place of document.querySelectorAll(".gradtrace:not([data-mounted])")) {
+    if (!place.querySelector('script[type="application/json"]')) continue;
+    place.dataset.mounted = "";
+    near.observe(place);
+    // Until it is built, the Tab key would pass it by.
+    const host = place.querySelector("div");
+    for (const [name, value] of [["tabindex", 0], ["role", "group"], ["aria-label", `Line player: ${place.dataset.function}`]]) host.setAttribute(name, value);
+    host.addEventListener("focus", () => mount(place), { once: true });
+  }
+  listen();
+  summarise();
+}
+
+/** What the page as a whole does, once however many copies of the module it has. */
+export function listen() {
+  if (document.gradtrace) return;
+  document.gradtrace = true;
+  document.addEventListener("click", (event) => {
+    const link = event.composedPath().find((node) => node.tagName === "A");
+    const hash = link?.getAttribute("href")?.match(/#play:(.*)$/)?.[1];
+    if (hash !== undefined && play(decodeURIComponent(hash))) event.preventDefault();
+  });
+  const paper = matchMedia("print");
+  paper.addEventListener("change", () => onPaper(paper.matches));
+  addEventListener("beforeprint", () => onPaper(true));
+  addEventListener("afterprint", () => onPaper(false));
+  const themes = () => players().forEach((place) => place.gradtrace?.theme());
+  const attributes = ["class", "style", "data-theme", "data-mode", "data-jp-theme-light", "data-vscode-theme-kind", "theme"];
+  for (const watched of [document.documentElement, document.body]) {
+    new MutationObserver(themes).observe(watched, { attributes: true, attributeFilter: attributes });
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themes);
+  if (location.hash.startsWith("#play:")) play(decodeURIComponent(location.hash.slice(6)));
+}
+
+function onPaper(begins) {
+  for (const place of players()) (place.dataset.mounted === undefined ? place.gradtrace : mount(place))?.paper(begins);
+}
+
+/** Follow `FUNCTION:step=5:node=LABEL…`; false where the page has no such player. */
+function play(text) {
+  const [name, ...wishes] = text.split(":");
+  const place = [...players()].find((one) => one.dataset.function === name);
+  if (!place) return false;
+  const player = mount(place);
+  player.host.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+  player.follow(Object.fromEntries(wishes.map((wish) => [wish.slice(0, wish.indexOf("=")), wish.slice(wish.indexOf("=") + 1)])));
+  return true;
+}

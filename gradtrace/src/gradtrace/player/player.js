@@ -1,0 +1,498 @@
+// The player: one step of a program seen four ways (source, graph, bytes, variables) that light each
+// other up, with the buttons to move, a question first where one is asked, and a second setting
+// beside the first where that is wanted.
+
+import { recall, remember } from "./answers.js";
+import { drawControls, settingText, traceOf } from "./controls.js";
+import { button, element, shape } from "./dom.js";
+import { Graph } from "./graph.js";
+import { Memory } from "./memory.js";
+import { Question } from "./question.js";
+import { Source, deeds } from "./source.js";
+import { STYLE } from "./style.js";
+import { Timeline } from "./timeline.js";
+import { Variables } from "./variables.js";
+import { announcement, twin } from "./words.js";
+
+const NOTHING = { lines: new Set(), nodes: new Set(), tensors: new Set(), names: new Set() };
+
+export class Player {
+  /**
+   * `data` is that of a page: controls, initial, traces, step, question. A live notebook gives
+   * `hooks`: `onStep(step)`, `onAnswer(ids)`, and `compare()` where it can hand over the traces of
+   * other settings; its controls are the notebook's own.
+   */
+  constructor(host, data, hooks = {}) {
+    this.root = host.attachShadow({ mode: "open" });
+    this.host = host;
+    this.data = data;
+    this.hooks = hooks;
+    this.setting = [...data.initial];
+    this.scene = new Scene(this);
+    this.peer = null;
+    this.build();
+    this.theme();
+    if (data.question) this.askFirst();
+    this.setTrace(data.traces[traceOf(data.controls, this.setting)], null);
+    this.show(this.opening());
+  }
+
+  /** The step at which it opens: where the page says, else where the things to choose from are, else the first. */
+  opening() {
+    const { step, question } = this.data;
+    if (step != null) return this.timeline.find(typeof step === "object" ? step : { step }) ?? 0;
+    return this.locked && (question.kind === "node" || question.kind === "tensor") ? question.at : 0;
+  }
+
+  get trace() {
+    return this.scene.trace;
+  }
+
+  get timeline() {
+    return this.scene.timeline;
+  }
+
+  build() {
+    this.source = new Source((line) => this.pickLine(line), (line) => this.light("line", line));
+    this.variables = new Variables((name) => this.light("name", name));
+    this.controls = element("div", { class: "controls" });
+    this.compare = element("button", { type: "button", class: "quiet compare", "aria-pressed": "false", onclick: () => this.toggleCompare() }, "Compare");
+    if (document.fullscreenEnabled) this.scene.graph.tools.append(button(corners(), "Full screen", () => this.fullScreen()));
+    this.asking = element("div", { class: "asking" });
+    this.first = button("⇤", "First step", () => this.go(0));
+    this.back = button("←", "Step back", () => this.go(this.step - 1));
+    this.next = button("→", "Step forward", () => this.go(this.step + 1), { class: "primary" });
+    this.last = button("⇥", "Last step", () => this.go(Infinity));
+    this.scrubber = element("input", { type: "range", min: "0", "aria-label": "Step", oninput: () => this.go(Number(this.scrubber.value)) });
+    this.position = element("span", { class: "position" });
+    this.graphs = element("div", { class: "graphs" }, this.scene.graph.box);
+    this.charts = element("div", { class: "charts" }, this.scene.memory.box);
+    this.outcome = element("div", { class: "outcome" });
+    this.twin = element("div", { class: "twin mono" });
+    this.words = element("details", { ontoggle: () => this.showTwin() }, element("summary", {}, "The graph in words"), this.twin);
+    this.status = element("div", { class: "unseen", role: "status", "aria-live": "polite" });
+    this.top = element("div", { class: "top" }, this.controls, this.compare);
+    this.box = element("section", { class: "player", onkeydown: (event) => this.key(event) },
+      this.asking, this.top,
+      this.source.box, this.graphs,
+      element("div", { class: "bar" },
+        element("div", { class: "buttons" }, this.first, this.back, this.next, this.last), this.scrubber, this.position),
+      this.charts,
+      element("div", { class: "outcome-place" }, this.outcome),
+      this.variables.box, this.words, this.status);
+    const style = element("style");
+    style.textContent = STYLE;
+    this.root.append(style, this.box);
+    this.host.dataset.built = "";
+  }
+
+  /** Light or dark, as the page's own text is; the page may change it at any time. */
+  theme() {
+    const [red, green, blue] = getComputedStyle(this.host).color.match(/[\d.]+/g)?.map(Number) ?? [0, 0, 0];
+    this.box.dataset.theme = 0.3 * red + 0.6 * green + 0.1 * blue > 140 ? "dark" : "light";
+  }
+
+  // A question first.
+
+  askFirst() {
+    const { question, controls } = this.data;
+    this.question = new Question(question, {
+      onChange: () => this.questionChanged(),
+      onAnswer: (answer, right, told) => this.answered(answer, right, told),
+      onAgain: () => this.ask(),
+    });
+    this.asking.append(this.question.box);
+    const before = this.live ? undefined : recall(this.function);
+    if (before) this.question.restore(before);
+    if (this.question.open && controls.length) this.setting = [...question.setting];
+  }
+
+  get function() {
+    return this.data.traces[0].function;
+  }
+
+  get live() {
+    return this.hooks.onAnswer !== undefined;
+  }
+
+  get locked() {
+    return Boolean(this.question?.open);
+  }
+
+  get limit() {
+    return this.locked ? Math.min(this.data.question.at, this.timeline.last) : this.timeline.last;
+  }
+
+  /** As at first: the question open, at the first step. */
+  ask() {
+    this.keep(null);
+    if (this.question && !this.question.open) Object.assign(this.question, { picked: [], open: true, told: false });
+    this.question?.draw();
+    this.endCompare();
+    if (this.data.controls.length) this.choose([...this.data.question.setting]);
+    this.go(this.opening());
+    this.questionChanged();
+  }
+
+  answered(answer, right, told) {
+    this.keep({ answer, right, told });
+    this.go(this.seen());
+    this.status.textContent = `${this.question.reply.textContent} ${this.status.textContent}`;
+  }
+
+  /** In the browser, or in Python where there is one. */
+  keep(answered) {
+    if (this.live) this.hooks.onAnswer(answered?.answer ?? []);
+    else remember(this.function, answered);
+  }
+
+  /** The step at which the answer is seen. */
+  seen() {
+    const { question } = this.data;
+    const { steps } = this.trace;
+    if (question.seen != null) return question.seen;
+    const right = new Set(question.right.map(Number));
+    const raised = steps.findIndex(({ raised: error }) => error && (question.kind !== "line" || right.has(error.line)));
+    if (question.kind === "line" || question.kind === "choice" || question.kind === "choices") return raised < 0 ? this.timeline.last : raised;
+    for (let step = question.at + 1; step <= this.timeline.last; step += 1) {
+      const did = this.timeline.changes(step);
+      const gone = question.kind === "node" ? did.freed : did.left;
+      if (gone.some((id) => right.has(id))) return step;
+    }
+    return raised < 0 ? this.timeline.last : raised;
+  }
+
+  questionChanged() {
+    this.lock();
+    const { question, data } = this;
+    const picked = new Set(question.picked);
+    const right = question.open ? null : new Set(data.question.right);
+    const { kind } = data.question;
+    const none = new Set();
+    this.source.offer(kind === "line" && question.open ? question.ids : none, kind === "line" ? picked : none, kind === "line" ? right : null);
+    this.scene.graph.offer(kind, question.ids, picked, right);
+  }
+
+  /** What would give the answer away waits for it. */
+  lock() {
+    const { locked } = this;
+    this.box.classList.toggle("locked", locked);
+    for (const input of this.controls.querySelectorAll("input, select")) input.disabled = locked;
+    this.compare.hidden = locked || (this.data.traces.length < 2 && !this.hooks.compare);
+    this.top.hidden = this.compare.hidden && !this.controls.hasChildNodes();
+    this.scrubber.max = this.limit;
+  }
+
+  pickLine(line) {
+    if (this.locked && this.data.question.kind === "line") {
+      if (this.question.pick(this.source.statement.get(line) ?? line)) this.question.check.focus({ preventScroll: true });
+      return;
+    }
+    const steps = this.trace.steps.map((step, time) => [step, time]).filter(([, time]) => time <= this.limit);
+    const first = this.source.statement.get(line) ?? line;
+    const after = steps.filter(([step]) => step.ran === first);
+    const here = after.find(([, time]) => time > this.step) ?? after[0] ?? steps.find(([step]) => step.line === first);
+    if (here) this.go(here[1]);
+  }
+
+  pickInGraph(kind, id) {
+    if (this.locked && (kind === this.data.question.kind || (kind === "leaf" && this.data.question.kind === "node"))) {
+      if (this.question.pick(id)) this.question.check.focus({ preventScroll: true });
+    } else if (this.locked && kind === "leaf" && this.data.question.kind === "tensor") {
+      this.question.pick(this.scene.graph.tensorOf(id));
+    } else this.light(kind === "tensor" ? "tensors" : "nodes", [id], true);
+  }
+
+  // Moving.
+
+  /** Move to a step because the reader asked for it. */
+  go(step, told = true) {
+    this.show(step);
+    if (told) this.hooks.onStep?.(this.step);
+  }
+
+  setTrace(trace, step) {
+    this.scene.setTrace(trace);
+    this.shareAxis();
+    this.box.classList.toggle("broad", this.scene.graph.broad);
+    this.box.setAttribute("aria-label", `Line player: ${trace.function}`);
+    this.source.setTrace(trace);
+    this.variables.setTrace(trace);
+    this.drawControls();
+    const failed = trace.error !== null;
+    this.outcome.className = failed ? "outcome failed" : "outcome";
+    this.outcome.replaceChildren(...trace.outcome.map((text, i) =>
+      element("p", {}, i === 0 ? element("strong", {}, failed ? "✗ " : "✓ ") : "", text)));
+    if (this.question) this.questionChanged();
+    if (step !== null) this.show(step);
+  }
+
+  drawControls() {
+    const { controls } = this.data;
+    const inputs = this.live ? [] : drawControls(controls, this.setting, (setting) => this.choose(setting));
+    const focused = [...this.controls.querySelectorAll("input, select")].indexOf(this.root.activeElement);
+    this.controls.replaceChildren(...inputs);
+    if (this.peer) {
+      this.controls.append(element("span", { class: "versus" }, "against"),
+        ...drawControls(controls, this.peer.setting, (setting) => this.against(setting)));
+    }
+    this.controls.querySelectorAll("input, select")[focused]?.focus();
+    this.lock();
+  }
+
+  /** Another setting, at the same line. */
+  choose(setting) {
+    const before = this.timeline;
+    const { step } = this;
+    this.setting = setting;
+    this.scene.setting = setting;
+    this.setTrace(this.data.traces[traceOf(this.data.controls, setting)], null);
+    this.go(step === undefined ? 0 : before.matching(this.timeline, step));
+    this.light(null);
+  }
+
+  /** A trace of another setting, from Python. */
+  replace(trace, setting) {
+    const before = this.timeline;
+    const { step } = this;
+    this.setting = setting;
+    this.setTrace(trace, null);
+    this.go(before.matching(this.timeline, step));
+  }
+
+  /** All settings, from Python, when it was asked for them: compare with another one. */
+  settings({ controls, traces }) {
+    Object.assign(this.data, { controls, traces });
+    this.toggleCompare();
+  }
+
+  // Two settings.
+
+  toggleCompare() {
+    if (this.peer) this.endCompare();
+    else if (this.data.traces.length < 2) this.hooks.compare();
+    else {
+      const { controls } = this.data;
+      const changed = controls.findIndex(({ options }) => options.length > 1);
+      this.against(controls.map(({ options }, k) => ((this.setting[k] ?? 0) + (k === changed)) % options.length));
+    }
+    this.compare.setAttribute("aria-pressed", String(Boolean(this.peer)));
+  }
+
+  against(setting) {
+    if (!this.peer) {
+      this.peer = new Scene(this);
+      this.graphs.append(this.peer.graph.box);
+      this.charts.append(this.peer.memory.box);
+      this.box.classList.add("comparing");
+    }
+    this.peer.setting = setting;
+    this.peer.setTrace(this.data.traces[traceOf(this.data.controls, setting)]);
+    this.shareAxis();
+    this.drawControls();
+    this.show(this.step);
+  }
+
+  /** One axis of bytes for both settings. */
+  shareAxis() {
+    const most = Math.max(...[this.scene, this.peer].map((scene) => scene?.memory.needs ?? 1));
+    for (const scene of [this.scene, this.peer]) scene?.memory.reach(most);
+  }
+
+  endCompare() {
+    if (!this.peer) return;
+    this.peer.graph.box.remove();
+    this.peer.memory.box.remove();
+    this.peer = null;
+    this.shareAxis();
+    this.scene.graph.title.textContent = "";
+    this.box.classList.remove("comparing");
+    this.compare.setAttribute("aria-pressed", "false");
+    this.drawControls();
+    this.show(this.step);
+  }
+
+  // Drawing a step.
+
+  show(step) {
+    const { trace, timeline } = this;
+    this.step = Math.max(0, Math.min(step, this.limit));
+    const now = trace.steps[this.step];
+    const did = timeline.changes(this.step);
+    this.scrubber.value = this.step;
+    // Not `disabled`: that would take the focus, and with it the keyboard, away.
+    const end = this.step >= this.limit;
+    for (const made of [this.first, this.back]) made.setAttribute("aria-disabled", this.step === 0);
+    for (const made of [this.next, this.last]) made.setAttribute("aria-disabled", end);
+    const where = now.line === null ? "end" : `before line ${now.line}`;
+    this.position.textContent = `step ${this.step + 1} of ${trace.steps.length}: ${where}${end && this.locked ? ". Answer to go on" : ""}`;
+    this.scrubber.setAttribute("aria-valuetext", this.position.textContent);
+
+    const other = this.peer && this.peer.timeline.trace.steps[(this.peer.step = timeline.matching(this.peer.timeline, this.step))];
+    const differs = this.peer ? differences(this.scene, this.step, this.peer) : [new Set(), new Set()];
+    this.source.show(now, this.step ? deeds(did) : [], other);
+    this.scene.graph.show(this.step, differs[0]);
+    this.scene.memory.show(this.step, this.limit, other);
+    const peerRows = this.peer && new Map(this.peer.timeline.at(this.peer.step).variables.map((row) => [row[0], row]));
+    this.variables.show(timeline.at(this.step).variables, now.values, did, peerRows);
+    if (this.peer) {
+      this.scene.graph.title.textContent = settingText(this.data.controls, this.setting);
+      this.peer.graph.title.textContent = settingText(this.data.controls, this.peer.setting);
+      this.peer.graph.show(this.peer.step, differs[1]);
+      this.peer.memory.show(this.peer.step, this.peer.timeline.last, now);
+    }
+    this.outcome.classList.toggle("waiting", this.step < timeline.last || this.locked);
+    this.showTwin();
+    this.status.textContent = announcement(trace, timeline, this.step, where, this.locked);
+    if (this.lit) this.light(null);
+  }
+
+  showTwin() {
+    if (this.words.open) this.twin.replaceChildren(...twin(this.trace, this.timeline, this.step));
+  }
+
+  /** Light up what belongs together; `pinned` stays until the next step or until something else is. */
+  light(kind, id = null, pinned = false) {
+    if (id === null && this.pinned && kind !== null) return this.lightAll(this.pinned);
+    const lit = id === null ? NOTHING : this.related(kind, id);
+    this.pinned = pinned ? lit : kind === null ? null : this.pinned;
+    this.lightAll(lit);
+  }
+
+  lightAll(lit) {
+    this.lit = lit !== NOTHING;
+    this.source.light(lit.lines);
+    this.scene.graph.light(lit);
+    this.variables.light(lit.names);
+  }
+
+  /** Lines, nodes, tensors and variables that belong to one of them. */
+  related(kind, id) {
+    const { trace, timeline, step } = this;
+    const now = timeline.at(step);
+    const [lines, nodes, tensors, names] = [new Set(), new Set(), new Set(), new Set()];
+    const saved = (node) => trace.nodes[node].slots.forEach((slot, i) => {
+      if (slot.tensor != null && now.nodes.get(node)?.[2][i][0] !== "freed") tensors.add(slot.tensor);
+    });
+    if (kind === "line") {
+      const line = this.source.statement.get(id) ?? id;
+      trace.nodes.forEach((node, i) => node.line === line && !node.leaf && nodes.add(i));
+      for (const [name, from] of timeline.bindings(step)) if (from === line) names.add(name);
+      for (const row of now.variables) {
+        if (!names.has(row[0])) continue;
+        if (row[7] != null) tensors.add(row[7]);
+        if (row[3] && row[6] !== null) nodes.add(row[6]);
+      }
+      lines.add(line);
+    } else if (kind === "nodes") {
+      for (const node of id) {
+        nodes.add(node);
+        saved(node);
+        if (trace.nodes[node].line !== null) lines.add(trace.nodes[node].line);
+      }
+      for (const row of now.variables) if (nodes.has(row[6])) names.add(row[0]);
+    } else if (kind === "tensors") {
+      for (const tensor of id) {
+        tensors.add(tensor);
+        const { slots, names: rows } = now.tensors.get(tensor) ?? { slots: [], names: [] };
+        for (const [node] of slots) nodes.add(node);
+        for (const row of rows) names.add(row[0]);
+        if (trace.tensors[tensor].line != null) lines.add(trace.tensors[tensor].line);
+      }
+    } else {
+      names.add(id);
+      const row = now.variables.find(([name]) => name === id);
+      if (row?.[7] != null) tensors.add(row[7]);
+      if (row && row[6] !== null) nodes.add(row[6]);
+      const line = timeline.bindings(step).get(id);
+      if (line != null) lines.add(line);
+    }
+    return { lines, nodes, tensors, names };
+  }
+
+  // From outside: links in the prose.
+
+  /** Follow `{ step, line, after, node, …setting }`. */
+  follow(target) {
+    const { controls } = this.data;
+    if (this.locked) {
+      this.status.textContent = "Answer the question first, or choose Show me.";
+      this.question.box.classList.add("nudge");
+      setTimeout(() => this.question.box.classList.remove("nudge"), 1200);
+      return;
+    }
+    const setting = this.setting.map((option, k) => {
+      const wanted = target[controls[k].name];
+      const found = wanted === undefined ? -1 : controls[k].options.findIndex((text) => String(text) === wanted);
+      return found < 0 ? option : found;
+    });
+    if (String(setting) !== String(this.setting)) this.choose(setting);
+    const numbers = Object.fromEntries(["step", "line", "after"].filter((name) => name in target).map((name) => [name, Number(target[name]) - (name === "step")]));
+    let step = this.timeline.find(numbers);
+    const node = target.node === undefined ? -1 : this.trace.nodes.findIndex(({ label, name }) => label === target.node || name === target.node);
+    if (node >= 0 && step === null && !this.timeline.state(node, this.step)) step = this.timeline.history[node][0][0];
+    if (step !== null) this.go(step);
+    if (node >= 0) {
+      this.scene.graph.reveal(node);
+      this.light("nodes", [node], true);
+    } else if (step !== null) {
+      const { line, ran } = this.trace.steps[this.step];
+      const lit = target.line !== undefined ? line : (ran ?? line);
+      if (lit !== null) this.light("line", lit, true);
+    }
+  }
+
+  /** On paper a program stands at its end; one that asks and was not answered shows nothing that tells. */
+  paper(begins) {
+    if (begins && this.left === undefined) this.left = this.step;
+    this.show(begins ? this.limit : (this.left ?? this.step));
+    if (!begins) this.left = undefined;
+  }
+
+  fullScreen() {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else this.host.requestFullscreen();
+  }
+
+  key(event) {
+    const target = event.composedPath()[0];
+    if (event.altKey || event.ctrlKey || event.metaKey || /^(INPUT|SELECT|SUMMARY)$/.test(target.tagName)) return;
+    const scrolls = target === this.variables.box;
+    const to = { ArrowLeft: this.step - 1, ArrowRight: this.step + 1, Home: 0, End: Infinity }[event.key];
+    if (to === undefined || (scrolls && target.scrollWidth > target.clientWidth)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.go(to);
+  }
+}
+
+const corners = () => shape("svg", { viewBox: "0 0 12 12", class: "corners", "aria-hidden": "true" },
+  shape("path", { d: "M1 4V1h3M8 1h3v3M11 8v3H8M4 11H1V8" }));
+
+/** What is drawn of one setting. */
+class Scene {
+  constructor(player) {
+    this.setting = player.setting;
+    this.graph = new Graph((kind, id) => player.pickInGraph(kind, id), (kind, id) => this === player.scene && player.light(kind, id));
+    this.memory = new Memory((step) => player.go(this === player.scene ? step : this.timeline.matching(player.timeline, step)));
+    this.graph.onOpen = (title) => (player.status.textContent = `Inside ${title || "the whole graph"}.`);
+  }
+
+  setTrace(trace) {
+    this.trace = trace;
+    this.timeline = new Timeline(trace);
+    this.graph.step = undefined;
+    this.graph.setTrace(trace, this.timeline);
+    this.memory.step = undefined;
+    this.memory.setTrace(trace);
+  }
+}
+
+/** The nodes of either setting that are missing in the other, or in another state there. */
+function differences(scene, step, peer) {
+  const states = ({ timeline, trace }, time) => new Map([...timeline.at(time).nodes].map(([node, row]) =>
+    [timeline.keys[node], [node, trace.steps[time].raised?.node === node ? "stopped" : row[1]]]));
+  const [mine, theirs] = [states(scene, step), states(peer, peer.step)];
+  const differing = (one, other) => new Set([...one].filter(([key, [, state]]) => other.get(key)?.[1] !== state).map(([, [node]]) => node));
+  return [differing(mine, theirs), differing(theirs, mine)];
+}

@@ -1,0 +1,124 @@
+// A question about the program: it takes an answer, and answers that answer.
+
+import { element, marked } from "./dom.js";
+
+const HOW = {
+  line: "Choose a line of the program.", node: "Choose a node of the graph.", tensor: "Choose a tensor in the graph.",
+  choice: "Choose one.", choices: "Choose all that apply.",
+};
+
+const same = (a, b) => String(a) === String(b); // ids are numbers or words; the keys of JSON are words
+
+export class Question {
+  /** `onChange()` when the choice or the state changes, `onAnswer(answer, right, told)` when it is given. */
+  constructor(data, { onChange, onAnswer, onAgain }) {
+    Object.assign(this, { data, onChange, onAnswer, onAgain, picked: [], open: true, told: false });
+    this.many = data.kind === "choices";
+    this.reply = element("div", { class: "reply" });
+    this.chips = element("div", { class: "chips", role: "group", "aria-label": "Answers" });
+    this.check = element("button", { type: "button", class: "check", onclick: () => this.commit() }, "Check");
+    this.tell = element("button", { type: "button", class: "quiet", onclick: () => this.commit(true) }, "Show me");
+    this.again = element("button", { type: "button", class: "quiet", onclick: () => this.ask() }, "Ask me again");
+    this.hint = element("span", { class: "hint" });
+    const prompt = element("p", { class: "prompt" }, element("span", { class: "badge" }, "Predict"), element("span", {}, ...marked(data.prompt)), this.again);
+    this.box = element("div", { class: "question", role: "group", "aria-label": "Question" },
+      prompt, this.chips, element("div", { class: "commit" }, this.check, this.tell, this.hint), this.reply);
+    this.draw();
+  }
+
+  /** The choice with this id, if it is one. */
+  choice(id) {
+    return this.data.choices.find((choice) => same(choice.id, id));
+  }
+
+  get ids() {
+    return new Set(this.data.choices.map(({ id }) => id));
+  }
+
+  get right() {
+    const { picked, many, data } = this;
+    const hits = picked.filter((id) => data.right.some((other) => same(id, other)));
+    return many ? hits.length === picked.length && hits.length === this.data.right.length : picked.length > 0 && hits.length === picked.length;
+  }
+
+    /** Choose; true when the id is one of the choices. Choosing the same again gives the answer. */
+  pick(id) {
+    const choice = this.choice(id);
+    if (!this.open || !choice) return false;
+    const there = this.picked.some((other) => same(other, id));
+    if (this.many) this.picked = there ? this.picked.filter((other) => !same(other, id)) : [...this.picked, choice.id];
+    else if (there) this.commit();
+    else this.picked = [choice.id];
+    if (this.open) this.changed();
+    return true;
+  }
+
+  commit(told = false) {
+    if (!this.open || (!told && !this.picked.length)) return;
+    this.open = false;
+    this.told = told;
+    if (told) this.picked = [];
+    this.changed();
+    this.onAnswer(this.picked, this.right, told);
+    this.again.focus({ preventScroll: true });
+  }
+
+  /** As it was answered before. */
+  restore({ answer, told }) {
+    this.picked = answer.map((id) => this.choice(id)?.id).filter((id) => id !== undefined);
+    this.open = !told && !this.picked.length;
+    this.told = told;
+    this.draw();
+  }
+
+  /** Ask again, from the start. */
+  ask() {
+    Object.assign(this, { picked: [], open: true, told: false });
+    this.onAgain();
+    this.changed();
+  }
+
+  changed() {
+    this.draw();
+    this.onChange();
+  }
+
+  draw() {
+    const { data, open, picked } = this;
+    const has = (list, id) => list.some((other) => same(other, id));
+    const inPicture = ["line", "node", "tensor"].includes(data.kind);
+    const chips = data.choices.filter(({ id }) => (!inPicture || typeof id !== "number") && (open || has(this.data.right, id) || has(picked, id)));
+    const focused = this.chips.getRootNode().activeElement?.dataset?.id;
+    this.chips.replaceChildren(...chips.map(({ id, label }) => {
+      const right = !open && has(this.data.right, id);
+      return element("button", {
+        type: "button", "data-id": id, class: `chip ${has(picked, id) ? "picked" : ""} ${right ? "right" : ""}`, "aria-pressed": String(has(picked, id)),
+        "aria-disabled": String(!open), onclick: () => this.pick(id),
+      }, ...(right ? ["✓ "] : !open && has(picked, id) ? ["✗ "] : []), ...marked(String(label)));
+    }));
+    if (focused !== undefined) [...this.chips.children].find((chip) => chip.dataset.id === focused)?.focus();
+    this.box.classList.toggle("open", open);
+    this.check.parentNode.hidden = !open;
+    this.again.hidden = open;
+    this.check.setAttribute("aria-disabled", String(!picked.length));
+    const chosen = picked.map((id) => this.choice(id).label ?? id);
+    this.hint.replaceChildren(...(open ? (picked.length ? ["You chose ", ...marked(chosen.join(", ")), "."] : [HOW[data.kind]]) : []));
+    this.reply.replaceChildren(...(open ? [] : this.answer()));
+    this.reply.className = `reply ${open ? "" : this.told ? "told" : this.right ? "yes" : "no"}`;
+  }
+
+  /** The answer to this answer. */
+  answer() {
+    const { data, picked, told } = this;
+    if (told) return [element("p", {}, ...marked(data.told))];
+    const said = picked.map((id) => this.choice(id).label ?? String(id));
+    const missed = this.many ? this.data.right.filter((id) => !picked.some((other) => same(id, other))) : [];
+    const wrong = this.many ? picked.filter((id) => !this.data.right.some((other) => same(id, other))) : picked;
+    const replies = [...(this.many && this.right ? picked : wrong), ...missed].map((id) => [this.choice(id)?.label ?? id, data.replies[String(id)]]);
+    return [
+      element("p", {}, element("strong", {}, this.right ? "✓ Right. " : "✗ Not so. "), "You said ", ...marked(said.join(", ")), this.many ? "." : ": ", ...(this.many ? [] : marked(replies[0]?.[1] ?? ""))),
+      ...(this.many ? replies.map(([label, text]) => element("p", {}, ...marked(`${label}: ${text ?? ""}`))) : []),
+      ...(this.right || this.many || replies[0][1]?.includes(data.told.split(". ")[0]) ? [] : [element("p", { class: "told" }, ...marked(data.told))]),
+    ];
+  }
+}

@@ -1,0 +1,122 @@
+// The program: which line runs next, which has just run, what it did, and lines as answers.
+
+import { element, plural } from "./dom.js";
+import { coloured, tokenize } from "./python.js";
+
+const HANG = 2; // further than the line itself, in characters
+
+export class Source {
+  /** `onPick(line)` when a line is chosen, `onLight(line | null)` when one is pointed at. */
+  constructor(onPick, onLight) {
+    this.onPick = onPick;
+    this.onLight = onLight;
+    this.list = element("div", { class: "lines" });
+    this.box = element("div", { class: "source mono", role: "group", "aria-label": "Source code", tabindex: "-1" }, this.list);
+    this.lines = new Map();
+    this.box.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  setTrace(trace) {
+    this.trace = trace;
+    this.lines.clear();
+    const entries = Object.entries(trace.source);
+    const words = tokenize(entries.map(([, text]) => text));
+    const skipped = new Set(trace.skipped ?? []);
+    this.statement = new Map(); // line → first line of its statement
+    for (const [first, last] of Object.entries(trace.statements)) {
+      for (let line = Number(first); line <= last; line += 1) this.statement.set(line, Number(first));
+    }
+    const items = entries.map(([key, text], i) => {
+      const number = Number(key);
+      const mark = element("span", { class: "mark", "aria-hidden": "true" });
+      const says = element("span", { class: "unseen" });
+      const flags = element("span", { class: "flags" });
+      const indent = Math.max(0, text.search(/\S/));
+      const code = element("span", { class: "text", style: `--hang: ${indent + HANG}ch` }, ...coloured(words[i]), flags);
+      const item = element("div", {
+        role: "button", tabindex: "-1", "data-line": key,
+        onclick: () => getSelection().isCollapsed && this.onPick(number),
+        onpointerenter: () => this.onLight(number), onpointerleave: () => this.onLight(null),
+        onfocus: () => this.onLight(number), onblur: () => this.onLight(null),
+      }, mark, element("span", { class: "unseen" }, "line "), element("span", { class: "number" }, key), code, says);
+      if (skipped.has(number)) item.classList.add("skipped");
+      this.lines.set(number, { item, mark, says, flags });
+      return item;
+    });
+    this.list.replaceChildren(...items);
+    this.lines.values().next().value?.item.setAttribute("tabindex", "0");
+  }
+
+  /** Mark the step `now`; `did` counts what the line before it did, `peer` is the step of another setting. */
+  show(now, did, peer) {
+    const failed = now.raised?.line ?? null;
+    const end = this.trace.statements[now.line] ?? now.line;
+    for (const [number, { item, mark, says, flags }] of this.lines) {
+      const isNext = now.line !== null && number >= now.line && number <= end;
+      const isRan = number === now.ran;
+      item.classList.toggle("next", isNext);
+      item.classList.toggle("failed", number === failed);
+      item.classList.toggle("ran", isRan && number !== failed);
+      mark.textContent = number === failed ? "✗" : number === now.line ? "▶" : isRan ? "✓" : peer && number === peer.line ? "▷" : "";
+      says.textContent = number === failed ? ", raised" : number === now.line ? ", runs next" : isRan ? ", has just run" : "";
+      flags.replaceChildren(...(number === (failed ?? now.ran) ? did : []).map(([kind, text]) => element("span", { class: `flag ${kind}` }, text)));
+    }
+    this.follow(now.line ?? failed ?? now.ran);
+  }
+
+  /** Keep the line in the middle of a window that is too low for all. */
+  follow(line) {
+    const item = this.lines.get(line)?.item;
+    if (!item) return;
+    if (this.box.scrollHeight > this.box.clientHeight) {
+      this.box.scrollTop = item.offsetTop - (this.box.clientHeight - item.offsetHeight) / 2;
+    }
+    if (!this.box.contains(this.box.getRootNode().activeElement)) this.roving(item);
+  }
+
+  roving(item) {
+    for (const other of this.lines.values()) other.item.setAttribute("tabindex", other.item === item ? "0" : "-1");
+  }
+
+  light(lines) {
+    for (const [number, { item }] of this.lines) item.classList.toggle("lit", lines.has(number));
+  }
+
+  /** Lines that may be chosen carry a mark to choose them by; `told` those that were right, after. */
+  offer(choices, picked, right = null) {
+    for (const [number, { item }] of this.lines) {
+      const offered = choices.has(number);
+      item.classList.toggle("choice", offered);
+      item.classList.toggle("picked", picked.has(number));
+      item.classList.toggle("right", right?.has(number) ?? false);
+      if (offered && !right) item.setAttribute("aria-pressed", picked.has(number));
+      else item.removeAttribute("aria-pressed");
+    }
+  }
+
+  key(event) {
+    const items = [...this.lines.values()].map(({ item }) => item);
+    const at = items.indexOf(event.composedPath()[0]);
+    if (at < 0) return;
+    const to = { ArrowUp: at - 1, ArrowDown: at + 1 }[event.key];
+    if (to !== undefined && items[to]) {
+      this.roving(items[to]);
+      items[to].focus();
+    } else if (event.key === "Enter" || event.key === " ") items[at].click();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}
+
+/** What a line did, as flags beside it. */
+export function deeds({ made, freed, modified, variables }) {
+  const gradients = [...variables].filter(([, what]) => what.includes("gradient")).length;
+  const changed = [...variables].filter(([, what]) => what.includes("changed")).length;
+  return [
+    made.length && ["new", `+ ${plural(made.length, "node")}`],
+    freed.length && ["cut", `✂ ${freed.length} freed`],
+    gradients && ["gradient", `∇ ${plural(gradients, "grad")}`],
+    (modified.length || changed) && ["modified", `▲ ${modified.length || changed} changed`],
+  ].filter(Boolean);
+}

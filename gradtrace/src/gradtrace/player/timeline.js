@@ -1,0 +1,152 @@
+// What a trace says about each of its steps. Steps list only what differs from the step before;
+// here the state of every node at any step is looked up, and what a step changed is put together.
+
+export const HELD = new Set(["alive", "modified", "packed"]); // states of a slot that holds its tensor
+
+export class Timeline {
+  constructor(trace) {
+    this.trace = trace;
+    this.last = trace.steps.length - 1;
+    this.history = trace.nodes.map(() => []);
+    trace.steps.forEach((step, time) => {
+      for (const index of step.changed) this.history[trace.rows[index][0]].push([time, trace.rows[index]]);
+      for (const node of step.gone) this.history[node].push([time, null]);
+    });
+    const visits = new Map();
+    this.visits = trace.steps.map(({ line }) => {
+      visits.set(line, (visits.get(line) ?? 0) + 1);
+      return `${line} ${visits.get(line)}`;
+    });
+    this.leafOf = new Map(); // tensor → node of the leaf that it is
+    trace.nodes.forEach(({ tensor }, node) => tensor != null && this.leafOf.set(tensor, node));
+    this.cache = new Map();
+  }
+
+  /** The row of a node at a step: `[node, state, [[state, version] of each slot]]`, or null. */
+  state(node, step) {
+    const history = this.history[node];
+    let [low, high] = [0, history.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (history[middle][0] <= step) low = middle + 1;
+      else high = middle;
+    }
+    return low ? history[low - 1][1] : null;
+  }
+
+  /** All of one step: its nodes, its variables, and who holds which tensor. */
+  at(step) {
+    const known = this.cache.get(step);
+    if (known) return known;
+    if (this.cache.size > 8) this.cache.clear();
+    const nodes = new Map();
+    if (step >= 0) {
+      this.history.forEach((_, node) => {
+        const row = this.state(node, step);
+        if (row) nodes.set(node, row);
+      });
+    }
+    const variables = step < 0 ? [] : this.trace.steps[step].variables.map((index) => this.trace.rows[index]);
+    const tensors = new Map(); // tensor → { slots: [[node, slot]], names: [variable] }
+    const holders = (tensor) => {
+      if (!tensors.has(tensor)) tensors.set(tensor, { slots: [], names: [] });
+      return tensors.get(tensor);
+    };
+    for (const [node, row] of nodes) {
+      this.trace.nodes[node].slots.forEach(({ empty, tensor }, slot) => {
+        if (!empty && tensor != null && HELD.has(row[2][slot][0])) holders(tensor).slots.push([node, slot]);
+      });
+    }
+    for (const variable of variables) if (variable[7] != null) holders(variable[7]).names.push(variable);
+    const made = { nodes, variables, tensors };
+    this.cache.set(step, made);
+    return made;
+  }
+
+  /** What the line that led to this step did. */
+  changes(step) {
+    const [now, before] = [this.at(step), this.at(step - 1)];
+    const made = [];
+    const freed = [];
+    const modified = [];
+    for (const [node, row] of now.nodes) {
+      const old = before.nodes.get(node);
+      if (!old && !this.trace.nodes[node].leaf) made.push(node);
+      if (row[1] === "freed" && old?.[1] !== "freed") freed.push(node);
+      if (row[2].some(([state], slot) => state === "modified" && old?.[2][slot][0] !== "modified")) modified.push(node);
+    }
+    const gone = [...before.nodes.keys()].filter((node) => !now.nodes.has(node) && !this.trace.nodes[node].leaf);
+    const old = new Map(before.variables.map((row) => [row[0], row]));
+    const variables = new Map(); // name → what became of it
+    for (const row of now.variables) {
+      const previous = old.get(row[0]);
+      const what = [];
+      if (!previous) what.push("new");
+      else {
+        if (row[7] === previous[7] && row[4] > previous[4]) what.push("changed");
+        else if (row[7] !== previous[7] || row[6] !== previous[6]) what.push("rebound");
+        if (row[5] !== previous[5]) what.push(row[5] === null ? "cleared" : "gradient");
+      }
+      if (!previous && row[5] !== null) what.push("gradient");
+      if (what.length) variables.set(row[0], what);
+    }
+    const arrived = [...now.tensors.keys()].filter((tensor) => !before.tensors.has(tensor));
+    const left = [...before.tensors.keys()].filter((tensor) => !now.tensors.has(tensor));
+    return { made, freed, modified, gone, variables, arrived, left };
+  }
+
+  /** For each variable at a step, the line that bound the name to what it is there. */
+  bindings(step) {
+    if (this.bound?.step === step) return this.bound.lines;
+    let lines = new Map();
+    let before = new Map();
+    for (const { ran, variables } of this.trace.steps.slice(0, step + 1)) {
+      const [now, next] = [new Map(), new Map()];
+      for (const row of variables.map((index) => this.trace.rows[index])) {
+        const old = before.get(row[0]);
+        const same = old && old[6] === row[6] && old[7] === row[7];
+        now.set(row[0], row);
+        next.set(row[0], same ? lines.get(row[0]) : ran);
+      }
+      [before, lines] = [now, next];
+    }
+    this.bound = { step, lines };
+    return lines;
+  }
+
+  /** The step of another timeline at the same line, as often visited, or the last one shared. */
+  matching(other, step) {
+    for (let time = step; time >= 0; time -= 1) {
+      const found = other.visits.indexOf(this.visits[time]);
+      if (found >= 0) return found;
+    }
+    return 0;
+  }
+
+  /** The step for `{ step }`, `{ line }` (about to run) or `{ after }` (has just run); else null. */
+  find({ step, line, after }) {
+    const { steps } = this.trace;
+    if (after !== undefined) {
+      const found = steps.findIndex((item, time) => item.ran === after && (line === undefined || item.line === line || time === this.last));
+      return found < 0 ? null : found;
+    }
+    if (line !== undefined) {
+      const found = steps.findIndex((item) => item.line === line);
+      return found < 0 ? null : found;
+    }
+    return step === undefined ? null : Math.max(0, Math.min(step, this.last));
+  }
+
+  /** Nodes of two settings are the same when their line, name and place among such nodes are. */
+  get keys() {
+    if (!this.known) {
+      const counts = new Map();
+      this.known = this.trace.nodes.map(({ name, label, line, leaf }) => {
+        const key = leaf ? `leaf ${label}` : `${line} ${name}`;
+        counts.set(key, (counts.get(key) ?? 0) + 1);
+        return `${key} ${counts.get(key)}`;
+      });
+    }
+    return this.known;
+  }
+}

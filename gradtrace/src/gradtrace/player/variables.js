@@ -1,0 +1,107 @@
+// The live tensors as a table. What the last line did to each is said in its last column; the
+// parameters of a module share one row until it is opened.
+
+import { bytes, dimensions, element, plural } from "./dom.js";
+
+const FOLD = 4; // as many leaves of one module share a row
+const HEAD = ["name", "this line", "shape", "version", "grad", "requires_grad", "leaf"];
+const WORDS = {
+  new: ["+", "new"], rebound: ["↷", "bound anew"], changed: ["▲", "changed in place"],
+  gradient: ["∇", "gradient written"], cleared: ["∅", "gradient cleared"],
+};
+
+const module = (row) => (row[3] && row[2] && row[0].includes(".") ? row[0].split(".")[0] : null);
+
+export class Variables {
+  /** `onLight(name | null)` when a variable is pointed at. */
+  constructor(onLight) {
+    this.onLight = onLight;
+    this.open = new Set();
+    this.body = element("tbody");
+    this.values = element("p", { class: "values mono" });
+    const head = element("tr", {}, ...HEAD.map((text) => element("th", { scope: "col" }, text)));
+    const table = element("table", { class: "mono" }, element("caption", {}, "Live tensors"), element("thead", {}, head), this.body);
+    this.box = element("div", { class: "variables", tabindex: "0", role: "group", "aria-label": "Variables" }, table, this.values);
+  }
+
+  setTrace(trace) {
+    this.trace = trace;
+    const rows = trace.steps.map(({ variables, values }) => this.entries(variables.map((i) => trace.rows[i])).length + (values.length > 0));
+    this.box.style.setProperty("--rows", Math.max(1, ...rows));
+  }
+
+  /** The rows of the table: a variable each, or the parameters of a module together. */
+  entries(variables) {
+    const groups = new Map();
+    for (const row of variables) {
+      const name = module(row);
+      if (name) groups.set(name, [...(groups.get(name) ?? []), row]);
+    }
+    const done = new Set();
+    return variables.flatMap((row) => {
+      const name = module(row);
+      const together = groups.get(name);
+      if (!together || together.length < FOLD) return [{ row }];
+      if (done.has(name)) return [];
+      done.add(name);
+      const inside = this.open.has(name) ? together.map((inner) => ({ row: inner, inside: true })) : [];
+      return [{ name, together }, ...inside];
+    });
+  }
+
+  /** `peer` are the variables of another setting at the same line, by name. */
+  show(variables, values, did, peer) {
+    this.shown = [variables, values, did, peer];
+    const rows = this.entries(variables).map(({ row, inside, name, together }) =>
+      together ? this.group(name, together, did) : this.variable(row, inside, did.variables.get(row[0]) ?? [], peer));
+    if (!rows.length) rows.push(element("tr", {}, element("td", { class: "none", colspan: HEAD.length }, "No live tensors yet.")));
+    this.body.replaceChildren(...rows);
+    this.values.textContent = values.map(([name, value]) => `${name} = ${value}`).join("   ");
+  }
+
+  variable(row, inside, what, peer) {
+    const yes = (truth) => (truth ? "yes" : "no");
+    const cells = ([name, size, requires, leaf, version, grad]) => [name, dimensions(size), String(version ?? "–"), grad ?? "none", yes(requires), yes(leaf)];
+    const other = peer && (peer.get(row[0]) ? cells(peer.get(row[0])) : null);
+    const texts = cells(row).map((text, i) => {
+      if (!peer || (other && other[i] === text)) return element("td", {}, text);
+      return element("td", { class: "differs" }, text, element("span", { class: "other" }, ` ≠ ${other ? other[i] : "not there"}`));
+    });
+    if (!other && peer) texts.slice(1).forEach((cell, i) => cell.replaceWith(texts[i + 1] = element("td", {}, cells(row)[i + 1])));
+    texts[0].classList.toggle("inside", Boolean(inside));
+    return element("tr", {
+      class: what.join(" "), "data-name": row[0],
+      onpointerenter: () => this.onLight(row[0]), onpointerleave: () => this.onLight(null),
+    }, texts[0], this.says(what), ...texts.slice(1));
+  }
+
+  says(what) {
+    return element("td", { class: "what" }, ...what.map((kind) =>
+      element("span", { class: `flag ${{ changed: "modified", cleared: "freed", rebound: "bound" }[kind] ?? kind}` }, WORDS[kind].join(" "))));
+  }
+
+  group(name, rows, did) {
+    const open = this.open.has(name);
+    const size = rows.reduce((sum, row) => sum + (row[7] == null ? 0 : this.trace.tensors[row[7]].nbytes), 0);
+    const gradients = rows.filter((row) => row[5] !== null).length;
+    const what = [...new Set(rows.flatMap((row) => did.variables.get(row[0]) ?? []))];
+    const button = element("button", {
+      type: "button", class: "fold", "aria-expanded": String(open),
+      onclick: () => {
+        (open ? this.open.delete(name) : this.open.add(name));
+        this.show(...this.shown);
+        this.body.querySelector(`[data-group="${CSS.escape(name)}"] button`)?.focus();
+      },
+    }, `${open ? "▾" : "▸"} ${name}`);
+    const text = `${plural(rows.length, "parameter")}, ${bytes(size)}, ${gradients} with grad`;
+    return element("tr", { class: what.join(" "), "data-group": name },
+      element("td", {}, button), this.says(what), element("td", { colspan: HEAD.length - 2 }, text));
+  }
+
+  light(names) {
+    for (const row of this.body.children) {
+      const { name, group } = row.dataset;
+      row.classList.toggle("lit", names.has(name) || (group !== undefined && [...names].some((lit) => lit.startsWith(`${group}.`))));
+    }
+  }
+}

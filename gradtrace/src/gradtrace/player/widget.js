@@ -1,0 +1,35 @@
+// A live notebook: what anywidget calls. Python holds the trace, the step and the answer.
+
+import { listen } from "./mount.js";
+import { Player } from "./player.js";
+
+function render({ model, el }) {
+  const host = document.createElement("div");
+  el.classList.add("gradtrace");
+  el.dataset.function = model.get("trace").function;
+  el.append(host);
+  const tell = (name, value) => {
+    model.set(name, value);
+    model.save_changes();
+  };
+  const data = {
+    controls: [], initial: model.get("setting"), traces: [model.get("trace")],
+    step: model.get("question") ? null : model.get("step"), question: model.get("question") ?? null,
+  };
+  const player = new Player(host, data, {
+    onStep: (step) => tell("step", step), onAnswer: (answer) => tell("answer", answer),
+    ...(model.get("comparable") && { compare: () => model.send("compare") }),
+  });
+  if (player.step !== model.get("step")) tell("step", player.step);
+  el.gradtrace = player;
+  listen();
+  const listeners = {
+    "change:trace": () => player.replace(model.get("trace"), model.get("setting")),
+    "change:step": () => player.step !== model.get("step") && player.show(model.get("step")),
+    "change:data": () => player.settings(model.get("data")),
+  };
+  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
+  return () => Object.entries(listeners).forEach(([name, listener]) => model.off(name, listener));
+}
+
+export default { render };

@@ -1,0 +1,90 @@
+// The same picture in words: for screen readers, for those who read rather than look, for the labels.
+
+import { bytes, dimensions, element, listed, plural } from "./dom.js";
+
+/** One node in words. */
+export function describe(trace, now, index, changed) {
+  const node = trace.nodes[index];
+  const row = now.nodes.get(index);
+  const parts = [node.leaf ? `${node.label}, a leaf` : node.name];
+  if (node.line !== null && !node.leaf) parts.push(`made on line ${node.line}`);
+  if (node.next.length) parts.push(`backward goes on to ${listed(node.next.map((i) => trace.nodes[i].label))}`);
+  let slots = 0;
+  node.slots.forEach((slot, i) => {
+    if (slot.empty) return;
+    slots += 1;
+    const [state, version] = row[2][i];
+    const what = slot.shape ? ` (${dimensions(slot.shape)} ${slot.dtype}, ${bytes(slot.nbytes)})` : "";
+    const versions = state === "modified" ? `, version ${version}, saved at version ${slot.version}` : "";
+    const others = state === "freed" || slot.tensor == null ? [] : otherHolders(trace, now, slot.tensor, index);
+    parts.push(`saved ${slot.name}${what}: ${state}${versions}${others.length ? `, held by ${listed(others)} too` : ""}`);
+  });
+  if (row[1] === "hidden") parts.push("what it saves cannot be seen from Python");
+  if (row[1] === "freed" && !slots) parts.push("freed");
+  if (changed.cut.has(index)) parts.push("freed now");
+  if (changed.new.has(index)) parts.push("new");
+  if (changed.gradient.has(index)) parts.push("its gradient was written now");
+  if (changed.differs.has(index)) parts.push("not the same in the other setting");
+  if (changed.stopped.has(index)) parts.push("backward stopped here");
+  return parts.join("; ");
+}
+
+function otherHolders(trace, now, tensor, index) {
+  const { slots, names } = now.tensors.get(tensor) ?? { slots: [], names: [] };
+  return [...names.map((row) => row[0]), ...slots.filter(([node]) => node !== index).map(([node]) => trace.nodes[node].label)];
+}
+
+export function describeGroup(box, present, freed, held, some) {
+  const parts = [box.title, `${present.length} nodes, ${freed} freed`, `${bytes(held)} held`];
+  if (some.cut) parts.push(`${some.cut} freed now`);
+  if (some.new) parts.push(`${some.new} new`);
+  if (some.stopped) parts.push("backward stopped inside");
+  if (box.view != null) parts.push(box.kind === "outside" ? "go there" : "open");
+  return parts.join("; ");
+}
+
+export function describeTensor(trace, index, held, gone) {
+  const { label, shape, dtype, nbytes, role } = trace.tensors[index];
+  const names = (held?.names ?? []).map((row) => row[0]);
+  const nodes = [...new Set((held?.slots ?? []).map(([node]) => trace.nodes[node].label))];
+  const by = [names.length && `named ${listed(names)}`, nodes.length && `saved by ${listed(nodes)}`].filter(Boolean);
+  const what = `${role === "activation" ? "tensor" : role}${label ? ` ${label}` : ""} (${dimensions(shape ?? [])} ${dtype}, ${bytes(nbytes)})`;
+  return `${what}: ${gone ? "gone now, its last string is cut" : by.join("; ") || "held by nothing"}`;
+}
+
+/** The whole graph as a list. */
+export function twin(trace, timeline, step) {
+  const now = timeline.at(step);
+  const did = timeline.changes(step);
+  const stopped = trace.steps[step].raised?.node;
+  const written = now.variables.filter((row) => row[3] && did.variables.get(row[0])?.includes("gradient")).map((row) => row[6]);
+  const changed = {
+    new: new Set(did.made), cut: new Set(did.freed), modified: new Set(did.modified), gradient: new Set(written),
+    stopped: new Set(stopped == null ? [] : [stopped]), differs: new Set(),
+  };
+  const nodes = [...now.nodes.keys()].map((node) => element("li", {}, describe(trace, now, node, changed)));
+  const tensors = [...now.tensors.keys()].map((tensor) => element("li", {}, describeTensor(trace, tensor, now.tensors.get(tensor), false)));
+  if (!nodes.length) return [element("p", {}, "No graph: no live variable has one.")];
+  return [
+    element("p", {}, plural(nodes.length, "node"), ":"), element("ul", {}, ...nodes),
+    ...(tensors.length ? [element("p", {}, plural(tensors.length, "tensor"), ":"), element("ul", {}, ...tensors)] : []),
+  ];
+}
+
+/** What a step changed, to be read aloud; without the bytes while a question is open. */
+export function announcement(trace, timeline, step, where, locked) {
+  const now = trace.steps[step];
+  const did = timeline.changes(step);
+  const labels = (nodes) => listed(nodes.map((node) => trace.nodes[node].label));
+  const named = (what) => listed([...did.variables].filter(([, all]) => all.includes(what)).map(([name]) => name));
+  const parts = [`Step ${step + 1}, ${where}.${locked ? "" : ` ${bytes(now.held[0])} held.`}`];
+  if (did.made.length) parts.push(`New: ${labels(did.made)}.`);
+  if (did.freed.length) parts.push(`Freed: ${labels(did.freed)}.`);
+  if (did.left.length) parts.push(`${plural(did.left.length, "tensor")} gone.`);
+  if (did.modified.length) parts.push(`Changed in place: what ${labels(did.modified)} saved.`);
+  if (named("changed")) parts.push(`Changed in place: ${named("changed")}.`);
+  if (named("gradient")) parts.push(`Gradient written: ${named("gradient")}.`);
+  if (named("cleared")) parts.push(`Gradient cleared: ${named("cleared")}.`);
+  if (now.raised) parts.push(`Line ${now.raised.line} raised ${now.raised.type}.`);
+  return parts.join(" ");
+}
