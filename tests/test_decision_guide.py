@@ -10,7 +10,12 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 import re
+import subprocess
+import sys
+import tempfile
+import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -450,6 +455,20 @@ def result_in_between(obey):
     return grads([a]), alone(a.exp().sin().sum(), [a])
 
 
+@obeys("take `torch.autograd.grad(loss, b)` in its place, then `b.backward(gradient_of_b)`")
+def result_among_the_inputs(obey):
+    a = torch.randn(3, requires_grad=True)
+    b = a.exp()
+    loss = b.sin().sum()
+    if obey:
+        (gradient_of_b,) = torch.autograd.grad(loss, b)
+    else:
+        loss.backward(inputs=[b])
+        gradient_of_b = b.grad
+    b.backward(gradient_of_b)
+    return grads([a]), alone(a.exp().sin().sum(), [a])
+
+
 # Modified by an inplace operation.
 
 
@@ -611,6 +630,25 @@ def compiled_second_derivative(obey):
     return grads(parameters(net)), right
 
 
+# A checkpoint that does something else when it runs again.
+
+
+@obeys("compute it outside of the checkpoint, and hand it over as an argument")
+def cache_in_a_checkpoint(obey):
+    scale, x, cache = torch.randn(3, requires_grad=True), torch.randn(3), []
+
+    def part(x, factor=None):
+        if factor is None:
+            if not cache:
+                cache.append(scale.exp())
+            factor = cache[0]
+        return (x * factor).sin()
+
+    outside = [scale.exp()] if obey else []
+    checkpoint(part, x, *outside, use_reentrant=False).sum().backward()
+    return grads([scale]), alone((x * scale.exp()).sin().sum(), [scale])
+
+
 # There is no graph.
 
 
@@ -758,6 +796,71 @@ def kept_gradient(obey):
     return [*seen, left], [*right, torch.zeros_like(left)]
 
 
+@obeys("`checkpoint(part, x, use_reentrant=False)` for its parts")
+def too_many_activations(obey):
+    parts, x = [deep(3, 3) for _ in range(3)], torch.randn(4, 3)
+    inputs, result = [x], x
+    right = alone(nn.Sequential(*parts)(x).sum(), parameters(*parts))
+    for part in parts:
+        result = checkpoint(part, result, use_reentrant=False) if obey else part(result)
+        inputs.append(result)
+    held = torch.tensor(float(snapshot(result, inputs=inputs).held.activations))
+    result.sum().backward()
+    return [*grads(parameters(*parts)), held], [*right, torch.zeros_like(held)]
+
+
+def gone(*tensors: weakref.ref) -> torch.Tensor:
+    return torch.tensor([float(tensor() is None) for tensor in tensors])
+
+
+@obeys("`ctx.save_for_backward(y)` in place of `ctx.y = y`")
+def output_on_ctx(obey):
+    class Exp(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.exp()
+            if obey:
+                ctx.save_for_backward(y)
+            else:
+                ctx.y = y
+            return y
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * (ctx.saved_tensors[0] if obey else ctx.y)
+
+    x = torch.randn(3, requires_grad=True)
+    gc.disable()
+    try:
+        y = Exp.apply(x)
+        memory = weakref.ref(y)
+        y.sum().backward()
+        del y
+        left = gone(memory)
+    finally:
+        gc.enable()
+    return [*grads([x]), left], [x.detach().exp(), torch.ones(1)]
+
+
+@obeys("`handle.remove()` after backward, or let the function use `y.detach()`")
+def hook_on_itself(obey):
+    seen, right = [], []
+    for way in ("remove", "detach") if obey else ("neither",):
+        x = torch.randn(3, requires_grad=True)
+        y = x.exp()
+        right += [x.detach().exp() * y.detach().mean(), torch.ones(1)]
+        used = y.detach() if way == "detach" else y
+        handle = y.register_hook(lambda gradient, used=used: gradient * used.mean())
+        y.sum().backward()
+        if way == "remove":
+            handle.remove()
+        memory = weakref.ref(y.untyped_storage())
+        del y, used, handle
+        gc.collect()
+        seen += [*grads([x]), gone(memory)]
+    return seen, right
+
+
 # No error, and the gradient is wrong or missing.
 
 
@@ -801,6 +904,59 @@ def checkpoint_and_step(obey):
     optimizer.zero_grad()
     loss.backward()
     return grads(parameters(net)), right
+
+
+@obeys("`use_reentrant=False`")
+def checkpoint_of_data(obey):
+    first, second, x = nn.Linear(3, 2), nn.Linear(2, 1), torch.randn(4, 3)
+    right = alone(second(first(x)).sum(), parameters(first, second))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="None of the inputs have requires_grad=True")
+        hidden = checkpoint(first, x, use_reentrant=not obey)
+    second(hidden).sum().backward()
+    return grads(parameters(first, second)), right
+
+
+@obeys("hand over what changes as an argument")
+def checkpoint_of_a_schedule(obey):
+    x, now = torch.randn(3, requires_grad=True), [1.0]
+
+    def part(x, strength=None):
+        return (x * (now[0] if strength is None else strength)).exp()
+
+    right = alone(part(x).sum(), [x])
+    arguments = now if obey else []
+    out = checkpoint(part, x, *arguments, use_reentrant=False)
+    now[0] = 2.0
+    out.sum().backward()
+    return grads([x]), right
+
+
+@obeys("write into a `clone()` of it")
+def packed_and_written(obey):
+    x = torch.randn(3, requires_grad=True)
+    with torch.autograd.graph.save_on_cpu():
+        y = x.exp()
+        written = y.clone() if obey else y
+        written += 1
+    written.square().sum().backward()
+    return grads([x]), alone((x.exp() + 1).square().sum(), [x])
+
+
+@obeys("step after backward")
+def step_during_backward(obey):
+    weight, x = torch.randn(4, 4, requires_grad=True), torch.randn(1, 4, requires_grad=True)
+
+    def loss():
+        return (torch.tanh(x @ weight.detach()) @ weight).square().sum()
+
+    optimizer, right = sgd([weight], fused=True), alone(loss(), [x])
+    if not obey:
+        weight.register_post_accumulate_grad_hook(lambda parameter: optimizer.step())
+    loss().backward()
+    if obey:
+        optimizer.step()
+    return grads([x]), right
 
 
 @obeys("`create_graph=True` in its place")
@@ -902,6 +1058,100 @@ def scaled_penalty(obey):
     scaler.scale(score + penalty).backward()
     scaler.unscale_(sgd(parameters(critic)))
     return grads(parameters(critic)), right
+
+
+@obeys("`scaler.unscale_(optimizer)` before it")
+def clipped(obey):
+    net, x = deep(2, 1), torch.randn(4, 2)
+    right = alone(net(x).square().mean(), parameters(net))
+    norm = torch.stack([gradient.norm() for gradient in right]).norm()
+    optimizer, scaler = sgd(parameters(net)), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(net(x).square().mean()).backward()
+    if obey:
+        scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(net.parameters(), max_norm=norm.item() / 2)
+    if not obey:
+        scaler.unscale_(optimizer)
+    return grads(parameters(net)), [gradient / 2 for gradient in right]
+
+
+@obeys("sum in each piece, and divide by the count of the whole batch")
+def uneven_pieces(obey):
+    net, x = deep(2, 1), torch.randn(7, 2)
+    right = alone(net(x).square().mean(), parameters(net))
+    pieces = x.split([5, 2])
+    for piece in pieces:
+        squares = net(piece).square()
+        (squares.sum() / len(x) if obey else squares.mean() / len(pieces)).backward()
+    return grads(parameters(net)), right
+
+
+DDP = """
+import sys
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+seen = []
+for way in sys.argv[1:]:
+    torch.manual_seed(0)
+    net = nn.parallel.DistributedDataParallel(nn.Linear(2, 1, bias=False))
+    x = torch.full((1, 2), dist.get_rank() + 1.0)
+    if way == "added":
+        output = net(x)
+        (output.sum() + output.square().sum()).backward()
+    elif way == "in turn":
+        net(x).sum().backward()
+        net(x).square().sum().backward()
+    elif way == "retained":
+        output = net(x)
+        output.sum().backward(retain_graph=True)
+        output.square().sum().backward()
+    else:
+        first, second = net(x).sum(), net(x).square().sum()
+        first.backward()
+        second.backward()
+    both = [torch.zeros(1, 2) for _ in range(2)]
+    dist.all_gather(both, net.module.weight.grad.contiguous())
+    seen += both
+if dist.get_rank() == 0:
+    print(torch.cat(seen).tolist())
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@obeys("add the losses, one backward for each forward pass")
+def two_processes(obey):
+    ways = ("added", "in turn") if obey else ("retained", "two forwards first")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "train.py").write_text(DDP)
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        done = subprocess.run(
+            [*torchrun, "--nproc-per-node", "2", "train.py", *ways],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+    assert done.returncode == 0, done.stderr
+    torch.manual_seed(0)
+    net, batch = nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 1.0], [2.0, 2.0]])
+    output = net(batch)
+    (right,) = alone((output + output.square()).sum() / len(batch), [net.weight])
+    seen = torch.tensor(json.loads(done.stdout))
+    return [seen], [right.expand_as(seen)]
+
+
+@obeys("keep `w.grad.clone()`")
+def kept_to_compare(obey):
+    w = torch.randn(3, requires_grad=True)
+    right = alone(w.exp().sum(), [w])
+    w.exp().sum().backward()
+    kept = w.grad.clone() if obey else w.grad
+    w.sin().sum().backward()
+    return [kept], right
 
 
 @obeys("make the optimizer last")

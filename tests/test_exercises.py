@@ -131,12 +131,14 @@ def test_an_exercise_is_found_on_the_site(path):
     assert f"- {link}: {about}" in chapter.cells[-1].source
 
 
-def test_every_chapter_has_three_exercises():
+def test_every_chapter_has_its_exercises():
+    """Three for an article and for the tool, two for a chapter of Part II."""
     chapters = [
         re.search(r"notebooks/(\w+)\.ipynb", path.read_text("utf-8"))[1] for path in SOLUTIONS
     ]
     for chapter in CHAPTERS:
-        assert chapters.count(chapter.stem) >= 3, chapter.stem
+        least = 3 if chapter.stem < "07" else 2
+        assert chapters.count(chapter.stem) >= least, chapter.stem
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)

@@ -117,6 +117,8 @@ WITH_PROGRAM = [
     ("name_the_cause", "spoilt_gradient"),
     ("accumulated_gradients", "times_added"),
     ("shared_trunk", "retain_flags"),
+    ("runs_again", "lines_run"),
+    ("kept_gradients", "kept_values"),
 ]
 
 
@@ -182,6 +184,19 @@ def test_a_program_of_backward_calls_prints_what_was_added():
         out, _ = printed(program)
         [finding] = [f for f in asked.judge({what: eval(out)}, **inputs) if f.what == what]
         assert finding.passed
+
+
+def test_a_checkpoints_program_prints_how_many_lines_ran():
+    for program, right, *_ in cases("runs_again", "lines_run"):
+        out, error = printed(program)
+        ran = [int(line) for line in out.splitlines()]
+        assert right == ran + ["raises"] * (error is not None), program
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.* with create_graph=True")
+def test_a_program_that_keeps_gradients_prints_what_they_hold():
+    for program, right, *_ in cases("kept_gradients", "kept_values"):
+        assert eval(printed(program)[0]) == right, program
 
 
 def test_a_program_with_the_flags_that_were_given_raises_where_they_are_wrong():

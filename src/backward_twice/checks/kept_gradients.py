@@ -1,0 +1,126 @@
+"""Exercise ``kept_gradients``: what a reference to ``.grad`` holds later.
+
+Some of the programs of a draw are drawn until something follows a reference that was kept: a plain
+backward, one that makes a graph, a gradient set to zero, a gradient set to None.  PyTorch runs
+them for the truth.
+"""
+
+import warnings
+
+import torch
+
+from backward_twice.checks.question import Question
+
+_CALLS = ("backward", "backward, create_graph=True", "zero_grad()", "zero_grad, to zero", "keep")
+
+
+def _draw_record(generator):
+    return {
+        "start": torch.randn(3, generator=generator),
+        "left": torch.randn(3, generator=generator),
+        "factors": [torch.randn(3, generator=generator) for _ in range(4)],
+    }
+
+
+def _run_record(answer, start, left, factors):
+    parameter = start.clone().requires_grad_()
+    parameter.grad = left.clone()
+    records = answer(parameter, [(parameter * factor).exp().sum() for factor in factors])
+    found = {f"record {n}": record for n, record in enumerate(records, 1)}
+    return found | {".grad at the end": parameter.grad}
+
+
+def _expect_record(start, left, factors):
+    expected, total = {}, left
+    for n, factor in enumerate(factors, 1):
+        total = total + factor * (start * factor).exp()
+        expected[f"record {n}"] = total
+    return expected | {".grad at the end": total}
+
+
+record = Question("record", _draw_record, _expect_record, _run_record)
+
+
+def _draw_any(generator):
+    def below(high):
+        return int(torch.randint(high, (), generator=generator))
+
+    calls = [["backward", 1 + below(9)]]
+    for _ in range(5 + below(4)):
+        name = _CALLS[below(5)]
+        calls.append([name, 1 + below(9)] if name.startswith("backward") else [name])
+    return calls
+
+
+def _follows(then):
+    def tells(calls):
+        names = [name for name, *_ in calls]
+        return any(a == "keep" and b == then for a, b in zip(names, names[1:], strict=False))
+
+    return tells
+
+
+def _nothing_kept_yet(calls):
+    names = [name for name, *_ in calls]
+    return ["zero_grad()", "keep"] in [names[n : n + 2] for n in range(len(names))]
+
+
+_TELL = (*map(_follows, _CALLS[:4]), _nothing_kept_yet, _follows("backward"))
+
+
+def _draw_programs(generator):
+    programs = []
+    for tells in _TELL:
+        while not tells(calls := _draw_any(generator)):
+            pass
+        programs.append(calls)
+    return {"programs": programs}
+
+
+def _run_programs(answer, programs):
+    return {f"program {n}": answer(calls) for n, calls in enumerate(programs, 1)}
+
+
+def _kept(calls):
+    w, kept = torch.ones(1, requires_grad=True), []
+    optimizer = torch.optim.SGD([w])
+    for name, *numbers in calls:
+        if name == "keep":
+            kept.append(w.grad)
+        elif name.startswith("zero_grad"):
+            optimizer.zero_grad(set_to_none=name == "zero_grad()")
+        else:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Using backward.* with create_graph")
+                (w * numbers[0]).sum().backward(create_graph=name != "backward")
+    values = [None if gradient is None else int(gradient.item()) for gradient in kept]
+    w.grad = None
+    return values
+
+
+def _expect_programs(programs):
+    return {f"program {n}": _kept(calls) for n, calls in enumerate(programs, 1)}
+
+
+def _program(what, said, programs):
+    lines = {
+        "keep": "kept.append(w.grad)",
+        "zero_grad()": "optimizer.zero_grad()",
+        "zero_grad, to zero": "optimizer.zero_grad(set_to_none=False)",
+        "backward": "(w * {}).sum().backward()",
+        "backward, create_graph=True": "(w * {}).sum().backward(create_graph=True)",
+    }
+    calls = programs[int(what.split()[1]) - 1]
+    return "\n".join(
+        [
+            "w, kept = torch.ones(1, requires_grad=True), []",
+            "optimizer = torch.optim.SGD([w])",
+            *(lines[name].format(*numbers) for name, *numbers in calls),
+            "print([g if g is None else int(g) for g in kept])",
+        ]
+    )
+
+
+kept_values = Question(
+    "kept_values", _draw_programs, _expect_programs, _run_programs, program=_program
+)

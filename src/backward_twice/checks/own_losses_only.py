@@ -1,0 +1,108 @@
+"""Exercise ``own_losses_only``: an actor and its critic, each by the gradient of its own loss.
+
+The actor's loss goes through the critic.  Three updates are played, the first with gradients left
+over from before, so that whatever lands in the wrong ``.grad``, or stays there, shows in weights.
+The critic has a batch norm: its running mean moves with each forward pass, and tells how often the
+critic has rated.  The truth is computed from weights as plain tensors, with ``torch.autograd.grad``:
+no modules, no optimizers, no ``.grad``.  All is in float64, as a batch norm over few rows may divide
+by little.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from backward_twice.checks.question import Question
+
+_UPDATES = 3
+_RUNNING = "critic[1].running_mean"
+
+
+def _draw(generator):
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    return {
+        "weights": {
+            "actor[0].weight": normal(2, 3),
+            "actor[0].bias": normal(2),
+            "critic[0].weight": normal(4, 5),
+            "critic[1].weight": normal(4),
+            "critic[1].bias": normal(4),
+            _RUNNING: normal(4),
+            "critic[3].weight": normal(1, 4),
+            "critic[3].bias": normal(1),
+        },
+        "updates": [{"states": normal(8, 3), "rewards": normal(8, 1)} for _ in range(_UPDATES)],
+        "rate": 0.1 + 0.2 * torch.rand((), generator=generator).item(),
+    }
+
+
+def _run(answer, weights, updates, rate):
+    actor = nn.Sequential(nn.Linear(3, 2), nn.Tanh()).double()
+    critic = nn.Sequential(
+        nn.Linear(5, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1)
+    ).double()
+    tensors = _tensors(actor=actor, critic=critic)
+    for name, value in weights.items():
+        tensors[name].copy_(value)
+    optimizers = [torch.optim.SGD(network.parameters(), lr=rate) for network in (actor, critic)]
+    for parameter in (*actor.parameters(), *critic.parameters()):
+        parameter.grad = parameter.detach().cos()  # of an earlier update
+    for inputs in updates:
+        answer(actor, critic, *optimizers, **inputs)
+    tensors = _tensors(actor=actor, critic=critic)
+    return {name: tensors[name] for name in weights}
+
+
+def _tensors(**networks):
+    return {
+        f"{network}[{name[0]}]{name[1:]}": tensor
+        for network, module in networks.items()
+        for name, tensor in module.state_dict().items()
+    }
+
+
+def _expect(weights, updates, rate, ratings):
+    """What it comes to if the critic rates ``ratings`` times in each update."""
+    now = {name: value.requires_grad_() for name, value in weights.items()}
+    running_mean = now.pop(_RUNNING).detach()
+
+    def layer(name, x):
+        return F.linear(x, now[f"{name}.weight"], now.get(f"{name}.bias"))
+
+    for inputs in updates:
+        actions = layer("actor[0]", inputs["states"]).tanh()
+        hidden = layer("critic[0]", torch.cat([inputs["states"], actions], dim=1))
+        mean, variance = hidden.mean(0), hidden.var(0, correction=0)
+        for _ in range(ratings):
+            running_mean = 0.9 * running_mean + 0.1 * mean.detach()
+        normal = (hidden - mean) / (variance + 1e-5).sqrt()
+        scaled = normal * now["critic[1].weight"] + now["critic[1].bias"]
+        rating = layer("critic[3]", scaled.tanh())
+        losses = {
+            "critic": (rating - inputs["rewards"]).square().mean(),
+            "actor": -rating.mean(),
+        }
+        steps = {}
+        for network, loss in losses.items():
+            names = [name for name in now if name.startswith(network)]
+            gradients = torch.autograd.grad(loss, [now[n] for n in names], retain_graph=True)
+            steps |= dict(zip(names, gradients, strict=True))
+        now = {name: (now[name] - rate * steps[name]).detach().requires_grad_() for name in now}
+
+    now[_RUNNING] = running_mean
+    return {name: now[name].detach() for name in weights}
+
+
+def _expect_two_ratings(weights, updates, rate):
+    return _expect(weights, updates, rate, ratings=2)
+
+
+def _expect_one_rating(weights, updates, rate):
+    return _expect(weights, updates, rate, ratings=1)
+
+
+update = Question("update", _draw, _expect_two_ratings, _run)
+
+one_rating = Question("one_rating", _draw, _expect_one_rating, _run)

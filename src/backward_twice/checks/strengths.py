@@ -1,0 +1,60 @@
+"""Exercise ``strengths``: a checkpointed part that reads what changes before it runs again.
+
+All forward passes are made before the first backward, so whatever a part reads from outside has
+changed by then.  Its batch norm counts the batches that went through: that tells whether the part
+ran again, that is, whether it was checkpointed.  In float64, as a batch norm over few rows may
+divide by little.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from backward_twice.checks.question import Question
+
+
+def _draw(generator):
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    count = int(torch.randint(3, 6, (), generator=generator))
+    return {
+        "weights": {"0.weight": normal(4, 3), "1.weight": normal(4), "1.bias": normal(4)},
+        "x": normal(8, 3),
+        "strengths": [
+            0.5 + n + torch.rand((), generator=generator).item() / 2 for n in range(count)
+        ],
+    }
+
+
+def _run(answer, weights, x, strengths):
+    part = nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh()).double()
+    part.load_state_dict(weights, strict=False)
+    for parameter in part.parameters():
+        parameter.grad = parameter.detach().cos()  # of something else
+    gradients = answer(part, x, list(strengths))
+    return {
+        **{f"gradient, strength {n}": gradient for n, gradient in enumerate(gradients, 1)},
+        "batches that the part has seen": int(part[1].num_batches_tracked),
+        ".grad of the first layer": part[0].weight.grad,
+    }
+
+
+def _expect(weights, x, strengths):
+    weight = weights["0.weight"].requires_grad_()
+    scale, shift = weights["1.weight"], weights["1.bias"]
+    expected = {}
+    for n, strength in enumerate(strengths, 1):
+        hidden = F.linear(x, weight)
+        centred = hidden - hidden.mean(0)
+        normal = centred / (hidden.var(0, correction=0) + 1e-5).sqrt()
+        out = ((normal * scale + shift).tanh() * strength).sin()
+        (expected[f"gradient, strength {n}"],) = torch.autograd.grad(out.sum(), weight)
+    return {
+        **expected,
+        "batches that the part has seen": 2 * len(strengths),
+        ".grad of the first layer": weight.detach().cos(),
+    }
+
+
+gradients = Question("gradients", _draw, _expect, _run)
