@@ -1,5 +1,6 @@
 """Drawings of any graph: few boxes at once, everything placed once, nothing on top of anything."""
 
+import functools
 import random
 from itertools import combinations
 
@@ -9,7 +10,7 @@ import torch
 from gradtrace import trace
 from gradtrace.fold import in_order
 from gradtrace.layout import CHARACTER, LINE, layout
-from gradtrace.scene import Scene, SceneNode, SceneTensor, scene_of
+from gradtrace.scene import Scene, SceneNode, SceneTensor, module_of, scene_of
 
 MOST = 40  # boxes of one view, as promised
 
@@ -121,7 +122,10 @@ def random_scene(seed):
     nodes, tensors = [], []
     for i in range(leaves):
         label = f"{draw.choice(modules)}w{i}"
-        nodes.append(SceneNode("AccumulateGrad", label, True, (), None, 0, 1, len(label), 0))
+        module = module_of(label)
+        nodes.append(
+            SceneNode("AccumulateGrad", label, True, (), None, 0, 1, len(label), 0, module)
+        )
     moment, lives = 0, [(0, 99)] * leaves
     for i in range(leaves, leaves + count):
         moment += draw.random() < 0.3
@@ -146,11 +150,16 @@ def random_scene(seed):
 SCENES = [*PROGRAMS, *range(40)]
 
 
+@functools.cache
+def scene_made_by(program):
+    if callable(program):
+        return scene_of(trace(program, max_steps=10**6))
+    return random_scene(program)
+
+
 @pytest.fixture(params=SCENES, ids=lambda made: getattr(made, "__name__", made))
 def scene(request):
-    if callable(request.param):
-        return scene_of(trace(request.param, max_steps=10**6))
-    return random_scene(request.param)
+    return scene_made_by(request.param)
 
 
 def test_every_node_is_in_one_box_of_the_view_of_each_group_around_it(scene):

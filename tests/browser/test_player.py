@@ -153,7 +153,7 @@ def test_a_node_and_a_number_of_bytes_are_answers_too(show):
     page = show(static_html([trace(shared)], question=freed), twin)
     place = opened_at(page, "shared")
     assert position(place).startswith("step 5 of 7")  # where the nodes are
-    place.locator(".box", has_text="ExpBackward0").click()
+    place.locator(".scroll .box", has_text="ExpBackward0").click()
     place.get_by_role("button", name="Check").click()
     assert place.locator(".reply").inner_text().startswith("✓ Right.")
     assert position(place).startswith("step 6 of 7")
@@ -166,27 +166,27 @@ def test_a_node_and_a_number_of_bytes_are_answers_too(show):
 def test_backward_cuts_strings_and_a_tensor_goes_with_its_last(show):
     page = show(static_html([trace(shared)]))
     place = opened_at(page, "shared")
-    features = place.locator(".thing", has_text="features")
+    features = place.locator(".scroll .thing", has_text="features")
     step_after(place, line(shared, "b = features.pow(2).mean()"))
     assert place.locator(".string.saved").count() == 2  # exp's result and pow's self: one tensor
-    assert place.locator(".thing:not(.absent)", has_text="12 B").count() == 1
+    assert place.locator(".scroll .thing:not(.absent)", has_text="12 B").count() == 1
     step_after(place, line(shared, "a.backward()"))
     assert place.locator(".string.saved").count() == 1
     assert place.locator(".string.cut").count() == 1
     assert features.is_visible()
-    assert place.locator(".box.cut").get_attribute("aria-description").endswith("freed now")
+    assert place.locator(".scroll .box.cut").get_attribute("aria-description").endswith("freed now")
     assert "✂ 1 freed" in place.locator(".lines .ran").inner_text()
     assert "gradient written" in place.locator("tr.gradient").inner_text()
     place.get_by_label("Last step").click()
-    assert place.locator(".box.stopped", has_text="stopped here").count() == 1
-    assert place.locator(".box.freed:not(.cut)", has_text="ExpBackward0").count() == 1
+    assert place.locator(".scroll .box.stopped", has_text="stopped here").count() == 1
+    assert place.locator(".scroll .box.freed:not(.cut)", has_text="ExpBackward0").count() == 1
 
 
 def test_a_change_in_place_is_marked_in_graph_table_and_source(show):
     page = show(static_html([trace(changed)]))
     place = opened_at(page, "changed")
     step_after(place, line(changed, "y.add_(1)"))
-    assert "▲ v1 ≠ v0" in place.locator(".box.modified").text_content()
+    assert "▲ v1 ≠ v0" in place.locator(".scroll .box.modified").text_content()
     assert "changed in place" in place.locator("tr.changed").inner_text()
     assert "▲ 1 changed" in place.locator(".lines .ran").inner_text()
 
@@ -197,13 +197,13 @@ def test_line_node_and_variable_light_each_other(show, page):
     place.get_by_label("Last step").click()
     made = line(shared, "features = x.exp()")
     place.locator(f'[data-line="{made}"]').hover()
-    assert place.locator(".box.lit").text_content().startswith("ExpBackward0")
+    assert place.locator(".scroll .box.lit").text_content().startswith("ExpBackward0")
     assert place.locator("tr.lit td").first.inner_text() == "features"
     place.locator("tr", has_text="features").hover()
     assert place.locator(".lines .lit").get_attribute("data-line") == str(made)
     page.mouse.move(0, 0)
     assert place.locator(".lit").count() == 0
-    place.locator(".box", has_text="PowBackward0").focus()
+    place.locator(".scroll .box", has_text="PowBackward0").focus()
     lit = place.locator(".lines .lit").get_attribute("data-line")
     assert lit == str(line(shared, "b = features.pow(2).mean()"))
 
@@ -212,13 +212,13 @@ def test_a_large_graph_is_folded_and_opens_level_by_level(show, page):
     page = show(static_html([trace(layers)]))
     place = opened_at(page, "layers")
     step_after(place, line(layers, "loss = model(torch.ones(2, 4)).sum()"))
-    assert 0 < place.locator(".box:not(.absent)").count() <= 40
-    group = place.locator(".box.group:not(.absent)").first
+    assert 0 < place.locator(".scroll .box:not(.absent)").count() <= 40
+    group = place.locator(".scroll .box.group:not(.absent)").first
     group.focus()
     page.keyboard.press("Enter")
     crumbs = place.get_by_label("Levels of the graph")
     assert crumbs.locator("button").count() == 1
-    assert place.locator(".box:not(.absent)").count() > 0
+    assert place.locator(".scroll .box:not(.absent)").count() > 0
     page.keyboard.press("Escape")
     assert crumbs.locator("button").count() == 0
     row = place.locator("tr", has_text="60 parameters")
@@ -247,7 +247,7 @@ def test_a_control_keeps_the_line_and_two_settings_stand_side_by_side(show):
     graphs = place.locator(".graph")
     assert graphs.count() == 2
     for graph, state in zip(graphs.all(), ("16 B", "freed"), strict=True):
-        box = graph.locator(".box.differs")
+        box = graph.locator(".scroll .box.differs")
         assert "ExpBackward0" in box.text_content() and state in box.text_content()
         assert "≠" in box.text_content()
     assert "≠ 0 B" in place.locator(".reading").first.inner_text()
@@ -287,7 +287,7 @@ def test_links_in_the_prose_move_a_player(show, page):
     assert position(place).startswith("step 6 of 7")
     assert place.locator(".lines .lit").get_attribute("data-line") == str(after)
     page.locator("#b").click()
-    assert place.locator(".box.lit", has_text="PowBackward0").count() == 1
+    assert place.locator(".scroll .box.lit", has_text="PowBackward0").count() == 1
     assert player(page, "retained").evaluate("place => place.gradtrace === undefined")
     page.locator("#c").click()
     other = player(page, "retained")

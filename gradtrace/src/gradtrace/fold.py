@@ -19,7 +19,6 @@ here is a loop or a table: a hundred thousand nodes, or modules nested that deep
 from __future__ import annotations
 
 import heapq
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -136,18 +135,6 @@ def in_order(scene: Scene) -> list[int]:
     return ordered
 
 
-_DOT = re.compile(r"\.(?![^\[]*\])")  # not one inside of brackets
-
-
-def module_of(label: str) -> tuple[str, ...]:
-    """The module that a parameter of this name belongs to.
-
-    >>> module_of("model.layers.3.weight"), module_of("x"), module_of("nets['a.b'].bias")
-    (('model', 'layers', '3'), (), ("nets['a.b']",))
-    """
-    return tuple(_DOT.split(label)[:-1])
-
-
 def modules_of(scene: Scene) -> dict[int, tuple[str, ...]]:
     """The module that each operation belongs to; those of no module have an empty one."""
     return _paths(scene, in_order(scene))
@@ -157,7 +144,7 @@ def _paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
     """The module of each operation."""
     own: dict[int, tuple[str, ...]] = {}
     for i in order:
-        used = [module_of(scene.nodes[j].label) for j in scene.nodes[i].next if scene.nodes[j].leaf]
+        used = [scene.nodes[j].module for j in scene.nodes[i].next if scene.nodes[j].leaf]
         used = [path for path in used if path]
         if used:
             own[i] = _common(used)
@@ -235,7 +222,7 @@ def _by_line_and_module(scene: Scene, order: list[int]) -> Group:
     unused = [i for i, node in enumerate(scene.nodes) if node.leaf and i not in used]
     for i in [*unused, *order]:
         node = scene.nodes[i]
-        path: list[int | str] = [*module_of(node.label)] if node.leaf else [*paths[i]]
+        path: list[int | str] = [*node.module] if node.leaf else [*paths[i]]
         if not node.leaf and node.moment is not None:
             path.insert(0, node.moment)
         shared = 0
@@ -266,7 +253,7 @@ def _add_leaves(
                 groups = around[i]
                 if j not in first:
                     first[j] = i
-                    depths[j] = len(groups) if module_of(scene.nodes[j].label) else 1
+                    depths[j] = len(groups) if scene.nodes[j].module else 1
                 known = around[first[j]]
                 while known[depths[j] - 1] is not groups[min(depths[j], len(groups)) - 1]:
                     depths[j] -= 1
@@ -296,7 +283,7 @@ def _by_module(scene: Scene, leaves: list[int | Group], depth: int) -> list[int 
     modules: dict[tuple[str, ...], list[int | Group]] = defaultdict(list)
     for leaf in leaves:
         assert isinstance(leaf, int)
-        modules[module_of(scene.nodes[leaf].label)[: depth + 1]].append(leaf)
+        modules[scene.nodes[leaf].module[: depth + 1]].append(leaf)
     return [
         part
         for path, some in modules.items()
@@ -345,7 +332,7 @@ class _Alike:
             if self.number(part) is not None:
                 return True
             leaves = [part] if isinstance(part, int) else list(part.nodes())
-            named = all(module_of(self.scene.nodes[leaf].label) for leaf in leaves)
+            named = all(self.scene.nodes[leaf].module for leaf in leaves)
             used_within = all(within.issuperset(self._users[leaf]) for leaf in leaves)
             return used_within and (named or not outside)
 
@@ -448,8 +435,7 @@ def _repeat(group: Group, alike: _Alike) -> None:
 
 def _path_of(scene: Scene, leaves: Sequence[int | Group]) -> tuple[str, ...]:
     """The module that these leaves have in common."""
-    labels = [scene.nodes[leaf].label for leaf in leaves if not isinstance(leaf, Group)]
-    return _common([module_of(label) for label in labels])
+    return _common([scene.nodes[leaf].module for leaf in leaves if not isinstance(leaf, Group)])
 
 
 def _begun(pattern: list[list[int | Group]], numbers: list[int], after: list[int]) -> int:

@@ -15,9 +15,9 @@ a group, only those are that pass its border.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -104,7 +104,8 @@ class Drawing:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready data."""
-        return asdict(self)
+        parts = ("boxes", "things", "edges")  # dataclasses.asdict copies deeply: that is slow
+        return vars(self) | {name: [dict(vars(p)) for p in vars(self)[name]] for name in parts}
 
 
 def layout(scene: Scene) -> list[Drawing]:
@@ -373,16 +374,19 @@ def _rank(plan: _Plan, widths: list[float]) -> _Ranked:
             ranks[box] = rank
     parts.append(shared)
 
-    # Bends are boxes without a node: they are ordered and placed as boxes are.  All edges of a part
-    # that lead to the same box share them.
+    # Bends are boxes without a node: they are ordered and placed as boxes are.  The edges of a part
+    # that lead to the same box share them, or those that come from the same one if these are more.
     paths = {}
     neighbours: dict[int, set[int]] = defaultdict(set)
     trunks: dict[tuple[int, int, int], int] = {}
+    far = [(i, j) for i, j in plan.links if ranks[i] > ranks[j] + 1]
+    leaving, arriving = Counter(i for i, _ in far), Counter(j for _, j in far)
     for i, j in plan.links:
         bends = []
+        trunk = i if leaving[i] > arriving[j] else j
         for rank in range(ranks[i] - 1, ranks[j], -1):
             part_index = part_of[i] if rank >= len(tops) else len(parts) - 1
-            bend = trunks.setdefault((part_index, j, rank), len(ranks))
+            bend = trunks.setdefault((part_index, trunk, rank), len(ranks))
             if bend == len(ranks):
                 ranks.append(rank)
                 parts[part_index].append(bend)
@@ -616,9 +620,9 @@ def _place_part(
         _spread(row, units, {box: 0.0 for box in row})
     for sweep in range(_PLACINGS):
         for row in rows if sweep % 2 == 0 else reversed(rows):
+            others = part.difference(row)
             wanted = {
-                box: _mean(units, _straight(box, neighbours[box] & part - set(row), bends))
-                for box in row
+                box: _mean(units, _straight(box, neighbours[box] & others, bends)) for box in row
             }
             _spread(row, units, wanted)
     start = min(units[box].x for box in part)

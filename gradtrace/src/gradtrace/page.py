@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradtrace.graph import FREED, MODIFIED
+from gradtrace.graph import FREED, MODIFIED, no_garbage_collection
 from gradtrace.layout import layout
 from gradtrace.scene import scene_of
 from gradtrace.steps import Raised, Trace
@@ -100,8 +100,9 @@ def _cause(trace: Trace, error: Raised) -> list[str]:
 
 def payload(trace: Trace) -> dict[str, Any]:
     """What the front end needs to play ``trace``: JSON-ready data."""
-    views = [view.to_dict() for view in layout(scene_of(trace))]
-    return trace.to_dict() | {"views": views, "outcome": outcome(trace)}
+    with no_garbage_collection():
+        views = [view.to_dict() for view in layout(scene_of(trace))]
+        return trace.to_dict() | {"views": views, "outcome": outcome(trace)}
 
 
 def static_html(

@@ -7,6 +7,7 @@ way.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -25,7 +26,8 @@ class SceneNode(NamedTuple):
     ``order`` is a number that grows from operation to operation, None for leaves.  ``moment`` is
     the step at which the node was first seen, ``line`` the line that had just run; both are None
     where nobody knows.  ``text`` is the number of characters of the longest text that its box will
-    ever show beside its label, ``rows`` the number of rows below the title.
+    ever show beside its label, ``rows`` the number of rows below the title.  ``module`` is the one
+    that a leaf is a parameter of, part by part.
     """
 
     name: str
@@ -37,6 +39,7 @@ class SceneNode(NamedTuple):
     line: int | None
     text: int
     rows: int
+    module: tuple[str, ...] = ()
 
 
 class SceneTensor(NamedTuple):
@@ -67,6 +70,18 @@ class Scene:
     tensors: Sequence[SceneTensor | None]
     lives: Sequence[tuple[int, int]]
     source: Mapping[int, str] = field(default_factory=dict)
+
+
+_DOT = re.compile(r"\.(?![^\[]*\])")  # not one inside of brackets
+
+
+def module_of(label: str) -> tuple[str, ...]:
+    """The module that a parameter of this name belongs to.
+
+    >>> module_of("model.layers.3.weight"), module_of("x"), module_of("nets['a.b'].bias")
+    (('model', 'layers', '3'), (), ("nets['a.b']",))
+    """
+    return tuple(_DOT.split(label)[:-1])
 
 
 def clipped(label: str) -> str:
@@ -114,6 +129,7 @@ def scene_of(trace: Trace) -> Scene:
             node.line,
             texts[i],
             1 if node.leaf else sum(not slot.empty for slot in node.slots),
+            module_of(node.label) if node.leaf else (),
         )
         for i, node in enumerate(trace.nodes)
     ]

@@ -292,13 +292,13 @@ class Trace:
             {
                 "line": step.line,
                 "ran": step.ran,
-                "changed": [shared(dataclasses.astuple(state)) for state in changed],
+                "changed": [shared(tuple(vars(state).values())) for state in changed],
                 "gone": gone,
                 "held": step.held,
                 "gradients": step.gradients,
                 "peak": step.peak,
                 "device": step.device,
-                "variables": [shared(dataclasses.astuple(v)) for v in step.variables],
+                "variables": [shared(tuple(vars(v).values())) for v in step.variables],
                 "values": step.values,
                 "raised": step.raised and dataclasses.asdict(step.raised),
             }

@@ -31,7 +31,8 @@ export class Graph {
       button("−", "Zoom out", () => this.zoom(1 / 1.25)),
       button("+", "Zoom in", () => this.zoom(1.25)),
       button("Fit", "Fit the drawing", () => this.fit()));
-    this.empty = element("p", { class: "empty" });
+    this.message = element("p");
+    this.empty = element("div", { class: "empty" }, this.message, howToRead());
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
     this.map = shape("svg", { class: "map", "aria-hidden": "true" });
     this.stage = element("div", { class: "stage" }, this.scroll, this.empty);
@@ -100,7 +101,7 @@ export class Graph {
     const rows = Math.max(0, box.rows ?? 0);
     const title = shape("text", { class: "title", x: x + 9, y: y + 20 });
     const texts = Array.from({ length: rows }, (_, i) => shape("text", { x: x + 9, y: y + 36 + 16 * i }));
-    const ports = folded ? [] : texts.map((_, i) => {
+    const ports = folded || kind === "leaf" ? [] : texts.map((_, i) => {
       const [cx, cy] = port(box, i + 1);
       return shape("circle", { class: "port", cx, cy, r: 3.4 });
     });
@@ -171,7 +172,7 @@ export class Graph {
     let drawn = 0;
     for (const [box, parts] of this.boxes) {
       const present = box.nodes.filter((node) => now.nodes.has(node));
-      const absent = !present.length && box.kind !== "outside";
+      const absent = !present.length && box.nodes.length > 0;
       parts.group.classList.toggle("absent", absent);
       if (absent) continue;
       drawn += box.kind !== "outside";
@@ -188,7 +189,8 @@ export class Graph {
       alone: (box) => !this.boxes.get(box).folded,
     }));
     this.empty.hidden = drawn > 0;
-    this.empty.textContent = now.nodes.size
+    this.scroll.classList.toggle("idle", drawn === 0);
+    this.message.textContent = now.nodes.size
       ? "Nothing of this part exists at this step."
       : did.gone.length ? "No graph any more: no live variable has one." : "No graph yet: no live variable has one.";
     this.roving();
@@ -445,6 +447,22 @@ export class Graph {
     event.preventDefault();
     event.stopPropagation();
   }
+}
+
+/** How to read the graph, while there is none. */
+function howToRead() {
+  const box = { x: 8, y: 22, width: 118, height: 48 };
+  const [x, y] = port(box, 1);
+  const caption = (at, text) => shape("text", { class: "caption", x: at, y: 92 }, text);
+  return shape("svg", { viewBox: "0 0 340 100", "aria-hidden": "true", class: "key" },
+    shape("g", { class: "box" },
+      shape("rect", { class: "face", ...box, rx: 5 }), shape("text", { class: "title", x: 17, y: 42 }, "CosBackward0"),
+      shape("text", { x: 17, y: 58 }, "self  8 B"), shape("circle", { class: "port held", cx: x, cy: y, r: 3.4 })),
+    shape("g", { class: "strings" }, shape("path", { class: "string", d: `M${x} ${y}C${x + 26} ${y} ${x + 20} 46 ${x + 46} 46` })),
+    shape("g", { class: "thing" }, shape("path", { class: "string name", d: "M240 46h9" }),
+      shape("rect", { class: "face", x: 172, y: 28, width: 68, height: 36, rx: 8 }), shape("text", { class: "size", x: 206, y: 50 }, "8 B"),
+      shape("text", { class: "names", x: 253, y: 50 }, "angle")),
+    caption(67, "a node"), caption(149, "saves"), caption(206, "a tensor"), caption(282, "a variable"));
 }
 
 /** A way through points, its corners rounded. */

@@ -89,7 +89,7 @@ export class Player {
   /** Light or dark, as the page's own text is; the page may change it at any time. */
   theme() {
     const [red, green, blue] = getComputedStyle(this.host).color.match(/[\d.]+/g)?.map(Number) ?? [0, 0, 0];
-    this.box.dataset.theme = 0.3 * red + 0.6 * green + 0.1 * blue > 140 ? "dark" : "light";
+    this.host.dataset.theme = this.box.dataset.theme = 0.3 * red + 0.6 * green + 0.1 * blue > 140 ? "dark" : "light";
   }
 
   // A question first.

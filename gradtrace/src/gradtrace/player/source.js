@@ -39,7 +39,7 @@ export class Source {
         onpointerenter: () => this.onLight(number), onpointerleave: () => this.onLight(null),
         onfocus: () => this.onLight(number), onblur: () => this.onLight(null),
       }, mark, element("span", { class: "unseen" }, "line "), element("span", { class: "number" }, key), code, says);
-      if (skipped.has(number)) item.classList.add("skipped");
+      if (skipped.has(number)) item.classList.add("skipped", ...(skipped.has(number - 1) ? [] : ["first"]));
       this.lines.set(number, { item, mark, says, flags });
       return item;
     });
@@ -58,7 +58,8 @@ export class Source {
       item.classList.toggle("failed", number === failed);
       item.classList.toggle("ran", isRan && number !== failed);
       mark.textContent = number === failed ? "✗" : number === now.line ? "▶" : isRan ? "✓" : peer && number === peer.line ? "▷" : "";
-      says.textContent = number === failed ? ", raised" : number === now.line ? ", runs next" : isRan ? ", has just run" : "";
+      const passed = item.classList.contains("skipped") ? ", not run" : "";
+      says.textContent = passed || (number === failed ? ", raised" : number === now.line ? ", runs next" : isRan ? ", has just run" : "");
       flags.replaceChildren(...(number === (failed ?? now.ran) ? did : []).map(([kind, text]) => element("span", { class: `flag ${kind}` }, text)));
     }
     this.follow(now.line ?? failed ?? now.ran);
