@@ -10,7 +10,7 @@ order and gaps allow; parts that never live at the same time, such as the iterat
 share one column.
 
 A tensor is drawn to the right of its home, the box of the node that made it or first saved it.  Of
-a group, only those are that pass its border.
+a group, only those are that the graph hands on over its border.
 """
 
 from __future__ import annotations
@@ -314,7 +314,9 @@ def _passes(scene: Scene, plan: _Plan, k: int, home: int) -> bool:
     saved = {plan.where[i] for i in tensor.savers if i in plan.where} - {home}
     if any(plan.boxes[i].kind == "node" for i in saved):
         return True
-    return tensor.named and plan.boxes[home].kind == "group" and bool(saved or _ends(plan, home))
+    if tensor.data or not tensor.named or plan.boxes[home].kind != "group":
+        return False
+    return bool(saved or _ends(plan, home))
 
 
 def _ends(plan: _Plan, box: int) -> bool:

@@ -47,7 +47,8 @@ class SceneTensor(NamedTuple):
 
     It is at ``home`` with the node that made it, or else with the first that saved it.  ``savers``
     are the nodes that saved it; ``named`` tells whether a variable ever named it, and ``room`` is
-    the number of characters of its names.
+    the number of characters of its names.  ``data`` is True for plain data, which the program holds
+    whatever the graph does.
     """
 
     nbytes: int
@@ -55,6 +56,7 @@ class SceneTensor(NamedTuple):
     savers: frozenset[int]
     named: bool
     room: int
+    data: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,12 @@ def _tensors(trace: Trace, names: Mapping[int, object]) -> list[SceneTensor | No
         room = names[i][0] if i in names else 0  # type: ignore[index]
         tensors.append(
             SceneTensor(
-                tensor.nbytes, min(around, key=made), frozenset(savers[i]), i in names, room
+                tensor.nbytes,
+                min(around, key=made),
+                frozenset(savers[i]),
+                i in names,
+                room,
+                tensor.role == "input",
             )
         )
     return tensors
