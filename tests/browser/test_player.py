@@ -95,8 +95,8 @@ def position(place):
 FOCUSED = "document.activeElement.shadowRoot.activeElement.dataset.line"
 
 
-def opened_at(page, function, **where):
-    """The player, and how it is moved to the step after a line."""
+def opened_at(page, function):
+    """The player of a function, in view and built."""
     place = player(page, function)
     place.scroll_into_view_if_needed()
     place.locator(".bar").wait_for()
@@ -269,6 +269,7 @@ def test_a_control_keeps_the_line_and_two_settings_stand_side_by_side(show):
     assert position(place).endswith(f"before line {first + 1}")
     assert not_run.evaluate(SAYS) == "none"
     place.get_by_role("button", name="Compare").click()
+    assert place.locator("td.differs").count() == 0  # both have written the same gradient
     graphs = place.locator(".graph")
     assert graphs.count() == 2
     for graph, state in zip(graphs.all(), ("16 B", "freed"), strict=True):
@@ -276,6 +277,8 @@ def test_a_control_keeps_the_line_and_two_settings_stand_side_by_side(show):
         assert "ExpBackward0" in box.text_content() and state in box.text_content()
         assert "≠" in box.text_content()
     assert "≠ 0 B" in place.locator(".reading").first.inner_text()
+    place.get_by_label("Last step").press("Enter")
+    assert "≠" in place.locator("td.differs").inner_text()  # twice the gradient, or once
     place.get_by_role("button", name="Compare").click()
     assert graphs.count() == 1
 
