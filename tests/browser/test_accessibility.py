@@ -70,12 +70,3 @@ def test_reduced_motion_is_respected(visit, server, page):
       return style.scrollBehavior === "smooth" || parseFloat(style.transitionDuration) > 0.01;
     }).map((element) => element.outerHTML.slice(0, 80))"""
     assert page.evaluate(moving) == []
-
-
-def test_the_landing_page_begins_with_the_error_and_its_player(visit, server, page):
-    page.set_viewport_size({"width": 1280, "height": 800})
-    visit(server, server)
-    controls = page.locator(".gradtrace").first.locator(".bar")
-    controls.wait_for()
-    assert controls.bounding_box()["y"] < 800
-    assert "Trying to backward through" in page.locator("article pre").first.inner_text()

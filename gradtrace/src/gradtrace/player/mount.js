@@ -21,10 +21,12 @@ function mount(place) {
 
 export function mountAll() {
   const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
+    for (const { isIntersecting, boundingClientRect, target } of entries) {
       if (!isIntersecting) continue;
       near.unobserve(target);
-      mount(target);
+      const seen = boundingClientRect.top < innerHeight && boundingClientRect.bottom > 0;
+      if (seen || !window.requestIdleCallback) mount(target);
+      else requestIdleCallback(() => mount(target), { timeout: 300 });
     }
   }, { rootMargin: "400px 0px" });
   for (const place of document.querySelectorAll(".gradtrace:not([data-mounted])")) {
