@@ -324,7 +324,8 @@ class _Tensors:
     """Every storage that was seen, once, even where PyTorch has used an address again.
 
     Older PyTorch may show a copy of what was saved, gone as soon as it was read: there no reference
-    can be held, and an address counts as free once no node and no variable has it between two lines.
+    can be held, and an address counts as free once, between two lines, no node and no variable has
+    it.
     """
 
     def __init__(self) -> None:
