@@ -14,6 +14,8 @@ function mount(place) {
     const focused = document.activeElement === host;
     for (const name of ["tabindex", "role", "aria-label"]) host.removeAttribute(name);
     place.gradtrace = new Player(host, JSON.parse(stored.textContent));
+    // The place was kept at a guess; out of sight it can be as high as the player is.
+    if (place.getBoundingClientRect().top > innerHeight) place.style.minHeight = 0;
     if (focused) [...place.gradtrace.box.querySelectorAll("button, input, select, [tabindex='0']")].find((part) => part.getClientRects().length).focus();
   }
   return place.gradtrace;
