@@ -65,10 +65,10 @@ def scores(address: str, slowdown: int, chromium: str) -> tuple[dict[str, float]
                f"--throttling.cpuSlowdownMultiplier={slowdown}",
                f"--chrome-flags=--headless=new {' '.join(FLAGS)}"]  # fmt: skip
     environment = os.environ | {"CHROME_PATH": chromium}
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    report = json.loads(run.stdout)
-    if error := report.get("runtimeError"):
-        raise SystemExit(f"{address}: {error['message']}")
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    report = json.loads(run.stdout or "{}")
+    if run.returncode or "runtimeError" in report:
+        raise SystemExit(f"{address}: {report.get('runtimeError') or run.stderr}")
     found = {name: 100 * report["categories"][name]["score"] for name in CATEGORIES}
     return found, report["audits"]["total-blocking-time"]["numericValue"]
 

@@ -129,9 +129,9 @@ def test_a_verdict_is_known_by_mark_word_and_colour(browser, server, theme):
         for kind in ("holds", "fails", "depends"):
             badge = page.locator(f".verdict.{kind} > p.judged").first
             colour = badge.evaluate("element => getComputedStyle(element).color")
-            mark, word = re.match(r"(\S) Claim [\d.]+ (\w+)", badge.inner_text()).groups()
+            mark, word = re.match(r"(\S) Claim [\d.]+ (\w+)", badge.text_content()).groups()
             assert word == kind
             seen[kind] = mark, colour
         assert len({mark for mark, _ in seen.values()}) == len(seen)
         assert len({colour for _, colour in seen.values()}) == len(seen)
-        assert "`" not in page.locator(".verdict").all_inner_texts()[0]
+        assert "`" not in "".join(page.locator(".verdict").all_text_contents())

@@ -52,6 +52,15 @@ def lab(tmp_path_factory):
         server.wait(30)
 
 
+def until(page, code, expected):
+    """Ask the kernel until it says what is expected: what the player tells it is on its way."""
+    for _ in range(100):
+        if page.evaluate(RUN_IN_KERNEL, code).endswith(expected):
+            return
+        page.wait_for_timeout(100)
+    pytest.fail(f"{code} never gave {expected!r}")
+
+
 def test_the_live_controls_drive_the_player_and_python_sees_it(visit, lab):
     page = visit(f"{lab}lab/tree/notebooks/01_two_networks.ipynb", lab)
     page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.sessionContext?.isReady")
@@ -62,9 +71,8 @@ def test_the_live_controls_drive_the_player_and_python_sees_it(visit, lab):
     live.locator(".box.choice", has_text="TanhBackward0").click()
     live.get_by_role("button", name="Check").click()
     assert live.locator(".reply").inner_text().startswith("✓ Right.")
-    page.wait_for_timeout(300)
-    chosen = "p = shared_encoder.player; print(p.trace['nodes'][p.answer[0]]['name'])"
-    assert page.evaluate(RUN_IN_KERNEL, chosen) == "TanhBackward0"
+    chosen = "p = shared_encoder.player; print(*(p.trace['nodes'][i]['name'] for i in p.answer))"
+    until(page, chosen, "TanhBackward0")
     live.get_by_label("Last step").press("Enter")
     assert "RuntimeError" in live.locator(".outcome").inner_text()
 
@@ -76,8 +84,7 @@ def test_the_live_controls_drive_the_player_and_python_sees_it(visit, lab):
     live.get_by_label("Step back").click()
     position = live.locator(".bar span").first
     assert position.inner_text().startswith(f"step {step} of")
-    page.wait_for_timeout(300)
-    assert page.evaluate(RUN_IN_KERNEL, ask).endswith(f" {int(step) - 1}")
+    until(page, ask, f" {int(step) - 1}")
 
     page.evaluate(RUN_IN_KERNEL, "shared_encoder.player.step = 0")
     live.locator(".bar span", has_text="step 1 of").wait_for()

@@ -11,7 +11,13 @@ from torch import nn
 
 from gradtrace import trace
 from gradtrace.page import module, payload, static_html
-from gradtrace.questions import HowManyBytes, Program, WhatIsFreedNext, WhichLineRaises
+from gradtrace.questions import (
+    HowManyBytes,
+    Program,
+    WhatIsFreedNext,
+    WhichLineRaises,
+    WhichSettings,
+)
 
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -89,8 +95,8 @@ def position(place):
 FOCUSED = "document.activeElement.shadowRoot.activeElement.dataset.line"
 
 
-def opened_at(page, function, **where):
-    """The player, and how it is moved to the step after a line."""
+def opened_at(page, function):
+    """The player of a function, in view and built."""
     place = player(page, function)
     place.scroll_into_view_if_needed()
     place.locator(".bar").wait_for()
@@ -161,6 +167,25 @@ def test_a_node_and_a_number_of_bytes_are_answers_too(show):
     again.get_by_role("button", name="24 B").click()
     again.get_by_role("button", name="Check").click()
     assert "Once for each node." in again.locator(".reply").inner_text()
+
+
+def test_a_setting_as_answer_is_then_shown(show):
+    settings = {"retain_graph": (("False", 0), ("True", 1))}
+    traces = [trace(functools.partial(retained, keep)) for keep in (False, True)]
+    asking = WhichSettings(control="retain_graph", that=lambda seen: seen.error is None)
+    question = asking.put_to(
+        Program(
+            "retained", lambda retain_graph: traces[retain_graph], settings, {"retain_graph": 0}
+        )
+    )
+    page = show(static_html(traces, [CONTROL], [0], question=question))
+    place = opened_at(page, "retained")
+    assert place.get_by_role("switch").is_disabled()
+    place.get_by_role("button", name="True", exact=True).click()
+    place.get_by_role("button", name="Check").click()
+    assert place.locator(".reply").inner_text().startswith("✓ Right.")
+    assert place.get_by_role("switch").is_checked()
+    assert place.locator(".outcome").inner_text() == "✓ Ends without an error."
 
 
 def test_backward_cuts_strings_and_a_tensor_goes_with_its_last(show):
@@ -244,6 +269,7 @@ def test_a_control_keeps_the_line_and_two_settings_stand_side_by_side(show):
     assert position(place).endswith(f"before line {first + 1}")
     assert not_run.evaluate(SAYS) == "none"
     place.get_by_role("button", name="Compare").click()
+    assert place.locator("td.differs").count() == 0  # both have written the same gradient
     graphs = place.locator(".graph")
     assert graphs.count() == 2
     for graph, state in zip(graphs.all(), ("16 B", "freed"), strict=True):
@@ -251,6 +277,8 @@ def test_a_control_keeps_the_line_and_two_settings_stand_side_by_side(show):
         assert "ExpBackward0" in box.text_content() and state in box.text_content()
         assert "≠" in box.text_content()
     assert "≠ 0 B" in place.locator(".reading").first.inner_text()
+    place.get_by_label("Last step").press("Enter")
+    assert "≠" in place.locator("td.differs").inner_text()  # twice the gradient, or once
     place.get_by_role("button", name="Compare").click()
     assert graphs.count() == 1
 

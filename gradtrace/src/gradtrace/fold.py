@@ -322,21 +322,26 @@ class _Alike:
                 if scene.nodes[j].leaf:
                     self._users[j].append(i)
 
-    def of_its_own(self, parts: list[int | Group], outside: bool) -> list[int | Group]:
-        """The parts without the leaves that others use, too, or (``outside``) that begin it all."""
+    def divided(
+        self, parts: list[int | Group], first: bool
+    ) -> tuple[list[int | Group], list[int | Group]]:
+        """The parts of a round, and the leaves among them that others use, too.
+
+        So are those that belong to no module and come before the ``first`` round.
+        """
         if all(self.number(part) is not None for part in parts):
-            return parts
+            return parts, []
         within = set(Group("round", (), parts).nodes())
-
-        def is_own(part: int | Group) -> bool:
-            if self.number(part) is not None:
-                return True
-            leaves = [part] if isinstance(part, int) else list(part.nodes())
-            named = all(self.scene.nodes[leaf].module for leaf in leaves)
-            used_within = all(within.issuperset(self._users[leaf]) for leaf in leaves)
-            return used_within and (named or not outside)
-
-        return [part for part in parts if is_own(part)]
+        own: list[int | Group] = []
+        others: list[int | Group] = []
+        for part in parts:
+            leaves = list(part.nodes()) if isinstance(part, Group) else [part]
+            stays = self.number(part) is not None or (
+                all(within.issuperset(self._users[leaf]) for leaf in leaves)
+                and (not first or all(self.scene.nodes[leaf].module for leaf in leaves))
+            )
+            (own if stays else others).append(part)
+        return own, others
 
     def number(self, member: int | Group) -> int | None:
         """None for a leaf, or several."""
@@ -407,6 +412,8 @@ def _repeat(group: Group, alike: _Alike) -> None:
     members: list[int | Group] = []
     at = 0
     for start, period, times in _runs(numbers, least):
+        if start < at:  # the run before has taken its last round from this one
+            continue
         for unit in units[at:start]:
             members += unit
         at = start + period * times
@@ -415,9 +422,8 @@ def _repeat(group: Group, alike: _Alike) -> None:
         rounds: list[int | Group] = []
         for begin in range(start, last, period):
             parts = [part for unit in units[begin : min(begin + period, last)] for part in unit]
-            own = alike.of_its_own(parts, outside=not rounds)
-            kept = {id(part) if isinstance(part, Group) else part for part in own}
-            shared += [p for p in parts if (id(p) if isinstance(p, Group) else p) not in kept]
+            own, used_elsewhere = alike.divided(parts, first=not rounds)
+            shared += used_elsewhere
             one = own[0] if len(own) == 1 else alike.measure(Group("round", group.path, own))
             rounds.append(one)
         loose = [part for part in shared if isinstance(part, int)]

@@ -20,11 +20,6 @@ export const shape = (tag, attributes = {}, ...children) =>
 export const button = (text, label, onclick, attributes = {}) =>
   element("button", { type: "button", "aria-label": label, title: label, onclick, ...attributes }, text);
 
-/** Set a class where a condition holds, on many elements at once. */
-export const toggle = (elements, name, holds) => {
-  for (const [key, made] of elements) made.classList.toggle(name, holds(key));
-};
-
 /** "12 B", "3.4 kB", "12.3 MB". */
 export function bytes(count) {
   let unit = 0;
@@ -50,8 +45,6 @@ export function listed(names, most = 4) {
 }
 
 export const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-
-export const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 /** Text with `code` and **bold** in it, as nodes. */
 export const marked = (text) =>

@@ -14,6 +14,8 @@ function mount(place) {
     const focused = document.activeElement === host;
     for (const name of ["tabindex", "role", "aria-label"]) host.removeAttribute(name);
     place.gradtrace = new Player(host, JSON.parse(stored.textContent));
+    // The place was kept at a guess; out of sight it can be as high as the player is.
+    if (place.getBoundingClientRect().top > innerHeight) place.style.minHeight = 0;
     if (focused) [...place.gradtrace.box.querySelectorAll("button, input, select, [tabindex='0']")].find((part) => part.getClientRects().length).focus();
   }
   return place.gradtrace;
@@ -21,10 +23,12 @@ function mount(place) {
 
 export function mountAll() {
   const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
+    for (const { isIntersecting, boundingClientRect, target } of entries) {
       if (!isIntersecting) continue;
       near.unobserve(target);
-      mount(target);
+      const seen = boundingClientRect.top < innerHeight && boundingClientRect.bottom > 0;
+      if (seen || !window.requestIdleCallback) mount(target);
+      else requestIdleCallback(() => mount(target), { timeout: 300 });
     }
   }, { rootMargin: "400px 0px" });
   for (const place of document.querySelectorAll(".gradtrace:not([data-mounted])")) {

@@ -136,8 +136,17 @@ export class Player {
 
   answered(answer, right, told) {
     this.keep({ answer, right, told });
+    this.chooseAnswer();
     this.go(this.seen());
     this.status.textContent = `${this.question.reply.textContent} ${this.status.textContent}`;
+  }
+
+  /** Where the right answer is an option of a control, that setting shows it. */
+  chooseAnswer() {
+    const { controls, question } = this.data;
+    const right = question.right.map(String);
+    const k = controls.findIndex(({ options }) => right.length && right.every((id) => options.includes(id)));
+    if (k >= 0 && !this.live) this.choose(this.setting.map((option, i) => (i === k ? controls[k].options.indexOf(right[0]) : option)));
   }
 
   /** In the browser, or in Python where there is one. */

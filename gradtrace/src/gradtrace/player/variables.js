@@ -63,12 +63,11 @@ export class Variables {
   variable(row, inside, what, peer) {
     const yes = (truth) => (truth ? "yes" : "no");
     const cells = ([name, size, requires, leaf, version, grad]) => [name, dimensions(size), String(version ?? "–"), grad ?? "none", yes(requires), yes(leaf)];
-    const other = peer && (peer.get(row[0]) ? cells(peer.get(row[0])) : null);
+    const other = peer?.get(row[0]) && cells(peer.get(row[0]));
     const texts = cells(row).map((text, i) => {
-      if (!peer || (other && other[i] === text)) return element("td", {}, text);
+      if (!peer || (other ? other[i] === text : i > 0)) return element("td", {}, text);
       return element("td", { class: "differs" }, text, element("span", { class: "other" }, ` ≠ ${other ? other[i] : "not there"}`));
     });
-    if (!other && peer) texts.slice(1).forEach((cell, i) => cell.replaceWith(texts[i + 1] = element("td", {}, cells(row)[i + 1])));
     texts[0].classList.toggle("inside", Boolean(inside));
     return element("tr", {
       class: what.join(" "), "data-name": row[0],
