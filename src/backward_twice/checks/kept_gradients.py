@@ -6,6 +6,7 @@ them for the truth.
 """
 
 import warnings
+from itertools import pairwise
 
 import torch
 
@@ -55,14 +56,14 @@ def _draw_any(generator):
 def _follows(then):
     def tells(calls):
         names = [name for name, *_ in calls]
-        return any(a == "keep" and b == then for a, b in zip(names, names[1:], strict=False))
+        return ("keep", then) in pairwise(names)
 
     return tells
 
 
 def _nothing_kept_yet(calls):
     names = [name for name, *_ in calls]
-    return ["zero_grad()", "keep"] in [names[n : n + 2] for n in range(len(names))]
+    return ("zero_grad()", "keep") in pairwise(names)
 
 
 _TELL = (*map(_follows, _CALLS[:4]), _nothing_kept_yet, _follows("backward"))

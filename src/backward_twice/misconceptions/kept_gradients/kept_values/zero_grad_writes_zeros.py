@@ -1,4 +1,4 @@
-# "zero_grad() writes zeros."  Since PyTorch 2.0 it sets .grad to None, and the old tensor stays as it is.
+# "zero_grad() writes zeros."  Since PyTorch 2.0 it sets .grad to None and leaves the old tensor.
 def kept_values(calls):
     box, kept = None, []
     for name, *number in calls:

@@ -1,7 +1,7 @@
-# "All rows belong to the network: compute them anew."  Then the older ones are trained, and have other values.
+# "Compute all rows anew."  Then the older ones are trained too, and have other values.
 def train(net, optimizer, inputs, width):
     window = torch.zeros(width, 2)
-    for n, x in enumerate(inputs):
+    for n in range(len(inputs)):
         first = max(0, n + 1 - width)
         rows = [torch.zeros(2)] * width
         for earlier in range(first, n + 1):

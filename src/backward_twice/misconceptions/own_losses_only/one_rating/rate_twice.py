@@ -1,4 +1,4 @@
-# "Rate anew for the second loss."  Right gradients, but the critic's batch norm has seen the batch twice.
+# "Rate anew for the second loss."  Right gradients; the critic's batch norm saw the batch twice.
 def one_rating(actor, critic, actor_optimizer, critic_optimizer, states, rewards):
     actor_optimizer.zero_grad()
     critic_optimizer.zero_grad()

@@ -1,4 +1,4 @@
-# "Clear right after the step."  In the first update there is something left over, in the next what the actor left.
+# "Clear right after the step."  What the actor's loss left is there in the next update.
 def update(actor, critic, actor_optimizer, critic_optimizer, states, rewards):
     actions = actor(states)
     rated = critic(torch.cat([states, actions.detach()], dim=1))

@@ -1,4 +1,4 @@
-# "Backward runs the part again, all of it."  Without reentry it stops when the last saved tensor is back.
+# "Backward runs all of it again."  Without reentry it stops when the last saved tensor is back.
 def lines_run(kind, lines, retains):
     saving = [n for n, line in enumerate(lines, 1) if line in {"sin", "exp", "tanh"}]
     each = 0 if kind == "no checkpoint" else len(lines)

@@ -1,4 +1,4 @@
-# "Both kinds stop early."  The reentrant one runs all lines, whatever they save, and holds its input.
+# "Both kinds stop early."  The reentrant one runs all lines, and holds its input.
 def lines_run(kind, lines, retains):
     saving = [n for n, line in enumerate(lines, 1) if line in {"sin", "exp", "tanh"}]
     each = 0 if kind == "no checkpoint" or not saving else saving[-1]

@@ -1,4 +1,4 @@
-# "What can be computed again cannot be missing."  A plain backward frees the way to compute it, too.
+# "What can be computed again is never missing."  A plain backward frees the way to compute it.
 def lines_run(kind, lines, retains):
     saving = [n for n, line in enumerate(lines, 1) if line in {"sin", "exp", "tanh"}]
     each = {

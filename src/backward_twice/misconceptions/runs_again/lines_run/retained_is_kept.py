@@ -1,4 +1,4 @@
-# "retain_graph=True keeps what was computed again."  It keeps the way to compute it: each backward goes it.
+# "retain_graph=True keeps what was computed again."  It keeps the way: each backward goes it.
 def lines_run(kind, lines, retains):
     saving = [n for n, line in enumerate(lines, 1) if line in {"sin", "exp", "tanh"}]
     each = {

@@ -1,4 +1,4 @@
-# "backward, then read .grad."  The strength is handed over as it should be, but each gradient has all before it in it.
+# "backward, then read .grad."  The strengths are right, but each gradient has all before it in it.
 def gradients(part, x, strengths):
     def block(x, strength):
         return (part(x) * strength).sin()

@@ -1,4 +1,4 @@
-# "block has the strength that it was made with."  It reads the name when it runs: by then it is the last one.
+# "block keeps its strength."  It reads the name when it runs: by then that is the last one.
 def gradients(part, x, strengths):
     losses = []
     for strength in strengths:

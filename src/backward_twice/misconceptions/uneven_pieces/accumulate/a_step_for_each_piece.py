@@ -1,4 +1,4 @@
-# "Forward, backward, step."  Several small steps, each at other weights, are not the one that was asked for.
+# "Forward, backward, step."  Several small steps, each at other weights, are another update.
 def accumulate(net, optimizer, pieces, count):
     for x, target in pieces:
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-# "Add the losses, one backward."  The first layer's input has been written over by then, and all graphs were held.
+# "Add the losses, one backward."  By then the loader has written over the first layer's input.
 def accumulate(net, optimizer, pieces, count):
     optimizer.zero_grad()
     total = 0

@@ -1,4 +1,4 @@
-# "Clip after backward, as always."  The gradients are still scaled: nearly nothing is left of the step.
+# "Clip after backward, as always."  The gradients are still scaled: nearly nothing is left.
 def accumulate_scaled(net, optimizer, scaler, pieces, count, max_norm):
     optimizer.zero_grad()
     for x, target in pieces:
