@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import textwrap
 
 from bs4 import BeautifulSoup
@@ -22,13 +23,18 @@ settings.theme ||= matchMedia("(prefers-color-scheme: dark)").matches ? "dark" :
 SUMMARY = 'DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = location.protocol !== "file:";'
 
 
+# Names, operators, punctuation: most of a program, in the colour of the text (course.css).
+PLAIN = re.compile(r'<span class="(?:n|nn|nb|bp|o|p|w)">([^<]*)</span>')
+
+
 def complete_page(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
     if pagename == app.config.root_doc:
         context["page_source_suffix"] = ""  # no download: index.md only includes book/intro.md
     if "body" in context:  # The label hides what is to be read there: "Show code cell source".
-        context["body"] = context["body"].replace(' aria-label="Toggle hidden content"', "")
+        body = context["body"].replace(' aria-label="Toggle hidden content"', "")
+        context["body"] = PLAIN.sub(r"\1", body)  # two thirds of a chapter's elements
     if doctree is None or 'name="description"' in context["metatags"]:
         return
     # The beginning of the page's first paragraph, unless the page has its own ``html_meta``.
@@ -46,13 +52,11 @@ def name_in_navigation(
     The theme takes the page's title, which is an error text, and its arrows are pictures without a
     name.
     """
+    context["root_title"] = app.config.html_title
     generate = context["generate_toctree_html"]
-    landing = app.env.titles[app.config.root_doc].astext()
 
     def generate_named(*args: object, **kwargs: object) -> str:
         tree = BeautifulSoup(str(generate(*args, **kwargs)), "html.parser")
-        for link in tree.find_all("a", string=landing.__eq__):
-            link.string = app.config.project
         for summary in tree.select("li.has-children > details > summary"):
             page = summary.find_parent("li").find("a").get_text(strip=True)
             summary["aria-label"] = f"Pages under {page}"

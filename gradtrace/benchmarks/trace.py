@@ -1,17 +1,25 @@
-"""What a line-by-line trace costs: ratios of medians from one run, one thread.
+"""What a line-by-line trace costs, and its drawing: ratios of medians from one run, one thread.
 
 A GRUCell(64) is unrolled, five lines a step, and goes backward once.  Untraced and traced runs
-alternate, so that a busy machine disturbs both alike.  The last ratio tells whether the cost is
-linear: twice the lines should take twice the time, although twice the graph is alive.
+alternate, so that a busy machine disturbs both alike.  The last ratio of the first part tells
+whether the cost is linear: twice the lines should take twice the time, although twice the graph is
+alive.
+
+Then large models are traced and drawn in turn; drawing is everything between the trace and the
+text of its page, and should take no longer than the trace did.
 """
 
+import functools
+import json
 import statistics
 import time
 from collections.abc import Callable
 
 import torch
+from models import MODELS
 
 from gradtrace import trace
+from gradtrace.page import payload
 
 STEPS = (200, 400)
 RUNS = 5
@@ -56,6 +64,25 @@ def main() -> None:
             f"= × {traced[steps] / plain:.1f}"
         )
     print(f"twice the lines: × {traced[STEPS[1]] / traced[STEPS[0]]:.2f}")
+    for program in (functools.partial(unroll, STEPS[0]), *MODELS):
+        draw(program)
+
+
+def draw(program: Callable[[], object]) -> None:
+    seen = trace(program, max_steps=10**6)
+    runs = [
+        (
+            seconds(lambda: trace(program, max_steps=10**6)),
+            seconds(lambda: trace(program, max_steps=10**6, peaks=True)),
+            seconds(lambda: json.dumps(payload(seen))),
+        )
+        for _ in range(RUNS)
+    ]
+    plain, peaks, drawn = map(statistics.median, zip(*runs, strict=True))
+    print(
+        f"{seen.function}, {len(seen.nodes):,} nodes, {len(seen.steps):,} steps: traced "
+        f"{plain * 1e3:.0f} ms, with peaks × {peaks / plain:.2f}, drawing × {drawn / plain:.2f}"
+    )
 
 
 if __name__ == "__main__":

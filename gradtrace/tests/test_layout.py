@@ -1,12 +1,18 @@
-"""The drawing of a trace: everything placed once, nothing on top of anything else."""
+"""Drawings of any graph: few boxes at once, everything placed once, nothing on top of anything."""
 
+import functools
+import random
 from itertools import combinations
 
 import pytest
 import torch
 
 from gradtrace import trace
-from gradtrace.layout import MAX_LEAVES, MAX_OPERATIONS, layout, needed_slots, title
+from gradtrace.fold import in_order
+from gradtrace.layout import CHARACTER, LINE, layout
+from gradtrace.scene import Scene, SceneNode, SceneTensor, module_of, scene_of
+
+MOST = 40  # boxes of one view, as promised
 
 
 def empty():
@@ -79,72 +85,180 @@ def comes_back():
     return y, z
 
 
-PROGRAMS = [empty, only_a_leaf, diamond, skips_many_ranks, chain, recurrent, many_leaves,
-            iterations, comes_back]  # fmt: skip
+def detached_outlives_its_graph():
+    x = torch.ones(1, requires_grad=True)
+    y = x.exp()
+    kept = y.detach()
+    del y
+    z = x.sin()
+    del z
+    return kept
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_every_node_in_one_box_and_no_box_on_another(program):
-    seen = trace(program)
-    placed = layout(seen)
-    assert sorted(n for box in placed.boxes for n in box.nodes) == list(range(len(seen.nodes)))
-    lives = {}
-    for time, step in enumerate(seen.steps):
-        for state in step.nodes:
-            lives.setdefault(state.node, set()).add(time)
-    for one, other in combinations(placed.boxes, 2):
-        together = set.union(*(lives[n] for n in one.nodes)) & set.union(
-            *(lives[n] for n in other.nodes)
+def penalty():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+    x = torch.ones(2, 3, requires_grad=True)
+    (grad,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    loss = grad.pow(2).sum() + model(x).sum()
+    loss.backward()
+
+
+def training():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 1))
+    for _ in range(7):
+        loss = model(torch.ones(1, 2)).sum()
+        loss.backward()
+
+
+PROGRAMS = [empty, only_a_leaf, diamond, skips_many_ranks, chain, deep, recurrent, many_leaves,
+            iterations, comes_back, detached_outlives_its_graph, penalty, training]  # fmt: skip
+
+
+def random_scene(seed):
+    """Operations that use earlier ones and leaves, some of which belong to modules."""
+    draw = random.Random(seed)
+    count, leaves = draw.choice([3, 20, 35, 90, 400]), draw.choice([1, 4, 30])
+    modules = ["", "", "net.0.", "net.1.", "net.1.inner.", "a.b.c.d."]
+    nodes, tensors = [], []
+    for i in range(leaves):
+        label = f"{draw.choice(modules)}w{i}"
+        module = module_of(label)
+        nodes.append(
+            SceneNode("AccumulateGrad", label, True, (), None, 0, 1, len(label), 0, module)
         )
-        apart = (
-            one.x + one.width <= other.x
-            or other.x + other.width <= one.x
-            or one.y + one.height <= other.y
-            or other.y + other.height <= one.y
-        )
-        assert apart or not together, (one, other)
-    for box in placed.boxes:
-        assert 0 <= box.x <= box.x + box.width <= placed.width
-        assert 0 <= box.y <= box.y + box.height <= placed.height
+    moment, lives = 0, [(0, 99)] * leaves
+    for i in range(leaves, leaves + count):
+        moment += draw.random() < 0.3
+        operations = range(leaves, i)
+        near = operations[-draw.choice([1, 3, 50]) :]
+        used = draw.sample(near, min(len(near), draw.choice([0, 1, 1, 2])))
+        used += draw.sample(range(leaves), draw.choice([0, 0, 1, min(2, leaves)]))
+        name = draw.choice(["Exp", "Sin", "Add"]) + "Backward0"
+        rows = draw.choice([0, 1, 4])
+        nodes.append(SceneNode(name, name, False, tuple(used), i, moment, moment % 5, 14, rows))
+        lives.append((moment, draw.choice([moment, 99])))
+        if rows:
+            savers = frozenset([i, *draw.sample(near, min(len(near), 1))])
+            named = draw.random() < 0.4
+            size = draw.choice([4, 400, 10**6])
+            tensors.append(SceneTensor(size, min(savers), savers, named, draw.randrange(18)))
+    for tensor in tensors:  # at home with a node that may have died before
+        lives[tensor.home] = (lives[tensor.home][0], 99)
+    return Scene(nodes, tensors, lives)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_backward_runs_upwards_along_every_edge(program):
-    seen = trace(program)
-    placed = layout(seen)
-    box_of = {node: i for i, box in enumerate(placed.boxes) for node in box.nodes}
-    links = {(box_of[i], box_of[j]) for i, node in enumerate(seen.nodes) for j in node.next}
-    assert {(e.start, e.end) for e in placed.edges} == {(i, j) for i, j in links if i != j}
-    for edge in placed.edges:
-        start, end = placed.boxes[edge.start], placed.boxes[edge.end]
-        heights = [start.y, *(y for _, y in edge.bends), end.y]
-        assert heights == sorted(heights, reverse=True)
+SCENES = [*PROGRAMS, *range(40)]
+
+
+@functools.cache
+def scene_made_by(program):
+    if callable(program):
+        return scene_of(trace(program, max_steps=10**6))
+    return random_scene(program)
+
+
+@pytest.fixture(params=SCENES, ids=lambda made: getattr(made, "__name__", made))
+def scene(request):
+    return scene_made_by(request.param)
+
+
+def test_every_node_is_in_one_box_of_the_view_of_each_group_around_it(scene):
+    views = layout(scene)
+    inside = {0: set(range(len(scene.nodes)))}
+    for number, view in enumerate(views):
+        own = [box for box in view.boxes if box.kind != "outside"]
+        assert len(view.boxes) <= MOST
+        assert sorted(n for box in own for n in box.nodes) == sorted(inside[number])
+        for box in own:
+            assert (box.kind == "group") == (box.view is not None)
+            if box.view is not None:
+                assert views[box.view].parent == number
+                assert len(box.nodes) > 1
+                inside[box.view] = set(box.nodes)
+    assert inside.keys() == set(range(len(views)))
+
+
+def test_nothing_lies_on_anything_that_is_there_at_the_same_time(scene):
+    for view in layout(scene):
+        placed = [(box, box.width, box) for box in view.boxes]
+        placed += [
+            (thing, thing.width + thing.room, view.boxes[thing.box]) for thing in view.things
+        ]
+        for one, other in combinations(placed, 2):
+            (a, a_width, a_home), (b, b_width, b_home) = one, other
+            apart = (
+                a.x + a_width <= b.x
+                or b.x + b_width <= a.x
+                or a.y + a.height <= b.y
+                or b.y + b.height <= a.y
+            )
+            assert apart or not together(scene, a_home, b_home), (one, other)
+        for item, width, _ in placed:
+            assert 0 <= item.x <= item.x + width <= view.width + 0.2
+            assert 0 <= item.y <= item.y + item.height <= view.height + 0.2
+
+
+def together(scene, one, other):
+    """Whether two boxes, with what is at home there, are drawn at the same time."""
+    (a, b), (c, d) = (
+        (min(scene.lives[n][0] for n in box.nodes), max(scene.lives[n][1] for n in box.nodes))
+        for box in (one, other)
+    )
+    return a <= d and c <= b
+
+
+def test_backward_runs_upwards_along_every_edge(scene):
+    for view in layout(scene):
+        box_of = {node: i for i, box in enumerate(view.boxes) for node in box.nodes}
+        links = {
+            (box_of[i], box_of[j])
+            for i, node in enumerate(scene.nodes)
+            for j in node.next
+            if i in box_of and j in box_of and box_of[i] != box_of[j]
+            if "outside" not in (view.boxes[box_of[i]].kind, view.boxes[box_of[j]].kind)
+        }
+        drawn = {(edge.start, edge.end) for edge in view.edges}
+        assert links <= drawn
+        for edge in view.edges:
+            start, end = view.boxes[edge.start], view.boxes[edge.end]
+            heights = [start.y, *(y for _, y in edge.bends), end.y + end.height]
+            assert heights == sorted(heights, reverse=True)
+
+
+def test_an_edge_that_passes_a_row_touches_none_of_its_boxes(scene):
+    for view in layout(scene):
+        for edge in view.edges:
+            for (x, low), (_, high) in zip(edge.bends[::2], edge.bends[1::2], strict=True):
+                for box in view.boxes:
+                    passes = box.y < low and high < box.y + box.height
+                    if passes and together(scene, box, view.boxes[edge.start]):
+                        assert not box.x < x < box.x + box.width
+
+
+def test_the_row_puts_each_operation_after_what_it_builds_on(scene):
+    place = {node: i for i, node in enumerate(in_order(scene))}
+    assert set(place) == {i for i, node in enumerate(scene.nodes) if not node.leaf}
+    for i in place:
+        assert all(place[j] < place[i] for j in scene.nodes[i].next if j in place)
+
+
+def test_the_row_is_right_where_numbers_are_of_several_threads():
+    numbers = [3, 1, 2, 0]
+    nodes = [
+        SceneNode("A", "A", False, (i - 1,) if i else (), number, None, None, 1, 0)
+        for i, number in enumerate(numbers)
+    ]
+    assert in_order(Scene(nodes, [], [(0, 0)] * 4)) == [0, 1, 2, 3]
 
 
 def test_the_same_trace_is_drawn_the_same_way():
     seen = trace(recurrent)
-    assert layout(seen) == layout(seen)
-
-
-def test_a_large_part_is_folded_and_stays_small():
-    seen = trace(deep)
-    placed = layout(seen)
-    many = [box for box in placed.boxes if len(box.nodes) > 1]
-    assert len(many) == 1
-    assert title(seen, many[0].nodes) == f"{301 - MAX_OPERATIONS} more operations"
-    assert placed.height < layout(trace(chain, 45)).height * 1.1
-    assert title(seen, placed.boxes[-1].nodes) in ("SumBackward0", "ExpBackward0")
-
-
-def test_many_leaves_are_folded():
-    seen = trace(many_leaves)
-    titles = [title(seen, box.nodes) for box in layout(seen).boxes]
-    assert f"{40 - MAX_LEAVES} more leaves" in titles
+    assert layout(scene_of(seen)) == layout(scene_of(seen))
 
 
 def test_iterations_that_never_live_together_share_a_column():
-    placed = layout(trace(iterations))
-    operations = [box for box in placed.boxes if not box.leaf]
+    (view,) = layout(scene_of(trace(iterations)))
+    operations = [box for box in view.boxes if box.kind == "node"]
     assert len(operations) == 5
     assert len({box.x for box in operations}) == 1
 
@@ -157,13 +271,44 @@ def test_parts_that_live_together_for_one_step_stand_apart():
         del y
         return z
 
-    operations = [box for box in layout(trace(program)).boxes if not box.leaf]
-    assert len({box.x for box in operations}) == 2
+    (view,) = layout(scene_of(trace(program)))
+    assert len({box.x for box in view.boxes if box.kind == "node"}) == 2
+
+
+def test_a_tensor_that_outlives_its_node_keeps_the_column():
+    (view,) = layout(scene_of(trace(detached_outlives_its_graph)))
+    assert len({box.x for box in view.boxes if box.kind == "node"}) == 2
 
 
 def test_a_box_has_room_for_its_texts():
     seen = trace(diamond)
-    for box in layout(seen).boxes:
+    (view,) = layout(scene_of(seen))
+    for box in view.boxes:
         (node,) = box.nodes
-        assert box.width > 7 * len(title(seen, box.nodes))
-        assert box.height >= 16 * (1 + len(needed_slots(seen, node)))
+        assert box.width > CHARACTER * len(box.title)
+        known = seen.nodes[node]
+        assert box.rows == (1 if known.leaf else sum(not slot.empty for slot in known.slots))
+        assert box.height >= LINE * (1 + box.rows)
+
+
+def test_a_tensor_is_at_home_with_the_node_that_made_it_and_larger_with_more_bytes():
+    def program():
+        x = torch.ones(4, requires_grad=True)
+        y = x + 1
+        z = y.sin()
+        w = z[:1].exp()
+        return w
+
+    seen = trace(program)
+    (view,) = layout(scene_of(seen))
+    homes = {seen.tensors[thing.tensor].label: view.boxes[thing.box].title for thing in view.things}
+    assert homes == {"y": "AddBackward0", "z": "SinBackward0", "w": "ExpBackward0"}
+    area = {seen.tensors[thing.tensor].label: thing.width * thing.height for thing in view.things}
+    assert area["w"] < area["y"] == area["z"]
+    assert all(thing.x > view.boxes[thing.box].x + view.boxes[thing.box].width
+               for thing in view.things)  # fmt: skip
+
+
+def test_wide_rows_are_broken():
+    views = layout(scene_of(trace(many_leaves)))
+    assert max(view.width for view in views) < 1000

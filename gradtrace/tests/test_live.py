@@ -294,3 +294,114 @@ def test_a_view_that_lost_its_history_is_shown_without_a_graph():
     with graph.undisturbed():
         assert picture.look({"first": first, "base": base}, None).keys() == {"base"}
     picture.close()
+
+
+# Tensors
+
+
+def holders(seen, label):
+    """The nodes that saved a tensor, and the variables that named it at the last step."""
+    (index,) = [i for i, tensor in enumerate(seen.tensors) if tensor.label == label]
+    nodes = [node.name for node in seen.nodes for slot in node.slots if slot.tensor == index]
+    return nodes, [v.name for v in seen.steps[-1].variables if v.tensor == index]
+
+
+def test_who_shares_memory_refers_to_the_same_tensor():
+    def program():
+        x = torch.ones(4, requires_grad=True)
+        features = x.exp()
+        half = features[:2]
+        plain = features.detach()
+        a = features.sin()
+        b = half.cos()
+        return a, b, plain
+
+    seen = trace(program)
+    nodes, names = holders(seen, "features")
+    assert sorted(nodes) == ["CosBackward0", "ExpBackward0", "SinBackward0"]
+    assert names == ["features", "half", "plain"]
+    by_label = {tensor.label: tensor for tensor in seen.tensors}
+    assert by_label.keys() == {"x", "features", "a", "b"}
+    assert (by_label["x"].role, by_label["features"].role) == ("leaf", "activation")
+    assert by_label["features"].nbytes == 16
+    (leaf,) = [node for node in seen.nodes if node.leaf]
+    assert seen.tensors[leaf.tensor].label == "x"
+
+
+def test_an_address_that_is_used_again_is_another_tensor():
+    def program():
+        x = torch.ones(1000, requires_grad=True)
+        for _ in range(20):
+            y = x + 1
+            del y
+        return x
+
+    seen = trace(program)
+    assert [tensor.label for tensor in seen.tensors] == ["x"] + ["y"] * 20
+
+
+def test_data_is_a_tensor_of_the_graph_once_a_node_saved_it():
+    def program():
+        weight = torch.ones(2, requires_grad=True)
+        data, unused = torch.full((2,), 3.0), torch.ones(2)
+        y = weight * data
+        return y, unused
+
+    seen = trace(program)
+    (slot,) = [s for node in seen.nodes for s in node.slots if s.role == "input"]
+    assert seen.tensors[slot.tensor].label == "data"
+    tensors = {v.name: v.tensor for v in seen.steps[-1].variables}
+    assert tensors["data"] == slot.tensor
+    assert tensors["unused"] is None
+
+
+def test_tensors_without_a_storage_are_told_apart():
+    def inner(x):
+        y = x.exp()
+        return (y * y).sum()
+
+    seen = trace(torch.func.grad(inner), torch.ones(2))
+    assert seen.error is None
+
+
+def test_a_tensor_that_no_variable_named_is_called_after_its_slot():
+    def program():
+        return torch.ones(2, requires_grad=True).exp().exp().sum()
+
+    def around():
+        z = program()
+        return z
+
+    labels = {tensor.label for tensor in trace(around).tensors}
+    assert labels == {"ExpBackward0 result", "a leaf no variable holds", "z"}
+
+
+def test_gradients_count_once_for_leaves_and_for_those_that_are_retained():
+    def program():
+        model = torch.nn.Linear(2, 1)
+        y = torch.ones(3, requires_grad=True).exp()
+        y.retain_grad()
+        loss = model(torch.ones(1, 2)).sum() + y.sum()
+        loss.backward()
+        y.grad = None
+        alias = model.weight
+        model.zero_grad()
+        return model, alias
+
+    seen = trace(program)
+    held = {text(seen, step.ran): step.gradients for step in seen.steps}
+    assert held["y.retain_grad()"] == 0
+    assert held["loss.backward()"] == (2 + 1 + 3 + 3) * 4  # weight, bias, y, and the unnamed leaf
+    assert held["y.grad = None"] == (2 + 1 + 3) * 4
+    assert held["model.zero_grad()"] == 3 * 4
+
+
+def test_operations_are_numbered_as_they_were_made():
+    def program():
+        x = torch.ones(2, requires_grad=True)
+        y = x.exp().sin().cos()
+        return y
+
+    seen = trace(program)
+    made = {node.order: node.name for node in seen.nodes}
+    assert made == {None: "AccumulateGrad", 0: "ExpBackward0", 1: "SinBackward0", 2: "CosBackward0"}

@@ -31,6 +31,18 @@ def test_the_gradients_inside_backward_are_counted():
     assert live.alive == weight.grad.nbytes + loss.nbytes
 
 
+def test_a_peak_can_begin_anew():
+    with LiveBytes() as live:
+        x = torch.ones(4)
+        y = torch.ones(4)
+        del y
+        live.reset_peak()
+        assert live.peak == live.alive == 16
+        del x
+        live.reset_peak()
+    assert live.peak == 0
+
+
 def test_what_has_no_storage_is_left_out():
     with LiveBytes() as live:
         sparse = torch.sparse_coo_tensor([[0]], [1.0], (3,))

@@ -19,6 +19,7 @@ from gradtrace.questions import (
     WhichIsTrue,
     WhichLineRaises,
     WhichSettings,
+    WhichTensorGoesNext,
 )
 
 module = sys.modules[Exploration.__module__]
@@ -101,6 +102,31 @@ def test_the_node_that_is_freed_next():
     assert trace(twice, False).steps[asked.at].ran == line("loss2 = y.sum()")
 
 
+def test_the_tensor_that_goes_next():
+    def program():
+        y = torch.ones(2, requires_grad=True).exp()
+        z = y.pow(2)
+        loss = (z * 3).sum()
+        del y
+        loss.backward()
+        return z
+
+    ask = WhichTensorGoesNext(
+        after="loss = (z * 3).sum()", believes={"z": "Its name holds it.", "loss": "So does its."}
+    )
+    asked = ask.put_to(Program("program", lambda: trace(program)))
+    labels = {choice["id"]: choice["label"] for choice in asked.choices}
+    assert (
+        "y, 8 B" in labels.values()
+    )  # without its name ExpBackward0 and PowBackward0 still hold it
+    said = {labels[tensor]: reply for tensor, reply in asked.replies.items()}
+    assert said["z, 8 B"] == "It is held to the end: z. Its name holds it."
+    assert said["y, 8 B"].startswith("Line ") and "lets it go" in said["y, 8 B"]
+    assert any(labels[tensor].startswith("y") for tensor in asked.right)
+    backward = next(n for n, text in trace(program).source.items() if "loss.backward()" in text)
+    assert asked.told.startswith(f"Line {backward} lets go: ")
+
+
 def test_bytes_are_counted_and_named():
     asked = put(HowManyBytes(after=FIRST, believes={12: "It was freed.", 24: "Twice."}))
     assert asked.right == (0,)
@@ -165,6 +191,10 @@ BAD = {
         "'TanhBackward0', which cannot be chosen",
     ),
     "nothing is freed after it": (WhatIsFreedNext(after=FIRST), "nothing that is there .* freed"),
+    "no tensor goes": (
+        WhichTensorGoesNext(after="return unused", setting={"retain_graph": True}),
+        "no tensor that is there after line .* goes later",
+    ),
     "no such control": (DoesItRaise(setting={"fix": 1}), "no such control; its controls: retain"),
     "no such option": (DoesItRaise(setting={"retain_graph": 1}), "none of its options: off, on"),
     "bytes without a place": (HowManyBytes(believes={1: "?"}), "say after which line"),

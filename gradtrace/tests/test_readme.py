@@ -1,5 +1,6 @@
-"""The first example of the README ends, and is repaired, as the README says."""
+"""The first example of the README ends, and is repaired, as the README says; its question asks."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -29,3 +30,27 @@ def test_the_repair_is_what_the_program_gets(tmp_path):
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith(said.strip())
+
+
+def test_the_picture_of_a_snapshot_is_made_as_the_readme_says(tmp_path):
+    program = next(
+        text for text in re.findall(r"```python\n(.*?)```", README, re.S) if "svg" in text
+    )
+    (tmp_path / "picture.py").write_text(program)
+    command = [sys.executable, "picture.py"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "layers.0 to 11 × 12" in (tmp_path / "graph.svg").read_text(encoding="utf-8")
+    assert "freed: " in run.stdout
+
+
+def test_the_question_is_asked(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("ipywidgets")
+    monkeypatch.syspath_prepend(tmp_path)
+    program = next(
+        text for text in re.findall(r"```python\n(.*?)```", README, re.S) if "ask=" in text
+    )
+    (tmp_path / "asking.py").write_text(f"import torch\n{program}")
+    question = importlib.import_module("asking").step.question
+    assert [question.kind, len(question.right)] == ["line", 1]
+    assert "nothing has been freed yet" in " ".join(question.replies.values())

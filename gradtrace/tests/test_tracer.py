@@ -802,6 +802,119 @@ def test_inference_and_functional_transforms():
     assert trace(torch.func.vmap(inner), torch.ones(2, 2)).error is None
 
 
+# Lines that were passed by
+
+
+def test_the_lines_inside_of_match_are_steps():
+    def program():
+        match 1 + 1:
+            case 1:
+                x = 1
+            case _:
+                x = 2
+                y = 3
+        return x, y
+
+    seen = trace(program)
+    ran = [seen.source[step.ran].strip() for step in seen.steps[1:]]
+    assert ran[0] == "match 1 + 1:"
+    assert ran[-3:] == ["x = 2", "y = 3", "return x, y"]
+
+
+def branches(choice, fail=False):
+    if choice == 1:
+        x = 1
+    elif choice == 2:
+        x = 2
+    else:
+        x = 3
+        y = 4
+    for _ in range(0):
+        x += 1
+    match choice:
+        case 1:
+            x += 1
+        case _:
+            x += 2
+    if fail:
+        raise ValueError
+    if choice == 3:
+        y += 1
+        return y
+    return x
+
+
+SKIPPED = {
+    (1, False): ["elif choice == 2:", "x = 2", "x = 3", "y = 4", "x += 1", "case _:", "x += 2",
+                 "raise ValueError", "y += 1", "return y"],
+    (3, False): ["x = 1", "x = 2", "x += 1", "x += 1", "raise ValueError", "return x"],
+    # What stands behind the error was not passed by.
+    (2, True): ["x = 1", "x = 3", "y = 4", "x += 1", "x += 1"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", SKIPPED)
+def test_lines_that_were_passed_by(given):
+    seen = trace(branches, *given)
+    assert [seen.source[line].strip() for line in seen.skipped] == SKIPPED[given]
+
+
+def test_nothing_is_passed_by_in_a_program_that_runs_through():
+    assert everything().skipped == ()
+    assert trace(lambda: 1).skipped == ()
+
+
+# The most bytes inside of a line
+
+
+def peaks_of(seen):
+    return [step.peak for step in seen.steps]
+
+
+def test_a_line_has_more_alive_inside_than_before_and_after():
+    def program():
+        x = torch.ones(100, requires_grad=True)
+        y = (x * 2).sin().sum()
+        y.backward()
+
+    seen = trace(program, peaks=True)
+    before, made, forward, backward = peaks_of(seen)
+    assert before is None
+    assert made == 400  # x
+    assert forward >= 400 + 400 + 400 + 4  # and twice x, its sine, the sum
+    assert backward > seen.steps[2].held[0] + seen.steps[3].gradients
+    assert peaks_of(trace(program)) == [None] * 4
+    assert {step.device for step in trace(program).steps} == {None}
+
+
+def test_peaks_are_the_same_each_time_and_change_nothing():
+    kept = []
+
+    def program():
+        kept.append(train())
+
+    plain = train()
+    state = torch.get_rng_state()
+    seen = trace(program, peaks=True)
+    assert torch.equal(torch.get_rng_state(), state)
+    for one, other in zip(plain, kept[0], strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    kept.clear()
+    again = trace(program, peaks=True)
+    assert peaks_of(seen) == peaks_of(again)
+    assert seen.to_json() == again.to_json() == Trace.from_json(seen.to_json()).to_json()
+
+
+def test_no_mode_stays_after_a_program_that_fails():
+    def program():
+        x = torch.ones(100)
+        raise ValueError(x)
+
+    before = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    assert trace(program, peaks=True).error.type == "ValueError"
+    assert torch.utils._python_dispatch._get_current_dispatch_mode_stack() == before
+
+
 # Nothing disturbed
 
 
@@ -904,6 +1017,7 @@ def test_text_that_cannot_be_encoded_can_be_stored():
 
 
 BAD_TEXTS = {
+    "older": (json.dumps({"schema": SCHEMA - 1}), f"schema {SCHEMA - 1}, .*run the program again"),
     "newer": (json.dumps({"schema": SCHEMA + 1}), f"schema {SCHEMA + 1}.*upgrade gradtrace"),
     "no schema": ("{}", "not a trace"),
     "a list": ("[1]", "not a trace"),

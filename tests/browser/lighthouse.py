@@ -1,8 +1,8 @@
-"""Lighthouse (mobile) on the built book: ``make book``, then ``python tests/browser/lighthouse.py``.
+"""Lighthouse (mobile) on the built book: ``make book``, then run this file.
 
-Not a test: its figures hang on the machine.  It takes Lighthouse from the npm registry (Node 18.20 or
-newer), serves the site compressed as a host would, and prints the four scores of each page as a row
-of a table, once with the processor that Lighthouse assumes and once with one four times slower.
+Not a test: its figures hang on the machine.  It takes Lighthouse from the npm registry (Node 18.20
+or newer), serves the site compressed as a host would, and prints the four scores of each page as a
+row of a table: with the processor that Lighthouse assumes, and with one four times slower.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def scores(address: str, slowdown: int, chromium: str) -> tuple[dict[str, float]
                f"--throttling.cpuSlowdownMultiplier={slowdown}",
                f"--chrome-flags=--headless=new {' '.join(FLAGS)}"]  # fmt: skip
     environment = os.environ | {"CHROME_PATH": chromium}
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    report = json.loads(run.stdout)
-    if error := report.get("runtimeError"):
-        raise SystemExit(f"{address}: {error['message']}")
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    report = json.loads(run.stdout or "{}")
+    if run.returncode or "runtimeError" in report:
+        raise SystemExit(f"{address}: {report.get('runtimeError') or run.stderr}")
     found = {name: 100 * report["categories"][name]["score"] for name in CATEGORIES}
     return found, report["audits"]["total-blocking-time"]["numericValue"]
 

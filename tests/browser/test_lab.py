@@ -57,12 +57,19 @@ def test_the_live_controls_drive_the_player_and_python_sees_it(visit, lab):
     page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.sessionContext?.isReady")
     page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
     live = page.locator(".widget-vbox", has=page.locator("text=def shared_encoder(")).first
-    live.locator(".outcome").wait_for(timeout=120_000)
+    live.locator(".player").wait_for(timeout=120_000)
+    ask = "print(shared_encoder.setting['fix'], shared_encoder.player.step)"
+    live.locator(".box.choice", has_text="TanhBackward0").click()
+    live.get_by_role("button", name="Check").click()
+    assert live.locator(".reply").inner_text().startswith("✓ Right.")
+    page.wait_for_timeout(300)
+    chosen = "p = shared_encoder.player; print(p.trace['nodes'][p.answer[0]]['name'])"
+    assert page.evaluate(RUN_IN_KERNEL, chosen) == "TanhBackward0"
+    live.get_by_label("Last step").press("Enter")
     assert "RuntimeError" in live.locator(".outcome").inner_text()
 
     live.locator(".widget-dropdown select").select_option("add the losses")
     live.locator(".outcome", has_text="Ends without an error").wait_for()
-    ask = "print(shared_encoder.setting['fix'], shared_encoder.player.step)"
     fix, step = page.evaluate(RUN_IN_KERNEL, ask).rsplit(" ", 1)
     assert fix == "add the losses"
 

@@ -43,8 +43,8 @@ def test_search_works_from_a_folder(visit, site):
 
 
 def test_paper_shows_the_player_without_its_buttons(visit, below, page):
-    page.emulate_media(media="print")
     visit(f"{below}index.html", below)
+    page.emulate_media(media="print")
     player = page.locator(".gradtrace").first
     player.locator(".outcome").wait_for()
     assert player.locator("g").first.is_visible()

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gradtrace.diagnosis import Diagnosis
-    from gradtrace.graph import Graph, HeldBytes, Leaf, Node, SavedTensor, snapshot
+    from gradtrace.graph import (
+        Graph,
+        HeldBytes,
+        Leaf,
+        ModuleBytes,
+        Node,
+        SavedTensor,
+        snapshot,
+    )
     from gradtrace.memory import LiveBytes
     from gradtrace.notebook.explore import (
         DeviceDropdown,
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
         explore,
     )
     from gradtrace.notebook.player import Player
+    from gradtrace.picture import Comparison
     from gradtrace.postmortem import explain, load_ipython_extension
     from gradtrace.steps import Trace
     from gradtrace.tracer import trace
@@ -28,10 +37,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "graph": ("Graph", "HeldBytes", "Leaf", "Node", "SavedTensor", "snapshot"),
+    "graph": ("Graph", "HeldBytes", "Leaf", "ModuleBytes", "Node", "SavedTensor", "snapshot"),
     "memory": ("LiveBytes",),
     "notebook.explore": ("DeviceDropdown", "Exploration", "available_devices", "explore"),
     "notebook.player": ("Player",),
+    "picture": ("Comparison",),
     "postmortem": ("explain", "load_ipython_extension"),
     "steps": ("Trace",),
     "tracer": ("trace",),
@@ -41,6 +51,7 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "Comparison",
     "DeviceDropdown",
     "Diagnosis",
     "Exploration",
@@ -48,6 +59,7 @@ __all__ = [
     "HeldBytes",
     "Leaf",
     "LiveBytes",
+    "ModuleBytes",
     "Node",
     "Player",
     "SavedTensor",

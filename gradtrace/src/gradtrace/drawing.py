@@ -133,8 +133,8 @@ def _box(box: Box, face: Face) -> str:
     if face.share is not None:
         across = box.width - 2 * PADDING
         texts.append(
-            f'<path d="M{x:g} {box.y + box.height - 4:g}h{across:g}" stroke-opacity=".25" '
-            f'stroke-width="4"/><path d="M{x:g} {box.y + box.height - 4:g}'
+            f'<path d="M{x:g} {box.y + box.height - 9:g}h{across:g}" stroke-opacity=".25" '
+            f'stroke-width="4"/><path d="M{x:g} {box.y + box.height - 9:g}'
             f'h{across * face.share:.1f}" stroke="{BLUE}" stroke-width="4"/>'
         )
     return shape + "".join(texts)

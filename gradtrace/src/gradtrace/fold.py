@@ -19,7 +19,6 @@ here is a loop or a table: a hundred thousand nodes, or modules nested that deep
 from __future__ import annotations
 
 import heapq
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -53,6 +52,7 @@ class Group:
     moments: tuple[int, int] | None = None  # the first and last at which its nodes were made
     lines: tuple[int, int] | None = None
     like: int = 0  # the same number for groups of the same operations
+    steps: bool = False  # of a run: whether all that repeats has the same name
 
     def nodes(self) -> Iterator[int]:
         """All nodes in it, those of inner groups too, in the order of the row."""
@@ -135,18 +135,6 @@ def in_order(scene: Scene) -> list[int]:
     return ordered
 
 
-_DOT = re.compile(r"\.(?![^\[]*\])")  # not one inside of brackets
-
-
-def module_of(label: str) -> tuple[str, ...]:
-    """The module that a parameter of this name belongs to.
-
-    >>> module_of("model.layers.3.weight"), module_of("x"), module_of("nets['a.b'].bias")
-    (('model', 'layers', '3'), (), ("nets['a.b']",))
-    """
-    return tuple(_DOT.split(label)[:-1])
-
-
 def modules_of(scene: Scene) -> dict[int, tuple[str, ...]]:
     """The module that each operation belongs to; those of no module have an empty one."""
     return _paths(scene, in_order(scene))
@@ -156,7 +144,7 @@ def _paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
     """The module of each operation."""
     own: dict[int, tuple[str, ...]] = {}
     for i in order:
-        used = [module_of(scene.nodes[j].label) for j in scene.nodes[i].next if scene.nodes[j].leaf]
+        used = [scene.nodes[j].module for j in scene.nodes[i].next if scene.nodes[j].leaf]
         used = [path for path in used if path]
         if used:
             own[i] = _common(used)
@@ -234,7 +222,7 @@ def _by_line_and_module(scene: Scene, order: list[int]) -> Group:
     unused = [i for i, node in enumerate(scene.nodes) if node.leaf and i not in used]
     for i in [*unused, *order]:
         node = scene.nodes[i]
-        path: list[int | str] = [*module_of(node.label)] if node.leaf else [*paths[i]]
+        path: list[int | str] = [*node.module] if node.leaf else [*paths[i]]
         if not node.leaf and node.moment is not None:
             path.insert(0, node.moment)
         shared = 0
@@ -265,7 +253,7 @@ def _add_leaves(
                 groups = around[i]
                 if j not in first:
                     first[j] = i
-                    depths[j] = len(groups) if module_of(scene.nodes[j].label) else 1
+                    depths[j] = len(groups) if scene.nodes[j].module else 1
                 known = around[first[j]]
                 while known[depths[j] - 1] is not groups[min(depths[j], len(groups)) - 1]:
                     depths[j] -= 1
@@ -278,6 +266,8 @@ def _add_leaves(
         before[id(group)][anchor].append(j)
         changed[id(group)] = group
     for key, group in changed.items():
+        for anchor, leaves in before[key].items():
+            before[key][anchor] = _by_module(scene, leaves, len(group.path))
         group.members = [
             part
             for member in group.members
@@ -286,6 +276,21 @@ def _add_leaves(
                 member,
             )
         ]
+
+
+def _by_module(scene: Scene, leaves: list[int | Group], depth: int) -> list[int | Group]:
+    """Those of one module in a group of their own, if there are several."""
+    modules: dict[tuple[str, ...], list[int | Group]] = defaultdict(list)
+    for leaf in leaves:
+        assert isinstance(leaf, int)
+        modules[scene.nodes[leaf].module[: depth + 1]].append(leaf)
+    return [
+        part
+        for path, some in modules.items()
+        for part in (
+            [Group("leaves", _path_of(scene, some), some)] if path and len(some) > 2 else some
+        )
+    ]
 
 
 def _collapse(group: Group) -> None:
@@ -317,21 +322,31 @@ class _Alike:
                 if scene.nodes[j].leaf:
                     self._users[j].append(i)
 
-    def of_its_own(self, parts: list[int | Group], outside: bool) -> list[int | Group]:
-        """The parts without the leaves that others use, too, or (``outside``) that begin it all."""
-        leaves = [m for m in parts if not isinstance(m, Group) and self.scene.nodes[m].leaf]
-        if not leaves:
-            return parts
+    def divided(
+        self, parts: list[int | Group], first: bool
+    ) -> tuple[list[int | Group], list[int | Group]]:
+        """The parts of a round, and the leaves among them that others use, too.
+
+        So are those that belong to no module and come before the ``first`` round.
+        """
+        if all(self.number(part) is not None for part in parts):
+            return parts, []
         within = set(Group("round", (), parts).nodes())
-        kept = {leaf for leaf in leaves if within.issuperset(self._users[leaf])}
-        if outside:
-            kept = {leaf for leaf in kept if module_of(self.scene.nodes[leaf].label)}
-        return [m for m in parts if isinstance(m, Group) or m in kept or m not in leaves]
+        own: list[int | Group] = []
+        others: list[int | Group] = []
+        for part in parts:
+            leaves = list(part.nodes()) if isinstance(part, Group) else [part]
+            stays = self.number(part) is not None or (
+                all(within.issuperset(self._users[leaf]) for leaf in leaves)
+                and (not first or all(self.scene.nodes[leaf].module for leaf in leaves))
+            )
+            (own if stays else others).append(part)
+        return own, others
 
     def number(self, member: int | Group) -> int | None:
-        """None for a leaf."""
+        """None for a leaf, or several."""
         if isinstance(member, Group):
-            return member.like
+            return None if member.kind == "leaves" else member.like
         node = self.scene.nodes[member]
         return None if node.leaf else self._intern(node.name)
 
@@ -397,6 +412,8 @@ def _repeat(group: Group, alike: _Alike) -> None:
     members: list[int | Group] = []
     at = 0
     for start, period, times in _runs(numbers, least):
+        if start < at:  # the run before has taken its last round from this one
+            continue
         for unit in units[at:start]:
             members += unit
         at = start + period * times
@@ -405,12 +422,14 @@ def _repeat(group: Group, alike: _Alike) -> None:
         rounds: list[int | Group] = []
         for begin in range(start, last, period):
             parts = [part for unit in units[begin : min(begin + period, last)] for part in unit]
-            own = alike.of_its_own(parts, outside=not rounds)
-            shared += [part for part in parts if part not in own]
+            own, used_elsewhere = alike.divided(parts, first=not rounds)
+            shared += used_elsewhere
             one = own[0] if len(own) == 1 else alike.measure(Group("round", group.path, own))
             rounds.append(one)
-        if len(shared) > 2 and group.kind != "leaves":
-            shared = [alike.measure(Group("leaves", _path_of(alike.scene, shared), shared))]
+        loose = [part for part in shared if isinstance(part, int)]
+        if len(loose) > 2:
+            several = alike.measure(Group("leaves", _path_of(alike.scene, loose), list(loose)))
+            shared = [several, *(part for part in shared if isinstance(part, Group))]
         members += shared
         run = Group("run", group.path, rounds)
         _divide(run, alike)
@@ -422,8 +441,7 @@ def _repeat(group: Group, alike: _Alike) -> None:
 
 def _path_of(scene: Scene, leaves: Sequence[int | Group]) -> tuple[str, ...]:
     """The module that these leaves have in common."""
-    labels = [scene.nodes[leaf].label for leaf in leaves if not isinstance(leaf, Group)]
-    return _common([module_of(label) for label in labels])
+    return _common([scene.nodes[leaf].module for leaf in leaves if not isinstance(leaf, Group)])
 
 
 def _begun(pattern: list[list[int | Group]], numbers: list[int], after: list[int]) -> int:
@@ -500,6 +518,8 @@ def _show(view: View) -> None:
         place = next(k for k, box in enumerate(shown) if isinstance(box, Group))
         inner = shown[place]
         if not isinstance(inner, Group) or len(shown) + len(inner.members) > MOST:
+            break
+        if inner.kind == "run" and not inner.steps:  # layers: "× 12" says it
             break
         shown[place : place + 1] = inner.members
         view.path = inner.path if inner.kind == "module" and view.parent is not None else view.path
@@ -601,7 +621,7 @@ def _number(scene: Scene, run: Group) -> None:
     """Name a run, its ranges and its items after each other."""
     items = _items(run)
     names = [item.title if isinstance(item, Group) else scene.nodes[item].label for item in items]
-    same = len(set(names)) < len(names)
+    same = run.steps = len(set(names)) < len(names)
     first = items[0]
     base = names[0]
     if isinstance(first, Group) and first.kind == "line" and first.lines is not None:
@@ -635,5 +655,5 @@ def _span(first: str, last: str) -> str:
     >>> _span("model.layers.0", "model.layers.11")
     'model.layers.0 to 11'
     """
-    stem, dot, _ = first.rpartition(".")
-    return f"{first} to {last.removeprefix(stem + dot)}"
+    shared = len(_common([tuple(first.split(".")), tuple(last.split("."))]))
+    return f"{first} to {'.'.join(last.split('.')[shared:])}"

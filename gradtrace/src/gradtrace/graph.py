@@ -159,14 +159,20 @@ class ModuleBytes(NamedTuple):
 
 
 class Graph:
-    """Plain data about one autograd graph, made by :func:`snapshot`."""
+    """Plain data about one autograd graph, made by :func:`snapshot`.
+
+    ``model`` is the name of the model's class, if one was given.
+    """
 
     def __init__(self, records: list[_Record], roles: dict[int, str]):
         self._records = records
         self._roles = roles
+        self.model = ""
 
-    def name_leaves(self, live: Sequence[LiveNode], names: Mapping[int, str]) -> None:
-        """Give leaves their names, by the identity of their tensors."""
+    def name_leaves(self, live: Sequence[LiveNode], model: torch.nn.Module) -> None:
+        """Give leaves the names of the model's parameters."""
+        self.model = type(model).__name__
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
         for i, (layout, number, successors, held) in enumerate(self._records):
             if isinstance(held, Leaf):
                 named = held._replace(name=names.get(id(live[i].variable)))
@@ -318,7 +324,7 @@ def snapshot(
         live, links = walk(roots)
         found = describe(live, links, {storage_of(tensor)[0]: "input" for tensor in inputs})
         if model is not None:
-            found.name_leaves(live, {id(p): name for name, p in model.named_parameters()})
+            found.name_leaves(live, model)
         return found
 
 

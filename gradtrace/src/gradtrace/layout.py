@@ -10,14 +10,14 @@ order and gaps allow; parts that never live at the same time, such as the iterat
 share one column.
 
 A tensor is drawn to the right of its home, the box of the node that made it or first saved it.  Of
-a group, only those are that pass its border.
+a group, only those are that the graph hands on over its border.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -40,6 +40,7 @@ _BETWEEN_THINGS = 6.0
 _MOST_THINGS = 4  # of one folded box
 
 _STUBS = 5  # neighbours of an open group that are drawn, before it and after it
+_BAR = 8.0  # below the rows of a folded box: how much it holds
 _FOLDED_TEXT = len("9999 alive, 9999 freed")
 
 _ORDERINGS, _PLACINGS = 4, 6  # down and up again
@@ -103,7 +104,8 @@ class Drawing:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready data."""
-        return asdict(self)
+        parts = ("boxes", "things", "edges")  # dataclasses.asdict copies deeply: that is slow
+        return vars(self) | {name: [dict(vars(p)) for p in vars(self)[name]] for name in parts}
 
 
 def layout(scene: Scene) -> list[Drawing]:
@@ -221,10 +223,11 @@ def _box(
     else:
         node = scene.nodes[member]
         title = clipped(_within(path, node.label) if node.leaf else node.label)
-        length, rows = node.text if node.rows or not node.leaf else len(title), node.rows
+        length, rows = max(len(title), node.text), node.rows
         kind, nodes, view = "leaf" if node.leaf else "node", [member], None
     width = round(length * CHARACTER + 2 * PADDING, 1)
-    return Box(kind, title, nodes, view, rows, width, (1 + rows) * LINE + 2 * PADDING)
+    height = (1 + rows) * LINE + 2 * PADDING + (_BAR if kind == "group" else 0)
+    return Box(kind, title, nodes, view, rows, width, height)
 
 
 def _within(path: tuple[str, ...], title: str) -> str:
@@ -311,7 +314,9 @@ def _passes(scene: Scene, plan: _Plan, k: int, home: int) -> bool:
     saved = {plan.where[i] for i in tensor.savers if i in plan.where} - {home}
     if any(plan.boxes[i].kind == "node" for i in saved):
         return True
-    return tensor.named and plan.boxes[home].kind == "group" and bool(saved or _ends(plan, home))
+    if tensor.data or not tensor.named or plan.boxes[home].kind != "group":
+        return False
+    return bool(saved or _ends(plan, home))
 
 
 def _ends(plan: _Plan, box: int) -> bool:
@@ -371,16 +376,19 @@ def _rank(plan: _Plan, widths: list[float]) -> _Ranked:
             ranks[box] = rank
     parts.append(shared)
 
-    # Bends are boxes without a node: they are ordered and placed as boxes are.  All edges of a part
-    # that lead to the same box share them.
+    # Bends are boxes without a node: they are ordered and placed as boxes are.  The edges of a part
+    # that lead to the same box share them, or those that come from the same one if these are more.
     paths = {}
     neighbours: dict[int, set[int]] = defaultdict(set)
     trunks: dict[tuple[int, int, int], int] = {}
+    far = [(i, j) for i, j in plan.links if ranks[i] > ranks[j] + 1]
+    leaving, arriving = Counter(i for i, _ in far), Counter(j for _, j in far)
     for i, j in plan.links:
         bends = []
+        trunk = i if leaving[i] > arriving[j] else j
         for rank in range(ranks[i] - 1, ranks[j], -1):
             part_index = part_of[i] if rank >= len(tops) else len(parts) - 1
-            bend = trunks.setdefault((part_index, j, rank), len(ranks))
+            bend = trunks.setdefault((part_index, trunk, rank), len(ranks))
             if bend == len(ranks):
                 ranks.append(rank)
                 parts[part_index].append(bend)
@@ -614,9 +622,9 @@ def _place_part(
         _spread(row, units, {box: 0.0 for box in row})
     for sweep in range(_PLACINGS):
         for row in rows if sweep % 2 == 0 else reversed(rows):
+            others = part.difference(row)
             wanted = {
-                box: _mean(units, _straight(box, neighbours[box] & part - set(row), bends))
-                for box in row
+                box: _mean(units, _straight(box, neighbours[box] & others, bends)) for box in row
             }
             _spread(row, units, wanted)
     start = min(units[box].x for box in part)

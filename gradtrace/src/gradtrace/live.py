@@ -32,6 +32,7 @@ from torch.utils.hooks import RemovableHandle
 from gradtrace import graph
 from gradtrace._torch import (
     LEAF,
+    SAVED_TENSORS_SHOW_THEIR_DATA,
     LiveNode,
     StorageReference,
     TensorWeakRef,
@@ -254,6 +255,8 @@ class LiveGraph:
         self, tensors: dict[str, torch.Tensor], named: dict[str, int], line: int | None
     ) -> None:
         """Note which tensor each variable names."""
+        if not SAVED_TENSORS_SHOW_THEIR_DATA:
+            self.tensors.forget_others(self._memory.identities())
         self.tensor_of = {}
         for name, tensor in tensors.items():
             storage, nbytes = self._memory.storages[name]
@@ -318,7 +321,12 @@ class _Found:
 
 
 class _Tensors:
-    """Every storage that was seen, once, even where PyTorch has used an address again."""
+    """Every storage that was seen, once, even where PyTorch has used an address again.
+
+    Older PyTorch may show a copy of what was saved, gone as soon as it was read: there no reference
+    can be held, and an address counts as free once, between two lines, no node and no variable has
+    it.
+    """
 
     def __init__(self) -> None:
         self._known: list[TraceTensor] = []
@@ -344,7 +352,7 @@ class _Tensors:
         index = self._indices.get(storage)
         if index is None:
             index = self._indices[storage] = len(self._known)
-            if storage > 0:
+            if storage > 0 and SAVED_TENSORS_SHOW_THEIR_DATA:
                 self._references.append(StorageReference.at(storage))
             self._known.append(
                 TraceTensor(
@@ -362,6 +370,10 @@ class _Tensors:
             self._labelled.add(index)
             self._known[index] = dataclasses.replace(self._known[index], label=label)
         return index
+
+    def forget_others(self, storages: Set[int]) -> None:
+        """These are all that are held now."""
+        self._indices = {s: i for s, i in self._indices.items() if s in storages}
 
     def find(self, storage: int, label: str) -> int | None:
         """The index of a storage that a variable named ``label`` holds, if it was ever met."""
@@ -444,6 +456,11 @@ class _Memory:
             if not self._holders[storage]:
                 del self._holders[storage]
                 self._total -= self._bytes.pop(storage)
+
+    def identities(self) -> Set[int]:
+        """Of all storages that nodes, leaves and variables hold."""
+        named = (storage for storage, _ in self.storages.values())
+        return {*self._holders, *self._leaves.values(), *named}
 
     def held(self) -> tuple[int, int, int]:
         """Bytes of activations, leaves, inputs; each storage counts once."""

@@ -42,6 +42,10 @@ class LiveBytes(TorchDispatchMode):
         self.peak = 0
         self._storages: dict[int, int] = {}  # their bytes
 
+    def reset_peak(self) -> None:
+        """Let the peak be what is alive now."""
+        self.peak = self.alive
+
     def __torch_dispatch__(
         self,
         operation: Callable[..., Any],
@@ -67,6 +71,20 @@ class LiveBytes(TorchDispatchMode):
 
     def _died(self, identity: int) -> None:
         self.alive -= self._storages.pop(identity)
+
+
+def device_counters() -> dict[str, int] | None:
+    """What PyTorch's own counters say of an accelerator's memory, and begin a new peak.
+
+    ``allocated`` is now, ``peak`` the most since the last call, both in bytes of the current
+    device.  None where no accelerator has been used.
+    """
+    for device in (torch.cuda, torch.xpu):
+        if device.is_initialized():
+            found = {"allocated": device.memory_allocated(), "peak": device.max_memory_allocated()}
+            device.reset_peak_memory_stats()
+            return found
+    return None
 
 
 def _tensors(result: object) -> Iterator[torch.Tensor]:

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradtrace.graph import FREED, MODIFIED
+from gradtrace.graph import FREED, MODIFIED, no_garbage_collection
 from gradtrace.layout import layout
 from gradtrace.scene import scene_of
 from gradtrace.steps import Raised, Trace
@@ -100,8 +100,9 @@ def _cause(trace: Trace, error: Raised) -> list[str]:
 
 def payload(trace: Trace) -> dict[str, Any]:
     """What the front end needs to play ``trace``: JSON-ready data."""
-    views = [view.to_dict() for view in layout(scene_of(trace))]
-    return trace.to_dict() | {"views": views, "outcome": outcome(trace)}
+    with no_garbage_collection():
+        views = [view.to_dict() for view in layout(scene_of(trace))]
+        return trace.to_dict() | {"views": views, "outcome": outcome(trace)}
 
 
 def static_html(
@@ -150,8 +151,30 @@ def static_html(
     )
 
 
+def standalone(trace: Trace, title: str) -> str:
+    """A whole page that plays one trace, from a file as well as from a server.
+
+    >>> from gradtrace import trace
+    >>> page = standalone(trace(lambda: 1), "a < b")
+    >>> page.startswith('<!doctype html><html lang="en">'), "<title>a &lt; b</title>" in page
+    (True, True)
+    """
+    name = html.escape(title)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
+        f"<style>{_PAGE}</style></head>"
+        f"<body><main><h1>{name}</h1>{static_html([trace])}</main></body></html>"
+    )
+
+
+_PAGE = "body{margin:1rem;font:1rem/1.5 system-ui,sans-serif}h1{font-size:1.3rem}"
+
+
 # Where scripts run, the player's place is kept until it is built, so that nothing moves then.
 _UNBUILT = (
+    ".gradtrace {margin: 1rem 0}"
     "@media screen and (scripting: enabled) {"
     ".gradtrace[data-function] {min-height: var(--high)}"
     ".gradtrace[data-function] > div:not([data-built]) > * {display: none}"

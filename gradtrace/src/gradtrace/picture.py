@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gradtrace.drawing import Face, size, svg
-from gradtrace.fold import module_of, modules_of
+from gradtrace.fold import modules_of
 from gradtrace.graph import (
     ALIVE,
     FREED,
@@ -26,7 +26,7 @@ from gradtrace.graph import (
     no_garbage_collection,
 )
 from gradtrace.layout import Box, Drawing, layout
-from gradtrace.scene import Scene, SceneNode, SceneTensor, clipped
+from gradtrace.scene import Scene, SceneNode, SceneTensor, clipped, module_of
 
 _GLYPHS = {FREED: "□", "modified": "▲", "packed": "◧"}
 _FOLDED = len("9999 new, 9999 gone, 9999 freed")
@@ -66,7 +66,16 @@ def _rows(node: Node) -> list[str]:
     return [_row(saved) for saved in _needed(node)]
 
 
-def _scene(nodes: Sequence[Node], links: Sequence[Sequence[int]], least: int = 0) -> Scene:
+def _module(node: Node, model: str) -> tuple[str, ...]:
+    """The module of a parameter; ``model`` is what to call the model itself, if it has a name."""
+    if node.leaf is None or node.leaf.name is None:
+        return ()
+    return module_of(node.leaf.name) or ((model,) if model else ())
+
+
+def _scene(
+    nodes: Sequence[Node], links: Sequence[Sequence[int]], model: str = "", least: int = 0
+) -> Scene:
     """``least`` is the number of characters that any box has room for."""
     tensors: dict[int, tuple[int, list[int], bool]] = {}
     leaves = {node.leaf.storage for node in nodes if node.leaf is not None}
@@ -88,6 +97,7 @@ def _scene(nodes: Sequence[Node], links: Sequence[Sequence[int]], least: int = 0
             line=None,
             text=max(least, len(clipped(label_of(node))) + 7, *map(len, _rows(node) or [""])),
             rows=len(_rows(node)),
+            module=_module(node, model),
         )
         for node, successors in zip(nodes, links, strict=True)
     ]
@@ -137,7 +147,7 @@ def modules(graph: Graph) -> list[ModuleBytes]:
     for node in graph.leaves:
         if node.leaf is not None and node.leaf.storage not in counted:
             counted.add(node.leaf.storage)
-            _add(sums, module_of(label_of(node)), (0, 0, 0, node.leaf.storage_nbytes))
+            _add(sums, _module(node, ""), (0, 0, 0, node.leaf.storage_nbytes))
     return [ModuleBytes(".".join(path), *numbers) for path, numbers in sums.items()]
 
 
@@ -180,10 +190,11 @@ class _Picture(NamedTuple):
 def _picture(
     nodes: Sequence[Node],
     links: Sequence[Sequence[int]],
+    model: str,
     marks: Mapping[int, str] | None = None,
 ) -> _Picture:
     with no_garbage_collection():
-        scene = _scene(nodes, links, 0 if marks is None else len("  changed"))
+        scene = _scene(nodes, links, model, 0 if marks is None else len("  changed"))
         drawing = layout(scene)[0]
     storages = _storages(nodes)
     activations = {
@@ -281,23 +292,23 @@ def graph_html(graph: Graph) -> str:
     table = ""
     if len(rows) > 1:
         body = "".join(
-            f"<tr><th scope=row>{html.escape(row.name or 'all')}</th><td>{row.nodes}</td>"
+            f'<tr><th scope="row">{html.escape(row.name or "all")}</th><td>{row.nodes}</td>'
             f"<td>{row.freed}</td><td>{row.activations}</td><td>{row.parameters}</td></tr>"
             for row in rows
         )
         table = (
             "<details><summary>Bytes of each module</summary><table><thead><tr>"
-            "<th scope=col>module</th><th scope=col>operations</th><th scope=col>freed</th>"
-            "<th scope=col>activations (bytes)</th><th scope=col>parameters (bytes)</th></tr>"
+            '<th scope="col">module</th><th scope="col">operations</th><th scope="col">freed</th>'
+            '<th scope="col">activations (bytes)</th><th scope="col">parameters (bytes)</th></tr>'
             f"</thead><tbody>{body}</tbody></table></details>"
         )
-    picture = _picture(graph.nodes, [node.next for node in graph.nodes])
+    picture = _picture(graph.nodes, [node.next for node in graph.nodes], graph.model)
     return _html(picture, "The autograd graph", describe(graph), table)
 
 
 def graph_svg(graph: Graph) -> str:
     """A snapshot as the text of an SVG file."""
-    picture = _picture(graph.nodes, [node.next for node in graph.nodes])
+    picture = _picture(graph.nodes, [node.next for node in graph.nodes], graph.model)
     return picture.svg("The autograd graph", describe(graph), standalone=True)
 
 
@@ -402,7 +413,7 @@ class Comparison:
         return "\n".join([f"Comparison({self._sentence()})", *told])
 
     def _picture(self) -> _Picture:
-        return _picture(self._nodes, self._links, self._marks)
+        return _picture(self._nodes, self._links, self.after.model, self._marks)
 
     def _repr_html_(self) -> str:
         return _html(self._picture(), "Two snapshots compared", f"{self._sentence()}.")

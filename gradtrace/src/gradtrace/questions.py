@@ -356,6 +356,73 @@ class WhatIsFreedNext(Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WhichTensorGoesNext(Asked):
+    """Which tensor goes next, after the line ``after``: it goes when nothing holds it any more.
+
+    Nodes hold what they saved, variables what they name.  Parameters and other leaves cannot be
+    chosen.  ``believes`` has names of variables or indices in ``Trace.tensors``.  Where one line
+    lets several go, each of them is right.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def program():
+    ...     x = torch.ones(2, requires_grad=True)
+    ...     y = x.exp() * 2
+    ...     loss = y.sum()
+    ...     loss.backward()
+    >>> ask = WhichTensorGoesNext(after="loss = y.sum()")
+    >>> asked = ask.put_to(Program("program", lambda: trace(program)))
+    >>> print([choice["label"] for choice in asked.choices], len(asked.right))
+    ['y, 8 B', 'loss, 4 B', 'saved by MulBackward0, 8 B', 'saved by ExpBackward0, 8 B'] 2
+    """
+
+    kind: ClassVar[str] = "tensor"
+
+    def _beliefs(self, seen: Trace) -> dict[Choice, str]:
+        named = {v.name: v.tensor for v in seen.steps[self._step(seen)].variables}
+        found: dict[Choice, str] = {}
+        for choice, text in self.believes.items():
+            tensor = named.get(choice, choice)
+            found[choice if tensor is None else tensor] = text
+        return found
+
+    def _found(self, seen: Trace, program: Program) -> _Found:
+        at = self._step(seen)
+        labels = {
+            tensor: f"{_holders(holders)}, {seen.tensors[tensor].nbytes:,} B"
+            for tensor, holders in _held_by(seen, seen.steps[at]).items()
+        }
+        goes: dict[int, int] = {}
+        for index in range(at + 1, len(seen.steps)):
+            held = _held_by(seen, seen.steps[index])
+            for tensor in labels:
+                if tensor not in held:
+                    goes.setdefault(tensor, index)
+        if not goes:
+            raise ValueError(
+                f"{self._name} of {program.name}: no tensor that is there after line "
+                f"{seen.steps[at].ran} goes later"
+            )
+        first = min(goes.values())
+        last = _held_by(seen, seen.steps[-1])
+        facts = {
+            tensor: f"Line {seen.steps[goes[tensor]].ran} lets it go: nothing holds it after that."
+            if tensor in goes
+            else f"It is held to the end: {_holders(last[tensor])}."
+            for tensor in labels
+        }
+        right = tuple(tensor for tensor in labels if goes.get(tensor) == first)
+        named = " and ".join(labels[tensor] for tensor in right)
+        return _Found(
+            prompt="Which tensor goes next?",
+            choices=dict(labels),
+            right=right,
+            facts=facts,
+            told=f"Line {seen.steps[first].ran} lets go: {named}.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class HowManyBytes(Asked):
     """How many bytes of activations saved tensors hold after the line ``after``.
 
@@ -697,6 +764,26 @@ def _freed_at(seen: Trace) -> dict[int, int]:
             if state.state == FREED:
                 found.setdefault(state.node, index)
     return found
+
+
+def _held_by(seen: Trace, step: Step) -> dict[int, tuple[list[str], list[str]]]:
+    """For each tensor that is no leaf, the variables that name it and the nodes that saved it."""
+    held: dict[int, tuple[list[str], list[str]]] = {}
+    for variable in step.variables:
+        if variable.tensor is not None:
+            held.setdefault(variable.tensor, ([], []))[0].append(variable.name)
+    for state in step.nodes:
+        node = seen.nodes[state.node]
+        for slot, (slot_state, _) in zip(node.slots, state.slots, strict=True):
+            if slot.tensor is not None and slot_state in (ALIVE, MODIFIED):
+                held.setdefault(slot.tensor, ([], []))[1].append(node.label)
+    return {tensor: by for tensor, by in held.items() if seen.tensors[tensor].role != "leaf"}
+
+
+def _holders(held: tuple[list[str], list[str]]) -> str:
+    """The names of a tensor; of one without a name, the nodes that saved it."""
+    names, nodes = held
+    return ", ".join(names) if names else f"saved by {' and '.join(dict.fromkeys(nodes))}"
 
 
 def _bytes_held(seen: Trace, step: Step) -> str:

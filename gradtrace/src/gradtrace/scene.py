@@ -7,6 +7,7 @@ way.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from gradtrace.graph import FREED
 from gradtrace.steps import Trace
 
 _LONGEST_TITLE = 30  # characters
+_LEAF_TEXT = "999.9 MB  ∇ .grad"  # a leaf is a tensor: its bytes, and whether it has a gradient
 _LONGEST_NAMES = 18  # of the variables that hold a tensor, together
 
 
@@ -24,7 +26,8 @@ class SceneNode(NamedTuple):
     ``order`` is a number that grows from operation to operation, None for leaves.  ``moment`` is
     the step at which the node was first seen, ``line`` the line that had just run; both are None
     where nobody knows.  ``text`` is the number of characters of the longest text that its box will
-    ever show, ``rows`` the number of rows below the title.
+    ever show beside its label, ``rows`` the number of rows below the title.  ``module`` is the one
+    that a leaf is a parameter of, part by part.
     """
 
     name: str
@@ -36,6 +39,7 @@ class SceneNode(NamedTuple):
     line: int | None
     text: int
     rows: int
+    module: tuple[str, ...] = ()
 
 
 class SceneTensor(NamedTuple):
@@ -43,7 +47,8 @@ class SceneTensor(NamedTuple):
 
     It is at ``home`` with the node that made it, or else with the first that saved it.  ``savers``
     are the nodes that saved it; ``named`` tells whether a variable ever named it, and ``room`` is
-    the number of characters of its names.
+    the number of characters of its names.  ``data`` is True for plain data, which the program holds
+    whatever the graph does.
     """
 
     nbytes: int
@@ -51,6 +56,7 @@ class SceneTensor(NamedTuple):
     savers: frozenset[int]
     named: bool
     room: int
+    data: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,18 @@ class Scene:
     source: Mapping[int, str] = field(default_factory=dict)
 
 
+_DOT = re.compile(r"\.(?![^\[]*\])")  # not one inside of brackets
+
+
+def module_of(label: str) -> tuple[str, ...]:
+    """The module that a parameter of this name belongs to.
+
+    >>> module_of("model.layers.3.weight"), module_of("x"), module_of("nets['a.b'].bias")
+    (('model', 'layers', '3'), (), ("nets['a.b']",))
+    """
+    return tuple(_DOT.split(label)[:-1])
+
+
 def clipped(label: str) -> str:
     """What stands at the top of a box.
 
@@ -81,7 +99,7 @@ def scene_of(trace: Trace) -> Scene:
     """Everything that was ever there in a trace."""
     count = len(trace.nodes)
     first, last = [-1] * count, [len(trace.steps)] * count
-    texts = [len(clipped(node.label)) for node in trace.nodes]
+    texts = [len(_LEAF_TEXT) if node.leaf else 0 for node in trace.nodes]
     for moment, (step, changed, gone) in enumerate(trace.changes()):
         for node in gone:
             last[node] = moment - 1
@@ -112,7 +130,8 @@ def scene_of(trace: Trace) -> Scene:
             first[i],
             node.line,
             texts[i],
-            sum(not slot.empty for slot in node.slots),
+            1 if node.leaf else sum(not slot.empty for slot in node.slots),
+            module_of(node.label) if node.leaf else (),
         )
         for i, node in enumerate(trace.nodes)
     ]
@@ -122,7 +141,7 @@ def scene_of(trace: Trace) -> Scene:
 def _text(trace: Trace, node: int, state: str, slots: Sequence[tuple[str, int | None]]) -> int:
     """The length of the longest text of a node in this state."""
     known = trace.nodes[node]
-    longest = len(clipped(known.label)) + (len("  freed") if state == FREED else 0)
+    longest = len(clipped(known.label)) + len("  freed") if state == FREED else 0
     for slot, (now, _) in zip(known.slots, slots, strict=True):
         longest = max(longest, len(f"■ {slot.name}  {now}"))
     return longest
@@ -168,7 +187,12 @@ def _tensors(trace: Trace, names: Mapping[int, object]) -> list[SceneTensor | No
         room = names[i][0] if i in names else 0  # type: ignore[index]
         tensors.append(
             SceneTensor(
-                tensor.nbytes, min(around, key=made), frozenset(savers[i]), i in names, room
+                tensor.nbytes,
+                min(around, key=made),
+                frozenset(savers[i]),
+                i in names,
+                room,
+                tensor.role == "input",
             )
         )
     return tensors

@@ -105,16 +105,11 @@ class Session:
         if seen is None:
             self.say(f"gradtrace: {self.function} was never called")
             return
-        # Not at the top: a program may have modules of these names beside it.
-        import html
+        # Not at the top: a program may have a module of this name beside it.
         import webbrowser
 
-        from gradtrace.page import static_html
-
         page = Path(self.page)
-        head = f"<!doctype html><meta charset=utf-8><title>{html.escape(page.stem)}</title>"
-        # What a program prints or raises need not be valid text.
-        page.write_text(head + static_html([seen]), encoding="utf-8", errors="backslashreplace")
+        seen.to_html(page)
         self.say(f"gradtrace: {self.function} line by line: {page.as_uri()}")
         if sys.stderr.isatty():  # somebody is there to look
             webbrowser.open(page.as_uri())

@@ -13,6 +13,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtrace.graph import FREED, MODIFIED
@@ -261,6 +262,17 @@ class Trace:
             )
         return ax
 
+    def to_html(self, path: str | Path) -> None:
+        """Write a page that plays the trace: one file, to be opened and sent without a server.
+
+        A graph of any size is folded into views of a few boxes.
+        """
+        from gradtrace.page import standalone
+
+        # What a program prints or raises need not be valid text.
+        text = standalone(self, f"{self.function}, line by line")
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+
     def to_json(self) -> str:
         """The trace as JSON text.  The same trace always gives the same text."""
         return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"))
@@ -280,13 +292,13 @@ class Trace:
             {
                 "line": step.line,
                 "ran": step.ran,
-                "changed": [shared(dataclasses.astuple(state)) for state in changed],
+                "changed": [shared(tuple(vars(state).values())) for state in changed],
                 "gone": gone,
                 "held": step.held,
                 "gradients": step.gradients,
                 "peak": step.peak,
                 "device": step.device,
-                "variables": [shared(dataclasses.astuple(v)) for v in step.variables],
+                "variables": [shared(tuple(vars(v).values())) for v in step.variables],
                 "values": step.values,
                 "raised": step.raised and dataclasses.asdict(step.raised),
             }

@@ -5,6 +5,14 @@ before it runs; at each report, and once more when the function ends, the tensor
 variables reach are collected, and :mod:`gradtrace.live` brings its picture of the graph behind them
 up to date.  The result is a :class:`~gradtrace.Trace`.
 
+With ``peaks`` the function runs under :class:`~gradtrace.LiveBytes`, which sees each operation's
+result: what lives at most inside a line is more than what lives before and after it.  It is asked
+for, since such a mode is no pure observer: compiled functions run uncompiled under it, and other
+tools step aside.  The results of the operations are the same, to the last bit, and so are the bytes
+on every machine on which the same operations run: tensors are counted, not what an allocator makes
+of them.  On an accelerator PyTorch's own counters are read beside it; each line starts their peak
+anew.
+
 A hook before each node remembers which one ran last, so that an error in backward can be laid at
 its door; it goes when the function ends.  It neither keeps the graph alive nor changes what it
 computes.
@@ -30,13 +38,19 @@ from gradtrace._torch import WeakIdKeyDictionary, version_of
 from gradtrace.frames import PLAIN, namespace, reach
 from gradtrace.graph import gradient_of, is_cut_off, shape_of, undisturbed
 from gradtrace.live import LiveGraph
+from gradtrace.memory import LiveBytes, device_counters
 from gradtrace.steps import Raised, Step, Trace, Variable
 
 MAX_STEPS = 250
 
 
 def trace(
-    fn: Callable[..., Any], /, *args: Any, max_steps: int = MAX_STEPS, **kwargs: Any
+    fn: Callable[..., Any],
+    /,
+    *args: Any,
+    max_steps: int = MAX_STEPS,
+    peaks: bool = False,
+    **kwargs: Any,
 ) -> Trace:
     """Run ``fn(*args, **kwargs)`` and record the autograd graph before and after each of its lines.
 
@@ -47,6 +61,8 @@ def trace(
         fn: a Python function, method, module (its ``forward`` is traced) or other object that can
             be called, with source code.
         max_steps: how many line events to record.  Later ones run at full speed, unrecorded.
+        peaks: also count how many bytes of tensors each line had alive at once, ``Step.peak``.
+            Counted are those that ``fn`` makes, on all devices.
 
     Raises:
         TypeError: ``fn`` is not a Python function, or is a generator or coroutine function.
@@ -68,7 +84,7 @@ def trace(
     ['ExpBackward0']
     """
     code = _code(fn)
-    recorder = _Recorder(lambda called: called is code, _name(fn), max_steps)
+    recorder = _Recorder(lambda called: called is code, _name(fn), max_steps, peaks)
     recorder.read_source(code)
     error = None
     try:
@@ -194,8 +210,8 @@ def _source(name: str, code: CodeType) -> _Source:
     branches = []
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
-            body = getattr(node, "body", None)
-            last = body[0].lineno - 1 if body else node.end_lineno  # of its head, if it has a body
+            inside = _first_inside(node)
+            last = node.end_lineno if inside is None else inside - 1  # of its head, if it has one
             if last is not None and last > node.lineno:
                 statements[first + node.lineno - 1] = first + last - 1
             for block in _blocks(node):
@@ -206,6 +222,14 @@ def _source(name: str, code: CodeType) -> _Source:
     numbered = enumerate(text.splitlines(), first)
     kept = {number: line for number, line in numbered if number - first + 1 >= begin}
     return _Source(kept, statements, branches)
+
+
+def _first_inside(statement: ast.stmt) -> int | None:
+    """The first line behind the head of a statement that contains others."""
+    if isinstance(statement, ast.Match):
+        return statement.cases[0].pattern.lineno
+    body = getattr(statement, "body", None)
+    return body[0].lineno if body else None
 
 
 def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
@@ -231,7 +255,13 @@ class _Recorder:
     The call is the first of a function whose code is ``wanted``.
     """
 
-    def __init__(self, wanted: Callable[[CodeType], bool], name: str, max_steps: int):
+    def __init__(
+        self,
+        wanted: Callable[[CodeType], bool],
+        name: str,
+        max_steps: int,
+        peaks: bool = False,
+    ):
         self.wanted = wanted
         self.name = name
         self.code: CodeType | None = None
@@ -245,16 +275,22 @@ class _Recorder:
         self.begun_lines: set[int] = set()
         self.raised: Raised | None = None  # by that line
         self.live = LiveGraph()
+        self.live_bytes = LiveBytes() if peaks else None
         self.variables: dict[tuple[Any, ...], Variable] = {}
         self.grads = WeakIdKeyDictionary()  # for each gradient its version, and its text then
 
     def __enter__(self) -> None:
+        if self.live_bytes is not None:
+            self.live_bytes.__enter__()
+            device_counters()
         self.previous = sys.gettrace()
         sys.settrace(self.on_call)
 
     def __exit__(self, *exception: Any) -> None:
         self.stop()
         self.live.close()
+        if self.live_bytes is not None:
+            self.live_bytes.__exit__(*exception)
 
     def stop(self) -> None:
         """Let the program run at full speed again."""
@@ -356,6 +392,7 @@ class _Recorder:
             self.stop()
 
     def record(self, frame: FrameType, line: int | None) -> None:
+        peak, device = self.take_peak()
         with undisturbed():
             tensors = {found.name: found.value for found in reach(namespace(frame))}
             nodes = self.live.look(tensors, self.line, last=line is None)
@@ -370,14 +407,22 @@ class _Recorder:
                 nodes=self.live.states,
                 held=self.live.held,
                 gradients=self.live.gradients,
-                peak=None,
-                device=None,
+                peak=peak,
+                device=device,
                 variables=variables,
                 values=values,
                 raised=self.raised,
             )
         )
         self.raised = self.live.last_run = None
+
+    def take_peak(self) -> tuple[int | None, dict[str, int] | None]:
+        """The most bytes since the last call: of tensors, and by PyTorch's counters."""
+        if self.live_bytes is None:
+            return None, None
+        peak, device = self.live_bytes.peak, device_counters()
+        self.live_bytes.reset_peak()
+        return (None, None) if self.line is None else (peak, device)
 
     def variable(self, name: str, tensor: torch.Tensor, node: int | None) -> Variable:
         cut_off = is_cut_off(tensor)

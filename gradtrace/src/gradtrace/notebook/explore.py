@@ -1,10 +1,10 @@
 """Run a function for every setting of its controls, and play the traces.
 
 :func:`explore` reads its arguments as ``ipywidgets.interact`` does, with ipywidgets' own code, so
-there is nothing new to learn.  Every setting is traced beforehand: a live notebook then shows
-ordinary ipywidgets beside a :class:`~gradtrace.Player`, and a page without a kernel shows
-the same controls as native HTML.  With ``ask=`` the player asks before it shows
-(:mod:`gradtrace.questions`).
+there is nothing new to learn.  Every setting is traced beforehand, with the bytes that are alive
+inside of each line: a live notebook then shows ordinary ipywidgets beside a
+:class:`~gradtrace.Player`, and a page without a kernel shows the same controls as native HTML.
+With ``ask=`` the player asks before it shows (:mod:`gradtrace.questions`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 from IPython.display import display
 
 from gradtrace.notebook.player import Player
-from gradtrace.page import outcome, static_html
+from gradtrace.page import outcome, payload, static_html
 from gradtrace.questions import Asked, Program, line_of, place
 from gradtrace.steps import Trace
 from gradtrace.tracer import trace
@@ -122,11 +122,13 @@ class Exploration:
             first,
             step=_index(self._step, first),
             question=asdict(self.question) if self.question else None,
+            setting=self._indices(),
+            settings=self._settings_data if len(self._stored) > 1 else None,
         )
         widgets = [control.widget for control in controls.values()]
         self.widget = ipywidgets.VBox([ipywidgets.HBox(widgets), self.player])
         for widget in widgets:
-            widget.observe(lambda change: self.player.show(self.trace()), names="value")
+            widget.observe(lambda change: self.player.show(self.trace(), self._indices()), "value")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function itself, untraced."""
@@ -156,7 +158,7 @@ class Exploration:
         )
         if key not in self._traces:
             call = functools.partial(self._function, **values, **self._constants)
-            self._traces[key] = trace(call)
+            self._traces[key] = trace(call, peaks=True)
         return self._traces[key]
 
     def __repr__(self) -> str:
@@ -165,6 +167,25 @@ class Exploration:
             end = textwrap.shorten(outcome(seen)[0], 90, placeholder=" ...")
             lines.append(f"  {setting}: {end}")
         return "\n".join(lines)
+
+    def _indices(self) -> list[int | None]:
+        """For each control the index of its option; None for a value that is not stored."""
+        return [control.index(control.value) for control in self.controls.values()]
+
+    def _controls(self) -> list[dict[str, Any]]:
+        """The controls as the front end draws them."""
+        return [
+            {
+                "name": control.name,
+                "kind": control.kind,
+                "options": [label for label, _ in control.options],
+            }
+            for control in self.controls.values()
+        ]
+
+    def _settings_data(self) -> dict[str, Any]:
+        """What the live player compares with."""
+        return {"controls": self._controls(), "traces": [payload(seen) for seen in self._stored]}
 
     def _settings(self) -> list[str]:
         named = [
@@ -175,19 +196,11 @@ class Exploration:
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """Live front ends take the widget view, all others the self-contained HTML."""
-        controls = [
-            {
-                "name": control.name,
-                "kind": control.kind,
-                "options": [label for label, _ in control.options],
-            }
-            for control in self.controls.values()
-        ]
-        initial = [control.index(control.value) or 0 for control in self.controls.values()]
+        initial = [index or 0 for index in self._indices()]
         return {
             "text/plain": repr(self),
             "text/html": static_html(
-                self._stored, controls, initial, step=self._step, question=self.question
+                self._stored, self._controls(), initial, step=self._step, question=self.question
             ),
             _WIDGET_VIEW: {
                 "version_major": 2,

@@ -6,6 +6,7 @@ That front end is the module of :class:`Player`, an ordinary ipywidget whose ``t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anywidget
@@ -22,6 +23,10 @@ class Player(anywidget.AnyWidget):
     set, observed and linked.  The step survives a change of trace as far as it goes.  ``question``
     is what is asked first, None for nothing, and ``answer`` lists what the reader chose.
 
+    ``setting`` holds, for each control, the index of its option; ``settings`` gives the controls
+    and the traces of all settings, to compare with, as ``{"controls", "traces"}``: what
+    :func:`gradtrace.page.static_html` takes, each trace as its payload.
+
     >>> from gradtrace import trace
     >>> def fine():
     ...     return 1
@@ -35,13 +40,27 @@ class Player(anywidget.AnyWidget):
     step = traitlets.Int().tag(sync=True)
     question = traitlets.Dict(None, allow_none=True).tag(sync=True)
     answer: Any = traitlets.List().tag(sync=True)
+    setting: Any = traitlets.List().tag(sync=True)
+    comparable = traitlets.Bool(False).tag(sync=True)
+    data = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, trace: Trace, **kwargs: Any):
-        super().__init__(trace=payload(trace), **kwargs)
+    def __init__(
+        self, trace: Trace, settings: Callable[[], dict[str, Any]] | None = None, **kwargs: Any
+    ):
+        super().__init__(trace=payload(trace), comparable=settings is not None, **kwargs)
+        self._settings = settings
+        self.on_msg(self._asked_for)
 
-    def show(self, trace: Trace) -> None:
+    def show(self, trace: Trace, setting: Sequence[int | None] = ()) -> None:
         """Play another trace, at the step that is shown as far as it goes."""
-        self.trace = payload(trace)
+        with self.hold_sync():
+            self.setting = list(setting)
+            self.trace = payload(trace)
+
+    def _asked_for(self, _: Any, content: Any, buffers: Any) -> None:
+        """The reader wants to compare: only then are the traces of the other settings sent."""
+        if content == "compare" and self._settings is not None:
+            self.data = self._settings()
 
     @traitlets.observe("trace")
     def _another_trace(self, change: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 // What readers answered, kept in their browser only, and the sum of it at a page's end.
 
-import { element, plural } from "./dom.js";
+import { element, marked, plural } from "./dom.js";
 
 const STORE = "gradtrace.answers";
 
@@ -37,7 +37,7 @@ export function remember(name, answered) {
 export function summarise() {
   const asked = [...document.querySelectorAll(".gradtrace[data-question]")].map((place) => [place, place.dataset.function, place.dataset.question]);
   const all = stored();
-  const link = ([, name, prompt]) => element("li", {}, element("a", { href: `#play:${name}` }, prompt));
+  const link = ([, name, prompt]) => element("li", {}, element("a", { href: `#play:${name}` }, ...marked(prompt)));
   for (const place of document.querySelectorAll(".gradtrace-answers")) {
     const answered = asked.filter(([, name]) => all[key(name)]);
     const right = answered.filter(([, name]) => all[key(name)].right);

@@ -33,8 +33,8 @@ export function bytes(count) {
     size /= 1000;
     unit += 1;
   }
-  const digits = unit && size < 99.95 ? 1 : 0;
-  return `${size.toLocaleString("en-US", { minimumFractionDigits: 0, maximumFractionDigits: digits })} ${["B", "kB", "MB", "GB", "TB"][unit]}`;
+  const text = unit && size < 99.95 ? size.toFixed(1).replace(".0", "") : size.toFixed(0);
+  return `${text} ${["B", "kB", "MB", "GB", "TB"][unit]}`;
 }
 
 export const dimensions = (sizes) => (sizes.length ? `[${sizes.join(", ")}]` : "scalar");

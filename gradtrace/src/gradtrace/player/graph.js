@@ -9,7 +9,6 @@ import { describe, describeGroup, describeTensor } from "./words.js";
 const MARGIN = 16; // around a view, for flags
 const READABLE = 0.72; // the smallest scale that a view opens at; below it the panel scrolls
 const LARGEST = 1.1;
-const HIGHEST = 560; // of the panel, in CSS pixels
 const LEGEND = [
   ["new", "+", "new"],
   ["held", "■", "saved, held by a string"],
@@ -32,7 +31,8 @@ export class Graph {
       button("−", "Zoom out", () => this.zoom(1 / 1.25)),
       button("+", "Zoom in", () => this.zoom(1.25)),
       button("Fit", "Fit the drawing", () => this.fit()));
-    this.empty = element("p", { class: "empty" });
+    this.message = element("p");
+    this.empty = element("div", { class: "empty" }, this.message, howToRead());
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
     this.map = shape("svg", { class: "map", "aria-hidden": "true" });
     this.stage = element("div", { class: "stage" }, this.scroll, this.empty);
@@ -84,7 +84,6 @@ export class Graph {
     this.scroll.replaceChildren(this.svg);
     this.showCrumbs();
     this.fit();
-    this.boxes.values().next().value?.group.setAttribute("tabindex", "0");
     if (this.step !== undefined) this.show(this.step, this.differs);
   }
 
@@ -102,7 +101,7 @@ export class Graph {
     const rows = Math.max(0, box.rows ?? 0);
     const title = shape("text", { class: "title", x: x + 9, y: y + 20 });
     const texts = Array.from({ length: rows }, (_, i) => shape("text", { x: x + 9, y: y + 36 + 16 * i }));
-    const ports = folded ? [] : texts.map((_, i) => {
+    const ports = folded || kind === "leaf" ? [] : texts.map((_, i) => {
       const [cx, cy] = port(box, i + 1);
       return shape("circle", { class: "port", cx, cy, r: 3.4 });
     });
@@ -110,7 +109,7 @@ export class Graph {
     if (kind === "group") parts.push(shape("rect", { class: "under", x: x + 4, y: y + 4, width, height, rx: 5 }));
     parts.push(shape("rect", { class: "face", x, y, width, height, rx: kind === "leaf" ? 14 : 5 }), title, ...texts, ...ports);
     const flags = shape("g", { class: "flags" });
-    const bar = kind === "group" && rows > 1 ? shape("rect", { class: "bar", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
+    const bar = kind === "group" && rows > 1 ? shape("rect", { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
     if (bar) parts.push(bar);
     const group = shape("g", { class: `box ${kind}`, role: "button", tabindex: "-1" }, ...parts, flags);
     this.interactive(group, "nodes", nodes, () => this.act(box));
@@ -173,7 +172,7 @@ export class Graph {
     let drawn = 0;
     for (const [box, parts] of this.boxes) {
       const present = box.nodes.filter((node) => now.nodes.has(node));
-      const absent = !present.length && box.kind !== "outside";
+      const absent = !present.length && box.nodes.length > 0;
       parts.group.classList.toggle("absent", absent);
       if (absent) continue;
       drawn += box.kind !== "outside";
@@ -190,11 +189,19 @@ export class Graph {
       alone: (box) => !this.boxes.get(box).folded,
     }));
     this.empty.hidden = drawn > 0;
-    this.empty.textContent = now.nodes.size
+    this.scroll.classList.toggle("idle", drawn === 0);
+    this.message.textContent = now.nodes.size
       ? "Nothing of this part exists at this step."
       : did.gone.length ? "No graph any more: no live variable has one." : "No graph yet: no live variable has one.";
+    this.roving();
     this.bringIntoView([...changed.stopped, ...did.freed, ...did.made]);
     this.drawMap();
+  }
+
+  /** One of what is drawn can be reached with the Tab key: the same as before, else the first. */
+  roving(wanted = this.svg.querySelector("[tabindex='0']:not(.absent)") ?? this.svg.querySelector("[role=button]:not(.absent)")) {
+    for (const group of this.svg.querySelectorAll("[tabindex='0']")) group.setAttribute("tabindex", "-1");
+    wanted?.setAttribute("tabindex", "0");
   }
 
   showBox(box, parts, present, now, changed) {
@@ -218,15 +225,15 @@ export class Graph {
     if (folded) {
       const leaves = present.length && present.every((node) => this.trace.nodes[node].leaf);
       const held = this.heldBy(present, now, leaves);
-      if (texts[0]) texts[0].textContent = leaves ? `${present.length} here, ${bytes(held)}` : `${present.length} nodes, ${freed} freed`;
+      if (texts[0]) texts[0].textContent = leaves ? `${present.length} leaves, ${bytes(held)}` : `${present.length} nodes, ${freed} freed`;
       if (texts[1]) texts[1].textContent = "";
       if (texts[1] && box.kind === "group") texts[1].textContent = `${bytes(held)} held`;
       if (bar) bar.setAttribute("width", Math.max(0, (box.width - 18) * Math.min(1, held / this.most)).toFixed(1));
-      group.setAttribute("aria-label", describeGroup(box, present, freed, held, some));
+      group.setAttribute("aria-description", describeGroup(box, present, freed, held, some));
       return;
     }
     const node = present[0];
-    group.setAttribute("aria-label", describe(this.trace, now, node, changed));
+    group.setAttribute("aria-description", describe(this.trace, now, node, changed));
     if (this.trace.nodes[node].leaf) {
       const tensor = this.tensorOf(node);
       const gradient = now.variables.find((row) => row[3] && row[6] === node)?.[5];
@@ -238,7 +245,7 @@ export class Graph {
     this.trace.nodes[node].slots.forEach((slot, i) => {
       if (slot.empty || !texts[k]) return;
       const [state, version] = row[2][i];
-      const what = state === "freed" ? "freed" : state === "modified" ? `▲ v${version}, saved v${slot.version}`
+      const what = state === "freed" ? "freed" : state === "modified" ? `▲ v${version} ≠ v${slot.version}`
         : state === "alive" ? (slot.nbytes === null ? "" : bytes(slot.nbytes)) : state;
       texts[k].textContent = shortened(`${slot.name}  ${what}`, room);
       texts[k].setAttribute("class", state === "alive" ? "" : state.replace(" ", "-"));
@@ -294,9 +301,9 @@ export class Graph {
     const text = bytes(this.trace.tensors[thing.tensor].nbytes);
     size.textContent = version && thing.width > 64 ? `${text} v${version}` : text;
     const called = (held?.names ?? []).map((row) => row[0]);
-    names.textContent = ghost ? "gone" : shortened(listed(called, 3), 22);
+    names.textContent = ghost ? (thing.room > 34 ? "gone" : "") : shortened(listed(called, 3), 22);
     tie.classList.toggle("absent", !called.length);
-    group.setAttribute("aria-label", describeTensor(this.trace, thing.tensor, held, ghost));
+    group.setAttribute("aria-description", describeTensor(this.trace, thing.tensor, held, ghost));
   }
 
   light({ nodes, tensors }) {
@@ -337,7 +344,7 @@ export class Graph {
     if (!width) return;
     const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
     const across = Math.min((width - 2) / wide, LARGEST);
-    const height = Math.round(Math.min(Math.max(across, READABLE) * high + 2, HIGHEST));
+    const height = Math.round(Math.min(Math.max(across, READABLE) * high + 2, Math.max(360, Math.min(0.66 * innerHeight, 700))));
     this.box.style.setProperty("--drawing", `${height}px`);
     this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), READABLE));
   }
@@ -431,8 +438,7 @@ export class Graph {
     else if (at >= 0 && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
       const next = shown[at + (event.key === "ArrowDown" ? 1 : -1)];
       if (next) {
-        shown[at].setAttribute("tabindex", "-1");
-        next.setAttribute("tabindex", "0");
+        this.roving(next);
         next.focus();
         next.scrollIntoView({ block: "nearest", inline: "nearest" });
       }
@@ -441,6 +447,22 @@ export class Graph {
     event.preventDefault();
     event.stopPropagation();
   }
+}
+
+/** How to read the graph, while there is none. */
+function howToRead() {
+  const box = { x: 8, y: 22, width: 118, height: 48 };
+  const [x, y] = port(box, 1);
+  const caption = (at, text) => shape("text", { class: "caption", x: at, y: 92 }, text);
+  return shape("svg", { viewBox: "0 0 340 100", "aria-hidden": "true", class: "key" },
+    shape("g", { class: "box" },
+      shape("rect", { class: "face", ...box, rx: 5 }), shape("text", { class: "title", x: 17, y: 42 }, "CosBackward0"),
+      shape("text", { x: 17, y: 58 }, "self  8 B"), shape("circle", { class: "port held", cx: x, cy: y, r: 3.4 })),
+    shape("g", { class: "strings" }, shape("path", { class: "string", d: `M${x} ${y}C${x + 26} ${y} ${x + 20} 46 ${x + 46} 46` })),
+    shape("g", { class: "thing" }, shape("path", { class: "string name", d: "M240 46h9" }),
+      shape("rect", { class: "face", x: 172, y: 28, width: 68, height: 36, rx: 8 }), shape("text", { class: "size", x: 206, y: 50 }, "8 B"),
+      shape("text", { class: "names", x: 253, y: 50 }, "angle")),
+    caption(67, "a node"), caption(149, "saves"), caption(206, "a tensor"), caption(282, "a variable"));
 }
 
 /** A way through points, its corners rounded. */

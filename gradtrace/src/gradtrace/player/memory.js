@@ -24,7 +24,7 @@ export class Memory {
     this.svg = shape("svg", { "aria-hidden": "true" });
     const legend = element("ul", { class: "legend" }, ...KINDS.map(([kind, text]) =>
       element("li", { class: kind }, element("span", { class: `swatch ${kind}` }), text)),
-      element("li", { class: "peak" }, element("span", { class: "swatch peak" }, "┬"), "peak inside the line"));
+      element("li", { class: "peak" }, element("span", { class: "swatch peak" }, "┬"), "all tensors, most inside the line"));
     this.box = element("div", { class: "memory", role: "group", "aria-label": "Bytes held over the lines" },
       element("div", { class: "head" }, element("strong", {}, "Bytes held after each line"), legend), this.svg, this.reading);
     this.svg.addEventListener("pointermove", (event) => this.point(this.stepAt(event)));
@@ -120,7 +120,7 @@ export class Memory {
     const { ran, peak, device } = this.trace.steps[step];
     const [activations, inputs, gradients] = this.parts[step];
     const also = [inputs && `${bytes(inputs)} of parameters and inputs`, gradients && `${bytes(gradients)} of gradients`].filter(Boolean);
-    const inside = peak != null && peak > activations + inputs + gradients ? `; at most ${bytes(peak)} inside the line` : "";
+    const inside = peak != null && peak > activations + inputs + gradients ? `; all tensors together at most ${bytes(peak)} inside the line` : "";
     const counters = device ? `; the device counts ${bytes(device.allocated)}, at most ${bytes(device.peak)}` : "";
     return `${ran === null ? "At the start" : `After line ${ran}`}: ${bytes(activations)} held by saved activations${also.length ? `, and ${also.join(", ")}` : ""}${inside}${counters}.`;
   }

@@ -10,23 +10,33 @@ const players = () => document.querySelectorAll(".gradtrace[data-function]");
 function mount(place) {
   if (!place.gradtrace) {
     const stored = place.querySelector('script[type="application/json"]');
-    place.gradtrace = new Player(place.querySelector("div"), JSON.parse(stored.textContent));
+    const host = place.querySelector("div");
+    const focused = document.activeElement === host;
+    for (const name of ["tabindex", "role", "aria-label"]) host.removeAttribute(name);
+    place.gradtrace = new Player(host, JSON.parse(stored.textContent));
+    if (focused) [...place.gradtrace.box.querySelectorAll("button, input, select, [tabindex='0']")].find((part) => part.getClientRects().length).focus();
   }
   return place.gradtrace;
 }
 
 export function mountAll() {
   const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
+    for (const { isIntersecting, boundingClientRect, target } of entries) {
       if (!isIntersecting) continue;
       near.unobserve(target);
-      mount(target);
+      const seen = boundingClientRect.top < innerHeight && boundingClientRect.bottom > 0;
+      if (seen || !window.requestIdleCallback) mount(target);
+      else requestIdleCallback(() => mount(target), { timeout: 300 });
     }
   }, { rootMargin: "400px 0px" });
   for (const place of document.querySelectorAll(".gradtrace:not([data-mounted])")) {
     if (!place.querySelector('script[type="application/json"]')) continue;
     place.dataset.mounted = "";
     near.observe(place);
+    // Until it is built, the Tab key would pass it by.
+    const host = place.querySelector("div");
+    for (const [name, value] of [["tabindex", 0], ["role", "group"], ["aria-label", `Line player: ${place.dataset.function}`]]) host.setAttribute(name, value);
+    host.addEventListener("focus", () => mount(place), { once: true });
   }
   listen();
   summarise();
@@ -42,8 +52,9 @@ export function listen() {
     if (hash !== undefined && play(decodeURIComponent(hash))) event.preventDefault();
   });
   const paper = matchMedia("print");
-  paper.addEventListener("change", () => paper.matches && mountedOnPaper());
-  addEventListener("beforeprint", mountedOnPaper);
+  paper.addEventListener("change", () => onPaper(paper.matches));
+  addEventListener("beforeprint", () => onPaper(true));
+  addEventListener("afterprint", () => onPaper(false));
   const themes = () => players().forEach((place) => place.gradtrace?.theme());
   const attributes = ["class", "style", "data-theme", "data-mode", "data-jp-theme-light", "data-vscode-theme-kind", "theme"];
   for (const watched of [document.documentElement, document.body]) {
@@ -53,8 +64,8 @@ export function listen() {
   if (location.hash.startsWith("#play:")) play(decodeURIComponent(location.hash.slice(6)));
 }
 
-function mountedOnPaper() {
-  for (const place of document.querySelectorAll(".gradtrace[data-mounted]")) mount(place);
+function onPaper(begins) {
+  for (const place of players()) (place.dataset.mounted === undefined ? place.gradtrace : mount(place))?.paper(begins);
 }
 
 /** Follow `FUNCTION:step=5:node=LABEL…`; false where the page has no such player. */

@@ -18,8 +18,9 @@ const NOTHING = { lines: new Set(), nodes: new Set(), tensors: new Set(), names:
 
 export class Player {
   /**
-   * `data` is that of a page: controls, initial, traces, step, question. `hooks` are `onStep(step)`
-   * and `onAnswer(ids)`, for a live notebook.
+   * `data` is that of a page: controls, initial, traces, step, question. A live notebook gives
+   * `hooks`: `onStep(step)`, `onAnswer(ids)`, and `compare()` where it can hand over the traces of
+   * other settings; its controls are the notebook's own.
    */
   constructor(host, data, hooks = {}) {
     this.root = host.attachShadow({ mode: "open" });
@@ -88,7 +89,7 @@ export class Player {
   /** Light or dark, as the page's own text is; the page may change it at any time. */
   theme() {
     const [red, green, blue] = getComputedStyle(this.host).color.match(/[\d.]+/g)?.map(Number) ?? [0, 0, 0];
-    this.box.dataset.theme = 0.3 * red + 0.6 * green + 0.1 * blue > 140 ? "dark" : "light";
+    this.host.dataset.theme = this.box.dataset.theme = 0.3 * red + 0.6 * green + 0.1 * blue > 140 ? "dark" : "light";
   }
 
   // A question first.
@@ -101,13 +102,17 @@ export class Player {
       onAgain: () => this.ask(),
     });
     this.asking.append(this.question.box);
-    const before = this.hooks.onAnswer ? undefined : recall(this.function);
+    const before = this.live ? undefined : recall(this.function);
     if (before) this.question.restore(before);
     if (this.question.open && controls.length) this.setting = [...question.setting];
   }
 
   get function() {
     return this.data.traces[0].function;
+  }
+
+  get live() {
+    return this.hooks.onAnswer !== undefined;
   }
 
   get locked() {
@@ -120,7 +125,7 @@ export class Player {
 
   /** As at first: the question open, at the first step. */
   ask() {
-    remember(this.function, null);
+    this.keep(null);
     if (this.question && !this.question.open) Object.assign(this.question, { picked: [], open: true, told: false });
     this.question?.draw();
     this.endCompare();
@@ -130,10 +135,24 @@ export class Player {
   }
 
   answered(answer, right, told) {
-    remember(this.function, { answer, right, told });
-    this.hooks.onAnswer?.(answer);
-    this.lock();
+    this.keep({ answer, right, told });
+    this.chooseAnswer();
     this.go(this.seen());
+    this.status.textContent = `${this.question.reply.textContent} ${this.status.textContent}`;
+  }
+
+  /** Where the right answer is an option of a control, that setting shows it. */
+  chooseAnswer() {
+    const { controls, question } = this.data;
+    const right = question.right.map(String);
+    const k = controls.findIndex(({ options }) => right.length && right.every((id) => options.includes(id)));
+    if (k >= 0 && !this.live) this.choose(this.setting.map((option, i) => (i === k ? controls[k].options.indexOf(right[0]) : option)));
+  }
+
+  /** In the browser, or in Python where there is one. */
+  keep(answered) {
+    if (this.live) this.hooks.onAnswer(answered?.answer ?? []);
+    else remember(this.function, answered);
   }
 
   /** The step at which the answer is seen. */
@@ -168,7 +187,8 @@ export class Player {
     const { locked } = this;
     this.box.classList.toggle("locked", locked);
     for (const input of this.controls.querySelectorAll("input, select")) input.disabled = locked;
-    this.compare.hidden = locked || this.data.traces.length < 2;
+    this.compare.hidden = locked || (this.data.traces.length < 2 && !this.hooks.compare);
+    this.top.hidden = this.compare.hidden && !this.controls.hasChildNodes();
     this.scrubber.max = this.limit;
   }
 
@@ -213,13 +233,12 @@ export class Player {
     this.outcome.replaceChildren(...trace.outcome.map((text, i) =>
       element("p", {}, i === 0 ? element("strong", {}, failed ? "✗ " : "✓ ") : "", text)));
     if (this.question) this.questionChanged();
-    this.lock();
     if (step !== null) this.show(step);
   }
 
   drawControls() {
     const { controls } = this.data;
-    const inputs = drawControls(controls, this.setting, (setting) => this.choose(setting));
+    const inputs = this.live ? [] : drawControls(controls, this.setting, (setting) => this.choose(setting));
     const focused = [...this.controls.querySelectorAll("input, select")].indexOf(this.root.activeElement);
     this.controls.replaceChildren(...inputs);
     if (this.peer) {
@@ -227,7 +246,7 @@ export class Player {
         ...drawControls(controls, this.peer.setting, (setting) => this.against(setting)));
     }
     this.controls.querySelectorAll("input, select")[focused]?.focus();
-    this.top.hidden = !inputs.length;
+    this.lock();
   }
 
   /** Another setting, at the same line. */
@@ -241,20 +260,30 @@ export class Player {
     this.light(null);
   }
 
-  /** A trace from Python, in a live notebook. */
-  replace(trace, step) {
-    this.data.traces = [trace];
-    this.setTrace(trace, step);
+  /** A trace of another setting, from Python. */
+  replace(trace, setting) {
+    const before = this.timeline;
+    const { step } = this;
+    this.setting = setting;
+    this.setTrace(trace, null);
+    this.go(before.matching(this.timeline, step));
+  }
+
+  /** All settings, from Python, when it was asked for them: compare with another one. */
+  settings({ controls, traces }) {
+    Object.assign(this.data, { controls, traces });
+    this.toggleCompare();
   }
 
   // Two settings.
 
   toggleCompare() {
     if (this.peer) this.endCompare();
+    else if (this.data.traces.length < 2) this.hooks.compare();
     else {
       const { controls } = this.data;
       const changed = controls.findIndex(({ options }) => options.length > 1);
-      this.against(this.setting.map((option, k) => (k === changed ? (option + 1) % controls[k].options.length : option)));
+      this.against(controls.map(({ options }, k) => ((this.setting[k] ?? 0) + (k === changed)) % options.length));
     }
     this.compare.setAttribute("aria-pressed", String(Boolean(this.peer)));
   }
@@ -420,6 +449,13 @@ export class Player {
       const lit = target.line !== undefined ? line : (ran ?? line);
       if (lit !== null) this.light("line", lit, true);
     }
+  }
+
+  /** On paper a program stands at its end; one that asks and was not answered shows nothing that tells. */
+  paper(begins) {
+    if (begins && this.left === undefined) this.left = this.step;
+    this.show(begins ? this.limit : (this.left ?? this.step));
+    if (!begins) this.left = undefined;
   }
 
   fullScreen() {

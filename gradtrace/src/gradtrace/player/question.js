@@ -14,7 +14,7 @@ export class Question {
   constructor(data, { onChange, onAnswer, onAgain }) {
     Object.assign(this, { data, onChange, onAnswer, onAgain, picked: [], open: true, told: false });
     this.many = data.kind === "choices";
-    this.reply = element("div", { class: "reply", role: "status" });
+    this.reply = element("div", { class: "reply" });
     this.chips = element("div", { class: "chips", role: "group", "aria-label": "Answers" });
     this.check = element("button", { type: "button", class: "check", onclick: () => this.commit() }, "Check");
     this.tell = element("button", { type: "button", class: "quiet", onclick: () => this.commit(true) }, "Show me");
@@ -58,8 +58,8 @@ export class Question {
     this.open = false;
     this.told = told;
     if (told) this.picked = [];
-    this.onAnswer(this.picked, this.right, told);
     this.changed();
+    this.onAnswer(this.picked, this.right, told);
     this.again.focus({ preventScroll: true });
   }
 
@@ -86,7 +86,7 @@ export class Question {
   draw() {
     const { data, open, picked } = this;
     const has = (list, id) => list.some((other) => same(other, id));
-    const inPicture = data.kind === "line";
+    const inPicture = ["line", "node", "tensor"].includes(data.kind);
     const chips = data.choices.filter(({ id }) => (!inPicture || typeof id !== "number") && (open || has(this.data.right, id) || has(picked, id)));
     const focused = this.chips.getRootNode().activeElement?.dataset?.id;
     this.chips.replaceChildren(...chips.map(({ id, label }) => {

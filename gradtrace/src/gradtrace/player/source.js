@@ -3,7 +3,7 @@
 import { element, plural } from "./dom.js";
 import { coloured, tokenize } from "./python.js";
 
-const TAB = 4;
+const HANG = 2; // further than the line itself, in characters
 
 export class Source {
   /** `onPick(line)` when a line is chosen, `onLight(line | null)` when one is pointed at. */
@@ -29,17 +29,18 @@ export class Source {
     const items = entries.map(([key, text], i) => {
       const number = Number(key);
       const mark = element("span", { class: "mark", "aria-hidden": "true" });
+      const says = element("span", { class: "unseen" });
       const flags = element("span", { class: "flags" });
       const indent = Math.max(0, text.search(/\S/));
-      const code = element("span", { class: "text", style: `--hang: ${indent + TAB}ch` }, ...coloured(words[i]));
+      const code = element("span", { class: "text", style: `--hang: ${indent + HANG}ch` }, ...coloured(words[i]), flags);
       const item = element("div", {
-        role: "button", tabindex: "-1",
+        role: "button", tabindex: "-1", "data-line": key,
         onclick: () => getSelection().isCollapsed && this.onPick(number),
         onpointerenter: () => this.onLight(number), onpointerleave: () => this.onLight(null),
         onfocus: () => this.onLight(number), onblur: () => this.onLight(null),
-      }, mark, element("span", { class: "number" }, key), code, flags);
-      if (skipped.has(number)) item.classList.add("skipped");
-      this.lines.set(number, { item, mark, flags });
+      }, mark, element("span", { class: "unseen" }, "line "), element("span", { class: "number" }, key), code, says);
+      if (skipped.has(number)) item.classList.add("skipped", ...(skipped.has(number - 1) ? [] : ["first"]));
+      this.lines.set(number, { item, mark, says, flags });
       return item;
     });
     this.list.replaceChildren(...items);
@@ -50,15 +51,15 @@ export class Source {
   show(now, did, peer) {
     const failed = now.raised?.line ?? null;
     const end = this.trace.statements[now.line] ?? now.line;
-    for (const [number, { item, mark, flags }] of this.lines) {
+    for (const [number, { item, mark, says, flags }] of this.lines) {
       const isNext = now.line !== null && number >= now.line && number <= end;
       const isRan = number === now.ran;
       item.classList.toggle("next", isNext);
       item.classList.toggle("failed", number === failed);
       item.classList.toggle("ran", isRan && number !== failed);
       mark.textContent = number === failed ? "✗" : number === now.line ? "▶" : isRan ? "✓" : peer && number === peer.line ? "▷" : "";
-      const says = number === failed ? "raised" : number === now.line ? "runs next" : isRan ? "has just run" : "";
-      item.setAttribute("aria-label", `line ${number}: ${this.trace.source[number].trim() || "empty"}${says && `, ${says}`}${item.classList.contains("skipped") ? ", not run in this setting" : ""}`);
+      const passed = item.classList.contains("skipped") ? ", not run" : "";
+      says.textContent = passed || (number === failed ? ", raised" : number === now.line ? ", runs next" : isRan ? ", has just run" : "");
       flags.replaceChildren(...(number === (failed ?? now.ran) ? did : []).map(([kind, text]) => element("span", { class: `flag ${kind}` }, text)));
     }
     this.follow(now.line ?? failed ?? now.ran);

@@ -83,8 +83,8 @@ export class Timeline {
       const what = [];
       if (!previous) what.push("new");
       else {
-        if (row[7] !== previous[7] || row[6] !== previous[6]) what.push("rebound");
-        else if (row[4] !== previous[4]) what.push("changed");
+        if (row[7] === previous[7] && row[4] > previous[4]) what.push("changed");
+        else if (row[7] !== previous[7] || row[6] !== previous[6]) what.push("rebound");
         if (row[5] !== previous[5]) what.push(row[5] === null ? "cleared" : "gradient");
       }
       if (!previous && row[5] !== null) what.push("gradient");

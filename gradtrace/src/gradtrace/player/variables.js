@@ -10,7 +10,8 @@ const WORDS = {
   gradient: ["∇", "gradient written"], cleared: ["∅", "gradient cleared"],
 };
 
-const module = (row) => (row[3] && row[2] && row[0].includes(".") ? row[0].split(".")[0] : null);
+// Parameters and buffers: leaves whose name has a dot.
+const module = (row) => (row[3] && row[0].includes(".") ? row[0].split(".")[0] : null);
 
 export class Variables {
   /** `onLight(name | null)` when a variable is pointed at. */
@@ -82,8 +83,10 @@ export class Variables {
 
   group(name, rows, did) {
     const open = this.open.has(name);
-    const size = rows.reduce((sum, row) => sum + (row[7] == null ? 0 : this.trace.tensors[row[7]].nbytes), 0);
-    const gradients = rows.filter((row) => row[5] !== null).length;
+    const parameters = rows.filter((row) => row[2]);
+    const buffers = rows.length - parameters.length;
+    const size = parameters.reduce((sum, row) => sum + (row[7] == null ? 0 : this.trace.tensors[row[7]].nbytes), 0);
+    const gradients = parameters.filter((row) => row[5] !== null).length;
     const what = [...new Set(rows.flatMap((row) => did.variables.get(row[0]) ?? []))];
     const button = element("button", {
       type: "button", class: "fold", "aria-expanded": String(open),
@@ -93,7 +96,7 @@ export class Variables {
         this.body.querySelector(`[data-group="${CSS.escape(name)}"] button`)?.focus();
       },
     }, `${open ? "▾" : "▸"} ${name}`);
-    const text = `${plural(rows.length, "parameter")}, ${bytes(size)}, ${gradients} with grad`;
+    const text = `${plural(parameters.length, "parameter")}, ${bytes(size)}, ${gradients} with grad${buffers ? `; ${plural(buffers, "buffer")}` : ""}`;
     return element("tr", { class: what.join(" "), "data-group": name },
       element("td", {}, button), this.says(what), element("td", { colspan: HEAD.length - 2 }, text));
   }

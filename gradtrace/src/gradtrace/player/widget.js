@@ -12,18 +12,24 @@ function render({ model, el }) {
     model.set(name, value);
     model.save_changes();
   };
-  const data = { controls: [], initial: [], traces: [model.get("trace")], step: model.get("step"), question: model.get("question") ?? null };
-  const player = new Player(host, data, { onStep: (step) => tell("step", step), onAnswer: (answer) => tell("answer", answer) });
+  const data = {
+    controls: [], initial: model.get("setting"), traces: [model.get("trace")],
+    step: model.get("question") ? null : model.get("step"), question: model.get("question") ?? null,
+  };
+  const player = new Player(host, data, {
+    onStep: (step) => tell("step", step), onAnswer: (answer) => tell("answer", answer),
+    ...(model.get("comparable") && { compare: () => model.send("compare") }),
+  });
+  if (player.step !== model.get("step")) tell("step", player.step);
   el.gradtrace = player;
   listen();
-  const onTrace = () => player.replace(model.get("trace"), model.get("step"));
-  const onStep = () => player.step !== model.get("step") && player.show(model.get("step"));
-  model.on("change:trace", onTrace);
-  model.on("change:step", onStep);
-  return () => {
-    model.off("change:trace", onTrace);
-    model.off("change:step", onStep);
+  const listeners = {
+    "change:trace": () => player.replace(model.get("trace"), model.get("setting")),
+    "change:step": () => player.step !== model.get("step") && player.show(model.get("step")),
+    "change:data": () => player.settings(model.get("data")),
   };
+  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
+  return () => Object.entries(listeners).forEach(([name, listener]) => model.off(name, listener));
 }
 
 export default { render };

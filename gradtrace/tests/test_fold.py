@@ -1,0 +1,218 @@
+"""What large models look like at first sight, and when their groups are opened."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from gradtrace import snapshot, trace
+from gradtrace.fold import fold, views
+from gradtrace.layout import layout
+from gradtrace.picture import graph_html
+from gradtrace.scene import Scene, SceneNode, scene_of
+
+
+def first_sight(program, *arguments):
+    seen = trace(program, *arguments, max_steps=10**6)
+    assert seen.error is None
+    return layout(scene_of(seen))
+
+
+def titles(view):
+    return [box.title for box in view.boxes if box.kind != "outside"]
+
+
+def inside(found, view, title):
+    """The view that a group of this title opens."""
+    (box,) = [box for box in view.boxes if box.title == title]
+    return found[box.view]
+
+
+def transformer():
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 12)
+    out = model(torch.ones(1, 2, 8))
+    loss = out.pow(2).mean()
+    loss.backward()
+
+
+def test_layers_that_look_alike_are_one_box_though_the_first_gets_plain_data():
+    found = first_sight(transformer)
+    assert titles(found[0]) == ["model.layers.0 to 11 × 12", "PowBackward0", "MeanBackward0"]
+    layers = inside(found, found[0], "model.layers.0 to 11 × 12")
+    assert titles(layers) == [f"layers.{i}" for i in range(12)]
+    layer = inside(found, layers, "layers.3")
+    assert {"self_attn", "linear1", "linear2", "norm1", "norm2"} <= set(titles(layer))
+    linear = inside(found, layer, "linear1")
+    assert {"weight", "bias", "AddmmBackward0"} <= set(titles(linear))
+
+
+class Block(nn.Module):
+    def __init__(self, width, shortcut):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(width, width, 1), nn.Conv2d(width, width, 1)
+        self.norm = nn.BatchNorm2d(width)
+        self.shortcut = nn.Conv2d(width, width, 1) if shortcut else nn.Identity()
+
+    def forward(self, x):
+        return torch.relu(self.conv2(self.norm(torch.relu(self.conv1(x)))) + self.shortcut(x))
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(1, 4, 1)
+        for number, depth in enumerate((3, 4, 6, 3), 1):
+            blocks = [Block(4, shortcut=i == 0) for i in range(depth)]
+            setattr(self, f"stage{number}", nn.Sequential(*blocks))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = torch.relu(self.stem(x))
+        x = self.stage4(self.stage3(self.stage2(self.stage1(x))))
+        return self.head(x.mean((2, 3)))
+
+
+def residual():
+    model = Residual()
+    scores = model(torch.ones(2, 1, 2, 2))
+    loss = scores.sum()
+    loss.backward()
+
+
+def test_what_follows_a_block_without_parameters_belongs_to_its_stage():
+    found = first_sight(residual)
+    assert titles(found[0]) == [
+        "model.stem", "ReluBackward0", "model.stage1", "model.stage2", "model.stage3",
+        "model.stage4", "MeanBackward1", "model.head", "SumBackward0",
+    ]  # fmt: skip
+    stage = inside(found, found[0], "model.stage3")
+    assert titles(stage)[0] == "0"
+    assert titles(stage)[-2:] == ["AddBackward0", "ReluBackward0"]
+
+
+def recurrent(steps):
+    cell = nn.GRUCell(2, 2)
+    h = torch.zeros(1, 2)
+    for x in torch.ones(steps, 1, 2):
+        h = cell(x, h)
+    loss = h.sum()
+    loss.backward()
+
+
+def test_the_steps_of_a_loop_are_ranges_and_their_parameters_stand_above():
+    found = first_sight(recurrent, 200)
+    ranges = [f"cell ({begin} to {begin + 19})" for begin in range(1, 200, 20)]
+    assert titles(found[0]) == ["cell: 4 parameters", *ranges, "SumBackward0"]
+    steps = inside(found, found[0], "cell (21 to 40)")
+    assert titles(steps) == [f"cell ({i})" for i in range(21, 41)]
+    step = inside(found, steps, "cell (30)")
+    assert {"TanhBackward0", "SigmoidBackward0"} <= set(titles(step))
+    outside = {box.title for box in step.boxes if box.kind == "outside"}
+    assert {"cell.weight_ih", "cell (29)", "cell (31)"} <= outside
+    # However long the loop: the way into any step is short.
+    assert len(titles(first_sight(recurrent, 400)[0])) <= 40
+
+
+def module_with_steps():
+    model = nn.GRU(2, 2)
+    out, _ = model(torch.ones(200, 1, 2))
+    loss = out.sum()
+    loss.backward()
+
+
+def test_steps_inside_one_call_are_ranges_too():
+    shown = titles(first_sight(module_with_steps)[0])
+    assert {"model.weight_hh_l0", "model (1 to 20)", "model (181 to 200)"} <= set(shown)
+    assert shown[-3:] == ["StackBackward0", "StackBackward0", "SumBackward0"]
+
+
+def test_lines_of_a_loop_without_modules_are_rounds():
+    def program():
+        y = torch.ones(2, requires_grad=True)
+        for _ in range(50):
+            z = y.exp()
+            y = z.sin()
+        return y
+
+    seen = trace(program)
+    line = max(n for n, text in seen.source.items() if "z = y.exp()" in text)
+    shown = titles(layout(scene_of(seen))[0])
+    assert shown[:2] == ["y", f"lines {line} to {line + 1} (1 to 10)"]
+    assert len(shown) == 6
+
+
+def test_a_module_called_twice_and_weights_that_are_tied():
+    def program():
+        embed, block = nn.Linear(3, 3, bias=False), nn.Sequential(*map(layer, range(12)))
+        out = nn.Linear(3, 3, bias=False)
+        out.weight = embed.weight
+        x = torch.ones(1, 3)
+        a = out(block(embed(x)))
+        b = out(block(embed(x + 1)))
+        loss = (a * b).sum()
+        loss.backward()
+
+    def layer(_):
+        return nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+
+    found = first_sight(program)
+    shown = titles(found[0])
+    assert shown[:3] == ["out.weight", "embed.weight", "block: 24 parameters"]
+    assert shown.count("block.0.0 to 11.0 × 12") == 2
+
+
+def test_modules_inside_themselves_do_not_overflow_the_stack():
+    class Nested(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+            self.weight = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            return self.inner(x * self.weight) if self.inner is not None else x * self.weight
+
+    model = None
+    for _ in range(120):
+        model = Nested(model)
+    graph = snapshot(model(torch.ones(1)), model=model)
+    assert len(graph.nodes) == 240
+    assert "<svg" in graph.to_svg()
+
+
+@pytest.mark.parametrize("names", [["Exp"], ["Exp", "Sin", "Mul", "Mul"], list("abcdefghijk")])
+def test_a_hundred_thousand_nodes_are_folded(names):
+    count = 100_000
+    nodes = [
+        SceneNode(names[i % len(names)], "", False, (i - 1,) if i else (), i, None, None, 1, 0)
+        for i in range(count)
+    ]
+    found = views(Scene(nodes, [], [(0, 0)] * count))
+    assert max(len(view.boxes) for view in found) <= 40
+
+
+def test_groups_are_intervals_of_the_row():
+    scene = scene_of(trace(transformer))
+    place = {i: node.order for i, node in enumerate(scene.nodes)}
+    groups = [fold(scene)]
+    for group in groups:
+        groups += [member for member in group.members if not isinstance(member, int)]
+        orders = sorted(order for i in group.nodes() if (order := place[i]) is not None)
+        assert orders == list(range(orders[0], orders[-1] + 1)) if orders else True
+    assert len(groups) > 50
+
+
+def test_steps_of_a_model_are_called_after_its_class():
+    model = nn.GRU(2, 2)
+    out, _ = model(torch.ones(200, 1, 2))
+    text = snapshot(out.sum(), model=model).to_svg()
+    assert ">GRU (1 to 20)<" in text
+    assert ">weight_hh_l0<" in text
+
+
+def test_a_snapshot_folds_as_a_trace_does():
+    model = Residual()
+    loss = model(torch.ones(2, 1, 2, 2)).sum()
+    text = graph_html(snapshot(loss, model=copy.copy(model)))
+    for title in ("stem", "stage1", "stage4", "head"):
+        assert f">{title}<" in text

@@ -1,0 +1,168 @@
+"""Snapshots drawn and compared: true to the graph, accessible, for light and dark pages."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+import torch
+from torch import nn
+
+from gradtrace import snapshot
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+def texts(svg):
+    return [text.text for text in ET.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_a_graph_is_drawn_with_its_states_and_bytes():
+    x = torch.ones(3, requires_grad=True)
+    loss = x.exp().sum()
+    before = texts(snapshot(loss).to_svg())
+    assert {"SumBackward0", "ExpBackward0", "■ result", "12 B", "leaf [3]"} <= set(before)
+    assert "12 B  no grad" in before
+    loss.backward()
+    after = texts(snapshot(loss).to_svg())
+    assert {"ExpBackward0  freed", "□ result  freed", "12 B  grad"} <= set(after)
+    assert "12 B" not in after  # the string is cut, and the thing gone
+
+
+def test_the_drawing_stands_alone_and_has_a_name_and_a_text(tmp_path):
+    graph = snapshot(network()(torch.ones(2, 3)))
+    file = tmp_path / "graph.svg"
+    text = graph.to_svg(file)
+    assert file.read_text(encoding="utf-8") == text
+    root = ET.fromstring(text)
+    assert root.get("role") == "img"
+    assert [child.tag for child in root][:2] == [f"{SVG}title", f"{SVG}desc"]
+    assert f"{len(graph.nodes)} nodes" in root[1].text
+    assert "prefers-color-scheme:dark" in text
+    assert text.count("http") == 1  # the name of the format
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
+        "svg", "title", "desc", "style", "g", "rect", "path", "polyline", "circle", "text",
+    }  # fmt: skip
+
+
+def test_a_notebook_shows_drawing_words_and_modules_in_the_colour_of_the_page():
+    model = network()
+    shown = snapshot(model(torch.ones(2, 3)).sum(), model=model)._repr_html_()
+    page = ET.fromstring(shown)
+    assert "prefers-color-scheme" not in shown  # the page decides
+    words = " ".join(item.text for item in page.iter("li"))
+    assert "TanhBackward0; ■ result; backward goes on to AddmmBackward0" in words
+    rows = [[cell.text for cell in row] for row in page.iter("tr")]
+    assert rows[1] == ["all", "6", "0", "56", "84"]  # the data is not named as an input: 24 bytes
+    assert ["2", "2", "0", "0", "20"] in rows
+
+
+def test_names_of_a_program_stay_text():
+    model = nn.ModuleDict({"<b>&": nn.Linear(1, 1)})
+    graph = snapshot(model["<b>&"](torch.ones(1, 1)), model=model)
+    assert "<b>&.weight" in texts(graph.to_svg())
+    assert "<b>" not in graph._repr_html_()
+
+
+def test_bytes_of_modules_add_up_and_tied_weights_count_once():
+    model = nn.ModuleDict(
+        {"embed": nn.Linear(4, 4, bias=False), "out": nn.Linear(4, 4, bias=False)}
+    )
+    model["out"].weight = model["embed"].weight
+    hidden = model["embed"](torch.ones(2, 4)).tanh()
+    graph = snapshot(model["out"](hidden).exp(), model=model)
+    rows = {row.name: row for row in graph.modules}
+    assert rows.keys() == {"", "embed"}
+    assert rows[""].activations == graph.held.activations
+    assert rows["embed"].parameters == rows[""].parameters == 64
+    assert [leaf.leaf.name for leaf in graph.leaves] == ["embed.weight"]
+
+
+def test_nested_modules_are_summed():
+    model = nn.Sequential(
+        nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), nn.Linear(2, 1)
+    )
+    loss = model(torch.ones(1, 2)).sum()
+    rows = {row.name: row for row in snapshot(loss, model=model).modules}
+    assert list(rows) == ["", "0", "0.0", "0.2", "1"]
+    assert rows["0"].nodes == 5
+    assert rows["0"].parameters == rows["0.0"].parameters + rows["0.2"].parameters
+    loss.backward()
+    rows = {row.name: row for row in snapshot(loss, model=model).modules}
+    assert rows["0"].activations == 0
+    assert rows[""].freed == len(snapshot(loss).freed)
+
+
+def test_without_a_model_there_is_one_row():
+    assert [row.name for row in snapshot(network()(torch.ones(1, 3))).modules] == [""]
+
+
+def test_a_model_must_be_a_module():
+    with pytest.raises(TypeError, match=r"takes a torch\.nn\.Module as model.*'list'"):
+        snapshot(torch.ones(1, requires_grad=True), model=[])
+
+
+def test_a_comparison_tells_what_is_new_gone_freed_and_changed():
+    x = torch.ones(3, requires_grad=True)
+    kept = x.exp()
+    first = snapshot(kept.sin().sum())  # sin and sum die at once
+    loss = kept.cos().sum()
+    loss.backward()
+    with torch.no_grad():
+        x.add_(1)
+    found = first.compare(snapshot(loss))
+    assert [node.name for node in found.new] == ["SumBackward0", "CosBackward0"]
+    assert sorted(node.name for node in found.gone) == ["SinBackward0", "SumBackward0"]
+    assert [node.name for node in found.freed] == ["ExpBackward0"]
+    (leaf,) = found.changed
+    assert leaf.leaf.version == 1
+    assert repr(found).splitlines()[0] == (
+        "Comparison(2 new, 2 gone, 1 freed, 1 changed; activations 12 B, then 0 B)"
+    )
+    assert "  changed: leaf [3] (has a gradient now; version 0, then 1)" in repr(found)
+    assert {"CosBackward0  new", "SinBackward0  gone", "ExpBackward0  freed"} <= set(
+        texts(found.to_svg())
+    )
+    assert "Two snapshots compared" in found._repr_html_()
+
+
+def test_a_graph_compared_with_itself_is_the_same():
+    model = network()
+    graph = snapshot(model(torch.ones(1, 3)), model=model)
+    assert repr(graph.compare(graph)) == (
+        "Comparison(0 new, 0 gone, 0 freed, 0 changed; activations 28 B, then 28 B)"
+    )
+
+
+def test_a_tensor_changed_in_place_is_told():
+    y = torch.ones(2, requires_grad=True).exp()
+    z = y.sum()
+    before = snapshot(z)
+    y.add_(1)
+    assert "changed: ExpBackward0 (alive, then modified)" in repr(before.compare(snapshot(z)))
+
+
+def test_the_same_operations_are_counted_not_listed():
+    y = torch.ones(1, requires_grad=True)
+    before = snapshot(y.exp())
+    for _ in range(50):
+        y = y.sin()
+    text = repr(before.compare(snapshot(y)))
+    assert "  new: SinBackward0 × 50" in text
+    assert len(text.splitlines()) == 3
+
+
+def test_only_snapshots_are_compared():
+    with pytest.raises(TypeError, match="takes a later snapshot, but got 'Tensor'"):
+        snapshot(torch.ones(1, requires_grad=True)).compare(torch.ones(1))
+
+
+def test_a_drawing_keeps_nothing_alive_and_is_quick_for_a_large_graph():
+    y = torch.ones(1, requires_grad=True)
+    for _ in range(20_000):
+        y = y.exp()
+    text = snapshot(y).to_svg()
+    assert len(texts(text)) < 200

@@ -1,0 +1,137 @@
+"""What the book makes of players: one front end, questions and their sum, links, landing page."""
+
+import re
+
+import pytest
+
+CHAPTER = "notebooks/01_two_networks.html"
+CHAPTERS = [
+    CHAPTER,
+    "notebooks/02_what_retain_graph_controls.html",
+    "notebooks/03_freed_buffers.html",
+    "notebooks/04_gru.html",
+    "notebooks/05_second_time.html",
+]
+
+
+def player(page, function):
+    """The player of this function, built and in view."""
+    place = page.locator(f'.gradtrace[data-function="{function}"]')
+    place.scroll_into_view_if_needed()
+    return place.locator(".player")
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_the_front_end_is_loaded_once(visit, base, name):
+    page = visit(base + name, base)
+    places = page.locator(".gradtrace")
+    assert places.count() > 1
+    assert page.locator('script[type="module"]').count() == 0
+    assert page.locator('script[src*="_static/player-"]').count() == 1
+    page.wait_for_function(
+        "document.querySelectorAll('.gradtrace:not([data-mounted])').length == 0"
+    )
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_each_prediction_is_asked_and_summed_up(visit, server, name):
+    page = visit(server + name, server)
+    asked = page.locator(".gradtrace[data-question]").count()
+    assert asked >= 4
+    summary = page.locator(".gradtrace-answers")
+    assert summary.inner_text().startswith(f"{asked} questions on this page, none answered yet.")
+
+
+def test_an_answer_is_answered_summed_up_kept_and_forgotten(visit, server):
+    page = visit(server + CHAPTER, server)
+    asking = player(page, "two_networks")
+    question = asking.locator(".question")
+    assert "Ends without an error" not in asking.inner_text()
+    asking.locator(".lines > div", has_text="loss2.backward()").click()
+    question.get_by_role("button", name="Check").click()
+    reply = question.locator(".reply").inner_text()
+    assert "Line 21 ran." in reply and "You take the two graphs for one." in reply
+    assert "raises" not in reply.split("Ends without")[0]
+    summary = page.locator(".gradtrace-answers")
+    assert "right in 0 of 5" in summary.inner_text()
+    page.reload()
+    assert "right in 0 of 5" in summary.inner_text()
+    assert "Which line raises?" in summary.locator("a").first.inner_text()
+    summary.get_by_role("button").click()
+    assert "none answered yet" in summary.inner_text()
+    assert page.complaints == []
+
+
+def test_a_link_in_the_prose_moves_the_player(visit, base):
+    page = visit(base + CHAPTER, base)
+    link = page.locator('a[href="#play:two_networks:after=15"]')
+    moved = player(page, "two_networks")
+    moved.get_by_role("button", name="Show me").click()
+    link.click()
+    assert "before line 17" in moved.inner_text()
+    assert page.complaints == []
+
+
+def test_without_scripts_the_question_is_asked_and_the_answer_folded(browser, server):
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(server + CHAPTER)
+        asking = page.locator('.gradtrace[data-function="two_networks"]')
+        answer = asking.locator("details")
+        assert "Which line raises?" in asking.inner_text()
+        assert not answer.get_by_text("The two losses share no node").is_visible()
+        answer.locator("summary").click()
+        assert answer.get_by_text("The two losses share no node").is_visible()
+
+
+def test_on_paper_the_answers_stand_at_the_end(visit, server):
+    page = visit(server + CHAPTER, server)
+    answers = page.locator(".answers-on-paper")
+    assert not answers.is_visible()
+    page.emulate_media(media="print")
+    assert answers.is_visible() and not page.locator(".your-answers").is_visible()
+    assert "The two losses share no node" in answers.locator("li").first.inner_text()
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (360, 800)])
+def test_the_landing_page_answers_before_the_fold(visit, server, size):
+    page = visit(server, server)
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    error = "Trying to backward through the graph a second time"
+    assert page.title().startswith(f"RuntimeError: {error}")
+    assert page.locator(".bd-article h1").inner_text().startswith(f"RuntimeError: {error}")
+    rows = page.locator("table.answer tr")
+    assert rows.locator("th").all_inner_texts() == ["What you see", "Why", "What to write"]
+    last = rows.last.bounding_box()
+    assert last["y"] + last["height"] <= size[1]
+
+
+def test_the_landing_page_goes_by_its_name_in_the_navigation(visit, server):
+    page = visit(server + CHAPTER, server)
+    names = page.locator(".bd-sidebar-primary nav a.reference").all_inner_texts()
+    assert "Backward Twice" in [name.strip() for name in names]
+    assert not any("RuntimeError" in name for name in names)
+
+
+def test_the_landing_player_opens_where_the_page_says(visit, server):
+    page = visit(server, server)
+    shown = player(page, "two_losses")
+    assert "before line 11" in shown.inner_text()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_verdict_is_known_by_mark_word_and_colour(browser, server, theme):
+    with browser.new_context(color_scheme=theme) as context:
+        page = context.new_page()
+        page.goto(server + CHAPTER)
+        seen = {}
+        for kind in ("holds", "fails", "depends"):
+            badge = page.locator(f".verdict.{kind} > p.judged").first
+            colour = badge.evaluate("element => getComputedStyle(element).color")
+            mark, word = re.match(r"(\S) Claim [\d.]+ (\w+)", badge.text_content()).groups()
+            assert word == kind
+            seen[kind] = mark, colour
+        assert len({mark for mark, _ in seen.values()}) == len(seen)
+        assert len({colour for _, colour in seen.values()}) == len(seen)
+        assert "`" not in "".join(page.locator(".verdict").all_text_contents())

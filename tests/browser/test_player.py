@@ -1,0 +1,446 @@
+"""The player in a real browser, on pages made here: it asks, shows, compares, folds, explains."""
+
+import functools
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from gradtrace import trace
+from gradtrace.page import module, payload, static_html
+from gradtrace.questions import (
+    HowManyBytes,
+    Program,
+    WhatIsFreedNext,
+    WhichLineRaises,
+    WhichSettings,
+)
+
+AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def shared():
+    x = torch.ones(3, requires_grad=True)
+    features = x.exp()
+    a = features.mean()
+    b = features.pow(2).mean()
+    a.backward()
+    b.backward()
+
+
+def retained(retain_graph):
+    x = torch.arange(4.0, requires_grad=True)
+    loss = x.exp().mean()
+    if retain_graph:
+        print(end="")
+    loss.backward(retain_graph=retain_graph)
+    loss.backward()
+
+
+def changed():
+    y = torch.ones(3, requires_grad=True).exp()
+    y.add_(1)
+    return y
+
+
+def layers():
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(30)))
+    loss = model(torch.ones(2, 4)).sum()
+    loss.backward()
+
+
+CONTROL = {"name": "retain_graph", "kind": "checkbox", "options": ["False", "True"]}
+
+
+def line(function, text):
+    source = trace(functools.partial(function, True) if function is retained else function).source
+    (found,) = [number for number, line in source.items() if line.strip() == text]
+    return found
+
+
+def asked(question, function):
+    return question.put_to(Program(function.__name__, lambda **_: trace(function)))
+
+
+@pytest.fixture
+def show(visit, page, tmp_path):
+    """Open a page with these pieces of HTML between paragraphs."""
+
+    def show(*pieces, before=""):
+        body = "".join(f"<p>Prose.</p>{piece}" for piece in pieces)
+        page.set_default_timeout(5000)
+        file = tmp_path / "page.html"
+        file.write_text(
+            '<!doctype html><html lang="en"><title>t</title><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width">'
+            "<style>html[data-theme=dark] {background: #121212; color: #ddd}</style>"
+            f"<body><main><h1>h</h1>{before}{body}</main>"
+        )
+        return visit(file.as_uri(), file.as_uri())
+
+    return show
+
+
+def player(page, function):
+    return page.locator(f'.gradtrace[data-function="{function}"]')
+
+
+def position(place):
+    return place.locator(".bar span").first.inner_text()
+
+
+FOCUSED = "document.activeElement.shadowRoot.activeElement.dataset.line"
+
+
+def opened_at(page, function, **where):
+    """The player, and how it is moved to the step after a line."""
+    place = player(page, function)
+    place.scroll_into_view_if_needed()
+    place.locator(".bar").wait_for()
+    return place
+
+
+def step_after(place, number):
+    steps = place.evaluate("place => place.gradtrace.trace.steps.map(step => step.ran)")
+    place.evaluate("(place, step) => place.gradtrace.go(step)", steps.index(number))
+
+
+def test_a_question_hides_what_answers_it_and_replies_to_the_answer(show, page):
+    belief = "The first backward finds all that was saved."
+    question = asked(WhichLineRaises(believes={"a.backward()": belief}), shared)
+    page = show(
+        static_html([trace(shared)], question=question),
+        before='<div class="gradtrace-answers"></div>',
+    )
+    place = opened_at(page, "shared")
+    assert position(place).startswith("step 1 of 7")
+    assert not place.locator(".outcome").is_visible()
+    assert not place.locator(".memory").is_visible()
+    place.get_by_label("Step forward").click(force=True)  # it looks disabled, and is
+    place.get_by_label("Last step").press("Enter")
+    assert position(place).startswith("step 1 of 7")
+
+    # With the keyboard: to the line, choose it, check.
+    place.locator(".lines [tabindex='0']").focus()
+    wrong = line(shared, "a.backward()")
+    for _ in range(10):
+        if page.evaluate(FOCUSED) == str(wrong):
+            break
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert "You chose a.backward()" in place.locator(".hint").inner_text()
+    page.keyboard.press("Enter")  # the focus is on Check
+    reply = place.locator(".reply").inner_text()
+    assert reply.startswith("✗ Not so. You said a.backward(): ") and belief in reply
+    assert position(place) == "step 7 of 7: end"
+    assert "Trying to backward" in place.locator(".outcome").inner_text()
+    assert place.locator(".lines .picked").get_attribute("data-line") == str(wrong)
+    assert place.locator(".lines .right").count() == 1
+    assert "right in 0 of 1 question" in page.locator(".gradtrace-answers").inner_text()
+
+    # The answer is kept, and can be forgotten.
+    page.reload()
+    opened_at(page, "shared")
+    assert "Not so." in place.locator(".reply").inner_text()
+    page.get_by_role("button", name="Forget these answers").click()
+    assert place.locator(".reply").inner_text() == ""
+    assert not place.locator(".outcome").is_visible()
+    assert page.complaints == []
+
+
+def test_a_node_and_a_number_of_bytes_are_answers_too(show):
+    made = "b = features.pow(2).mean()"
+    freed = asked(WhatIsFreedNext(after=made), shared)
+    held = asked(HowManyBytes(after=made, believes={24: "Once for each node."}), shared)
+    twin = static_html([trace(shared)], question=held).replace('"shared"', '"again"', 1)
+    page = show(static_html([trace(shared)], question=freed), twin)
+    place = opened_at(page, "shared")
+    assert position(place).startswith("step 5 of 7")  # where the nodes are
+    place.locator(".scroll .box", has_text="ExpBackward0").click()
+    place.get_by_role("button", name="Check").click()
+    assert place.locator(".reply").inner_text().startswith("✓ Right.")
+    assert position(place).startswith("step 6 of 7")
+    again = opened_at(page, "again")
+    again.get_by_role("button", name="24 B").click()
+    again.get_by_role("button", name="Check").click()
+    assert "Once for each node." in again.locator(".reply").inner_text()
+
+
+def test_a_setting_as_answer_is_then_shown(show):
+    settings = {"retain_graph": (("False", 0), ("True", 1))}
+    traces = [trace(functools.partial(retained, keep)) for keep in (False, True)]
+    asking = WhichSettings(control="retain_graph", that=lambda seen: seen.error is None)
+    question = asking.put_to(
+        Program(
+            "retained", lambda retain_graph: traces[retain_graph], settings, {"retain_graph": 0}
+        )
+    )
+    page = show(static_html(traces, [CONTROL], [0], question=question))
+    place = opened_at(page, "retained")
+    assert place.get_by_role("switch").is_disabled()
+    place.get_by_role("button", name="True", exact=True).click()
+    place.get_by_role("button", name="Check").click()
+    assert place.locator(".reply").inner_text().startswith("✓ Right.")
+    assert place.get_by_role("switch").is_checked()
+    assert place.locator(".outcome").inner_text() == "✓ Ends without an error."
+
+
+def test_backward_cuts_strings_and_a_tensor_goes_with_its_last(show):
+    page = show(static_html([trace(shared)]))
+    place = opened_at(page, "shared")
+    features = place.locator(".scroll .thing", has_text="features")
+    step_after(place, line(shared, "b = features.pow(2).mean()"))
+    assert place.locator(".string.saved").count() == 2  # exp's result and pow's self: one tensor
+    assert place.locator(".scroll .thing:not(.absent)", has_text="12 B").count() == 1
+    step_after(place, line(shared, "a.backward()"))
+    assert place.locator(".string.saved").count() == 1
+    assert place.locator(".string.cut").count() == 1
+    assert features.is_visible()
+    assert place.locator(".scroll .box.cut").get_attribute("aria-description").endswith("freed now")
+    assert "✂ 1 freed" in place.locator(".lines .ran").inner_text()
+    assert "gradient written" in place.locator("tr.gradient").inner_text()
+    place.get_by_label("Last step").click()
+    assert place.locator(".scroll .box.stopped", has_text="stopped here").count() == 1
+    assert place.locator(".scroll .box.freed:not(.cut)", has_text="ExpBackward0").count() == 1
+
+
+def test_a_change_in_place_is_marked_in_graph_table_and_source(show):
+    page = show(static_html([trace(changed)]))
+    place = opened_at(page, "changed")
+    step_after(place, line(changed, "y.add_(1)"))
+    assert "▲ v1 ≠ v0" in place.locator(".scroll .box.modified").text_content()
+    assert "changed in place" in place.locator("tr.changed").inner_text()
+    assert "▲ 1 changed" in place.locator(".lines .ran").inner_text()
+
+
+def test_line_node_and_variable_light_each_other(show, page):
+    page = show(static_html([trace(shared)]))
+    place = opened_at(page, "shared")
+    place.get_by_label("Last step").click()
+    made = line(shared, "features = x.exp()")
+    place.locator(f'[data-line="{made}"]').hover()
+    assert place.locator(".scroll .box.lit").text_content().startswith("ExpBackward0")
+    assert place.locator("tr.lit td").first.inner_text() == "features"
+    place.locator("tr", has_text="features").hover()
+    assert place.locator(".lines .lit").get_attribute("data-line") == str(made)
+    page.mouse.move(0, 0)
+    assert place.locator(".lit").count() == 0
+    place.locator(".scroll .box", has_text="PowBackward0").focus()
+    lit = place.locator(".lines .lit").get_attribute("data-line")
+    assert lit == str(line(shared, "b = features.pow(2).mean()"))
+
+
+def test_a_large_graph_is_folded_and_opens_level_by_level(show, page):
+    page = show(static_html([trace(layers)]))
+    place = opened_at(page, "layers")
+    step_after(place, line(layers, "loss = model(torch.ones(2, 4)).sum()"))
+    assert 0 < place.locator(".scroll .box:not(.absent)").count() <= 40
+    group = place.locator(".scroll .box.group:not(.absent)").first
+    group.focus()
+    page.keyboard.press("Enter")
+    crumbs = place.get_by_label("Levels of the graph")
+    assert crumbs.locator("button").count() == 1
+    assert place.locator(".scroll .box:not(.absent)").count() > 0
+    page.keyboard.press("Escape")
+    assert crumbs.locator("button").count() == 0
+    row = place.locator("tr", has_text="60 parameters")
+    assert "with grad" in row.inner_text()
+    before = place.locator("tbody tr").count()
+    row.get_by_role("button").click()
+    assert place.locator("tbody tr").count() == before + 60
+
+
+SAYS = "line => getComputedStyle(line.querySelector('.text'), '::after').content"
+
+
+def test_a_control_keeps_the_line_and_two_settings_stand_side_by_side(show):
+    traces = [trace(functools.partial(retained, retain_graph=keep)) for keep in (False, True)]
+    page = show(static_html(traces, [CONTROL], [0]))
+    place = opened_at(page, "retained")
+    first = line(retained, "loss.backward(retain_graph=retain_graph)")
+    step_after(place, first)
+    assert position(place).endswith(f"before line {first + 1}")
+    not_run = place.locator(f'[data-line="{first - 1}"]')
+    assert not_run.evaluate(SAYS).endswith('not run"')
+    place.get_by_role("switch").click()
+    assert position(place).endswith(f"before line {first + 1}")
+    assert not_run.evaluate(SAYS) == "none"
+    place.get_by_role("button", name="Compare").click()
+    graphs = place.locator(".graph")
+    assert graphs.count() == 2
+    for graph, state in zip(graphs.all(), ("16 B", "freed"), strict=True):
+        box = graph.locator(".scroll .box.differs")
+        assert "ExpBackward0" in box.text_content() and state in box.text_content()
+        assert "≠" in box.text_content()
+    assert "≠ 0 B" in place.locator(".reading").first.inner_text()
+    place.get_by_role("button", name="Compare").click()
+    assert graphs.count() == 1
+
+
+def test_the_chart_says_its_bytes_and_moves_the_player(show, page):
+    page = show(static_html([trace(shared)]))
+    place = opened_at(page, "shared")
+    assert place.locator(".memory .axis", has_text=" B").count() >= 3
+    chart = place.locator(".memory svg").first
+    box = chart.bounding_box()
+    chart.hover(position={"x": box["width"] - 10, "y": 40})
+    last = line(shared, "b.backward()")
+    assert place.locator(".reading").inner_text().startswith(f"After line {last}: 0 B held")
+    chart.click(position={"x": box["width"] - 10, "y": 40})
+    assert position(place) == "step 7 of 7: end"
+
+
+def test_links_in_the_prose_move_a_player(show, page):
+    after = line(shared, "a.backward()")
+    links = (
+        f'<p><a id="a" href="#play:shared:after={after}">after</a> '
+        '<a id="b" href="#play:shared:node=PowBackward0">node</a> '
+        '<a id="c" href="#play:retained:step=2:retain_graph=True">setting</a></p>'
+    )
+    traces = [trace(functools.partial(retained, retain_graph=keep)) for keep in (False, True)]
+    page = show(
+        static_html([trace(shared)]),
+        "<div style='height: 4000px'></div>",
+        static_html(traces, [CONTROL], [0]),
+        before=links,
+    )
+    place = opened_at(page, "shared")
+    page.locator("#a").click()
+    assert position(place).startswith("step 6 of 7")
+    assert place.locator(".lines .lit").get_attribute("data-line") == str(after)
+    page.locator("#b").click()
+    assert place.locator(".scroll .box.lit", has_text="PowBackward0").count() == 1
+    assert player(page, "retained").evaluate("place => place.gradtrace === undefined")
+    page.locator("#c").click()
+    other = player(page, "retained")
+    assert position(other).startswith("step 2 of")
+    assert other.get_by_role("switch").is_checked()
+    assert page.complaints == []
+
+
+def test_a_player_is_built_when_it_comes_near_and_moves_nothing(show, page):
+    page.set_viewport_size({"width": 1200, "height": 800})
+    page.add_init_script(
+        "window.shifts = [];"
+        "new PerformanceObserver((list) => window.shifts.push(...list.getEntries()"
+        ".map((entry) => entry.value))).observe({ type: 'layout-shift', buffered: true });"
+    )
+    gap = "<div style='height: 3000px'></div>"
+    names = ("shared", "second", "third")
+    pieces = [static_html([trace(shared)]).replace('"shared"', f'"{name}"', 1) for name in names]
+    page = show(*(gap + piece for piece in pieces))
+    built = "() => [...document.querySelectorAll('.gradtrace')].map((place) => !!place.gradtrace)"
+    assert page.evaluate(built) == [False, False, False]
+    page.evaluate("scrollTo(0, 2500)")
+    page.wait_for_function(f"({built})()[0]")
+    assert page.evaluate(built) == [True, False, False]
+    page.wait_for_timeout(200)
+    assert page.evaluate("shifts") == []
+
+
+def test_a_phone_shows_code_graph_and_bar_at_once(show, page):
+    page.set_viewport_size({"width": 360, "height": 800})
+    page = show(static_html([trace(shared)]))
+    place = opened_at(page, "shared")
+    place.get_by_label("Step forward").click()
+    place.evaluate("place => place.scrollIntoView()")
+    boxes = [place.locator(name).bounding_box() for name in (".source", ".graph", ".bar")]
+    assert all(box["y"] >= -1 and box["y"] + box["height"] <= 801 for box in boxes), boxes
+    assert boxes[0]["height"] >= 5 * 19
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    current = place.locator(".lines .next").bounding_box()
+    assert boxes[0]["y"] <= current["y"] <= boxes[0]["y"] + boxes[0]["height"]
+
+
+def test_paper_shows_the_end_and_cuts_nothing_but_keeps_an_open_question(show, page):
+    question = asked(WhichLineRaises(), shared)
+    twin = static_html([trace(shared)]).replace('"shared"', '"again"', 1)
+    page = show(static_html([trace(shared)], question=question), f"<p>{'prose ' * 9000}</p>{twin}")
+    place, again = opened_at(page, "shared"), player(page, "again")
+    page.emulate_media(media="print")
+    again.locator(".outcome").wait_for()
+    assert place.locator(".lines").is_visible() and place.locator(".prompt").is_visible()
+    for told in (".outcome", ".graph", ".memory"):
+        assert not place.locator(told).is_visible()
+        assert again.locator(told).is_visible()  # built for the paper
+    assert "Trying to backward" in again.locator(".outcome").inner_text()
+    assert not again.locator(".buttons").is_visible()
+    for name in (".source", ".scroll", ".variables"):
+        cut = again.locator(name).evaluate("box => box.scrollHeight > box.clientHeight + 1")
+        assert not cut
+    page.emulate_media(media="screen")
+    again.locator(".bar span", has_text="step 1 of 7").wait_for()
+
+
+def test_live_the_answer_and_the_step_reach_python(visit, tmp_path):
+    """What anywidget hands over, in a page of its own."""
+    question = asdict(asked(WhichLineRaises(), shared))
+    traces = [payload(trace(shared)), payload(trace(shared, max_steps=3))]
+    data = {"controls": [{"name": "n", "kind": "select", "options": ["a", "b"]}], "traces": traces}
+    state = {"trace": traces[0], "step": 0, "question": question, "answer": [], "setting": [0],
+             "comparable": True}  # fmt: skip
+    file = tmp_path / "live.html"
+    text, others = (json.dumps(what).replace("<", "\\u003c") for what in (state, data))
+    file.write_text(
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>t</title><div id="el"></div>'
+        f'<script type="module">{module().replace("export default", "const widget =")}\n'
+        f"const state = {text}, others = {others};\n"
+        """const heard = {};
+        window.model = {
+          get: (name) => state[name], set: (name, value) => { state[name] = value; },
+          on: (name, listener) => { heard[name] = listener; }, off() {}, save_changes() {},
+          send: () => change("data", others),
+        };
+        window.change = (name, value) => { state[name] = value; heard[`change:${name}`](); };
+        widget.render({ model, el: document.querySelector("#el") });</script>"""
+    )
+    page = visit(file.as_uri(), file.as_uri())
+    place = page.locator("#el")
+    place.locator(f'[data-line="{line(shared, "a.backward()")}"]').click()
+    place.get_by_role("button", name="Check").click()
+    assert page.evaluate("model.get('answer')") == [line(shared, "a.backward()")]
+    assert page.evaluate("model.get('step')") == 6
+    page.evaluate("change('step', 2)")
+    assert position(place).startswith("step 3 of 7")
+    place.get_by_role("button", name="Compare").click()  # asks Python for the other settings
+    assert place.locator(".graph").count() == 2
+    assert place.locator(".controls select").count() == 1  # the notebook has its own for the first
+    assert page.complaints == []
+
+
+FIND = """(rules) => axe.run(rules.length ? { runOnly: { type: "rule", values: rules } } : {})
+  .then(({ violations }) => violations.flatMap((rule) =>
+    rule.nodes.map((node) => `${rule.id}: ${node.target.flat().join(" ")}: ${node.html}`)))"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_in_any_state(show, page, theme):
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: `make test` does it where npm is")
+    page.emulate_media(reduced_motion="reduce")
+    traces = [trace(functools.partial(retained, retain_graph=keep)) for keep in (False, True)]
+    question = asked(WhichLineRaises(), shared)
+    page = show(
+        static_html([trace(shared)], question=question),
+        static_html(traces, [CONTROL], [0]),
+        static_html([trace(layers)]),
+        static_html([trace(changed)]),
+    )
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+    places = [opened_at(page, name) for name in ("shared", "retained", "layers", "changed")]
+    assert page.evaluate(FIND, []) == []
+    places[0].get_by_role("button", name="Show me").click()
+    places[1].get_by_role("button", name="Compare").click()
+    for place in places:
+        place.get_by_label("Last step").press("Enter")
+        place.get_by_label("Step back").press("Enter")
+        place.locator("summary", has_text="in words").click()
+    assert page.evaluate(FIND, []) == []
+    for place in places[::2]:
+        place.get_by_label("Last step").press("Enter")
+        place.locator(".lines [data-line]").nth(1).hover()
+        assert page.evaluate(FIND, ["color-contrast"]) == []
