@@ -15,6 +15,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
 
 from backward_twice.execute import execute
 from backward_twice.verdicts import MIME, read_ledger, stored_verdicts, updated_ledger
@@ -22,6 +23,7 @@ from backward_twice.verdicts import MIME, read_ledger, stored_verdicts, updated_
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SOLUTIONS = sorted((ROOT / "solutions").glob("*/*.ipynb"))
+ARTICLES = yaml.safe_load((ROOT / "book" / "articles.yml").read_text("utf-8"))
 MACHINE = re.compile(
     r"0x[0-9a-fA-F]{6,}"  # an object's address
     r"|(?<![\w.])/(?:home|root|tmp|usr|opt|work|Users|content|private)/"
@@ -115,10 +117,22 @@ def test_every_verdict_is_computed(path):
     assert typed_observations(nbformat.read(path, as_version=4)) == []
 
 
-def test_every_claim_of_the_chapter_is_judged(path):
-    chapter = path.stem[:2].lstrip("0")  # a notebook without a number judges no claim
-    claims = {row["id"] for row in read_ledger() if row["id"].split(".")[0] == chapter}
-    assert set(stored_verdicts([path])) == claims
+def pages_of(chapter):
+    """The notebooks of a chapter: its own, and those below it in the table of contents."""
+    contents = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text("utf-8"))
+    (found,) = (
+        [entry, *entry.get("sections", ())]
+        for part in contents["parts"]
+        for entry in part["chapters"]
+        if entry["file"] == f"notebooks/{chapter}"
+    )
+    return [ROOT / f"{entry['file']}.ipynb" for entry in found]
+
+
+@pytest.mark.parametrize(("number", "article"), list(enumerate(ARTICLES, 1)))
+def test_every_claim_of_the_article_is_judged_in_its_chapter(number, article):
+    claims = {row["id"] for row in read_ledger() if row["id"].split(".")[0] == str(number)}
+    assert set(stored_verdicts(pages_of(article["notebook"]))) == claims
 
 
 def test_the_page_prints_the_verdict_that_was_computed(path):

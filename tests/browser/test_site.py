@@ -105,8 +105,8 @@ def test_without_scripts_each_outcome_is_there_to_read(browser, server):
         page = context.new_page()
         page.goto(server + CHAPTER)
         text = page.inner_text("body")
-        assert "fix = add the losses" in text
-        assert "Line 12 raises RuntimeError" in text
+        assert "fix = detach the fake" in text
+        assert "Line 16 raises RuntimeError" in text
 
 
 def test_a_narrow_screen_does_not_scroll_sideways(visit, server):
