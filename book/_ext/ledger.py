@@ -8,6 +8,7 @@ is typed.  The second table gets ``_static/verdicts.js``, which sorts and filter
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +20,12 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+
+from backward_twice.verdicts import DEPENDS, HOLDS, MARKS
+
 CLAIMS = "book/claims.yml"
 ARTICLES = "book/articles.yml"
-VERDICTS = ("holds", "fails", "depends", "not testable")
 
 
 class LedgerDirective(SphinxDirective):
@@ -68,7 +72,7 @@ class ClaimsSummary(LedgerDirective):
                 rows.append(self.chapter(number, article, Counter(verdicts)))
         if not rows:
             return [nodes.paragraph("", "No chapter has arrived yet.")]
-        head = ["Article", "Claims", *(verdict.capitalize() for verdict in VERDICTS)]
+        head = ["Article", "Claims", *(f"{mark} {verdict}" for verdict, mark in MARKS.items())]
         return [self.table("claims-summary", [60, 8, 8, 8, 8, 8], head, rows)]
 
     def chapter(self, number: int, article: dict[str, Any], count: Counter[str]) -> nodes.row:
@@ -76,7 +80,7 @@ class ClaimsSummary(LedgerDirective):
             "", f"Chapter {number}", refuri=self.page(article["notebook"]), internal=True
         )
         title = self.text(f"{article['title']} ({article['date']})")
-        counts = [count.total(), *(count[verdict] for verdict in VERDICTS)]
+        counts = [count.total(), *(count[verdict] for verdict in MARKS)]
         cells = [nodes.paragraph("", str(value)) for value in counts]
         return self.row([nodes.container("", nodes.paragraph("", "", link), title), *cells])
 
@@ -110,17 +114,30 @@ class ClaimsTable(LedgerDirective):
         stem, _, anchor = (claim["evidence"] or "").partition("#")
         arrived = f"notebooks/{stem}" in self.env.found_docs
         verdict = claim["verdict"] if arrived else "not yet judged"
-        mark = nodes.inline("", verdict, classes=["judged", verdict.replace(" ", "-")])
+        shown = f"{MARKS[verdict]} {verdict}" if arrived else verdict
+        mark = nodes.inline("", shown, classes=["judged", verdict.replace(" ", "-")])
         if not arrived:
             return [nodes.paragraph("", "", mark)]
         evidence = nodes.reference(
             "", f"evidence for {claim['id']}", refuri=f"{self.page(stem)}#{anchor}", internal=True
         )
-        conditions = claim["on"].split(" | ") if claim["on"] else []
         return [
             nodes.paragraph("", "", mark, nodes.Text(" "), evidence),
-            *(self.text(condition) for condition in conditions),
+            *self.conditions(verdict, claim["on"]),
         ]
+
+    def conditions(self, verdict: str, on: str | None) -> list[nodes.paragraph]:
+        """Of a claim that depends, the cases in which the run says so and those in which not."""
+        if on is None or verdict != DEPENDS:
+            return [self.text(on)] if on else []
+        found = []
+        for condition in on.split(" | "):
+            word, _, cases = condition.partition(": ")
+            answer = f"{MARKS[word]} Run: {'yes' if word == HOLDS else 'no'}."
+            listed = self.text(cases)
+            listed.insert(0, nodes.inline("", f"{answer} ", classes=["judged", word]))
+            found.append(listed)
+        return found
 
 
 def add_script(

@@ -1,4 +1,4 @@
-"""What theme and MyST-NB get wrong: colour mode, description, landing page, two labels."""
+"""What theme and MyST-NB get wrong: colour mode, description, landing page, labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ def complete_page(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
     if pagename == app.config.root_doc:
-        context["docstitle"] = ""  # else "Backward Twice — Backward Twice"
         context["page_source_suffix"] = ""  # no download: index.md only includes book/intro.md
     if "body" in context:  # The label hides what is to be read there: "Show code cell source".
         context["body"] = context["body"].replace(' aria-label="Toggle hidden content"', "")
@@ -39,14 +38,21 @@ def complete_page(
         return
 
 
-def name_toggles(
+def name_in_navigation(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
-    """Say what each arrow in the navigation unfolds; the theme's are pictures without a name."""
+    """Call the landing page by the course's name, and say what each arrow unfolds.
+
+    The theme takes the page's title, which is an error text, and its arrows are pictures without a
+    name.
+    """
     generate = context["generate_toctree_html"]
+    landing = app.env.titles[app.config.root_doc].astext()
 
     def generate_named(*args: object, **kwargs: object) -> str:
         tree = BeautifulSoup(str(generate(*args, **kwargs)), "html.parser")
+        for link in tree.find_all("a", string=landing.__eq__):
+            link.string = app.config.project
         for summary in tree.select("li.has-children > details > summary"):
             page = summary.find_parent("li").find("a").get_text(strip=True)
             summary["aria-label"] = f"Pages under {page}"
@@ -87,6 +93,6 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_js_file(None, body=SUMMARY)
     app.connect("html-page-context", complete_page)
     app.connect("html-page-context", forget_searches)
-    app.connect("html-page-context", name_toggles, priority=900)  # after the theme
+    app.connect("html-page-context", name_in_navigation, priority=900)  # after the theme
     app.connect("html-page-context", defer_scripts, priority=900)  # after all that add scripts
     return {"parallel_read_safe": True, "parallel_write_safe": True}

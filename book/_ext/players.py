@@ -13,9 +13,9 @@ on paper only, the answers themselves.
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,10 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.typing import ExtensionMetadata
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+
+from backward_twice.markdown import inline
 
 logger = logging.getLogger(__name__)
 
@@ -123,11 +127,6 @@ def summary(asked: list[dict[str, Any]]) -> nodes.raw:
         f"<ol>{answers}</ol></section>"
     )
     return nodes.raw("", page, format="html")
-
-
-def inline(text: str) -> str:
-    """Words with ``code`` in backticks, as HTML."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
 
 
 def add_scripts(

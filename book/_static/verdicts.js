@@ -4,7 +4,8 @@ const table = document.querySelector("table.claims-table");
 const body = table.tBodies[0];
 const rows = [...body.rows];
 const headings = [...table.tHead.rows[0].cells];
-const verdictOf = (row) => row.querySelector(".judged").textContent;
+// The word without the mark before it.
+const verdictOf = (row) => row.querySelector(".judged").textContent.replace(/^\S (?=\w)/, "");
 
 // "1.10" comes after "1.9": numbers inside a text count as numbers.
 const order = new Intl.Collator("en", { numeric: true });

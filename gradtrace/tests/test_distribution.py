@@ -39,7 +39,11 @@ def test_the_wheel_holds_the_package_and_its_metadata(built):
     with zipfile.ZipFile(path) as wheel:
         names = set(wheel.namelist())
         metadata = Parser().parsestr(wheel.read(f"{info}/METADATA").decode())
-    assert {"gradtrace/py.typed", "gradtrace/player.js"} < SOURCES
+    assert {
+        "gradtrace/py.typed",
+        "gradtrace/player/player.js",
+        "gradtrace/player/player.css",
+    } < SOURCES
     assert {name for name in names if not name.startswith(info)} == SOURCES
     assert f"{info}/licenses/LICENSE" in names
     assert metadata["Version"] == gradtrace.__version__

@@ -2,17 +2,22 @@
 
 import ast
 import contextlib
+import gzip
 import html.parser
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+import gradtrace.page
 from gradtrace import Player, Trace, trace
-from gradtrace.page import outcome, payload, static_html
+from gradtrace.page import module, outcome, payload, static_html
 
+PLAYER = Path(gradtrace.page.__file__).with_name("player")
 EVIL = "</script><script>alert(1)</script><!--"
 
 
@@ -100,15 +105,39 @@ def test_outcome_tells_what_was_not_recorded():
 def test_payload_is_json_and_holds_the_whole_trace():
     seen = trace(twice)
     data = json.loads(json.dumps(payload(seen)))
-    extra = {"layout", "outcome"}
+    extra = {"views", "outcome"}
     text = json.dumps({key: value for key, value in data.items() if key not in extra})
     assert Trace.from_json(text) == seen
-    assert len(data["layout"]["boxes"]) == len(seen.nodes)
+    assert len(data["views"][0]["boxes"]) == len(seen.nodes)
 
 
-def test_player_shows_the_last_step_and_keeps_within_the_trace():
+def test_the_modules_are_joined_into_one_that_a_browser_takes(tmp_path):
+    """No import is left, and no name is declared twice: they share one scope."""
+    text = module()
+    assert len(re.findall(r"^export ", text, re.MULTILINE)) == 1
+    assert not re.search(r"^import ", text, re.MULTILINE)
+    declared = re.findall(r"^(?:class|const|let|(?:async )?function) (\w+)", text, re.MULTILINE)
+    assert sorted(declared) == sorted(set(declared))
+    files = {path.stem for path in PLAYER.glob("*.js")}
+    imported = {
+        name
+        for path in PLAYER.glob("*.js")
+        for name in re.findall(r'from "\./(\w+)\.js"', path.read_text(encoding="utf-8"))
+    }
+    assert imported - files == {"style"}  # made of player.css
+    for path in PLAYER.glob("*.js"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        own = [line for line in lines if line.startswith(("export ", "class ", "function "))]
+        assert own and all(re.sub(r"^export (?!default)", "", line) in text for line in own)
+
+
+def test_the_module_is_light():
+    assert len(gzip.compress(module().encode(), 9)) < 30_000
+
+
+def test_player_opens_at_the_first_step_and_keeps_within_the_trace():
     player = Player(trace(twice))
-    assert player.step == 4 - 1
+    assert player.step == 0
     player.step = 99
     assert player.step == 3
     player.step = -1
@@ -116,7 +145,7 @@ def test_player_shows_the_last_step_and_keeps_within_the_trace():
 
 
 def test_player_can_be_observed_and_given_another_trace():
-    player = Player(trace(twice))
+    player = Player(trace(twice), step=3)
     seen = []
     player.observe(lambda change: seen.append((change["name"], player.step)))
     player.show(trace(fine))
@@ -126,9 +155,6 @@ def test_player_can_be_observed_and_given_another_trace():
     player.step = 1
     player.trace = payload(trace(twice))
     assert player.step == 1
-    player.step = 3
-    player.trace = payload(trace(fine))
-    assert player.step == 2
 
 
 class Page(html.parser.HTMLParser):
@@ -166,7 +192,7 @@ def test_text_of_the_program_stays_text_on_the_page(control):
     assert "<!--" not in text
     page = Page(text)
     assert set(page.tags) == {
-        "div", "table", "thead", "tbody", "tr", "th", "td", "script",
+        "div", "style", "table", "thead", "tbody", "tr", "th", "td", "script",
     }  # fmt: skip
     data = json.loads(page.scripts[0])
     assert data["controls"] == control

@@ -9,7 +9,6 @@ evidence from the executed notebooks into the ledger.  Nobody types a verdict.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +16,17 @@ from typing import Any
 
 import yaml
 
+from backward_twice.markdown import inline
+
 MIME = "application/vnd.backward-twice.verdict+json"
 
 HOLDS = "holds"
 FAILS = "fails"
 DEPENDS = "depends"
 NOT_TESTABLE = "not testable"
+
+# What stands before the word, so that a verdict is known by its shape too.
+MARKS = {HOLDS: "✓", FAILS: "✗", DEPENDS: "◐", NOT_TESTABLE: "?"}
 
 
 def ledger_path() -> Path:
@@ -40,7 +44,8 @@ def read_ledger(path: Path | None = None) -> list[dict[str, Any]]:
 class Verdict:
     """A claim, what was tried, and what follows.  Display it as the value of a cell.
 
-    ``cases`` maps each circumstance to whether it came out as the claim says.
+    ``cases`` maps what the article says, told of each circumstance that was tried ("two layers: it
+    runs"), to whether it came out so.
     """
 
     id: str
@@ -73,28 +78,36 @@ class Verdict:
 
     def __repr__(self) -> str:
         lines = [f"Claim {self.id} {self.verdict}: {self.claim}"]
-        lines += [f"  {self._mark(value)} {name}" for name, value in self.cases.items()]
+        for case, came_out in self.cases.items():
+            circumstance, article = _told(case)
+            lines.append(
+                f"  {MARKS[HOLDS if came_out else FAILS]} {circumstance}Article: {article}. "
+                f"Run: {'yes' if came_out else 'no'}."
+            )
         if self.untestable is not None:
             lines.append(f"  {self.untestable}")
         return "\n".join(lines)
 
-    @staticmethod
-    def _mark(value: bool) -> str:
-        return "✓ as claimed:" if value else "✗ not as claimed:"
-
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        rows = "".join(
-            f"<li>{self._mark(value)} {html.escape(name)}</li>"
-            for name, value in self.cases.items()
-        )
+        rows = ""
+        for case, came_out in self.cases.items():
+            circumstance, article = _told(case)
+            said = HOLDS if came_out else FAILS
+            rows += (
+                f'<li><span class="judged {said}" aria-hidden="true">{MARKS[said]}</span> '
+                f"<span>{inline(circumstance)}Article: {inline(article)}. "
+                f"<strong>Run: {'yes' if came_out else 'no'}.</strong></span></li>"
+            )
         if self.untestable is not None:
-            rows += f"<li>{html.escape(self.untestable)}</li>"
+            rows += f"<li>{inline(self.untestable)}</li>"
+        kind = self.verdict.replace(" ", "-")
         return {
             "text/plain": repr(self),
             "text/html": (
-                f'<div class="verdict" id="claim-{self.id}">'
-                f"<p><strong>Claim {self.id} {self.verdict}.</strong> {html.escape(self.claim)}</p>"
-                f"<ul>{rows}</ul></div>"
+                f'<div class="verdict {kind}" id="claim-{self.id}">'
+                f'<p class="judged {kind}"><span aria-hidden="true">{MARKS[self.verdict]}</span> '
+                f"Claim {self.id} {self.verdict}</p>"
+                f"<p>{inline(self.claim)}</p><ul>{rows}</ul></div>"
             ),
             MIME: {
                 "id": self.id,
@@ -105,13 +118,20 @@ class Verdict:
         }
 
 
+def _told(case: str) -> tuple[str, str]:
+    """What was tried, as a sentence or nothing, and what the article says of it."""
+    circumstance, colon, article = case.partition(": ")
+    return (f"{circumstance[:1].upper()}{circumstance[1:]}. ", article) if colon else ("", case)
+
+
 def verdict(id: str, cases: Mapping[str, bool], *, untestable: str | None = None) -> Verdict:
     """Judge the claim ``id`` by what was observed.
 
     Args:
         id: as in the ledger, ``"1.1"``.
-        cases: for each circumstance that was tried, whether it came out as the claim says.
-            Hand over what the cell observed, as a bool, never a typed truth value.
+        cases: what the article says, told of each circumstance that was tried ("two layers: it
+            runs"), and whether it came out so.  Hand over what the cell observed, as a bool, never
+            a typed truth value.
         untestable: for a claim of taste or frequency, the reason why no run can decide it.  The
             cases then hold its testable part.
 
@@ -120,8 +140,11 @@ def verdict(id: str, cases: Mapping[str, bool], *, untestable: str | None = None
         TypeError: an observation is not a bool.
         ValueError: there is no observation.
 
-    >>> verdict("1.1", {"one plus one": 1 + 1 == 3}).verdict
+    >>> judged = verdict("1.1", {"two plain numbers: one and one make three": 1 + 1 == 3})
+    >>> judged.verdict
     'fails'
+    >>> print(str(judged).splitlines()[1])
+      ✗ Two plain numbers. Article: one and one make three. Run: no.
     """
     claims = {row["id"]: row["claim"] for row in read_ledger()}
     if id not in claims:

@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -43,6 +44,9 @@ from gradtrace._torch import (
     storage_identity,
     version_of,
 )
+
+if TYPE_CHECKING:
+    from gradtrace.picture import Comparison
 
 ALIVE = "alive"
 MODIFIED = "modified"
@@ -87,7 +91,10 @@ class SavedTensor(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """The tensor into whose ``.grad`` a leaf node accumulates.  ``storage`` as in SavedTensor."""
+    """The tensor into whose ``.grad`` a leaf node accumulates.  ``storage`` as in SavedTensor.
+
+    ``name`` is that of a parameter of the ``model`` given to :func:`snapshot`, else None.
+    """
 
     shape: torch.Size
     dtype: torch.dtype
@@ -96,6 +103,7 @@ class Leaf(NamedTuple):
     storage: int
     storage_nbytes: int
     has_grad: bool
+    name: str | None = None
 
 
 class Node(NamedTuple):
@@ -133,12 +141,36 @@ class HeldBytes(NamedTuple):
         return sum(self)
 
 
+class ModuleBytes(NamedTuple):
+    """What one module, with all inside of it, has of a graph.
+
+    ``name`` is as in ``model.named_modules()``, empty for the graph as a whole.  ``nodes`` counts
+    operations, ``freed`` those of them whose saved tensors are freed.  ``activations`` and
+    ``parameters`` are bytes; a storage that several modules hold counts for the first that saved
+    it.  An operation without parameters belongs to the innermost module around it: the one whose
+    parameters are used before it and after it.
+    """
+
+    name: str
+    nodes: int
+    freed: int
+    activations: int
+    parameters: int
+
+
 class Graph:
     """Plain data about one autograd graph, made by :func:`snapshot`."""
 
     def __init__(self, records: list[_Record], roles: dict[int, str]):
         self._records = records
         self._roles = roles
+
+    def name_leaves(self, live: Sequence[LiveNode], names: Mapping[int, str]) -> None:
+        """Give leaves their names, by the identity of their tensors."""
+        for i, (layout, number, successors, held) in enumerate(self._records):
+            if isinstance(held, Leaf):
+                named = held._replace(name=names.get(id(live[i].variable)))
+                self._records[i] = (layout, number, successors, named)
 
     @cached_property
     def nodes(self) -> list[Node]:
@@ -176,6 +208,54 @@ class Graph:
             totals[self._roles.get(storage, "activation")] += nbytes
         return HeldBytes(totals["activation"], totals["leaf"], totals["input"])
 
+    @cached_property
+    def modules(self) -> list[ModuleBytes]:
+        """The bytes of each module, as far as parameters have names: see ``model`` of snapshot().
+
+        The first row is the whole graph; the others are in the order in which they ran.
+
+        >>> from torch import nn
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+        >>> for row in snapshot(model(torch.ones(4, 2)), model=model).modules:
+        ...     print(row)
+        ModuleBytes(name='', nodes=5, freed=0, activations=80, parameters=52)
+        ModuleBytes(name='0', nodes=2, freed=0, activations=32, parameters=36)
+        ModuleBytes(name='2', nodes=2, freed=0, activations=0, parameters=16)
+        """
+        from gradtrace.picture import modules
+
+        return modules(self)
+
+    def compare(self, later: Graph) -> Comparison:
+        """What is new, gone, freed or changed in a later snapshot.
+
+        Raises:
+            TypeError: ``later`` is not a snapshot.
+        """
+        from gradtrace.picture import Comparison
+
+        if not isinstance(later, Graph):
+            raise TypeError(
+                f"compare() takes a later snapshot, but got {type(later).__name__!r}: pass "
+                "snapshot(loss)"
+            )
+        return Comparison(self, later)
+
+    def to_svg(self, path: str | Path | None = None) -> str:
+        """The graph drawn as SVG text, written to the file ``path`` where one is given.
+
+        A large graph is folded, as in the player: by module where parameters have names, else by
+        what repeats.
+        """
+        from gradtrace.picture import graph_svg, write
+
+        return write(graph_svg(self), path)
+
+    def _repr_html_(self) -> str:
+        from gradtrace.picture import graph_html
+
+        return graph_html(self)
+
     def __repr__(self) -> str:
         return (
             f"Graph({len(self.nodes)} nodes, {len(self.leaves)} leaves, "
@@ -183,19 +263,26 @@ class Graph:
         )
 
 
-def snapshot(*tensors: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> Graph:
+def snapshot(
+    *tensors: torch.Tensor,
+    inputs: Iterable[torch.Tensor] = (),
+    model: torch.nn.Module | None = None,
+) -> Graph:
     """Describe the autograd graph that ``tensors`` reach, as it is now.
 
     Args:
         tensors: losses, outputs or leaves that require grad, of any shape, dtype and device.
         inputs: tensors that the program holds anyway (the data).  Their bytes, where the graph
             saved them, are counted apart from the activations.
+        model: gives leaves the names of its parameters, so that the graph folds by module and
+            ``Graph.modules`` tells the bytes of each.
 
     Returns:
         A :class:`Graph` of plain data.  Nothing of the graph is changed or kept alive.
 
     Raises:
-        TypeError: called with nothing, or with something that is not a tensor.
+        TypeError: called with nothing, or with something that is not a tensor, or ``model`` is not
+            a module.
         ValueError: a tensor has no graph behind it; the message says why.
 
     >>> import torch
@@ -221,9 +308,18 @@ def snapshot(*tensors: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> Gra
             raise TypeError(
                 f"snapshot() takes tensors as inputs, but one is of type {type(given).__name__!r}"
             )
+    if model is not None and not isinstance(model, torch.nn.Module):
+        raise TypeError(
+            f"snapshot() takes a torch.nn.Module as model, but got one of type "
+            f"{type(model).__name__!r}"
+        )
     with undisturbed():
         roots = [_root(tensor, position) for position, tensor in enumerate(tensors)]
-        return describe(*walk(roots), {storage_of(tensor)[0]: "input" for tensor in inputs})
+        live, links = walk(roots)
+        found = describe(live, links, {storage_of(tensor)[0]: "input" for tensor in inputs})
+        if model is not None:
+            found.name_leaves(live, {id(p): name for name, p in model.named_parameters()})
+        return found
 
 
 def _root(tensor: object, position: int) -> LiveNode:

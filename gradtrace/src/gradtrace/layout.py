@@ -1,48 +1,81 @@
-"""Where the nodes of a trace are drawn: layers from top (leaves) to bottom (losses).
+"""Where everything is drawn: layers from top (leaves) to bottom (losses), each thing at its home.
 
-The layout is made once, of all nodes that the trace ever saw, so that nothing jumps from step to
-step.  Four stages make it.  *Fold*: of a large part of the graph the operations nearest to the loss
-get a box each, all earlier ones share one.  *Rank*: every box lies one layer below all that
-backward reaches from it, and an edge over several layers gets a bend at each.  *Order*: the boxes
-and bends of one layer are sorted by the mean place of their neighbours.  *Place*: each is put as
-near to its neighbours as order and gaps allow; parts that never live at the same time, such as the
-iterations of a loop, share one column.
+The layout is made once, of all that was ever there, so that nothing jumps from step to step.  Four
+stages make it.  *Fold* (:mod:`gradtrace.fold`): a large graph becomes several views of a few boxes,
+each of which stands for a node or for a group with a view of its own.  *Rank*: every box lies one
+layer below all that backward reaches from it, a layer that is too wide is broken like a line of
+text, and an edge over several layers passes through each.  *Order*: the boxes of one layer are
+sorted by the mean place of their neighbours.  *Place*: each is put as near to its neighbours as
+order and gaps allow; parts that never live at the same time, such as the iterations of a loop,
+share one column.
+
+A tensor is drawn to the right of its home, the box of the node that made it or first saved it.  Of
+a group, only those are that pass its border.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from typing import Any
 
-from gradtrace.graph import FREED
-from gradtrace.steps import Trace
-
-MAX_OPERATIONS = 40  # of one connected part, drawn one by one
-MAX_LEAVES = 16
+from gradtrace.fold import Group, View, views
+from gradtrace.scene import Scene, clipped
 
 # In the units of an SVG whose text is 12 px of a monospaced font.
-_CHARACTER = 7.3
-_LINE = 16
-_PADDING = 8
-_GAP_X, _GAP_Y = 14, 30
-_BEND = 6.0
+CHARACTER = 7.3
+LINE = 16
+PADDING = 8
+_GAP_X, _GAP_Y = 16, 28
+_WIDEST = 640.0  # of a row, where it can be broken
+_BEND = 8.0
+
+_TO_THING = 34.0  # from a box to its things: room for the strings
+_THING_TEXT = "999.9 MB"
+_THING_HEIGHT = 22.0
+_GROWTH = (44.0, 26.0)  # of the largest thing, in width and height
+_BETWEEN_THINGS = 6.0
+_MOST_THINGS = 4  # of one folded box
+
+_STUBS = 5  # neighbours of an open group that are drawn, before it and after it
+_FOLDED_TEXT = len("9999 alive, 9999 freed")
 
 _ORDERINGS, _PLACINGS = 4, 6  # down and up again
 
 
 @dataclass
 class Box:
-    """A rectangle for one node, or for many folded into one; ``x``, ``y`` is its upper left corner.
+    """A rectangle for a node, a leaf, a group, or for what lies outside of an open group.
 
-    ``nodes`` are indices in ``Trace.nodes``, ``leaf`` tells whether they are leaves.
+    ``x``, ``y`` is its upper left corner.  ``nodes`` are indices in the scene, ``view`` is the
+    index of the view that a click leads to, ``rows`` the number of rows below the title.
     """
 
+    kind: str
+    title: str
     nodes: list[int]
-    leaf: bool
+    view: int | None
+    rows: int
     width: float
     height: float
+    x: float = 0.0
+    y: float = 0.0
+
+
+@dataclass
+class Thing:
+    """A tensor (index in the scene), at home with box ``box``.
+
+    Its area grows with its bytes; to the right is ``room`` for the names of variables.
+    """
+
+    tensor: int
+    box: int
+    width: float
+    height: float
+    room: float
     x: float = 0.0
     y: float = 0.0
 
@@ -57,185 +90,374 @@ class Edge:
 
 
 @dataclass
-class Layout:
-    """All boxes and edges, and the size of the drawing."""
+class Drawing:
+    """One view with the place of everything; ``parent`` is the index of the view around it."""
 
-    boxes: list[Box]
-    edges: list[Edge]
+    title: str
+    parent: int | None
     width: float
     height: float
+    boxes: list[Box]
+    things: list[Thing]
+    edges: list[Edge]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready data."""
+        return asdict(self)
 
 
-def title(trace: Trace, nodes: list[int]) -> str:
-    """What stands at the top of a box."""
-    if len(nodes) > 1:
-        kind = "leaves" if trace.nodes[nodes[0]].leaf else "operations"
-        return f"{len(nodes)} more {kind}"
-    label = trace.nodes[nodes[0]].label
-    return label if len(label) <= 30 else label[:29] + "…"
-
-
-def layout(trace: Trace) -> Layout:
-    """Place every node of ``trace``.
+def layout(scene: Scene) -> list[Drawing]:
+    """Place every node of the scene: the first view, and one for each group that can be opened.
 
     >>> import torch
     >>> from gradtrace import trace
+    >>> from gradtrace.scene import scene_of
     >>> def program():
     ...     x = torch.ones(1, requires_grad=True)
     ...     y = x.exp()
-    >>> placed = layout(trace(program))
-    >>> leaf, operation = placed.boxes
-    >>> leaf.y < operation.y, placed.edges
+    >>> (view,) = layout(scene_of(trace(program)))
+    >>> leaf, operation = view.boxes
+    >>> leaf.y < operation.y, view.edges
     (True, [Edge(start=1, end=0, bends=[])])
     """
-    folded = _fold(trace)
-    ranked = _rank(folded)
-    rows = [_order(part, ranked) for part in ranked.parts]
-    boxes = _boxes(trace, folded) + [Box([], False, _BEND, 0.0) for _ in ranked.bends]
-    _place(boxes, rows, _columns(trace, folded), ranked)
-    edges = [
-        Edge(i, j, [(boxes[k].x + _BEND / 2, boxes[k].y) for k in path[1:-1]])
-        for (i, j), path in ranked.paths.items()
-    ]
-    drawn = boxes[: len(folded.boxes)]
-    return Layout(
-        drawn,
-        edges,
-        width=max((box.x + box.width for box in boxes), default=0.0),
-        height=max((box.y + box.height for box in drawn), default=0.0),
-    )
+    found = views(scene)
+    users: list[list[int]] = [[] for _ in scene.nodes]
+    for i, node in enumerate(scene.nodes):
+        for j in node.next:
+            users[j].append(i)
+    index_of = {id(view.group): i for i, view in enumerate(found)}
+    at_home: dict[int, list[int]] = defaultdict(list)
+    for k, tensor in enumerate(scene.tensors):
+        if tensor is not None:
+            at_home[tensor.home].append(k)
+    largest = max((t.nbytes for t in scene.tensors if t is not None), default=0)
+
+    drawings: list[Drawing] = []
+    plans: list[_Plan] = []
+    placed: dict[object, _Placed] = {}
+    for view in found:
+        around = None if view.parent is None else plans[view.parent]
+        plan = _plan(scene, view, around, users, index_of)
+        _add_things(scene, plan, at_home, largest)
+        plans.append(plan)
+        key = plan.key()
+        if key not in placed:  # the steps of a loop look alike
+            placed[key] = _place(plan)
+        drawings.append(placed[key].drawing(plan, view))
+    return drawings
 
 
-@dataclass(frozen=True)
-class _Folded:
-    """Which nodes share a box.
+# Which boxes a view has
 
-    ``boxes`` are lists of nodes, the ``leaves`` first.  A part is a connected piece of the graph
-    without its leaves, here the range of its boxes.  ``links`` are pairs of boxes, in the direction
-    of backward.
+
+@dataclass
+class _Plan:
+    """A view before it has places.
+
+    ``where`` maps nodes to boxes, also those outside that are drawn as a stub.  ``links`` are pairs
+    of boxes, in the direction of backward.  ``sources`` are boxes that stand above what uses them.
     """
 
-    boxes: list[list[int]]
-    leaves: range
-    parts: list[range]
+    boxes: list[Box]
+    where: dict[int, int]
     links: list[tuple[int, int]]
+    sources: set[int]
+    lives: list[tuple[int, int]]
+    things: list[Thing] = field(default_factory=list)
+
+    def key(self) -> object:
+        """Equal for views that are placed alike."""
+        times = sorted({time for life in self.lives for time in life})
+        order = {time: i for i, time in enumerate(times)}
+        return (
+            tuple((box.kind, box.width, box.height) for box in self.boxes),
+            tuple(self.links),
+            tuple(sorted(self.sources)),
+            tuple((order[first], order[last]) for first, last in self.lives),
+            tuple((thing.box, thing.width, thing.height, thing.room) for thing in self.things),
+        )
 
 
-def _fold(trace: Trace) -> _Folded:
-    leaves = [i for i, node in enumerate(trace.nodes) if node.leaf]
-    edges = [(i, j) for i, node in enumerate(trace.nodes) for j in node.next]
-    ranks = _ranks(len(trace.nodes), edges, leaves)
-    boxes = [[leaf] for leaf in leaves[:MAX_LEAVES]]
-    if leaves[MAX_LEAVES:]:
-        boxes.append(leaves[MAX_LEAVES:])
-    leaf_boxes = range(len(boxes))
-    parts = []
-    for component in _components(trace):
-        folded = _fold_part(component, ranks)
-        parts.append(range(len(boxes), len(boxes) + len(folded)))
-        boxes += folded
-    box_of = {node: i for i, nodes in enumerate(boxes) for node in nodes}
-    links = {(box_of[i], box_of[j]) for i, j in edges if box_of[i] != box_of[j]}
-    return _Folded(boxes, leaf_boxes, parts, sorted(links))
+def _plan(
+    scene: Scene,
+    view: View,
+    around: _Plan | None,
+    users: list[list[int]],
+    index_of: Mapping[int, int],
+) -> _Plan:
+    boxes: list[Box] = []
+    where: dict[int, int] = {}
+    for member in view.boxes:
+        box = _box(scene, view.path, member, index_of)
+        where.update(dict.fromkeys(box.nodes, len(boxes)))
+        boxes.append(box)
+    inside = len(boxes)
+    links = {
+        (where[i], where[j])
+        for i in where
+        for j in scene.nodes[i].next
+        if j in where and where[i] != where[j]
+    }
+    if around is not None:
+        assert view.parent is not None
+        links |= _stubs(scene, boxes, where, around, users, view.parent)
+    sources = {i for i in range(inside) if boxes[i].kind == "leaf"}
+    starts = {i for i, _ in links}
+    sources |= {i for i in range(inside, len(boxes)) if i not in starts}
+    lives = [
+        (min(scene.lives[i][0] for i in box.nodes), max(scene.lives[i][1] for i in box.nodes))
+        for box in boxes
+    ]
+    return _Plan(boxes, where, sorted(links), sources, lives)
 
 
-def _components(trace: Trace) -> list[list[int]]:
-    """The operations that are connected, not counting connections through leaves."""
-    neighbours: dict[int, list[int]] = {i: [] for i, n in enumerate(trace.nodes) if not n.leaf}
-    for i in neighbours:
-        for j in trace.nodes[i].next:
-            if j in neighbours:
-                neighbours[i].append(j)
-                neighbours[j].append(i)
-    components, seen = [], set()
-    for first in neighbours:
-        if first not in seen:
-            seen.add(first)
-            component = [first]
-            for node in component:  # grows while it is read
-                new = [other for other in neighbours[node] if other not in seen]
-                seen.update(new)
-                component += dict.fromkeys(new)
-            components.append(component)
-    return components
+def _box(
+    scene: Scene, path: tuple[str, ...], member: int | Group, index_of: Mapping[int, int]
+) -> Box:
+    if isinstance(member, Group):
+        title = clipped(_within(path, member.title))
+        length, rows = max(len(title), _FOLDED_TEXT), 2
+        kind, nodes, view = "group", list(member.nodes()), index_of[id(member)]
+    else:
+        node = scene.nodes[member]
+        title = clipped(_within(path, node.label) if node.leaf else node.label)
+        length, rows = node.text if node.rows or not node.leaf else len(title), node.rows
+        kind, nodes, view = "leaf" if node.leaf else "node", [member], None
+    width = round(length * CHARACTER + 2 * PADDING, 1)
+    return Box(kind, title, nodes, view, rows, width, (1 + rows) * LINE + 2 * PADDING)
 
 
-def _fold_part(component: list[int], ranks: list[int]) -> list[list[int]]:
-    """One list for each box.  Whole ranks are folded, so that the drawing stays acyclic."""
-    nodes = sorted(component, key=lambda node: (-ranks[node], node))
-    if len(nodes) <= MAX_OPERATIONS:
-        return [[node] for node in sorted(nodes)]
-    lowest = ranks[nodes[MAX_OPERATIONS]] + 1
-    shown = [node for node in nodes if ranks[node] >= lowest]
-    return [sorted(set(nodes) - set(shown))] + [[node] for node in sorted(shown)]
+def _within(path: tuple[str, ...], title: str) -> str:
+    """A name without the module that is open.
+
+    >>> _within(("model",), "model.layers.0 to 11 × 12")
+    'layers.0 to 11 × 12'
+    """
+    return title.removeprefix(".".join(path) + ".") if path else title
 
 
-def _ranks(count: int, links: list[tuple[int, int]], leaves: Iterable[int]) -> list[int]:
-    """Every operation lies below all that backward reaches from it, a leaf right above its user."""
+def _stubs(
+    scene: Scene,
+    boxes: list[Box],
+    where: dict[int, int],
+    around: _Plan,
+    users: list[list[int]],
+    parent: int,
+) -> set[tuple[int, int]]:
+    """Add boxes for the neighbours of an open group, as the view around it shows them."""
+    inside = list(where)
+    # Nodes outside, by the box around; beside single nodes each leaf is one of its own.
+    one_by_one = all(box.kind != "group" for box in boxes)
+    before: dict[tuple[int, int], set[int]] = defaultdict(set)
+    after: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for i in inside:
+        for j in scene.nodes[i].next:
+            if j not in where:
+                leaf = j if one_by_one and scene.nodes[j].leaf else -1
+                before[around.where[j], leaf].add(j)
+        for j in users[i]:
+            if j not in where:
+                after[around.where[j], -1].add(j)
+    within = set(inside)
+    for side in (before, after):
+        stubs = [([key], nodes) for key, nodes in sorted(side.items())]
+        if len(stubs) > _STUBS:
+            rest = stubs[_STUBS - 1 :]
+            keys, nodes = [key for some, _ in rest for key in some], {n for _, s in rest for n in s}
+            stubs = [*stubs[: _STUBS - 1], (keys, nodes)]
+        for keys, nodes in stubs:
+            where.update(dict.fromkeys(sorted(nodes), len(boxes)))
+            title, view = f"{len(keys)} more", parent
+            if len(keys) == 1:
+                ((outer, leaf),) = keys
+                box = around.boxes[outer]
+                title = box.title if leaf < 0 else clipped(scene.nodes[leaf].label)
+                view = parent if box.view is None else box.view
+            width = round(len(title) * CHARACTER + 2 * PADDING, 1)
+            height = LINE + 2 * PADDING
+            boxes.append(Box("outside", title, sorted(nodes), view, 0, width, height))
+    return {
+        (where[i], where[j])
+        for i in [*within, *(n for nodes in after.values() for n in nodes)]
+        for j in scene.nodes[i].next
+        if j in where and where[i] != where[j] and (i in within or j in within)
+    }
+
+
+def _add_things(scene: Scene, plan: _Plan, at_home: Mapping[int, list[int]], largest: int) -> None:
+    for number, box in enumerate(plan.boxes):
+        candidates = [k for node in box.nodes for k in at_home.get(node, ())]
+        if box.kind != "node":
+            candidates = [k for k in candidates if _passes(scene, plan, k, number)][-_MOST_THINGS:]
+        for k in candidates:
+            tensor = scene.tensors[k]
+            assert tensor is not None
+            share = (tensor.nbytes / largest) ** 0.5 if largest else 0.0
+            plan.things.append(
+                Thing(
+                    k,
+                    number,
+                    round(len(_THING_TEXT) * CHARACTER + _GROWTH[0] * share, 1),
+                    round(_THING_HEIGHT + _GROWTH[1] * share, 1),
+                    round(tensor.room * CHARACTER + PADDING, 1) if tensor.named else 0.0,
+                )
+            )
+
+
+def _passes(scene: Scene, plan: _Plan, k: int, home: int) -> bool:
+    """Whether a tensor of a folded box is seen from outside of it."""
+    tensor = scene.tensors[k]
+    assert tensor is not None
+    saved = {plan.where[i] for i in tensor.savers if i in plan.where} - {home}
+    if any(plan.boxes[i].kind == "node" for i in saved):
+        return True
+    return tensor.named and plan.boxes[home].kind == "group" and bool(saved or _ends(plan, home))
+
+
+def _ends(plan: _Plan, box: int) -> bool:
+    """Whether nothing builds on a box."""
+    return all(end != box for _, end in plan.links)
+
+
+# Rank
+
+
+@dataclass
+class _Ranked:
+    """``ranks`` of all boxes and of the ``bends``, which are numbered after the boxes.
+
+    ``parts`` are the boxes and bends that stand side by side with others, the last of them those
+    that several use.  ``paths`` lists, for each link, the boxes and bends that it runs through.
+    """
+
+    ranks: list[int]
+    parts: list[list[int]]
+    paths: dict[tuple[int, int], list[int]]
+    neighbours: dict[int, set[int]]
+
+
+def _rank(plan: _Plan, widths: list[float]) -> _Ranked:
+    count = len(plan.boxes)
+    ranks = _ranks(count, plan.links, plan.sources)
+    parts = _parts(plan)
+    part_of = {box: i for i, part in enumerate(parts) for box in part}
+
+    # A source that one part uses is placed with it; those that several use stand in the top rows.
+    users: dict[int, set[int]] = defaultdict(set)
+    for i, j in plan.links:
+        if j in plan.sources:
+            users[j].add(part_of[i])
+    shared = []
+    for source in sorted(plan.sources):
+        if len(users[source]) == 1:
+            (only,) = users[source]
+            parts[only].append(source)
+            part_of[source] = only
+        else:
+            shared.append(source)
+            ranks[source] = 0
+            part_of[source] = len(parts)
+    tops = _broken([shared], widths)
+    for part in parts:
+        rows: dict[int, list[int]] = defaultdict(list)
+        for box in part:
+            rows[ranks[box]].append(box)
+        broken = _broken([rows[rank] for rank in sorted(rows)], widths, plan.sources)
+        for rank, row in enumerate(broken, len(tops)):
+            for box in row:
+                ranks[box] = rank
+    for rank, row in enumerate(tops):
+        for box in row:
+            ranks[box] = rank
+    parts.append(shared)
+
+    # Bends are boxes without a node: they are ordered and placed as boxes are.  All edges of a part
+    # that lead to the same box share them.
+    paths = {}
+    neighbours: dict[int, set[int]] = defaultdict(set)
+    trunks: dict[tuple[int, int, int], int] = {}
+    for i, j in plan.links:
+        bends = []
+        for rank in range(ranks[i] - 1, ranks[j], -1):
+            part_index = part_of[i] if rank >= len(tops) else len(parts) - 1
+            bend = trunks.setdefault((part_index, j, rank), len(ranks))
+            if bend == len(ranks):
+                ranks.append(rank)
+                parts[part_index].append(bend)
+            bends.append(bend)
+        paths[i, j] = [i, *bends, j]
+        for one, other in pairwise(paths[i, j]):
+            neighbours[one].add(other)
+            neighbours[other].add(one)
+    return _Ranked(ranks, parts, paths, neighbours)
+
+
+def _ranks(count: int, links: list[tuple[int, int]], sources: Iterable[int]) -> list[int]:
+    """Every box lies below all that backward reaches from it, a source right above its user."""
     users: list[list[int]] = [[] for _ in range(count)]
     waits_for = [0] * count
     for i, j in links:
         users[j].append(i)
         waits_for[i] += 1
+    above = set(sources)
     ranks = [0] * count
     ready = [i for i in range(count) if not waits_for[i]]
-    for node in ready:  # grows while it is read
-        for user in users[node]:
-            ranks[user] = max(ranks[user], ranks[node] + 1)
+    for box in ready:  # grows while it is read
+        for user in users[box]:
+            ranks[user] = max(ranks[user], ranks[box] + 1)
             waits_for[user] -= 1
             if not waits_for[user]:
                 ready.append(user)
-    for leaf in leaves:
-        ranks[leaf] = min((ranks[user] for user in users[leaf]), default=1) - 1
+    # What builds on sources only, such as the transposition of a weight, goes down to its user.
+    builds_on: list[set[int]] = [set() for _ in range(count)]
+    for i, j in links:
+        builds_on[i].add(j)
+    for box in reversed(ready):
+        if users[box] and (box in above or builds_on[box] <= above):
+            ranks[box] = min(ranks[user] for user in users[box]) - 1
     return ranks
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    """The layer of every box and bend; bends are numbered after the boxes.
+def _parts(plan: _Plan) -> list[list[int]]:
+    """The boxes that are connected, not counting connections through sources."""
+    neighbours: dict[int, list[int]] = {
+        i: [] for i in range(len(plan.boxes)) if i not in plan.sources
+    }
+    for i, j in plan.links:
+        if i in neighbours and j in neighbours:
+            neighbours[i].append(j)
+            neighbours[j].append(i)
+    parts, seen = [], set()
+    for first in neighbours:
+        if first not in seen:
+            seen.add(first)
+            part = [first]
+            for box in part:  # grows while it is read
+                new = dict.fromkeys(other for other in neighbours[box] if other not in seen)
+                seen.update(new)
+                part += new
+            parts.append(part)
+    return parts
 
-    ``parts`` are those of :class:`_Folded`, with their bends and the leaves that only they use;
-    ``shared`` are the other leaves.  ``paths`` leads each link from box to box by way of its bends.
-    """
 
-    ranks: list[int]
-    bends: range
-    parts: list[list[int]]
-    shared: list[int]
-    paths: dict[tuple[int, int], list[int]]
-    neighbours: dict[int, set[int]]
+def _broken(
+    rows: list[list[int]], widths: list[float], upper: Iterable[int] = ()
+) -> list[list[int]]:
+    """The rows from the top, those that are too wide in several; the boxes in ``upper`` go up."""
+    above = set(upper)
+    broken: list[list[int]] = []
+    for row in rows:
+        edge = _WIDEST
+        for box in sorted(row, key=lambda box: (box not in above, box)):
+            if edge + widths[box] > _WIDEST:
+                broken.append([])
+                edge = 0.0
+            broken[-1].append(box)
+            edge += widths[box] + _GAP_X
+    return broken
 
 
-def _rank(folded: _Folded) -> _Ranked:
-    count = len(folded.boxes)
-    ranks = _ranks(count, folded.links, folded.leaves)
-    parts = [list(part) for part in folded.parts]
-    part_of = {box: i for i, part in enumerate(parts) for box in part}
-
-    # A leaf that one part uses is placed with it; those that several use stand in the top row.
-    users: dict[int, set[int]] = defaultdict(set)
-    for i, j in folded.links:
-        users[j].add(part_of[i])
-    shared = [leaf for leaf in folded.leaves if len(users[leaf]) != 1]
-    for leaf in folded.leaves:
-        if len(users[leaf]) == 1:
-            parts[min(users[leaf])].append(leaf)
-        else:
-            ranks[leaf] = 0
-
-    # Bends are boxes without a node: they are ordered and placed as boxes are.
-    paths = {}
-    neighbours: dict[int, set[int]] = defaultdict(set)
-    for i, j in folded.links:
-        between = range(ranks[i] - 1, ranks[j], -1)
-        bends = range(len(ranks), len(ranks) + len(between))
-        ranks += between
-        parts[part_of[i]] += bends
-        paths[i, j] = [i, *bends, j]
-        for one, other in pairwise(paths[i, j]):
-            neighbours[one].add(other)
-            neighbours[other].add(one)
-    return _Ranked(ranks, range(count, len(ranks)), parts, shared, paths, neighbours)
+# Order
 
 
 def _order(part: list[int], ranked: _Ranked) -> list[list[int]]:
@@ -260,59 +482,93 @@ def _order(part: list[int], ranked: _Ranked) -> list[list[int]]:
     return rows
 
 
-def _boxes(trace: Trace, folded: _Folded) -> list[Box]:
-    texts = _texts(trace)
-    return [_box(trace, nodes, texts) for nodes in folded.boxes]
+# Place
 
 
-def _texts(trace: Trace) -> list[int]:
-    """For each node, the length of the longest text that its box will ever show."""
-    longest = [len(title(trace, [i])) for i in range(len(trace.nodes))]
-    alive: set[int] = set()
-    for step, changed, gone in trace.changes():
-        alive.difference_update(gone)
-        alive.update(state.node for state in changed)
-        stopped = {state.node for state in changed if state.state == FREED}
-        if step.raised and step.raised.node in alive:
-            stopped.add(step.raised.node)
-        for node in stopped:
-            longest[node] = max(longest[node], len(title(trace, [node]) + "  ✗ stopped"))
-        for state in changed:
-            for slot, (now, _) in zip(trace.nodes[state.node].slots, state.slots, strict=True):
-                length = len(f"■ {slot.name}  {slot.nbytes or 0:,} B  {now}")
-                longest[state.node] = max(longest[state.node], length)
-    return longest
+@dataclass
+class _Unit:
+    """A box with its things, or a bend; edges meet it at ``x + middle``."""
+
+    width: float
+    height: float
+    middle: float
+    x: float = 0.0
+    top: float = 0.0  # of its row
+    bottom: float = 0.0
 
 
-def _box(trace: Trace, nodes: list[int], texts: list[int]) -> Box:
-    if len(nodes) == 1:
-        length, lines = texts[nodes[0]], 1 + len(needed_slots(trace, nodes[0]))
-    else:
-        length, lines = len("9999 alive, 9999 freed"), 2
-    width = round(length * _CHARACTER + 2 * _PADDING, 1)
-    return Box(nodes, trace.nodes[nodes[0]].leaf, width, lines * _LINE + 2 * _PADDING)
+@dataclass
+class _Placed:
+    """The places of a plan: corners of boxes and things, bends of each link, size of it all."""
+
+    boxes: list[tuple[float, float]]
+    things: list[tuple[float, float]]
+    bends: dict[tuple[int, int], list[tuple[float, float]]]
+    width: float
+    height: float
+
+    def drawing(self, plan: _Plan, view: View) -> Drawing:
+        for box, (x, y) in zip(plan.boxes, self.boxes, strict=True):
+            box.x, box.y = x, y
+        for thing, (x, y) in zip(plan.things, self.things, strict=True):
+            thing.x, thing.y = x, y
+        edges = [Edge(i, j, self.bends[i, j]) for i, j in plan.links]
+        title = clipped(view.group.title)
+        return Drawing(title, view.parent, self.width, self.height, plan.boxes, plan.things, edges)
 
 
-def needed_slots(trace: Trace, node: int) -> list[str]:
-    """The names of the slots in which the node saved something."""
-    return [slot.name for slot in trace.nodes[node].slots if not slot.empty]
+def _place(plan: _Plan) -> _Placed:
+    """Find the place of every box, thing and bend."""
+    things: dict[int, list[int]] = defaultdict(list)
+    for k, thing in enumerate(plan.things):
+        things[thing.box].append(k)
+    units = [_unit(box, [plan.things[k] for k in things[i]]) for i, box in enumerate(plan.boxes)]
+    ranked = _rank(plan, [unit.width for unit in units])
+    units += [_Unit(_BEND, 0.0, _BEND / 2) for _ in ranked.ranks[len(units) :]]
+    rows = [_order(part, ranked) for part in ranked.parts]
+    bends = range(len(plan.boxes), len(units))
+    _place_across(units, rows, _columns(plan, ranked), ranked, bends)
+    height = _place_down(units, rows)
+
+    boxes, placed = [], [(0.0, 0.0)] * len(plan.things)
+    for i, box in enumerate(plan.boxes):
+        unit = units[i]
+        y = unit.top + (unit.bottom - unit.top - unit.height) / 2
+        boxes.append((round(unit.x, 1), round(y + (unit.height - box.height) / 2, 1)))
+        down = y + (unit.height - _stack_height([plan.things[k] for k in things[i]])) / 2
+        for k in things[i]:
+            placed[k] = (round(unit.x + box.width + _TO_THING, 1), round(down, 1))
+            down += plan.things[k].height + _BETWEEN_THINGS
+    ways = {
+        link: [
+            (round(units[k].x + _BEND / 2, 1), round(y, 1))
+            for k in path[1:-1]
+            for y in (units[k].bottom, units[k].top)
+        ]
+        for link, path in ranked.paths.items()
+    }
+    width = max((unit.x + unit.width for unit in units), default=0.0)
+    return _Placed(boxes, placed, ways, round(width, 1), round(height, 1))
 
 
-def _columns(trace: Trace, folded: _Folded) -> list[list[int]]:
+def _unit(box: Box, things: list[Thing]) -> _Unit:
+    if not things:
+        return _Unit(box.width, box.height, box.width / 2)
+    beside = _TO_THING + max(thing.width + thing.room for thing in things)
+    return _Unit(box.width + beside, max(box.height, _stack_height(things)), box.width / 2)
+
+
+def _stack_height(things: list[Thing]) -> float:
+    return sum(thing.height for thing in things) + _BETWEEN_THINGS * max(0, len(things) - 1)
+
+
+def _columns(plan: _Plan, ranked: _Ranked) -> list[list[int]]:
     """Sort the parts into columns: two may share one when the first dies before the second."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for time, (_, changed, gone) in enumerate(trace.changes()):
-        for state in changed:
-            first.setdefault(state.node, time)
-            last.pop(state.node, None)
-        last.update((node, time - 1) for node in gone)
     columns: list[list[int]] = []
     ends: list[int] = []
-    for part, boxes in enumerate(folded.parts):
-        nodes = [node for box in boxes for node in folded.boxes[box]]
-        begin = min(first[node] for node in nodes)
-        end = max(last.get(node, len(trace.steps)) for node in nodes)
+    for part, members in enumerate(ranked.parts[:-1]):
+        lives = [plan.lives[box] for box in members if box < len(plan.boxes)]
+        begin, end = min(first for first, _ in lives), max(last for _, last in lives)
         for i, end_before in enumerate(ends):
             if end_before < begin:
                 columns[i].append(part)
@@ -324,65 +580,89 @@ def _columns(trace: Trace, folded: _Folded) -> list[list[int]]:
     return columns
 
 
-def _place(
-    boxes: list[Box], rows: list[list[list[int]]], columns: list[list[int]], ranked: _Ranked
+def _place_across(
+    units: list[_Unit],
+    rows: list[list[list[int]]],
+    columns: list[list[int]],
+    ranked: _Ranked,
+    bends: range,
 ) -> None:
-    """Set x and y of every box and bend; ``rows`` are those of each part."""
+    """Set x of every unit; ``rows`` are those of each part, the last part being what is shared."""
     left = 0.0
     for column in columns:
-        widths = [_place_part(rows[part], boxes, ranked.neighbours, left) for part in column]
+        widths = [_place_part(rows[part], units, ranked.neighbours, left, bends) for part in column]
         left += max(widths) + 2 * _GAP_X
-    wanted = {leaf: _mean(boxes, ranked.neighbours[leaf]) for leaf in ranked.shared}
-    _spread(sorted(ranked.shared, key=lambda leaf: (wanted[leaf], leaf)), boxes, wanted)
-    _stack(boxes, ranked.ranks)
-    shift = min((box.x for box in boxes), default=0.0)
-    for box in boxes:
-        box.x = round(box.x - shift, 1)
+    for row in rows[-1]:
+        wanted = {box: _mean(units, ranked.neighbours[box] - set(row)) for box in row}
+        row.sort(key=lambda box: (wanted[box], box))
+        _spread(row, units, wanted)
+    shift = min((unit.x for unit in units), default=0.0)
+    for unit in units:
+        unit.x -= shift
 
 
 def _place_part(
-    rows: list[list[int]], boxes: list[Box], neighbours: dict[int, set[int]], left: float
+    rows: list[list[int]],
+    units: list[_Unit],
+    neighbours: dict[int, set[int]],
+    left: float,
+    bends: range,
 ) -> float:
     """Set x within one part, whose left edge is at ``left``; returns its width."""
     part = {box for row in rows for box in row}
     for row in rows:
-        _spread(row, boxes, {box: 0.0 for box in row})
+        _spread(row, units, {box: 0.0 for box in row})
     for sweep in range(_PLACINGS):
         for row in rows if sweep % 2 == 0 else reversed(rows):
-            wanted = {box: _mean(boxes, neighbours[box] & part - set(row)) for box in row}
-            _spread(row, boxes, wanted)
-    start = min(boxes[box].x for box in part)
+            wanted = {
+                box: _mean(units, _straight(box, neighbours[box] & part - set(row), bends))
+                for box in row
+            }
+            _spread(row, units, wanted)
+    start = min(units[box].x for box in part)
     for box in part:
-        boxes[box].x += left - start
-    return max(boxes[box].x + boxes[box].width for box in part) - left
+        units[box].x += left - start
+    return max(units[box].x + units[box].width for box in part) - left
 
 
-def _mean(boxes: list[Box], others: set[int]) -> float:
-    """The mean of the boxes' centres."""
-    centres = [boxes[i].x + boxes[i].width / 2 for i in others]
-    return sum(centres) / len(centres) if centres else 0.0
+def _straight(box: int, others: set[int], bends: range) -> set[int]:
+    """What a box or a bend is drawn near to: its own kind where there is any, to be straight."""
+    same = {other for other in others if (other in bends) == (box in bends)}
+    return same or others
 
 
-def _spread(row: list[int], boxes: list[Box], wanted: dict[int, float]) -> None:
-    """Put the centres of a row as near to ``wanted`` as order and gaps allow."""
+def _mean(units: list[_Unit], others: set[int]) -> float:
+    """The mean of the places where edges meet these."""
+    middles = [units[i].x + units[i].middle for i in others]
+    return sum(middles) / len(middles) if middles else 0.0
+
+
+def _spread(row: list[int], units: list[_Unit], wanted: dict[int, float]) -> None:
+    """Put the middles of a row as near to ``wanted`` as order and gaps allow; bends make way."""
     edge = float("-inf")
     for i in row:
-        boxes[i].x = max(wanted[i] - boxes[i].width / 2, edge)
-        edge = boxes[i].x + boxes[i].width + _GAP_X
+        units[i].x = max(wanted[i] - units[i].middle, edge)
+        edge = units[i].x + units[i].width + _GAP_X
     if row:
-        drift = [boxes[i].x + boxes[i].width / 2 - wanted[i] for i in row]
+        boxes = [i for i in row if units[i].height] or row
+        drift = [units[i].x + units[i].middle - wanted[i] for i in boxes]
         for i in row:
-            boxes[i].x -= sum(drift) / len(drift)
+            units[i].x -= sum(drift) / len(drift)
 
 
-def _stack(boxes: list[Box], rank: list[int]) -> None:
-    """Set y: ranks from the top, each as high as its highest box."""
-    heights: dict[int, float] = defaultdict(float)
-    for i, box in enumerate(boxes):
-        heights[rank[i]] = max(heights[rank[i]], box.height)
-    tops, y = {}, 0.0
-    for key in sorted(heights):
-        tops[key] = y
-        y += heights[key] + _GAP_Y
-    for i, box in enumerate(boxes):
-        box.y = tops[rank[i]] + (heights[rank[i]] - box.height) / 2
+def _place_down(units: list[_Unit], rows: list[list[list[int]]]) -> float:
+    """Set top and bottom of every unit's row: what is shared on top, each part below it."""
+    *parts, shared = rows
+    begin = _stack(shared, units, 0.0)
+    ends = [_stack(part, units, begin) for part in parts]
+    return max([begin, *ends]) - (_GAP_Y if any(rows) else 0.0)
+
+
+def _stack(rows: list[list[int]], units: list[_Unit], y: float) -> float:
+    """Put rows below each other from ``y`` on; returns where the next one would begin."""
+    for row in rows:
+        height = max(units[i].height for i in row)
+        for i in row:
+            units[i].top, units[i].bottom = y, y + height
+        y += height + _GAP_Y
+    return y

@@ -55,8 +55,9 @@ class LiveGraph:
 
     ``nodes`` are all nodes ever seen; ``states`` those of the live ones, in the order of ``nodes``.
     ``tensors`` are all tensors ever seen that a node saved or a variable with a graph named;
-    ``tensor_of`` holds, for each of the variables, which one it names, if any.  ``last_run`` is the index of the node that backward ran last.  ``whole`` tells whether
-    everything was read, not only what may have changed.
+    ``tensor_of`` holds, for each of the variables, which one it names, if any.  ``last_run`` is the
+    index of the node that backward ran last.  ``whole`` tells whether everything was read, not only
+    what may have changed.
     """
 
     def __init__(self) -> None:

@@ -1,27 +1,59 @@
 """Traces as a self-contained piece of HTML that plays them without a kernel and without a network.
 
-``player.js`` draws everything.  :func:`static_html` writes it into the page, together with the
-traces of every setting of the controls, and it asks for nothing else.  The live widget
+The modules in ``player/`` draw everything.  :func:`module` joins them, :func:`static_html` writes
+them into the page, together with the traces of every setting of the controls, and they ask for
+nothing else.  The live widget
 (:mod:`gradtrace.notebook.player`) is the same front end, and shows the same :func:`payload`.
 """
 
 from __future__ import annotations
 
+import functools
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtrace.graph import FREED, MODIFIED
-from gradtrace.layout import layout, title
+from gradtrace.layout import layout
+from gradtrace.scene import scene_of
 from gradtrace.steps import Raised, Trace
 
 if TYPE_CHECKING:
     from gradtrace.questions import Question
 
-MODULE = Path(__file__).with_name("player.js")
+_PLAYER = Path(__file__).with_name("player")
+_MODULES = (
+    "dom", "python", "timeline", "words", "strings", "graph", "source", "variables", "memory",
+    "controls", "answers", "question", "player", "mount", "widget",
+)  # fmt: skip
+
+
+@functools.cache
+def module() -> str:
+    """The front end as one ES module: the style sheet, then the modules of ``player/``.
+
+    They share one scope, so the imports between them are left out, as are indentation and comments
+    on lines of their own.  Its default export is what anywidget renders with; ``mountAll()`` builds
+    the players of a page.
+
+    >>> module().count("\\nimport "), module().count("\\nexport ")
+    (0, 1)
+    """
+    style = (_PLAYER / "player.css").read_text(encoding="utf-8")
+    style = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)).strip()
+    style = re.sub(r" ?([{};,]) ?|(:) ", r"\1\2", style)
+    parts = [f"const STYLE = {json.dumps(style)};"]
+    for name in _MODULES:
+        text = (_PLAYER / f"{name}.js").read_text(encoding="utf-8")
+        text = re.sub(r"^\s*(//[^\n]*|/\*\*.*?\*/)\n", "", text, flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(r"^import .*\n", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
+        parts.append(re.sub(r"^\s+", "", text, flags=re.MULTILINE))
+    return "\n".join(parts)
 
 
 def outcome(trace: Trace) -> list[str]:
@@ -68,10 +100,8 @@ def _cause(trace: Trace, error: Raised) -> list[str]:
 
 def payload(trace: Trace) -> dict[str, Any]:
     """What the front end needs to play ``trace``: JSON-ready data."""
-    drawn = asdict(layout(trace))
-    for box in drawn["boxes"]:
-        box["title"] = title(trace, box["nodes"])
-    return trace.to_dict() | {"layout": drawn, "outcome": outcome(trace)}
+    views = [view.to_dict() for view in layout(scene_of(trace))]
+    return trace.to_dict() | {"views": views, "outcome": outcome(trace)}
 
 
 def static_html(
@@ -108,14 +138,34 @@ def static_html(
     }
     # In a script element only "<" can do harm: "</script>" would end it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    module = MODULE.read_text(encoding="utf-8")
+    asks = "" if question is None else f' data-question="{html.escape(question.prompt)}"'
+    name = html.escape(traces[0].function)
     return (
-        '<div class="gradtrace">'
+        f'<div class="gradtrace" data-function="{name}"{asks} style="--high: {_height(data)}px">'
+        f"<style>{_UNBUILT}</style>"
         f"<div>{_as_text(traces, controls, question)}</div>"
         f'<script type="application/json">{text}</script>'
-        f'<script type="module">{module}\nmountAll();</script>'
+        f'<script type="module">{module()}\nmountAll();</script>'
         "</div>"
     )
+
+
+# Where scripts run, the player's place is kept until it is built, so that nothing moves then.
+_UNBUILT = (
+    "@media screen and (scripting: enabled) {"
+    ".gradtrace[data-function] {min-height: var(--high)}"
+    ".gradtrace[data-function] > div:not([data-built]) > * {display: none}"
+    "}"
+)
+
+
+def _height(data: dict[str, Any]) -> int:
+    """Roughly how high the player of this data will be, in CSS pixels."""
+    traces = data["traces"]
+    drawing = min(max(150, *(trace["views"][0]["height"] + 32 for trace in traces)), 560)
+    rows = min(max(len(step["variables"]) for trace in traces for step in trace["steps"]), 8)
+    controls = any(len(control["options"]) > 1 for control in data["controls"])
+    return round(460 + drawing + 28 * rows + 47 * controls + 125 * bool(data["question"]))
 
 
 def _as_text(

@@ -159,8 +159,9 @@ class Trace:
 
     ``source`` maps line numbers, as in the file or the notebook cell, to their text.
     ``statements`` maps the first line of each statement that spans several to its last.
-    ``skipped`` are the lines that the program passed by, such as a branch not taken.  ``error`` is the exception that ended the function, None if it ended well.  ``unrecorded``
-    counts the line events after ``max_steps``; the last step is there in any case.
+    ``skipped`` are the lines that the program passed by, such as a branch not taken.  ``error`` is
+    the exception that ended the function, None if it ended well.  ``unrecorded`` counts the line
+    events after ``max_steps``; the last step is there in any case.
     """
 
     function: str
@@ -389,7 +390,7 @@ class Trace:
 
 
 def _plain(made: Any) -> dict[str, Any]:
-    """A data class as a dict, its parts too: ``dataclasses.asdict`` copies deeply, which takes long."""
+    """A data class as a dict, its slots too; ``dataclasses.asdict`` copies deeply: that is slow."""
     fields = dict(vars(made))
     if "slots" in fields:
         fields["slots"] = [_plain(slot) for slot in fields["slots"]]

@@ -1,7 +1,7 @@
 """Play a trace in a live notebook: an anywidget around the front end of :mod:`gradtrace.page`.
 
-``player.js`` is the module of :class:`Player`, an ordinary ipywidget whose ``trace`` and ``step``
-can be observed and linked.
+That front end is the module of :class:`Player`, an ordinary ipywidget whose ``trace``, ``step`` and
+``answer`` can be observed and linked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from gradtrace.page import MODULE, payload
+from gradtrace.page import module, payload
 from gradtrace.steps import Trace
 
 
@@ -30,7 +30,7 @@ class Player(anywidget.AnyWidget):
     0
     """
 
-    _esm = MODULE
+    _esm = module()
     trace = traitlets.Dict().tag(sync=True)
     step = traitlets.Int().tag(sync=True)
     question = traitlets.Dict(None, allow_none=True).tag(sync=True)

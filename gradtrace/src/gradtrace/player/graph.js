@@ -7,8 +7,9 @@ import { HELD } from "./timeline.js";
 import { describe, describeGroup, describeTensor } from "./words.js";
 
 const MARGIN = 16; // around a view, for flags
-const READABLE = 0.68; // the smallest scale that a view opens at; below it the panel scrolls
-const LARGEST = 1.15;
+const READABLE = 0.72; // the smallest scale that a view opens at; below it the panel scrolls
+const LARGEST = 1.1;
+const HIGHEST = 560; // of the panel, in CSS pixels
 const LEGEND = [
   ["new", "+", "new"],
   ["held", "■", "saved, held by a string"],
@@ -34,11 +35,11 @@ export class Graph {
     this.empty = element("p", { class: "empty" });
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
     this.map = shape("svg", { class: "map", "aria-hidden": "true" });
-    this.stage = element("div", { class: "stage" }, this.scroll, this.empty, this.map);
+    this.stage = element("div", { class: "stage" }, this.scroll, this.empty);
     const legend = element("ul", { class: "legend", "aria-label": "Legend" }, ...LEGEND.map(([kind, sign, text]) =>
       element("li", {}, element("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), text)));
     this.box = element("div", { class: "graph", role: "group", "aria-label": "Autograd graph" },
-      element("div", { class: "head" }, this.title, this.crumbs, this.tools), this.stage, legend);
+      element("div", { class: "head" }, this.title, this.crumbs, this.tools), this.stage, element("div", { class: "foot" }, legend, this.map));
     this.box.addEventListener("keydown", (event) => this.key(event));
     this.scroll.addEventListener("scroll", () => this.showMap());
     this.map.addEventListener("click", (event) => this.jump(event));
@@ -54,8 +55,7 @@ export class Graph {
     trace.views.forEach((view, k) => view.boxes.forEach((box) => {
       if (box.kind === "node" || box.kind === "leaf") for (const node of box.nodes) this.home.set(node, k);
     }));
-    const highest = Math.max(...trace.views.map((view) => view.height)) + 2 * MARGIN;
-    this.box.style.setProperty("--drawing", `${Math.round(Math.min(highest, 560))}px`);
+    this.broad = trace.views[0].width > 560;
     this.open(0);
   }
 
@@ -76,7 +76,7 @@ export class Graph {
     this.strings = shape("g", { class: "strings", "aria-hidden": "true" });
     this.svg = shape("svg", { role: "group", "aria-label": this.view.title || "Graph" },
       shape("defs", {},
-        shape("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto" },
+        shape("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
           shape("path", { d: "M0 0L8 4L0 8z", class: "head" }))),
       ...this.edges.map(({ line }) => line),
       ...boxes.map((box) => this.drawBox(box)), this.strings, ...things.map((thing) => this.drawThing(thing)));
@@ -110,7 +110,7 @@ export class Graph {
     if (kind === "group") parts.push(shape("rect", { class: "under", x: x + 4, y: y + 4, width, height, rx: 5 }));
     parts.push(shape("rect", { class: "face", x, y, width, height, rx: kind === "leaf" ? 14 : 5 }), title, ...texts, ...ports);
     const flags = shape("g", { class: "flags" });
-    const bar = kind === "group" && rows > 1 ? shape("rect", { class: "bar", x: x + 9, y: y + 41, height: 4, rx: 2, width: 0 }) : null;
+    const bar = kind === "group" && rows > 1 ? shape("rect", { class: "bar", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
     if (bar) parts.push(bar);
     const group = shape("g", { class: `box ${kind}`, role: "button", tabindex: "-1" }, ...parts, flags);
     this.interactive(group, "nodes", nodes, () => this.act(box));
@@ -218,7 +218,7 @@ export class Graph {
     if (folded) {
       const leaves = present.length && present.every((node) => this.trace.nodes[node].leaf);
       const held = this.heldBy(present, now, leaves);
-      if (texts[0]) texts[0].textContent = leaves ? `${present.length} here, ${bytes(held)}` : `${present.length - freed} alive, ${freed} freed`;
+      if (texts[0]) texts[0].textContent = leaves ? `${present.length} here, ${bytes(held)}` : `${present.length} nodes, ${freed} freed`;
       if (texts[1]) texts[1].textContent = "";
       if (texts[1] && box.kind === "group") texts[1].textContent = `${bytes(held)} held`;
       if (bar) bar.setAttribute("width", Math.max(0, (box.width - 18) * Math.min(1, held / this.most)).toFixed(1));
@@ -249,8 +249,7 @@ export class Graph {
   }
 
   tensorOf(leaf) {
-    for (const [tensor, node] of this.timeline.leafOf) if (node === leaf) return tensor;
-    return null;
+    return this.trace.nodes[leaf].tensor ?? null;
   }
 
   /** Bytes of the activations that nodes hold, each storage once; of leaves, their own. */
@@ -331,13 +330,16 @@ export class Graph {
     this.bringIntoView([node]);
   }
 
+  /** As large as the panel's width allows, and a panel as high as that needs. */
   fit() {
     this.zoomed = false;
-    const [width, height] = [this.scroll.clientWidth, this.scroll.clientHeight];
+    const width = this.scroll.clientWidth;
     if (!width) return;
-    const across = (width - 2) / (this.view.width + 2 * MARGIN);
-    const down = (height - 2) / (this.view.height + 2 * MARGIN);
-    this.setScale(Math.max(Math.min(across, down, LARGEST), Math.min(across, READABLE), READABLE * 0.75));
+    const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
+    const across = Math.min((width - 2) / wide, LARGEST);
+    const height = Math.round(Math.min(Math.max(across, READABLE) * high + 2, HIGHEST));
+    this.box.style.setProperty("--drawing", `${height}px`);
+    this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), READABLE));
   }
 
   zoom(factor) {
@@ -378,10 +380,11 @@ export class Graph {
   drawMap() {
     const { scroll } = this;
     const larger = scroll.scrollWidth > scroll.clientWidth + 2 || scroll.scrollHeight > scroll.clientHeight + 2;
-    this.map.classList.toggle("absent", !larger);
-    if (!larger) return;
+    const shown = larger && this.empty.hidden;
+    this.map.classList.toggle("absent", !shown);
+    if (!shown) return;
     const { width, height } = this.view;
-    const scale = Math.min(120 / width, 90 / height);
+    const scale = Math.min(110 / width, 52 / height);
     this.map.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.map.style.width = `${Math.max(24, width * scale)}px`;
     this.map.style.height = `${Math.max(18, height * scale)}px`;

@@ -11,8 +11,8 @@ const KINDS = [["activations", "activations"], ["inputs", "parameters and inputs
 
 /** Round steps of an axis that ends at or above `most`. */
 function ticks(most) {
-  const unit = 10 ** Math.floor(Math.log10(most));
-  const step = [1, 2, 2.5, 5, 10].map((factor) => (factor * unit) / 5).find((size) => most / size <= 4 && size >= 1) ?? unit;
+  const unit = 10 ** Math.floor(Math.log10(most / 4));
+  const step = Math.max(1, [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((size) => most / size <= 4));
   return Array.from({ length: Math.ceil(most / step - 1e-9) + 1 }, (_, i) => i * step);
 }
 
@@ -36,9 +36,14 @@ export class Memory {
   setTrace(trace) {
     this.trace = trace;
     this.parts = trace.steps.map(({ held, gradients }) => [held[0], held[1] + held[2], gradients ?? 0]);
-    this.most = Math.max(1, ...this.parts.map(([a, b, c], i) => Math.max(a + b + c, trace.steps[i].peak ?? 0)));
+    this.needs = Math.max(1, ...this.parts.map(([a, b, c], i) => Math.max(a + b + c, trace.steps[i].peak ?? 0)));
     for (const [i, [kind]] of KINDS.entries()) this.box.classList.toggle(`no-${kind}`, !this.parts.some((part) => part[i]));
     this.box.classList.toggle("no-peak", !trace.steps.some(({ peak }) => peak));
+  }
+
+  /** Draw with an axis that reaches `most` bytes. */
+  reach(most) {
+    this.most = most;
     this.width = 0;
     this.draw();
   }
@@ -82,7 +87,8 @@ export class Memory {
     const labels = this.trace.steps.flatMap(({ ran }, step) => step % every ? [] : [
       shape("text", { class: "axis", x: LEFT + (step + 0.5) * across, y: HEIGHT + 14, "text-anchor": "middle" }, ran === null ? "start" : String(ran)),
     ]);
-    this.cursor = shape("rect", { class: "cursor", y: TOP - 4, height: HEIGHT - TOP + 4, width: Math.max(across, 2) });
+    this.cursor = shape("g", { class: "cursor" },
+      shape("rect", { y: TOP - 4, height: HEIGHT + BOTTOM - TOP + 4, width: Math.max(across, 2) }), shape("path", { d: `M0 ${HEIGHT}h${Math.max(across, 2)}` }));
     this.pointer = shape("rect", { class: "pointer absent", y: TOP - 4, height: HEIGHT - TOP + 4, width: Math.max(across, 2) });
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT + BOTTOM}`);
     this.svg.style.height = `${HEIGHT + BOTTOM}px`;
@@ -96,9 +102,10 @@ export class Memory {
     this.step = step;
     this.shown = shown;
     this.peer = peer;
-    this.reading.replaceChildren(this.words(step), ...(peer ? [element("span", { class: "other" }, ` ≠ ${bytes(peer.held[0])} of activations in the other setting`)] : []));
+    const differs = peer && peer.held[0] !== this.trace.steps[step].held[0];
+    this.reading.replaceChildren(this.words(step), ...(differs ? [element("span", { class: "other" }, ` ≠ ${bytes(peer.held[0])} of activations in the other setting`)] : []));
     if (!this.bars) return;
-    this.cursor.setAttribute("x", LEFT + step * this.across);
+    this.cursor.setAttribute("transform", `translate(${LEFT + step * this.across} 0)`);
     this.bars.forEach((bar, i) => bar.classList.toggle("absent", i > shown));
   }
 

@@ -4,7 +4,7 @@
 
 import { recall, remember } from "./answers.js";
 import { drawControls, settingText, traceOf } from "./controls.js";
-import { button, element } from "./dom.js";
+import { button, element, shape } from "./dom.js";
 import { Graph } from "./graph.js";
 import { Memory } from "./memory.js";
 import { Question } from "./question.js";
@@ -33,7 +33,14 @@ export class Player {
     this.theme();
     if (data.question) this.askFirst();
     this.setTrace(data.traces[traceOf(data.controls, this.setting)], null);
-    this.go(this.timeline.find(typeof data.step === "object" ? (data.step ?? {}) : { step: data.step }) ?? 0, false);
+    this.show(this.opening());
+  }
+
+  /** The step at which it opens: where the page says, else where the things to choose from are, else the first. */
+  opening() {
+    const { step, question } = this.data;
+    if (step != null) return this.timeline.find(typeof step === "object" ? step : { step }) ?? 0;
+    return this.locked && (question.kind === "node" || question.kind === "tensor") ? question.at : 0;
   }
 
   get trace() {
@@ -49,8 +56,7 @@ export class Player {
     this.variables = new Variables((name) => this.light("name", name));
     this.controls = element("div", { class: "controls" });
     this.compare = element("button", { type: "button", class: "quiet compare", "aria-pressed": "false", onclick: () => this.toggleCompare() }, "Compare");
-    this.larger = element("button", { type: "button", class: "quiet larger", onclick: () => this.fullScreen() }, "Full screen");
-    this.larger.hidden = !document.fullscreenEnabled;
+    if (document.fullscreenEnabled) this.scene.graph.tools.append(button(corners(), "Full screen", () => this.fullScreen()));
     this.asking = element("div", { class: "asking" });
     this.first = button("⇤", "First step", () => this.go(0));
     this.back = button("←", "Step back", () => this.go(this.step - 1));
@@ -64,10 +70,10 @@ export class Player {
     this.twin = element("div", { class: "twin mono" });
     this.words = element("details", { ontoggle: () => this.showTwin() }, element("summary", {}, "The graph in words"), this.twin);
     this.status = element("div", { class: "unseen", role: "status", "aria-live": "polite" });
-    this.top = element("div", { class: "top" }, this.controls, element("span", { class: "space" }), this.compare, this.larger);
+    this.top = element("div", { class: "top" }, this.controls, this.compare);
     this.box = element("section", { class: "player", onkeydown: (event) => this.key(event) },
       this.asking, this.top,
-      element("div", { class: "panels" }, this.source.box, this.graphs),
+      this.source.box, this.graphs,
       element("div", { class: "bar" },
         element("div", { class: "buttons" }, this.first, this.back, this.next, this.last), this.scrubber, this.position),
       this.charts,
@@ -76,6 +82,7 @@ export class Player {
     const style = element("style");
     style.textContent = STYLE;
     this.root.append(style, this.box);
+    this.host.dataset.built = "";
   }
 
   /** Light or dark, as the page's own text is; the page may change it at any time. */
@@ -118,7 +125,7 @@ export class Player {
     this.question?.draw();
     this.endCompare();
     if (this.data.controls.length) this.choose([...this.data.question.setting]);
-    this.go(0);
+    this.go(this.opening());
     this.questionChanged();
   }
 
@@ -195,6 +202,8 @@ export class Player {
 
   setTrace(trace, step) {
     this.scene.setTrace(trace);
+    this.shareAxis();
+    this.box.classList.toggle("broad", this.scene.graph.broad);
     this.box.setAttribute("aria-label", `Line player: ${trace.function}`);
     this.source.setTrace(trace);
     this.variables.setTrace(trace);
@@ -209,7 +218,7 @@ export class Player {
   }
 
   drawControls() {
-    const { controls, traces } = this.data;
+    const { controls } = this.data;
     const inputs = drawControls(controls, this.setting, (setting) => this.choose(setting));
     const focused = [...this.controls.querySelectorAll("input, select")].indexOf(this.root.activeElement);
     this.controls.replaceChildren(...inputs);
@@ -218,7 +227,7 @@ export class Player {
         ...drawControls(controls, this.peer.setting, (setting) => this.against(setting)));
     }
     this.controls.querySelectorAll("input, select")[focused]?.focus();
-    this.top.hidden = !inputs.length && traces.length < 2 && this.larger.hidden;
+    this.top.hidden = !inputs.length;
   }
 
   /** Another setting, at the same line. */
@@ -259,8 +268,15 @@ export class Player {
     }
     this.peer.setting = setting;
     this.peer.setTrace(this.data.traces[traceOf(this.data.controls, setting)]);
+    this.shareAxis();
     this.drawControls();
     this.show(this.step);
+  }
+
+  /** One axis of bytes for both settings. */
+  shareAxis() {
+    const most = Math.max(...[this.scene, this.peer].map((scene) => scene?.memory.needs ?? 1));
+    for (const scene of [this.scene, this.peer]) scene?.memory.reach(most);
   }
 
   endCompare() {
@@ -268,6 +284,7 @@ export class Player {
     this.peer.graph.box.remove();
     this.peer.memory.box.remove();
     this.peer = null;
+    this.shareAxis();
     this.scene.graph.title.textContent = "";
     this.box.classList.remove("comparing");
     this.compare.setAttribute("aria-pressed", "false");
@@ -306,7 +323,7 @@ export class Player {
     }
     this.outcome.classList.toggle("waiting", this.step < timeline.last || this.locked);
     this.showTwin();
-    this.status.textContent = announcement(trace, timeline, this.step, where);
+    this.status.textContent = announcement(trace, timeline, this.step, where, this.locked);
     if (this.lit) this.light(null);
   }
 
@@ -422,6 +439,9 @@ export class Player {
   }
 }
 
+const corners = () => shape("svg", { viewBox: "0 0 12 12", class: "corners", "aria-hidden": "true" },
+  shape("path", { d: "M1 4V1h3M8 1h3v3M11 8v3H8M4 11H1V8" }));
+
 /** What is drawn of one setting. */
 class Scene {
   constructor(player) {
@@ -443,7 +463,8 @@ class Scene {
 
 /** The nodes of either setting that are missing in the other, or in another state there. */
 function differences(scene, step, peer) {
-  const states = ({ timeline }, time) => new Map([...timeline.at(time).nodes].map(([node, row]) => [timeline.keys[node], [node, row[1]]]));
+  const states = ({ timeline, trace }, time) => new Map([...timeline.at(time).nodes].map(([node, row]) =>
+    [timeline.keys[node], [node, trace.steps[time].raised?.node === node ? "stopped" : row[1]]]));
   const [mine, theirs] = [states(scene, step), states(peer, peer.step)];
   const differing = (one, other) => new Set([...one].filter(([key, [, state]]) => other.get(key)?.[1] !== state).map(([, [node]]) => node));
   return [differing(mine, theirs), differing(theirs, mine)];

@@ -9,7 +9,7 @@ const KEYWORDS = new Set(
 );
 
 const TOKEN =
-  /(#.*)|([rbfuRBFU]{0,2}(?:"""|'''))|([rbfuRBFU]{0,2}(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?))|(\b\d[\w.]*)|([A-Za-z_]\w*)(?=(\s*\())?|(\s+)|(.)/gu;
+  /(#.*)|([rbfuRBFU]{0,2}(?:"""|'''))|([rbfuRBFU]{0,2}(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?))|(\b\d[\w.]*)|([A-Za-z_]\w*)(?=(\s*\()?)|(\s+)|(.)/gu;
 
 /** For each line of text, its words as `[kind, text]`; the kind is "" where nothing is coloured. */
 export function tokenize(lines) {
@@ -46,5 +46,6 @@ export function tokenize(lines) {
   });
 }
 
+/** The words as nodes; a long line may be broken after brackets, commas, dots and signs. */
 export const coloured = (words) =>
-  words.map(([kind, text]) => (kind ? element("span", { class: kind }, text) : text));
+  words.flatMap(([kind, text]) => [kind ? element("span", { class: kind }, text) : text, ...("(,=.[".includes(text) ? [element("wbr")] : [])]);

@@ -20,9 +20,9 @@ export class Question {
     this.tell = element("button", { type: "button", class: "quiet", onclick: () => this.commit(true) }, "Show me");
     this.again = element("button", { type: "button", class: "quiet", onclick: () => this.ask() }, "Ask me again");
     this.hint = element("span", { class: "hint" });
-    const prompt = element("p", { class: "prompt" }, element("span", { class: "badge" }, "Predict"), element("span", {}, ...marked(data.prompt)));
+    const prompt = element("p", { class: "prompt" }, element("span", { class: "badge" }, "Predict"), element("span", {}, ...marked(data.prompt)), this.again);
     this.box = element("div", { class: "question", role: "group", "aria-label": "Question" },
-      prompt, this.chips, element("div", { class: "commit" }, this.check, this.tell, this.again, this.hint), this.reply);
+      prompt, this.chips, element("div", { class: "commit" }, this.check, this.tell, this.hint), this.reply);
     this.draw();
   }
 
@@ -38,14 +38,10 @@ export class Question {
   get right() {
     const { picked, many, data } = this;
     const hits = picked.filter((id) => data.right.some((other) => same(id, other)));
-    return many ? hits.length === picked.length && hits.length === this.wanted.length : picked.length > 0 && hits.length === picked.length;
+    return many ? hits.length === picked.length && hits.length === this.data.right.length : picked.length > 0 && hits.length === picked.length;
   }
 
-  get wanted() {
-    return this.data.right;
-  }
-
-  /** Choose; true when the id is one of the choices. Choosing the same again gives the answer. */
+    /** Choose; true when the id is one of the choices. Choosing the same again gives the answer. */
   pick(id) {
     const choice = this.choice(id);
     if (!this.open || !choice) return false;
@@ -64,7 +60,7 @@ export class Question {
     if (told) this.picked = [];
     this.onAnswer(this.picked, this.right, told);
     this.changed();
-    (this.again.isConnected ? this.again : this.box).focus?.();
+    this.again.focus({ preventScroll: true });
   }
 
   /** As it was answered before. */
@@ -91,10 +87,10 @@ export class Question {
     const { data, open, picked } = this;
     const has = (list, id) => list.some((other) => same(other, id));
     const inPicture = data.kind === "line";
-    const chips = data.choices.filter(({ id }) => !inPicture || typeof id !== "number");
+    const chips = data.choices.filter(({ id }) => (!inPicture || typeof id !== "number") && (open || has(this.data.right, id) || has(picked, id)));
     const focused = this.chips.getRootNode().activeElement?.dataset?.id;
     this.chips.replaceChildren(...chips.map(({ id, label }) => {
-      const right = !open && has(this.wanted, id);
+      const right = !open && has(this.data.right, id);
       return element("button", {
         type: "button", "data-id": id, class: `chip ${has(picked, id) ? "picked" : ""} ${right ? "right" : ""}`, "aria-pressed": String(has(picked, id)),
         "aria-disabled": String(!open), onclick: () => this.pick(id),
@@ -102,7 +98,7 @@ export class Question {
     }));
     if (focused !== undefined) [...this.chips.children].find((chip) => chip.dataset.id === focused)?.focus();
     this.box.classList.toggle("open", open);
-    this.check.hidden = this.tell.hidden = !open;
+    this.check.parentNode.hidden = !open;
     this.again.hidden = open;
     this.check.setAttribute("aria-disabled", String(!picked.length));
     const chosen = picked.map((id) => this.choice(id).label ?? id);
@@ -116,13 +112,13 @@ export class Question {
     const { data, picked, told } = this;
     if (told) return [element("p", {}, ...marked(data.told))];
     const said = picked.map((id) => this.choice(id).label ?? String(id));
-    const missed = this.many ? this.wanted.filter((id) => !picked.some((other) => same(id, other))) : [];
-    const wrong = this.many ? picked.filter((id) => !this.wanted.some((other) => same(id, other))) : picked;
+    const missed = this.many ? this.data.right.filter((id) => !picked.some((other) => same(id, other))) : [];
+    const wrong = this.many ? picked.filter((id) => !this.data.right.some((other) => same(id, other))) : picked;
     const replies = [...(this.many && this.right ? picked : wrong), ...missed].map((id) => [this.choice(id)?.label ?? id, data.replies[String(id)]]);
     return [
       element("p", {}, element("strong", {}, this.right ? "✓ Right. " : "✗ Not so. "), "You said ", ...marked(said.join(", ")), this.many ? "." : ": ", ...(this.many ? [] : marked(replies[0]?.[1] ?? ""))),
       ...(this.many ? replies.map(([label, text]) => element("p", {}, ...marked(`${label}: ${text ?? ""}`))) : []),
-      ...(this.right || this.many ? [] : [element("p", {}, ...marked(data.told))]),
+      ...(this.right || this.many || replies[0][1]?.includes(data.told.split(". ")[0]) ? [] : [element("p", { class: "told" }, ...marked(data.told))]),
     ];
   }
 }

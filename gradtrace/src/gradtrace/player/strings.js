@@ -18,14 +18,15 @@ function way([x, y], thing) {
   }
   const below = middle > y;
   const end = [thing.x + thing.width / 2, below ? thing.y : thing.y + thing.height];
-  return [[x, y], [x + 34, y], [end[0], end[1] + (below ? -34 : 34)], end];
+  const reach = Math.max(34, Math.min(120, Math.abs(end[1] - y) / 2));
+  return [[x, y], [x + reach, y], [end[0], end[1] + (below ? -reach : reach)], end];
 }
 
 const path = ([a, b, c, d]) => `M${a}C${b} ${c} ${d}`;
 
 const middle = (points) => [0, 1].map((i) => (points[0][i] + 3 * points[1][i] + 3 * points[2][i] + points[3][i]) / 8);
 
-const string = (kind, points) => shape("path", { class: `string ${kind}`, d: path(points), pathLength: 100 });
+const string = (kind, points) => shape("path", { class: `string ${kind}`, d: path(points), ...(kind === "cut" && { pathLength: 100 }) });
 
 /** The strings of a view at a step, as SVG elements. `place` finds the box of a node, `thing` that of a tensor. */
 export function strings(trace, now, before, { boxAt, thingAt, alone }) {
@@ -40,7 +41,7 @@ export function strings(trace, now, before, { boxAt, thingAt, alone }) {
     if (ends.has(key)) return;
     ends.add(key);
     const points = way(port(box, row), thing);
-    const made = string(kind, points);
+    const made = string(thing.kind === "leaf" ? `${kind} leaf` : kind, points);
     made.dataset.node = node;
     made.dataset.tensor = tensor;
     drawn.push(made);

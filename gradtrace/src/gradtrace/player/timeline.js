@@ -18,9 +18,7 @@ export class Timeline {
       return `${line} ${visits.get(line)}`;
     });
     this.leafOf = new Map(); // tensor → node of the leaf that it is
-    for (const row of trace.rows) {
-      if (row.length === 8 && row[3] && row[6] !== null && row[7] !== null) this.leafOf.set(row[7], row[6]);
-    }
+    trace.nodes.forEach(({ tensor }, node) => tensor != null && this.leafOf.set(tensor, node));
     this.cache = new Map();
   }
 

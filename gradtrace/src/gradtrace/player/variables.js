@@ -4,7 +4,7 @@
 import { bytes, dimensions, element, plural } from "./dom.js";
 
 const FOLD = 4; // as many leaves of one module share a row
-const HEAD = ["name", "shape", "requires_grad", "leaf", "version", "grad", "this line"];
+const HEAD = ["name", "this line", "shape", "version", "grad", "requires_grad", "leaf"];
 const WORDS = {
   new: ["+", "new"], rebound: ["↷", "bound anew"], changed: ["▲", "changed in place"],
   gradient: ["∇", "gradient written"], cleared: ["∅", "gradient cleared"],
@@ -61,7 +61,7 @@ export class Variables {
 
   variable(row, inside, what, peer) {
     const yes = (truth) => (truth ? "yes" : "no");
-    const cells = ([name, size, requires, leaf, version, grad]) => [name, dimensions(size), yes(requires), yes(leaf), String(version ?? "–"), grad ?? "none"];
+    const cells = ([name, size, requires, leaf, version, grad]) => [name, dimensions(size), String(version ?? "–"), grad ?? "none", yes(requires), yes(leaf)];
     const other = peer && (peer.get(row[0]) ? cells(peer.get(row[0])) : null);
     const texts = cells(row).map((text, i) => {
       if (!peer || (other && other[i] === text)) return element("td", {}, text);
@@ -72,7 +72,7 @@ export class Variables {
     return element("tr", {
       class: what.join(" "), "data-name": row[0],
       onpointerenter: () => this.onLight(row[0]), onpointerleave: () => this.onLight(null),
-    }, ...texts, this.says(what));
+    }, texts[0], this.says(what), ...texts.slice(1));
   }
 
   says(what) {
@@ -95,7 +95,7 @@ export class Variables {
     }, `${open ? "▾" : "▸"} ${name}`);
     const text = `${plural(rows.length, "parameter")}, ${bytes(size)}, ${gradients} with grad`;
     return element("tr", { class: what.join(" "), "data-group": name },
-      element("td", {}, button), element("td", { colspan: HEAD.length - 2 }, text), this.says(what));
+      element("td", {}, button), this.says(what), element("td", { colspan: HEAD.length - 2 }, text));
   }
 
   light(names) {

@@ -35,7 +35,7 @@ function otherHolders(trace, now, tensor, index) {
 }
 
 export function describeGroup(box, present, freed, held, some) {
-  const parts = [box.title, `${present.length - freed} alive, ${freed} freed`, `${bytes(held)} held`];
+  const parts = [box.title, `${present.length} nodes, ${freed} freed`, `${bytes(held)} held`];
   if (some.cut) parts.push(`${some.cut} freed now`);
   if (some.new) parts.push(`${some.new} new`);
   if (some.stopped) parts.push("backward stopped inside");
@@ -71,13 +71,13 @@ export function twin(trace, timeline, step) {
   ];
 }
 
-/** What a step changed, to be read aloud. */
-export function announcement(trace, timeline, step, where) {
+/** What a step changed, to be read aloud; without the bytes while a question is open. */
+export function announcement(trace, timeline, step, where, locked) {
   const now = trace.steps[step];
   const did = timeline.changes(step);
   const labels = (nodes) => listed(nodes.map((node) => trace.nodes[node].label));
   const named = (what) => listed([...did.variables].filter(([, all]) => all.includes(what)).map(([name]) => name));
-  const parts = [`Step ${step + 1}, ${where}. ${bytes(now.held[0])} held.`];
+  const parts = [`Step ${step + 1}, ${where}.${locked ? "" : ` ${bytes(now.held[0])} held.`}`];
   if (did.made.length) parts.push(`New: ${labels(did.made)}.`);
   if (did.freed.length) parts.push(`Freed: ${labels(did.freed)}.`);
   if (did.left.length) parts.push(`${plural(did.left.length, "tensor")} gone.`);

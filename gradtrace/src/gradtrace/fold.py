@@ -1,0 +1,639 @@
+"""Folding: a graph of any size as a tree of groups, of which few are looked at at once.
+
+All operations are put into one row, each after those that it builds on, in the order in which they
+were made.  A group is an interval of this row; so however the groups are drawn, no edge runs from
+an earlier one to a later one, and there are no cycles.  Groups come from four places, outermost
+first:
+
+* the line that made the operations, each time that it ran;
+* the module that a parameter is named after (``layers.3.linear1.weight``).  Operations without
+  parameters belong to the innermost module around them: what two uses of its parameters enclose;
+* repetition: neighbours that look alike, such as the layers of a stack or the steps of a loop, are
+  one group, "layers.0 to layers.11 × 12";
+* ranges, where there still are too many side by side.
+
+A leaf belongs to the group that uses it first; one that no module has stays outside.  Everything
+here is a loop or a table: a hundred thousand nodes, or modules nested that deep, are no problem.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gradtrace.scene import Scene
+
+WHOLE = 28  # nodes: a group of no more is shown node by node
+SHOWN = 16  # boxes: groups are opened as long as no more are shown
+MOST = 30  # members of one group
+ALIKE = 6  # neighbours that look alike are one group from here on
+
+_LONGEST_PERIOD = 256  # members of what repeats
+_CANDIDATES = 12  # periods that are tried at one place
+
+
+@dataclass
+class Group:
+    """An interval of nodes, some of them in groups of their own.
+
+    ``kind`` is ``"all"``, ``"line"``, ``"module"``, ``"round"`` (what repeats, once), ``"run"``
+    (neighbours that look alike), ``"leaves"`` (those that several of them use) or ``"range"``.
+    ``path`` is the module's.
+    """
+
+    kind: str
+    path: tuple[str, ...] = ()
+    members: list[int | Group] = field(default_factory=list)
+    title: str = ""
+    size: int = 0  # nodes in it
+    operations: int = 0  # nodes that are no leaves
+    moments: tuple[int, int] | None = None  # the first and last at which its nodes were made
+    lines: tuple[int, int] | None = None
+    like: int = 0  # the same number for groups of the same operations
+
+    def nodes(self) -> Iterator[int]:
+        """All nodes in it, those of inner groups too, in the order of the row."""
+        pending: list[int | Group] = [self]
+        while pending:
+            member = pending.pop()
+            if isinstance(member, Group):
+                pending.extend(reversed(member.members))
+            else:
+                yield member
+
+
+@dataclass
+class View:
+    """What is shown at once: boxes for nodes and groups.
+
+    ``group`` is the one that is open, ``parent`` the index of the view around it, ``path`` the
+    module that need not be named in the titles.
+    """
+
+    group: Group
+    parent: int | None
+    boxes: list[int | Group] = field(default_factory=list)
+    path: tuple[str, ...] = ()
+
+
+def views(scene: Scene) -> list[View]:
+    """The first view, and one for each group that any view shows as a box."""
+    found = [View(fold(scene), None)]
+    for index, view in enumerate(found):  # grows while it is read
+        _show(view)
+        found += [View(box, index) for box in view.boxes if isinstance(box, Group)]
+    return found
+
+
+def fold(scene: Scene) -> Group:
+    """The tree of groups of all nodes."""
+    order = in_order(scene)
+    tree = _by_line_and_module(scene, order)
+    groups = [tree]
+    for group in groups:  # grows while it is read
+        groups += [member for member in group.members if isinstance(member, Group)]
+    alike = _Alike(scene)
+    for group in reversed(groups):  # inner ones first
+        _collapse(group)
+        _repeat(group, alike)
+        _divide(group, alike)
+        alike.measure(group)
+    _collapse(tree)
+    _entitle(scene, tree)
+    return tree
+
+
+def in_order(scene: Scene) -> list[int]:
+    """The operations, each after those that it builds on, as far as possible as they were made."""
+    operations = [i for i, node in enumerate(scene.nodes) if not node.leaf]
+    operations.sort(key=lambda i: scene.nodes[i].order or 0)
+    place = {node: k for k, node in enumerate(operations)}
+    if all(
+        place[j] < k for k, i in enumerate(operations) for j in scene.nodes[i].next if j in place
+    ):
+        return operations
+    # Each thread counts its own operations, and backward may have run in several.
+    users: dict[int, list[int]] = defaultdict(list)
+    waits_for = {i: sum(j in place for j in scene.nodes[i].next) for i in operations}
+    for i in operations:
+        for j in scene.nodes[i].next:
+            if j in place:
+                users[j].append(i)
+    ready = [(place[i], i) for i in operations if not waits_for[i]]
+    heapq.heapify(ready)
+    ordered = []
+    while ready:
+        _, i = heapq.heappop(ready)
+        ordered.append(i)
+        for user in users[i]:
+            waits_for[user] -= 1
+            if not waits_for[user]:
+                heapq.heappush(ready, (place[user], user))
+    return ordered
+
+
+_DOT = re.compile(r"\.(?![^\[]*\])")  # not one inside of brackets
+
+
+def module_of(label: str) -> tuple[str, ...]:
+    """The module that a parameter of this name belongs to.
+
+    >>> module_of("model.layers.3.weight"), module_of("x"), module_of("nets['a.b'].bias")
+    (('model', 'layers', '3'), (), ("nets['a.b']",))
+    """
+    return tuple(_DOT.split(label)[:-1])
+
+
+def modules_of(scene: Scene) -> dict[int, tuple[str, ...]]:
+    """The module that each operation belongs to; those of no module have an empty one."""
+    return _paths(scene, in_order(scene))
+
+
+def _paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
+    """The module of each operation."""
+    own: dict[int, tuple[str, ...]] = {}
+    for i in order:
+        used = [module_of(scene.nodes[j].label) for j in scene.nodes[i].next if scene.nodes[j].leaf]
+        used = [path for path in used if path]
+        if used:
+            own[i] = _common(used)
+
+    def nearest(row: Sequence[int]) -> dict[int, tuple[str, ...]]:
+        """For each operation the module of the last one before that has any, made by this line."""
+        found: dict[int, tuple[str, ...]] = {}
+        path: tuple[str, ...] = ()
+        line: int | None = None
+        for i in row:
+            if scene.nodes[i].line != line:
+                line, path = scene.nodes[i].line, ()
+            path = found[i] = own.get(i, path)
+        return found
+
+    before, after = nearest(order), nearest(order[::-1])
+    paths = {i: own[i] if i in own else _common([before[i], after[i]]) for i in order}
+    _follow_suit(scene, order, own, paths)
+    return paths
+
+
+def _follow_suit(
+    scene: Scene,
+    order: list[int],
+    own: dict[int, tuple[str, ...]],
+    paths: dict[int, tuple[str, ...]],
+) -> None:
+    """What follows the last of several layers belongs to them as what follows the others does."""
+    tails: list[tuple[int, list[int]]] = []
+    for i in order:
+        if i in own:
+            tails.append((i, []))
+        elif tails and scene.nodes[i].line == scene.nodes[tails[-1][0]].line:
+            tails[-1][1].append(i)
+    known: dict[tuple[str, ...], tuple[int, int, list[str]]] = {}  # depth, length, operations
+    for begin, tail in tails:
+        key = _kind(scene, begin, own[begin])
+        if tail and (depth := len(paths[tail[0]])):
+            found = depth, len(tail), [scene.nodes[i].name for i in tail]
+            known[key] = max(known.get(key, found), found)
+    for begin, tail in tails:
+        depth, length, names = known.get(_kind(scene, begin, own[begin]), (0, 0, []))
+        alike = 0
+        while alike < min(length, len(tail)) and scene.nodes[tail[alike]].name == names[alike]:
+            alike += 1
+        if 2 * alike > length and len(paths[tail[0]]) < depth:  # the next layer may begin in it
+            paths.update(dict.fromkeys(tail[:alike], own[begin][:depth]))
+
+
+def _kind(scene: Scene, node: int, path: tuple[str, ...]) -> tuple[str, ...]:
+    """The module and the operation, the same for all layers of a stack."""
+    return (*("" if part.isdecimal() else part for part in path), scene.nodes[node].name)
+
+
+def _common(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """What all begin with."""
+    shared = paths[0]
+    for path in paths[1:]:
+        length = 0
+        for one, other in zip(shared, path, strict=False):
+            if one != other:
+                break
+            length += 1
+        shared = shared[:length]
+    return shared
+
+
+def _by_line_and_module(scene: Scene, order: list[int]) -> Group:
+    paths = _paths(scene, order)
+    root = Group("all")
+    open_groups: list[Group] = [root]
+    keys: list[int | str] = []
+    around: dict[int, tuple[Group, ...]] = {}  # for each operation, the groups that it is in
+    used = {j for i in order for j in scene.nodes[i].next}
+    unused = [i for i, node in enumerate(scene.nodes) if node.leaf and i not in used]
+    for i in [*unused, *order]:
+        node = scene.nodes[i]
+        path: list[int | str] = [*module_of(node.label)] if node.leaf else [*paths[i]]
+        if not node.leaf and node.moment is not None:
+            path.insert(0, node.moment)
+        shared = 0
+        while shared < min(len(keys), len(path)) and keys[shared] == path[shared]:
+            shared += 1
+        del open_groups[shared + 1 :], keys[shared:]
+        for depth, key in enumerate(path[shared:], shared):
+            kind = "module" if isinstance(key, str) else "line"
+            inner = Group(kind, tuple(k for k in path[: depth + 1] if isinstance(k, str)))
+            open_groups[-1].members.append(inner)
+            open_groups.append(inner)
+            keys.append(key)
+        open_groups[-1].members.append(i)
+        around[i] = tuple(open_groups)
+    _add_leaves(scene, root, order, around)
+    return root
+
+
+def _add_leaves(
+    scene: Scene, root: Group, order: list[int], around: dict[int, tuple[Group, ...]]
+) -> None:
+    """Put each leaf into the innermost group that uses it, before what uses it first."""
+    depths: dict[int, int] = {}
+    first: dict[int, int] = {}
+    for i in order:
+        for j in scene.nodes[i].next:
+            if scene.nodes[j].leaf:
+                groups = around[i]
+                if j not in first:
+                    first[j] = i
+                    depths[j] = len(groups) if module_of(scene.nodes[j].label) else 1
+                known = around[first[j]]
+                while known[depths[j] - 1] is not groups[min(depths[j], len(groups)) - 1]:
+                    depths[j] -= 1
+    before: dict[int, dict[int, list[int | Group]]] = defaultdict(lambda: defaultdict(list))
+    changed: dict[int, Group] = {}
+    for j, depth in sorted(depths.items()):
+        groups = around[first[j]]
+        group = groups[depth - 1]
+        anchor = id(groups[depth]) if depth < len(groups) else first[j]
+        before[id(group)][anchor].append(j)
+        changed[id(group)] = group
+    for key, group in changed.items():
+        group.members = [
+            part
+            for member in group.members
+            for part in (
+                *before[key].get(id(member) if isinstance(member, Group) else member, ()),
+                member,
+            )
+        ]
+
+
+def _collapse(group: Group) -> None:
+    """A group with one member is that member."""
+    members = []
+    for member in group.members:
+        while isinstance(member, Group) and len(member.members) == 1:
+            inner = member.members[0]
+            if isinstance(inner, Group) and not inner.path:
+                inner.path = member.path
+            member = inner
+        members.append(member)
+    group.members = members
+
+
+class _Alike:
+    """Numbers for what looks alike, leaves aside.
+
+    Modules do whose parameters have the same names and are used by the same operations, all else
+    that consists of the same operations.
+    """
+
+    def __init__(self, scene: Scene):
+        self.scene = scene
+        self._numbers: dict[object, int] = {}
+        self._users: dict[int, list[int]] = defaultdict(list)  # of each leaf
+        for i, node in enumerate(scene.nodes):
+            for j in node.next:
+                if scene.nodes[j].leaf:
+                    self._users[j].append(i)
+
+    def of_its_own(self, parts: list[int | Group], outside: bool) -> list[int | Group]:
+        """The parts without the leaves that others use, too, or (``outside``) that begin it all."""
+        leaves = [m for m in parts if not isinstance(m, Group) and self.scene.nodes[m].leaf]
+        if not leaves:
+            return parts
+        within = set(Group("round", (), parts).nodes())
+        kept = {leaf for leaf in leaves if within.issuperset(self._users[leaf])}
+        if outside:
+            kept = {leaf for leaf in kept if module_of(self.scene.nodes[leaf].label)}
+        return [m for m in parts if isinstance(m, Group) or m in kept or m not in leaves]
+
+    def number(self, member: int | Group) -> int | None:
+        """None for a leaf."""
+        if isinstance(member, Group):
+            return member.like
+        node = self.scene.nodes[member]
+        return None if node.leaf else self._intern(node.name)
+
+    def _parameters(self, group: Group) -> tuple[tuple[str, str], ...]:
+        """The parameters that a module uses, by their names within it, and by what operations."""
+        nodes, prefix = self.scene.nodes, ".".join(group.path)
+        return tuple(
+            sorted(
+                {
+                    (nodes[j].label.removeprefix(prefix), nodes[i].name)
+                    for i in group.nodes()
+                    for j in nodes[i].next
+                    if nodes[j].leaf and nodes[j].label.startswith(prefix)
+                }
+            )
+        )
+
+    def _intern(self, key: object) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def measure(self, group: Group) -> Group:
+        """Fill in what follows from its members."""
+        numbers = [number for m in group.members if (number := self.number(m)) is not None]
+        used = self._parameters(group) if group.kind == "module" else ()
+        group.like = self._intern(used or tuple(numbers))
+        group.size = group.operations = 0
+        moments: list[int] = []
+        lines: list[int] = []
+        for member in group.members:
+            if isinstance(member, Group):
+                group.size += member.size
+                group.operations += member.operations
+                moments += member.moments or ()
+                lines += member.lines or ()
+            else:
+                node = self.scene.nodes[member]
+                group.size += 1
+                if not node.leaf:
+                    group.operations += 1
+                    moments += [] if node.moment is None else [node.moment]
+                    lines += [] if node.line is None else [node.line]
+        group.moments = (min(moments), max(moments)) if moments else None
+        group.lines = (min(lines), max(lines)) if lines else None
+        return group
+
+
+def _repeat(group: Group, alike: _Alike) -> None:
+    """Put neighbours that look alike into a group of their own."""
+    if len(group.members) < ALIKE:
+        return
+    # Each member that counts, with the leaves before it.
+    units: list[list[int | Group]] = []
+    numbers: list[int] = []
+    leaves: list[int | Group] = []
+    for member in group.members:
+        number = alike.number(member)
+        leaves.append(member)
+        if number is not None:
+            units.append(leaves)
+            numbers.append(number)
+            leaves = []
+    least = ALIKE if len(group.members) <= MOST else 3
+    members: list[int | Group] = []
+    at = 0
+    for start, period, times in _runs(numbers, least):
+        for unit in units[at:start]:
+            members += unit
+        at = start + period * times
+        at = last = at + _begun(units[start : start + period], numbers[start:at], numbers[at:])
+        shared: list[int | Group] = []
+        rounds: list[int | Group] = []
+        for begin in range(start, last, period):
+            parts = [part for unit in units[begin : min(begin + period, last)] for part in unit]
+            own = alike.of_its_own(parts, outside=not rounds)
+            shared += [part for part in parts if part not in own]
+            one = own[0] if len(own) == 1 else alike.measure(Group("round", group.path, own))
+            rounds.append(one)
+        if len(shared) > 2 and group.kind != "leaves":
+            shared = [alike.measure(Group("leaves", _path_of(alike.scene, shared), shared))]
+        members += shared
+        run = Group("run", group.path, rounds)
+        _divide(run, alike)
+        members.append(alike.measure(run))
+    for unit in units[at:]:
+        members += unit
+    group.members = members + leaves
+
+
+def _path_of(scene: Scene, leaves: Sequence[int | Group]) -> tuple[str, ...]:
+    """The module that these leaves have in common."""
+    labels = [scene.nodes[leaf].label for leaf in leaves if not isinstance(leaf, Group)]
+    return _common([module_of(label) for label in labels])
+
+
+def _begun(pattern: list[list[int | Group]], numbers: list[int], after: list[int]) -> int:
+    """How much of the pattern is there once more, if that is all but the operations at its end.
+
+    What stands between two layers belongs to the first; nothing stands behind the last.
+    """
+    groups = [place for place, unit in enumerate(pattern) if isinstance(unit[-1], Group)]
+    needed = groups[-1] + 1 if groups else len(pattern)
+    return needed if needed < len(pattern) and after[:needed] == numbers[:needed] else 0
+
+
+def _runs(numbers: list[int], least: int) -> Iterator[tuple[int, int, int]]:
+    """Where something repeats: the place, the length of what repeats, and how often it is there.
+
+    >>> list(_runs([7, 1, 2, 1, 2, 1, 2, 9], 3))
+    [(1, 2, 3)]
+    """
+    after: dict[int, int] = {}
+    next_like = [0] * len(numbers)
+    for place in range(len(numbers) - 1, -1, -1):
+        next_like[place] = after.get(numbers[place], 0)
+        after[numbers[place]] = place
+    place = 0
+    while place < len(numbers):
+        best = (0, 0, 0)  # how much it covers, minus the period, times
+        other = place
+        for _ in range(_CANDIDATES):
+            other = next_like[other]
+            period = other - place
+            if not other or period > _LONGEST_PERIOD:
+                break
+            pattern = numbers[place:other]
+            times = 1
+            while numbers[place + times * period : place + (times + 1) * period] == pattern:
+                times += 1
+            if times >= least:
+                best = max(best, (times * period, -period, times))
+                if period == 1:
+                    break
+        covered, period, times = best
+        if covered:
+            yield place, -period, times
+            place += covered
+        else:
+            place += 1
+
+
+def _divide(group: Group, alike: _Alike) -> None:
+    """Put what is too much side by side into ranges of neighbours."""
+    while len(group.members) > MOST:
+        count = len(group.members)
+        size = next(size for size in _SIZES if size >= MOST or size * size >= count)
+        ranges: list[int | Group] = []
+        for begin in range(0, count, size):
+            part = Group("range", group.path, group.members[begin : begin + size])
+            ranges.append(alike.measure(part) if len(part.members) > 1 else part.members[0])
+        group.members = ranges
+
+
+_SIZES = (2, 5, 10, 20, 25, MOST)
+
+
+def _show(view: View) -> None:
+    """Find the boxes of a view."""
+    group = view.group
+    # The items of a run are told by their own names: "layers.3".
+    view.path = group.path[:-1] if group.kind in ("run", "range") else group.path
+    if group.size <= WHOLE:
+        view.boxes = list(group.nodes())
+        return
+    shown = list(group.members)
+    while sum(isinstance(box, Group) for box in shown) == 1:  # else there is little to see
+        place = next(k for k, box in enumerate(shown) if isinstance(box, Group))
+        inner = shown[place]
+        if not isinstance(inner, Group) or len(shown) + len(inner.members) > MOST:
+            break
+        shown[place : place + 1] = inner.members
+        view.path = inner.path if inner.kind == "module" and view.parent is not None else view.path
+    while True:
+        alike: dict[int, list[Group]] = defaultdict(list)
+        for box in shown:
+            if isinstance(box, Group) and _opens(box):
+                alike[box.like].append(box)
+        cost = {like: sum(len(box.members) - 1 for box in boxes) for like, boxes in alike.items()}
+        like = min(cost, key=lambda like: cost[like], default=None)
+        if like is None or len(shown) + cost[like] > SHOWN:
+            break
+        opened = {id(box) for box in alike[like]}
+        shown = [
+            part
+            for box in shown
+            for part in (box.members if isinstance(box, Group) and id(box) in opened else [box])
+        ]
+    view.boxes = shown
+
+
+def _opens(group: Group) -> bool:
+    """Whether a group is opened in the view around it, where there is room.
+
+    Not where it says more as a whole: a module with parameters, one round of a loop, or layers that
+    look alike and were made by one line, which live and die together.
+    """
+    if group.kind == "run":
+        return group.moments is not None and group.moments[0] < group.moments[1]
+    if group.kind == "module":
+        return group.operations > 0 and any(isinstance(member, Group) for member in group.members)
+    return group.kind == "line"
+
+
+# Titles
+
+
+def _entitle(scene: Scene, tree: Group) -> None:
+    groups = [tree]
+    for group in groups:
+        groups += [member for member in group.members if isinstance(member, Group)]
+    for group in reversed(groups):
+        group.title = _title(scene, group)
+    for group in groups:  # outer ones first: each names its items
+        if group.kind == "run":
+            _number(scene, group)
+
+
+def _title(scene: Scene, group: Group) -> str:
+    if group.kind == "all":
+        return "the whole graph"
+    if group.kind == "module":
+        return ".".join(group.path)
+    if group.kind == "leaves":
+        what = "parameters" if group.path else "leaves"
+        return ": ".join(filter(None, [".".join(group.path), f"{group.size} {what}"]))
+    if group.kind == "line" and group.lines is not None:
+        line = group.lines[0]
+        return f"line {line}: {scene.source.get(line, '').strip()}"
+    return _name(scene, group)
+
+
+def _name(scene: Scene, group: Group) -> str:
+    """What a group is called that is neither a module nor a line: after what is in it."""
+    titles = [m.title for m in group.members if isinstance(m, Group) and m.kind == "module"]
+    if group.kind == "round" and titles:
+        return titles[0]
+    if group.path and group.kind in ("round", "run") and not titles:
+        return ".".join(group.path)
+    if (
+        group.lines is not None
+        and group.moments is not None
+        and group.moments[0] < group.moments[1]
+    ):
+        first, last = group.lines
+        return f"line {first}" if first == last else f"lines {first} to {last}"
+    names = [scene.nodes[i].name for i in group.nodes() if not scene.nodes[i].leaf]
+    if not names:
+        return f"{group.size} leaves"
+    short = [name.removesuffix("0").removesuffix("Backward") for name in (names[0], names[-1])]
+    return short[0] if len(set(names)) == 1 else f"{short[0]} … {short[1]}"
+
+
+def _items(run: Group) -> list[int | Group]:
+    """What repeats, ranges left aside."""
+    items = list(run.members)
+    while any(isinstance(item, Group) and item.kind == "range" for item in items):
+        items = [
+            part
+            for item in items
+            for part in (
+                item.members if isinstance(item, Group) and item.kind == "range" else [item]
+            )
+        ]
+    return items
+
+
+def _number(scene: Scene, run: Group) -> None:
+    """Name a run, its ranges and its items after each other."""
+    items = _items(run)
+    names = [item.title if isinstance(item, Group) else scene.nodes[item].label for item in items]
+    same = len(set(names)) < len(names)
+    first = items[0]
+    base = names[0]
+    if isinstance(first, Group) and first.kind == "line" and first.lines is not None:
+        base = f"line {first.lines[0]}"
+    run.title = f"{base if same else _span(names[0], names[-1])} × {len(items)}"
+    if same:
+        for number, item in enumerate(items, 1):
+            if isinstance(item, Group):
+                item.title = f"{base} ({number})"
+    place = {id(item): number for number, item in enumerate(items) if isinstance(item, Group)}
+    place |= {item: number for number, item in enumerate(items) if not isinstance(item, Group)}
+    ranges = [member for member in run.members if isinstance(member, Group)]
+    for part in ranges:
+        if part.kind != "range":
+            continue
+        inside = _items(part)
+        ends = [
+            place[id(item) if isinstance(item, Group) else item] for item in (inside[0], inside[-1])
+        ]
+        part.title = (
+            f"{base} ({ends[0] + 1} to {ends[1] + 1})"
+            if same
+            else _span(names[ends[0]], names[ends[1]])
+        )
+        ranges += [member for member in part.members if isinstance(member, Group)]
+
+
+def _span(first: str, last: str) -> str:
+    """From one to another of the same kind.
+
+    >>> _span("model.layers.0", "model.layers.11")
+    'model.layers.0 to 11'
+    """
+    stem, dot, _ = first.rpartition(".")
+    return f"{first} to {last.removeprefix(stem + dot)}"

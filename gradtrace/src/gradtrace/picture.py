@@ -1,0 +1,447 @@
+"""A snapshot that draws itself, its bytes module by module, and what differs between two.
+
+What a node saved and whether it was freed is read off the :class:`~gradtrace.graph.Graph`; fold and
+layout are those of a trace.  Two snapshots become one picture of all nodes of both, each marked.
+"""
+
+from __future__ import annotations
+
+import html
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gradtrace.drawing import Face, size, svg
+from gradtrace.fold import module_of, modules_of
+from gradtrace.graph import (
+    ALIVE,
+    FREED,
+    HIDDEN,
+    NOT_NEEDED,
+    Graph,
+    ModuleBytes,
+    Node,
+    SavedTensor,
+    no_garbage_collection,
+)
+from gradtrace.layout import Box, Drawing, layout
+from gradtrace.scene import Scene, SceneNode, SceneTensor, clipped
+
+_GLYPHS = {FREED: "□", "modified": "▲", "packed": "◧"}
+_FOLDED = len("9999 new, 9999 gone, 9999 freed")
+
+
+def label_of(node: Node) -> str:
+    """What the box of a node is called.
+
+    >>> import torch
+    >>> from gradtrace import snapshot
+    >>> [label_of(node) for node in snapshot(torch.ones(2, requires_grad=True).exp()).nodes]
+    ['ExpBackward0', 'leaf [2]']
+    """
+    if node.leaf is None:
+        return node.name
+    return node.leaf.name or f"leaf {_shape(node.leaf.shape)}"
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, shape))}]" if shape else "scalar"
+
+
+def _needed(node: Node) -> list[SavedTensor]:
+    return [saved for saved in node.saved if saved.state != NOT_NEEDED]
+
+
+def _row(saved: SavedTensor) -> str:
+    state = "" if saved.state == ALIVE else f"  {saved.state}"
+    return f"{_GLYPHS.get(saved.state, '■')} {saved.name}{state}"
+
+
+def _rows(node: Node) -> list[str]:
+    if (leaf := node.leaf) is not None:
+        shape = _shape(leaf.shape) if leaf.name else ""
+        grad = "grad" if leaf.has_grad else "no grad"
+        return ["  ".join(filter(None, [shape, size(leaf.storage_nbytes), grad]))]
+    return [_row(saved) for saved in _needed(node)]
+
+
+def _scene(nodes: Sequence[Node], links: Sequence[Sequence[int]], least: int = 0) -> Scene:
+    """``least`` is the number of characters that any box has room for."""
+    tensors: dict[int, tuple[int, list[int], bool]] = {}
+    leaves = {node.leaf.storage for node in nodes if node.leaf is not None}
+    for i, node in enumerate(nodes):
+        for saved in node.saved:
+            if saved.storage is not None:
+                held = tensors.setdefault(
+                    saved.storage, (saved.storage_nbytes or 0, [], saved.storage in leaves)
+                )
+                held[1].append(i)
+    drawn = [
+        SceneNode(
+            name=node.name,
+            label=label_of(node),
+            leaf=node.leaf is not None,
+            next=successors,
+            order=node.sequence_nr,
+            moment=None,
+            line=None,
+            text=max(least, len(clipped(label_of(node))) + 7, *map(len, _rows(node) or [""])),
+            rows=len(_rows(node)),
+        )
+        for node, successors in zip(nodes, links, strict=True)
+    ]
+    things = [
+        None
+        if leaf
+        else SceneTensor(
+            nbytes,
+            min(savers, key=lambda i: nodes[i].sequence_nr or 0),
+            frozenset(savers),
+            False,
+            0,
+        )
+        for nbytes, savers, leaf in tensors.values()
+    ]
+    return Scene(drawn, things, [(0, 0)] * len(nodes))
+
+
+def _storages(nodes: Sequence[Node]) -> dict[int, int]:
+    """For each storage that is saved, its place among the tensors of :func:`_scene`."""
+    return {
+        storage: place
+        for place, storage in enumerate(
+            dict.fromkeys(
+                saved.storage for node in nodes for saved in node.saved if saved.storage is not None
+            )
+        )
+    }
+
+
+def modules(graph: Graph) -> list[ModuleBytes]:
+    """The bytes of each module, as ``Graph.modules``."""
+    scene = _scene(graph.nodes, [node.next for node in graph.nodes])
+    paths = modules_of(scene)
+    order = sorted(paths, key=lambda i: graph.nodes[i].sequence_nr or 0)
+    sums: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    counted: set[int] = set()
+    for i in order:
+        node = graph.nodes[i]
+        new = {
+            saved.storage: saved.storage_nbytes or 0
+            for saved in node.saved
+            if saved.role == "activation" and saved.storage not in counted
+        }
+        counted.update(storage for storage in new if storage is not None)
+        _add(sums, paths[i], (1, int(node.state == FREED), sum(new.values()), 0))
+    for node in graph.leaves:
+        if node.leaf is not None and node.leaf.storage not in counted:
+            counted.add(node.leaf.storage)
+            _add(sums, module_of(label_of(node)), (0, 0, 0, node.leaf.storage_nbytes))
+    return [ModuleBytes(".".join(path), *numbers) for path, numbers in sums.items()]
+
+
+def _add(
+    sums: dict[tuple[str, ...], list[int]], path: tuple[str, ...], numbers: Sequence[int]
+) -> None:
+    """Count something for a module and for all around it."""
+    for depth in range(len(path) + 1):
+        row = sums[path[:depth]]
+        for place, number in enumerate(numbers):
+            row[place] += number
+
+
+class _Picture(NamedTuple):
+    """The first view of a graph, with what its boxes and things say."""
+
+    drawing: Drawing
+    faces: list[Face]
+    texts: dict[int, str]
+    homes: dict[int, int]
+
+    def svg(self, title: str, description: str, standalone: bool = False) -> str:
+        return svg(self.drawing, self.faces, self.texts, self.homes, title, description, standalone)
+
+    def words(self) -> str:
+        """The picture as a list, for those who do not see it."""
+        goes_on: dict[int, list[int]] = defaultdict(list)
+        for edge in self.drawing.edges:
+            goes_on[edge.start].append(edge.end)
+        items = []
+        for i, face in enumerate(self.faces):
+            parts = [face.title, *face.rows]
+            if goes_on[i]:
+                to = " and ".join(self.faces[j].title for j in goes_on[i])
+                parts.append(f"backward goes on to {to}")
+            items.append(f"<li>{html.escape('; '.join(parts))}</li>")
+        return f"<ul>{''.join(items)}</ul>"
+
+
+def _picture(
+    nodes: Sequence[Node],
+    links: Sequence[Sequence[int]],
+    marks: Mapping[int, str] | None = None,
+) -> _Picture:
+    with no_garbage_collection():
+        scene = _scene(nodes, links, 0 if marks is None else len("  changed"))
+        drawing = layout(scene)[0]
+    storages = _storages(nodes)
+    activations = {
+        saved.storage: saved.storage_nbytes or 0
+        for node in nodes
+        for saved in node.saved
+        if saved.role == "activation"
+    }
+    everything = sum(activations.values())
+    faces = [_face(box, nodes, marks, storages, everything) for box in drawing.boxes]
+    home = {node: i for i, box in enumerate(drawing.boxes) for node in box.nodes}
+    leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf is not None}
+    homes = {}
+    for storage, place in storages.items():
+        tensor = scene.tensors[place]
+        node = leaves.get(storage) if tensor is None else tensor.home
+        if node in home:
+            homes[place] = home[node]
+    texts = {
+        thing.tensor: size(tensor.nbytes)
+        for thing in drawing.things
+        if (tensor := scene.tensors[thing.tensor]) is not None
+    }
+    return _Picture(drawing, faces, texts, homes)
+
+
+def _face(
+    box: Box,
+    nodes: Sequence[Node],
+    marks: Mapping[int, str] | None,
+    storages: Mapping[int, int],
+    everything: int,
+) -> Face:
+    if box.kind == "group":
+        return _folded(box, nodes, marks, everything)
+    (i,) = box.nodes
+    node, mark = nodes[i], (marks or {}).get(i)
+    said = f"  {mark}" if mark else "  freed" if node.state == FREED else ""
+    hidden = "  hidden" if node.state == HIDDEN else ""
+    holds = [
+        storages.get(saved.storage) if saved.storage is not None else None
+        for saved in _needed(node)
+    ]
+    dashed = node.state == FREED or mark == "gone"
+    return Face(box.title + said + hidden, _rows(node), holds, dashed, mark)
+
+
+def _folded(
+    box: Box, nodes: Sequence[Node], marks: Mapping[int, str] | None, everything: int
+) -> Face:
+    inside = [nodes[i] for i in box.nodes]
+    held = {
+        saved.storage: saved.storage_nbytes or 0
+        for node in inside
+        for saved in node.saved
+        if saved.role == "activation"
+    }
+    nbytes = sum(held.values())
+    freed = sum(node.state == FREED for node in inside)
+    share = nbytes / everything if everything else None
+    second = f"{size(nbytes)} held" if any(node.leaf is None for node in inside) else ""
+    if marks is None:
+        first = f"{len(inside) - freed} alive, {freed} freed" if freed else f"{len(inside)} nodes"
+        return Face(box.title, [first, second], share=share, dashed=freed == len(inside))
+    counts = Counter(mark for i in box.nodes if (mark := marks.get(i)))
+    said = ", ".join(f"{count} {mark}" for mark, count in counts.items()) or "the same"
+    (mark,) = counts if len(counts) == 1 else (None,)
+    return Face(box.title, [said, second], share=share, mark=mark)
+
+
+def _html(picture: _Picture, title: str, description: str, more: str = "") -> str:
+    return (
+        f'<div class="gradtrace-graph"><p>{html.escape(description)}</p>'
+        f"{picture.svg(title, description)}"
+        f"<details><summary>The graph in words</summary>{picture.words()}</details>{more}</div>"
+    )
+
+
+# One snapshot
+
+
+def describe(graph: Graph) -> str:
+    """One snapshot in a sentence."""
+    held = graph.held
+    freed = f", {len(graph.freed)} of them freed" if graph.freed else ""
+    return (
+        f"{len(graph.nodes)} nodes{freed}; saved tensors hold {size(held.activations)} of "
+        f"activations, {size(held.leaves)} of leaves and {size(held.inputs)} of inputs."
+    )
+
+
+def graph_html(graph: Graph) -> str:
+    """What a notebook shows of a snapshot."""
+    rows = graph.modules
+    table = ""
+    if len(rows) > 1:
+        body = "".join(
+            f"<tr><th scope=row>{html.escape(row.name or 'all')}</th><td>{row.nodes}</td>"
+            f"<td>{row.freed}</td><td>{row.activations}</td><td>{row.parameters}</td></tr>"
+            for row in rows
+        )
+        table = (
+            "<details><summary>Bytes of each module</summary><table><thead><tr>"
+            "<th scope=col>module</th><th scope=col>operations</th><th scope=col>freed</th>"
+            "<th scope=col>activations (bytes)</th><th scope=col>parameters (bytes)</th></tr>"
+            f"</thead><tbody>{body}</tbody></table></details>"
+        )
+    picture = _picture(graph.nodes, [node.next for node in graph.nodes])
+    return _html(picture, "The autograd graph", describe(graph), table)
+
+
+def graph_svg(graph: Graph) -> str:
+    """A snapshot as the text of an SVG file."""
+    picture = _picture(graph.nodes, [node.next for node in graph.nodes])
+    return picture.svg("The autograd graph", describe(graph), standalone=True)
+
+
+def write(text: str, path: str | Path | None) -> str:
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return text
+
+
+# Two snapshots
+
+
+class Comparison:
+    """What differs between two snapshots, made by ``before.compare(after)``.
+
+    ``new`` are nodes of ``after`` only, ``gone`` of ``before`` only; ``freed`` had their saved
+    tensors freed in between; ``changed`` differ in something else, which :meth:`reasons` names: a
+    version, a gradient, a tensor changed in place.  Each is a list of :class:`~gradtrace.Node`.
+    An operation is told by PyTorch's number of it, a leaf by its memory.
+
+    >>> import torch
+    >>> from gradtrace import snapshot
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> loss = x.exp().sum()
+    >>> before = snapshot(loss)
+    >>> loss.backward()
+    >>> before.compare(snapshot(loss))
+    Comparison(0 new, 0 gone, 1 freed, 1 changed; activations 12 B, then 0 B)
+      freed: ExpBackward0
+      changed: leaf [3] (has a gradient now)
+    """
+
+    def __init__(self, before: Graph, after: Graph):
+        self.before, self.after = before, after
+        old, now = _keys(before), _keys(after)
+        place = {key: i for i, key in enumerate(now)}
+        self._nodes = list(after.nodes)
+        self._links = [list(node.next) for node in after.nodes]
+        for key, node in old.items():
+            if key not in place:
+                place[key] = len(self._nodes)
+                self._nodes.append(node)
+        keys = list(old)
+        for key, node in old.items():
+            if key not in now:
+                self._links.append([place[keys[j]] for j in node.next])
+        self._marks: dict[int, str] = {}
+        self._reasons: dict[int, str] = {}
+        for key, i in place.items():
+            mark, reason = _difference(old.get(key), now.get(key))
+            if mark:
+                self._marks[i], self._reasons[i] = mark, reason
+
+    def _marked(self, mark: str) -> list[Node]:
+        return [self._nodes[i] for i, found in self._marks.items() if found == mark]
+
+    @property
+    def new(self) -> list[Node]:
+        """Nodes that only the later snapshot has."""
+        return self._marked("new")
+
+    @property
+    def gone(self) -> list[Node]:
+        """Nodes that only the earlier snapshot has."""
+        return self._marked("gone")
+
+    @property
+    def freed(self) -> list[Node]:
+        """Nodes of both whose saved tensors were freed in between."""
+        return self._marked("freed")
+
+    @property
+    def changed(self) -> list[Node]:
+        """Nodes of both that differ otherwise."""
+        return self._marked("changed")
+
+    def reasons(self) -> list[str]:
+        """One line for each kind of difference: what happened, how often, and to which nodes."""
+        told = Counter()  # type: Counter[tuple[str, str]]
+        for i, mark in self._marks.items():
+            reason = f" ({self._reasons[i]})" if self._reasons[i] else ""
+            told[mark, label_of(self._nodes[i]) + reason] += 1
+        order = ("new", "gone", "freed", "changed")
+        lines = [
+            f"{mark}: {text}" + (f" × {count}" if count > 1 else "")
+            for (mark, text), count in sorted(
+                told.items(), key=lambda item: order.index(item[0][0])
+            )
+        ]
+        return lines
+
+    def _sentence(self) -> str:
+        counts = Counter(self._marks.values())
+        said = ", ".join(f"{counts[mark]} {mark}" for mark in ("new", "gone", "freed", "changed"))
+        before, after = (size(graph.held.activations) for graph in (self.before, self.after))
+        return f"{said}; activations {before}, then {after}"
+
+    def __repr__(self) -> str:
+        lines = self.reasons()
+        rest = [f"… and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else []
+        told = [f"  {line}" for line in [*lines[:_TOLD], *rest]]
+        return "\n".join([f"Comparison({self._sentence()})", *told])
+
+    def _picture(self) -> _Picture:
+        return _picture(self._nodes, self._links, self._marks)
+
+    def _repr_html_(self) -> str:
+        return _html(self._picture(), "Two snapshots compared", f"{self._sentence()}.")
+
+    def to_svg(self, path: str | Path | None = None) -> str:
+        """The drawing as SVG text, written to the file ``path`` where one is given."""
+        title = "Two snapshots compared"
+        return write(self._picture().svg(title, f"{self._sentence()}.", standalone=True), path)
+
+
+_TOLD = 20  # lines of a comparison that is printed
+
+
+def _keys(graph: Graph) -> dict[tuple[object, ...], Node]:
+    """The nodes by what tells them apart, in their order."""
+    seen: Counter[tuple[object, ...]] = Counter()
+    keys = {}
+    for node in graph.nodes:
+        if node.leaf is not None:
+            key: tuple[object, ...] = ("leaf", node.leaf.storage, tuple(node.leaf.shape))
+        else:
+            key = (node.name, node.sequence_nr)
+        seen[key] += 1
+        keys[*key, seen[key]] = node
+    return keys
+
+
+def _difference(old: Node | None, now: Node | None) -> tuple[str, str]:
+    """The mark of a node and the reason; both are empty where nothing changed."""
+    if old is None or now is None:
+        return ("new", "") if old is None else ("gone", "")
+    if now.state == FREED != old.state:
+        return "freed", ""
+    reasons = []
+    if now.state != old.state:
+        reasons.append(f"{old.state}, then {now.state}")
+    if old.leaf is not None and now.leaf is not None:
+        if old.leaf.has_grad != now.leaf.has_grad:
+            reasons.append("has a gradient now" if now.leaf.has_grad else "has no gradient now")
+        if old.leaf.version != now.leaf.version:
+            reasons.append(f"version {old.leaf.version}, then {now.leaf.version}")
+    return ("changed", "; ".join(reasons)) if reasons else ("", "")

@@ -1,0 +1,15 @@
+"""The little Markdown that claims and questions are written in, as HTML."""
+
+from __future__ import annotations
+
+import html
+import re
+
+
+def inline(text: str) -> str:
+    """Words with ``code`` in backticks.
+
+    >>> inline("`x < 1` & more")
+    '<code>x &lt; 1</code> &amp; more'
+    """
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
