@@ -124,3 +124,12 @@ def test_a_page_is_light(page, visit, server, site, name):
     sizes = {file: len(gzip.compress((site / file).read_bytes(), 6)) for file in loaded}
     assert name in sizes
     assert sum(sizes.values()) < 500_000, sorted(sizes.items(), key=lambda item: -item[1])[:5]
+
+
+def test_a_link_into_a_folded_player_unfolds_it(visit, server):
+    page = visit(server + "notebooks/05_second_time.html", server)
+    folded = page.locator("details", has=page.locator("[data-function=two_iterations]"))
+    assert folded.get_attribute("open") is None
+    page.locator("a.play[href$='#play:two_iterations:step=10']").click()
+    assert folded.get_attribute("open") is not None
+    assert page.complaints == []

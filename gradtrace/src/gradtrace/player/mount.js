@@ -70,11 +70,13 @@ function onPaper(begins) {
   for (const place of players()) (place.dataset.mounted === undefined ? place.gradtrace : mount(place))?.paper(begins);
 }
 
-/** Follow `FUNCTION:step=5:node=LABEL…`; false where the page has no such player. */
+/** Follow `FUNCTION:step=5:node=LABEL…`, unfolded if need be; false where there is no such player. */
 function play(text) {
   const [name, ...wishes] = text.split(":");
   const place = [...players()].find((one) => one.dataset.function === name);
   if (!place) return false;
+  const fold = place.closest("details");
+  if (fold) fold.open = true;
   const player = mount(place);
   player.host.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
   player.follow(Object.fromEntries(wishes.map((wish) => [wish.slice(0, wish.indexOf("=")), wish.slice(wish.indexOf("=") + 1)])));
