@@ -200,6 +200,11 @@ def removed(_: cst.CSTNode) -> cst.RemovalSentinel:
     return cst.RemoveFromParent()
 
 
+def instead(statement: cst.CSTNode) -> Change:
+    """Replace a statement by this one."""
+    return lambda _: statement
+
+
 def to(code: str) -> Change:
     """Replace an expression by this text."""
     return lambda updated: cst.parse_expression(code)

@@ -18,6 +18,7 @@ from gradtrace.repair.edits import (
     Changed,
     Changes,
     Source,
+    instead,
     keyword,
     method,
     method_called,
@@ -217,11 +218,11 @@ def for_the_block_only(scene: Scene) -> Iterator[Candidate]:
         line = source.anchor(one.node)
         if switched is None or line is one.node or not isinstance(suite, cst.IndentedBlock):
             continue
-        rest = suite.body[suite.body.index(line) + 1 :]  # type: ignore[arg-type]
+        rest = suite.body[suite.body.index(line) + 1 :]
         item = cst.WithItem(cst.parse_expression("torch.no_grad()"))
         block = cst.With([item], cst.IndentedBlock(rest))
         changes: Changes = dict.fromkeys(rest, removed)
-        changes[line] = lambda _, block=block: block
+        changes[line] = instead(block)
         title = f"with torch.no_grad(): from line {one.place.line} to the end of its block"
         yield from one_file("keep_gradient", title, source, changes)
 
