@@ -101,7 +101,7 @@ def run(tmp_path, monkeypatch):
                 except Exception as raised:
                     error = raised
                 if strict:
-                    one.look_for_leaks(module.__dict__)
+                    one.look_back(module.__dict__)
                 found = None if error is None else one.explain(error)
             assert one.broken is None
             return Outcome(error, found, one.findings)

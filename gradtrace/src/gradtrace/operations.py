@@ -250,7 +250,10 @@ class Observer(_torch.Mode):
                 timeline.cuts.forget(output)
             if not output.requires_grad:
                 self._note_cut(seen, output)
-            elif kind is _COPY and output.is_leaf and timeline.suspects:
+                continue
+            if timeline.suspects:
+                timeline.feeds(tensors)
+            if kind is _COPY and output.is_leaf and timeline.suspects:
                 timeline.cut_off(tensors, Cut("copy", user_location()), meant=False)
             elif kind is _ADD:
                 self._note_sum(tensors, output, chain)
@@ -398,8 +401,9 @@ class Observer(_torch.Mode):
         else:
             cut = Cut("operation", user_location())
         timeline.cuts.set(output, cut)
-        if timeline.suspects and cut.how != "region":
-            meant = cut.how in ("detach", "operation") and not _in_forward(seen.frame)
+        if timeline.suspects:
+            outside = cut.how in ("detach", "operation") and not _in_forward(seen.frame)
+            meant = outside or cut.how == "region"
             timeline.cut_off(seen.tensors, cut, meant)
 
     def _updates(self, tensors: list[torch.Tensor]) -> bool:
@@ -460,6 +464,7 @@ class Observer(_torch.Mode):
         location = _location(chain)
         total, used_up, newest = Sum(location), False, -1
         for successor, _ in node.next_functions:
+            successor = _unscaled(successor)
             if successor is None or isinstance(successor, _torch.LEAF):
                 continue
             before = successor.metadata.get(SUM_TAG)
@@ -511,6 +516,7 @@ _CALL_IN_VARIABLES = compile("_call[0](*_call[1], **_call[2])", __file__, "eval"
 _CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
 _NO_NAMES: Mapping[str, Any] = {}
 _NEAR, _FAR = 4, 200  # frames from an operation to the custom function that it may be in
+_SCALES = ("MulBackward0", "DivBackward0", "NegBackward0")
 _LEAKING = 3  # additions of a loss that has been through backward to one sum
 
 # Properties and methods that ask for facts and change nothing: most of what a program calls.
@@ -541,7 +547,7 @@ _NOTHING, _SAYS_NOTHING = "changes nothing", "a fact"
 _KIND_OF_NAME = {
     **dict.fromkeys(
         ("add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__",
-         "__rsub__", "rsub"), _ADD,
+         "__rsub__", "rsub", "lerp", "lerp_"), _ADD,
     ),
     **dict.fromkeys(("data", "detach", "detach_"), _CUT),
     **dict.fromkeys(("tensor", "as_tensor", "asarray", "new_tensor"), _COPY),
@@ -647,12 +653,23 @@ _LIBRARIES = {
 }
 
 
+def _unscaled(node: _torch.LiveNode) -> _torch.LiveNode:
+    """What a node was computed from by factors alone: of ``0.9 * total`` that of the total."""
+    while type(node).__name__ in _SCALES:
+        inner = [one for one, _ in node.next_functions if one is not None]
+        if len(inner) != 1:
+            break
+        node = inner[0]
+    return node
+
+
 def _adds_the_same(node: Any, total: Sum) -> bool:
     """Whether what was added comes from the same parameters each time: an iteration's loss does."""
     leaves, additions = set(), 0
     pending = [node]
     for adding in pending:
         for successor, _ in adding.next_functions:
+            successor = _unscaled(successor)
             if successor is None:
                 continue
             if not isinstance(successor, _torch.LEAF) and successor.metadata.get(SUM_TAG) is total:

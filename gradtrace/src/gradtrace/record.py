@@ -18,7 +18,7 @@ import weakref
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -209,12 +209,16 @@ class Region:
 class Untrained:
     """The parameters of an optimizer that had no gradient at any of its first ``steps`` steps.
 
-    By their places among all that it holds: no parameter is kept alive.
+    By their places among all that it holds: no parameter is kept alive.  ``doubtful`` are those
+    that were cut off where it may have been meant, by the line that did, with what to call them:
+    the end of the program tells whether they were never trained.
     """
 
     optimizer: weakref.ref[torch.optim.Optimizer]
     places: list[int]
     steps: int = 0
+    last_step: Location | None = None
+    doubtful: dict[Location, tuple[list[int], str | None]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -376,6 +380,7 @@ class Timeline:
         self.untrained: dict[int, Untrained] = {}  # by the optimizer's identity
         # Leaves without a gradient, by identity, with where they were cut off and whether meant so.
         self.suspects: dict[int, tuple[Cut, bool] | None] = {}
+        self.fed: set[Location | None] = set()  # cuts behind which something is trained
         self.last_write = -1  # the number at which memory was last changed, or given to others
         self._edits: dict[int, deque[Edit]] = {}  # by storage
         self._exports: dict[int, deque[Export]] = {}  # by storage
@@ -426,8 +431,15 @@ class Timeline:
             key = _torch.tensor_identity(node.variable)
             if key in self.suspects:
                 known = self.suspects[key]
-                if known is None or (known[1] and not meant):
+                if known is None or (known[1] and (not meant or known[0].location not in self.fed)):
                     self.suspects[key] = cut, meant
+
+    def feeds(self, tensors: Iterable[torch.Tensor]) -> None:
+        """An operation that is trained reads these: note the cuts that its inputs come from."""
+        tensors = [*tensors]
+        if any(one.is_leaf and one.requires_grad for one in tensors):
+            cuts = (self.cuts.get(one) for one in tensors if not one.requires_grad)
+            self.fed.update(cut.location for cut in cuts if cut is not None)
 
     def came_back(self, cut: Cut) -> None:
         """What had left there is a tensor again: the cut was not meant as one."""

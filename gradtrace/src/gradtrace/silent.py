@@ -217,14 +217,14 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
     """What the optimizer holds and never gets a gradient, after its first steps.
 
     Either the parameters were replaced and nothing leads to them any more, or a cut lies between
-    them and the loss: that is looked for in the steps after these.  What no loss uses, what runs in
-    ``no_grad()``, and what is detached outside of a module's forward may be meant so: it is
-    reported where nothing at all is trained.
+    them and the loss: that is looked for in the steps after these.  What no loss uses is left out.
+    What runs in ``no_grad()``, or is detached outside of a module's forward, may be meant so, for a
+    while or for ever: see :func:`never_trained`.
     """
     known = timeline.untrained.get(id(optimizer))
     if known is not None and known.optimizer() is not optimizer:
         known = None  # of another one, that had this address
-    if known is not None and not known.places:
+    if known is not None and not known.places and not known.doubtful:
         return  # as mostly
     held = [one for group in optimizer.param_groups for one in group["params"]]
     if known is None:
@@ -232,13 +232,31 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
             weakref.ref(optimizer), [*range(len(held))]
         )
     known.steps += 1
+    known.last_step = timeline.steps[-1].location
     with _torch.no_torch_function(), undisturbed():
-        off = [i for i in known.places if i < len(held)]
-        known.places = [i for i in off if held[i].requires_grad and held[i].grad is None]
+        known.places = _without_gradient(known.places, held)
+        known.doubtful = {
+            location: (places, names)
+            for location, (places, names) in known.doubtful.items()
+            if _without_gradient(places, held) == places
+        }
         if known.steps == _FEW:
             yield from _replaced(timeline, optimizer, known, held)
         elif known.steps > _FEW:
             yield from _cut_off(timeline, known, held)
+
+
+def _without_gradient(places: Iterable[int], held: Sequence[torch.Tensor]) -> list[int]:
+    off = (i for i in places if i < len(held))
+    return [i for i in off if held[i].requires_grad and held[i].grad is None]
+
+
+def never_trained(timeline: Timeline) -> Iterator[Diagnosis]:
+    """What was cut off where it may have been meant, and never got a gradient until the end."""
+    for known in timeline.untrained.values():
+        for location, (_, names) in known.doubtful.items():
+            yield finding("never_trained", known.last_step, location, names)
+        known.doubtful = {}
 
 
 def _replaced(
@@ -264,25 +282,67 @@ def _replaced(
 
 
 def _cut_off(timeline: Timeline, known: Untrained, held: list[torch.Tensor]) -> Iterator[Diagnosis]:
-    keys = {id(held[i]): _torch.tensor_identity(held[i]) for i in known.places}
+    if not known.places:
+        return
     nothing = all(one.grad is None for one in held)
-    places = {
-        one: cut.location
-        for one, key in keys.items()
-        for cut, meant in filter(None, [timeline.suspects.get(key)])
-        if nothing or not meant
-    }
-    for location in dict.fromkeys(places.values()):
-        off = {one for one, place in places.items() if place == location}
-        spaces = (namespace(frame, forget=True) for frame in user_frames(sys._getframe(1)))
-        names = [one.name for space in spaces for one in reach(space) if id(one.value) in off]
-        shown = ", ".join([*dict.fromkeys(names)][:_NAMES])
-        more = f" and {len(off) - _NAMES} more" if len(off) > _NAMES else ""
-        yield finding("never_trained", timeline.steps[-1].location, location, shown + more or None)
-    if places or known.steps > _LATEST:
+    sure: dict[Location, list[int]] = {}
+    doubtful: dict[Location, list[int]] = {}
+    for i in known.places:
+        found = timeline.suspects.get(_torch.tensor_identity(held[i]))
+        if found is None or _others_train(timeline, known, held[i]):
+            continue
+        cut, meant = found
+        location = cut.location
+        if location is None or source.is_conditional(location):
+            continue  # the program says when
+        if not meant or (nothing and cut.how != "region"):
+            sure.setdefault(location, []).append(i)
+        elif location in timeline.fed and not _goes_another_way(timeline, held[i]):
+            doubtful.setdefault(location, []).append(i)
+    for location, places in sure.items():
+        names = _names(held[i] for i in places)
+        yield finding("never_trained", timeline.steps[-1].location, location, names)
+    if sure or known.steps > _LATEST:
+        known.doubtful = {
+            location: (places, _names(held[i] for i in places))
+            for location, places in doubtful.items()
+        }
+        for i in known.places:
+            timeline.suspects.pop(_torch.tensor_identity(held[i]), None)
         known.places = []
-        for key in keys.values():
-            timeline.suspects.pop(key, None)
+
+
+def _others_train(timeline: Timeline, known: Untrained, parameter: torch.Tensor) -> bool:
+    """Whether another optimizer has made steps with a gradient of this parameter."""
+    storage = storage_of(parameter)[0]
+    return any(
+        step.optimizer() is not known.optimizer() and storage in (step.storages or ())
+        for step in tuple(timeline.steps)
+    )
+
+
+def _goes_another_way(timeline: Timeline, parameter: torch.Tensor) -> bool:
+    """Whether the program itself writes the parameter, or its module is in eval mode."""
+    edits = timeline.edits_since(-1, storage_of(parameter)[0])
+    if any(edit.last_call and not edit.by_optimizer for edit in edits):
+        return True
+    owners = (
+        found.owners[-1]
+        for frame in user_frames(sys._getframe(1))
+        for found in reach(namespace(frame, forget=True))
+        if found.value is parameter and found.owners
+    )
+    return any(isinstance(one, torch.nn.Module) and not one.training for one in owners)
+
+
+def _names(parameters: Iterable[torch.Tensor]) -> str | None:
+    """What the variables call them."""
+    wanted = {id(one) for one in parameters}
+    spaces = (namespace(frame, forget=True) for frame in user_frames(sys._getframe(1)))
+    names = [one.name for space in spaces for one in reach(space) if id(one.value) in wanted]
+    shown = ", ".join([*dict.fromkeys(names)][:_NAMES])
+    more = f" and {len(wanted) - _NAMES} more" if len(wanted) > _NAMES else ""
+    return shown + more or None
 
 
 # Graphs that grow.

@@ -35,8 +35,8 @@ def loop_around(frame: FrameType) -> Loop | None:
     return max(around, key=lambda node: node.lineno, default=None)
 
 
-def covers(statement: ast.stmt, line: int) -> bool:
-    """Whether the line is one of the statement's."""
+def covers(statement: ast.stmt | ast.expr, line: int) -> bool:
+    """Whether the line is one of the statement's or expression's."""
     return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
 
 
@@ -44,6 +44,20 @@ def assigned_and_used(made_at: Location, used_at: Location) -> str | None:
     """The one name that the first line assigns and the second one reads."""
     names = _statement_names(made_at, ast.Store) & _statement_names(used_at, ast.Load)
     return names.pop() if len(names) == 1 else None
+
+
+def is_conditional(place: Location) -> bool:
+    """Whether a condition decides if this line, or what it switches, is in force."""
+    module = _tree(place.file)
+    for node in ast.walk(module) if module is not None else ():
+        if isinstance(node, ast.If | ast.IfExp) and covers(node, place.line):
+            if "__name__" not in names(node.test, ast.Load):
+                return True
+        elif isinstance(node, ast.Call) and covers(node, place.line):
+            switched = ast.unparse(node.func).rpartition(".")[2] == "set_grad_enabled"
+            if switched and not all(isinstance(one, ast.Constant) for one in node.args):
+                return True
+    return False
 
 
 def writes_into(frame: FrameType, name: str) -> list[int]:

@@ -145,8 +145,10 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         return known.diagnosis if known is not None else self._explain(error, None, (), None)
 
     @guarded
-    def look_for_leaks(self, variables: Mapping[str, Any]) -> None:
-        """Warn about sums and lists among ``variables`` that keep many graphs alive."""
+    def look_back(self, variables: Mapping[str, Any]) -> None:
+        """At the end: warn about what was never trained, and about sums and lists among
+        ``variables`` that keep many graphs alive."""
+        self._report(silent.never_trained(self._record.timeline))
         self._report(silent.leaks(self._record.timeline, variables))
 
     def stop(self) -> None:
@@ -175,7 +177,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         frame = user_frame(sys._getframe(1))
         if self.strict and frame is not None:
-            self.look_for_leaks(namespace(frame, forget=True))
+            self.look_back(namespace(frame, forget=True))
         if isinstance(error, Exception):
             self.explain(error)
         self.stop()

@@ -203,7 +203,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
         main = vars(sys.modules["__main__"])
         witness.run.status = status
         run = witness.close()
-        watching.look_for_leaks(main)
+        watching.look_back(main)
         run.findings = [finding.to_dict() for finding in watching.findings]
         if isinstance(error, Exception):
             found = watching.explain(error)
