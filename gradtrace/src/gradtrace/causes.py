@@ -1128,6 +1128,56 @@ _TABLE = (
             ),
         ),
     ),
+    Cause(
+        "step_inside_backward",
+        "silent",
+        "an optimizer made a step while backward ran (in a hook), without PyTorch noticing (fused"
+        " optimizers do not bump the version), and a part of backward that was still to run needs"
+        " what it changed",
+        (
+            Fix(
+                "make the step after backward has ended",
+                proof=None,
+            ),
+        ),
+    ),
+    Cause(
+        "ddp_not_averaged",
+        "silent",
+        "DistributedDataParallel averages gradients once for each forward pass; this backward runs"
+        " again over one whose graph was kept, and leaves its gradient as it is in each process",
+        (
+            Fix(
+                "add the losses and call backward once",
+                proof=None,
+                otherwise="run the forward pass again for the second loss",
+            ),
+        ),
+    ),
+    Cause(
+        "gradient_still_scaled",
+        "silent",
+        "a gradient of a scaled loss is a part of this loss, and is still scaled",
+        (
+            Fix(
+                "unscale the gradient before it enters the loss: divide it by scaler.get_scale()",
+                proof=None,
+            ),
+        ),
+    ),
+    Cause(
+        "intermediate_saved",
+        "silent",
+        "{it|a custom function} saves for backward what it computed in forward, which has no graph:"
+        " the second derivative leaves out what goes through that",
+        (
+            Fix(
+                "save the inputs, and compute it from them in backward; or return it as one more"
+                " output, and save that",
+                proof=None,
+            ),
+        ),
+    ),
     # any
     Cause(
         "unknown",

@@ -39,6 +39,8 @@ from gradtrace.frames import (
 )
 from gradtrace.graph import storage_of
 from gradtrace.record import (
+    OF_SCALED_TAG,
+    SCALED_TAG,
     SUM_TAG,
     Cut,
     Edit,
@@ -73,6 +75,7 @@ class _Operation(NamedTuple):
     index: Any
     sequence_nr: int
     last_call: int | None
+    of_scaled: bool = False
 
 
 class Observer(_torch.Mode):
@@ -182,8 +185,9 @@ class Observer(_torch.Mode):
                 self._note_region(frame, args[0])
                 return None
             tensors = _tensors(args, kwargs) if kwargs else _tensors(args)
-            about = None
+            about, of_scaled = None, False
             if kind is _GRADIENT:
+                of_scaled = any(map(_is_scaled, tensors))
                 about = _tensors((args[1] if len(args) > 1 else kwargs["inputs"],))
             elif kind is _ATTRIBUTE or (kind is _SWITCH and tensors[0].requires_grad):
                 about = tensors
@@ -191,7 +195,9 @@ class Observer(_torch.Mode):
             index = args[1] if kind is _SET_ITEM else None
             now = _torch.next_sequence_nr()
             last_call = self._timeline.last_call if kind is _GRADIENT else None
-            return _Operation(kind, func, frame, tensors, versions, about, index, now, last_call)
+            return _Operation(
+                kind, func, frame, tensors, versions, about, index, now, last_call, of_scaled
+            )
         except Exception as error:
             self._broke(error)
             return None
@@ -209,7 +215,7 @@ class Observer(_torch.Mode):
             self._record.broken = f"{type(error).__name__}: {error}"
 
     def _note(self, seen: _Operation, result: Any) -> None:
-        kind, _, frame, tensors, versions, _, index, started, _ = seen
+        kind, _, frame, tensors, versions, _, index, started, *_ = seen
         timeline, chain = self._timeline, None
         if kind is _SWITCH:
             self._note_switch(tensors[0], bool(seen.about))
@@ -253,6 +259,11 @@ class Observer(_torch.Mode):
                 continue
             if timeline.suspects:
                 timeline.feeds(tensors)
+            node: _torch.LiveNode = output.grad_fn
+            if node is not None and frame.f_code.co_filename == _torch.GRAD_SCALER_FILE:
+                node.metadata[SCALED_TAG] = True
+            elif node is not None and seen.of_scaled:
+                node.metadata[OF_SCALED_TAG] = user_location()
             if kind is _COPY and output.is_leaf and timeline.suspects:
                 timeline.cut_off(tensors, Cut("copy", user_location()), meant=False)
             elif kind is _ADD:
@@ -398,6 +409,8 @@ class Observer(_torch.Mode):
             if how == "region" and self._updates(seen.tensors):
                 how, location = "update", user_location()
             cut = Cut(how, location or user_location())
+            if off is None and output.is_floating_point() and not _is_flat(seen.func):
+                cut.intermediate = _caller_of_apply(seen.frame, _FAR) is not None
         else:
             cut = Cut("operation", user_location())
         timeline.cuts.set(output, cut)
@@ -598,6 +611,24 @@ def _caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
             return caller
         frame = frame.f_back
     return None
+
+
+def _is_scaled(tensor: torch.Tensor) -> bool:
+    """Whether a GradScaler made it."""
+    node: _torch.LiveNode = tensor.grad_fn
+    return SCALED_TAG in getattr(node, "metadata", ())
+
+
+def _is_flat(func: Callable[..., Any]) -> bool:
+    """Whether its derivative is zero wherever it has one, or it takes no values, only a shape."""
+    name = getattr(func, "__name__", "")
+    return name.endswith("_like") or name.strip("_") in _FLAT
+
+
+_FLAT = frozenset(
+    ("bernoulli", "ceil", "fix", "floor", "floordiv", "floor_divide", "frac", "heaviside", "round",
+     "sgn", "sign", "signbit", "trunc")
+)  # fmt: skip
 
 
 def _reads_data(func: Callable[..., Any]) -> bool:

@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 FREED_TAG = "gradtrace.freed_by"  # on node.metadata: the BackwardCall
 SUM_TAG = "gradtrace.sum"  # on node.metadata: the Sum that it adds to
+SCALED_TAG = "gradtrace.scaled"  # on node.metadata: a GradScaler made it
+OF_SCALED_TAG = "gradtrace.of_scaled"  # on node.metadata: the line of a scaled loss's gradient
 
 _MAX_CALLS = _MAX_STEPS = 256
 _MAX_LINES = 200_000
@@ -182,6 +184,8 @@ class Cut:
     ``shape`` is that of what left for Python or numpy, where it can only be guessed that it is what
     came back.  ``of`` are the storages of what a gradient is the gradient of, ``through`` those of
     the leaves of the graph that it went through; ``function`` is the custom function that did it.
+    An ``intermediate`` was computed in the forward of a custom function, by an operation that has a
+    derivative.
     """
 
     how: str
@@ -190,6 +194,7 @@ class Cut:
     of: frozenset[int] = frozenset()
     through: frozenset[int] = frozenset()
     function: str | None = None
+    intermediate: bool = False
 
 
 @dataclass(frozen=True)
@@ -376,6 +381,8 @@ class Timeline:
         self.left_after = 0  # the number of the backward before that
         self.first_order: dict[int, Cut] = {}  # by the number of the node that used the gradient
         self.sums = Sums()
+        self.running: list[tuple[BackwardCall, Any]] = []  # calls in progress, with their outputs
+        self.looked_inside = 0  # steps inside a backward that were looked at
         self.sizes: dict[Location | None, deque[tuple[int, int, int | None]]] = {}
         self.untrained: dict[int, Untrained] = {}  # by the optimizer's identity
         # Leaves without a gradient, by identity, with where they were cut off and whether meant so.

@@ -193,6 +193,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         timeline.calls.append(call)
         timeline.backwards += 1
         if self._observer is not None and self._observer.of_this_thread:
+            timeline.running.append((call, outputs))
             self._look_for_silent_failures(call, outputs)
 
     @guarded
@@ -222,7 +223,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
             self._explain(error, outputs, inputs, call)
 
     def ended(self, call: BackwardCall, error: BaseException | None) -> None:
-        """Nothing: what a watch has to know of a call it knew before."""
+        running = self._record.timeline.running
+        running[:] = [one for one in running if one[0] is not call]
 
     def broke(self, error: Exception) -> None:
         self._record.broken = f"{type(error).__name__}: {error}"
@@ -239,6 +241,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         timeline = self._record.timeline
         timeline.stepped(optimizer, user_location())
         if self._observer is not None and self._observer.of_this_thread:
+            self._report(silent.in_step(timeline))
             self._report(silent.untrained(timeline, optimizer))
 
     @guarded

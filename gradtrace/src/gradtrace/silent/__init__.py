@@ -14,12 +14,18 @@ from gradtrace.diagnosis import Diagnosis
 from gradtrace.graph import undisturbed
 from gradtrace.record import BackwardCall, Timeline
 from gradtrace.silent.finding import finding
-from gradtrace.silent.gradients import used_without_graph
+from gradtrace.silent.gradients import (
+    in_step,
+    not_averaged,
+    saved_intermediates,
+    still_scaled,
+    used_without_graph,
+)
 from gradtrace.silent.growth import growing, leaks, unused_sums
 from gradtrace.silent.memory import changed_unnoticed
 from gradtrace.silent.training import never_trained, untrained
 
-__all__ = ["finding", "in_backward", "leaks", "never_trained", "untrained"]
+__all__ = ["finding", "in_backward", "in_step", "leaks", "never_trained", "untrained"]
 
 
 def in_backward(
@@ -33,6 +39,9 @@ def in_backward(
             found = list(changed_unnoticed(timeline, call, live, links))
         yield from found
     yield from used_without_graph(timeline, call, numbers)
+    yield from still_scaled(call, live, links)
+    yield from saved_intermediates(timeline, call, live)
+    yield from not_averaged(timeline, call, live, links)
     yield from growing(timeline, call, len(live), oldest)
     if len(timeline.sums):
         alive = timeline.sums.alive()
