@@ -214,6 +214,10 @@ EVIDENCE = {
         "a dict holds it, and beside it what was made since",
         "no dict holds it beside what was made since",
     ),
+    "constant_in_the_loop": (
+        "a variable that the loop never assigns holds it",
+        "no variable that the loop leaves alone holds it",
+    ),
     "looped_over": (
         "the loop that raised runs over that container",
         "the loop that raised does not run over it",
@@ -285,6 +289,11 @@ EVIDENCE = {
         "code of PyTorch made the change, as inplace=True or max_norm asks it to",
         "a line of the program made the change",
     ),
+    "through_a_view": (
+        "the change was made through a view of it",
+        "the change was not made through a view",
+    ),
+    "written_once": ("it was changed once", "it was changed several times, or that was not seen"),
     "a_buffer": ("what was changed is a buffer of a module", "no buffer was changed"),
     "a_leaf": ("what was changed is a parameter or another leaf", "no leaf was changed"),
     "backward_between": (
@@ -369,6 +378,7 @@ RULES = {
         Rule("hidden_state_carried", ("passed_on",), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "made_again"), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "refilled"), SEEN),
+        Rule("computed_once_outside_loop", ("constant_in_the_loop", "made_again"), SEEN),
         Rule("hidden_state_carried", ("made_again", "repeated"), LIKELY),
         Rule("dataset_tensor_has_graph", ("in_a_dataset",), SEEN),
         Rule("shared_subgraph", ("looped_over", "not trains", "not weights_changed"), LIKELY),
@@ -724,8 +734,18 @@ _TABLE = (
                 " after each backward",
             ),
             Fix(
+                "let what used {it|it} before have a clone; or put a new tensor together from the"
+                " changed and the unchanged parts (torch.cat, torch.where): the view that is"
+                " changed has a name of its own, and a change of that alone would not reach"
+                " {it|it}",
+                needs=("through_a_view",),
+                proof=None,
+            ),
+            Fix(
                 "do not write into {it|it} after its use: take an out-of-place operation, or"
                 " write into a clone",
+                proof=("written_once",),
+                otherwise="let the operation that needs the old values have a clone of them",
             ),
         ),
     ),
@@ -1059,6 +1079,12 @@ _TABLE = (
         "a tensor saved for backward was changed past autograd (.data, numpy or dlpack), so the"
         " gradient is silently wrong",
         (
+            Fix(
+                "compute this loss anew after the change, by a new forward pass; or call this"
+                " backward before it",
+                needs=("a_leaf",),
+                proof=None,
+            ),
             Fix(
                 "edit a clone, or use .detach() instead of .data, which brings the error back",
             ),

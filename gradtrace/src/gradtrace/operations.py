@@ -243,13 +243,12 @@ class Observer(_torch.Mode):
                 written = Memory.of(tensor)
                 if written is not None and kind is _SET_ITEM:
                     written = written.part(index)
-                by_library = not is_users(frame.f_code)
-                self._note_edit(tensor, written, _location(chain), edited, by_library)
+                self._note_edit(tensor, written, _location(chain), edited, seen)
                 self._note_changed_gradient(frame, tensor)
         if kind is _EXPORT:
             self._note_export(tensors[0], chain, started)
         if kind is _EXPORT or kind is _LEAVE:
-            self._note_leaving(tensors[0])
+            self._note_leaving(frame, tensors[0])
         for output in _tensors((result,)):
             made = kind is not _ATTRIBUTE and not any(output is tensor for tensor in tensors)
             if made and len(timeline.cuts):
@@ -258,7 +257,7 @@ class Observer(_torch.Mode):
                 self._note_cut(seen, output)
                 continue
             if timeline.suspects:
-                timeline.feeds(tensors)
+                self._note_feeding(tensors)
             node: _torch.LiveNode = output.grad_fn
             if node is not None and frame.f_code.co_filename == _torch.GRAD_SCALER_FILE:
                 node.metadata[SCALED_TAG] = True
@@ -282,12 +281,19 @@ class Observer(_torch.Mode):
         written: Memory | None,
         location: Location | None,
         now: int,
-        by_library: bool,
+        seen: _Operation,
     ) -> None:
         if _library_how() == "numerical":
             return  # gradcheck moves each element there and back
         last_call = self._timeline.last_call
-        edit = Edit(location, now, written, last_call, by_library=by_library)
+        edit = Edit(
+            location,
+            now,
+            written,
+            last_call,
+            by_library=not is_users(seen.frame.f_code),
+            of_a_view=seen.kind is not _SET_ITEM and tensor._is_view(),
+        )
         self._timeline.edited(storage_of(tensor)[0], edit)
 
     def _note_changed_gradient(self, frame: FrameType | None, tensor: torch.Tensor) -> None:
@@ -367,13 +373,25 @@ class Observer(_torch.Mode):
         elif was_on and tensor.is_leaf:
             self._timeline.cuts.set(tensor, Cut("frozen", user_location()))
 
-    def _note_leaving(self, tensor: torch.Tensor) -> None:
+    def _note_feeding(self, tensors: list[torch.Tensor]) -> None:
+        """Whether this operation is trained, and one of its inputs was cut off: note that cut."""
+        if not any(one.is_leaf and one.requires_grad for one in tensors):
+            return
+        for one in tensors:
+            if not one.requires_grad:
+                cut = self._timeline.cuts.get(one) or self._came_back([one], one)
+                if cut is not None:
+                    self._timeline.fed.add(cut.location)
+
+    def _note_leaving(self, frame: FrameType, tensor: torch.Tensor) -> None:
         cut = self._timeline.cuts.get(tensor)
         if cut is not None or tensor.requires_grad:
             location = user_location() if cut is None else cut.location
             left = self._timeline.left = Cut("copy", location, tuple(tensor.shape))
             self._timeline.left_after = self._timeline.last_call
-            if self._timeline.suspects and tensor.requires_grad and not tensor.is_leaf:
+            # A program may print its parameters; its forward pass does not.
+            taken = tensor.requires_grad and (not tensor.is_leaf or _in_forward(frame))
+            if self._timeline.suspects and taken:
                 self._timeline.cut_off([tensor], left, meant=False)
 
     def _note_cut(self, seen: _Operation, output: torch.Tensor) -> None:
@@ -394,8 +412,8 @@ class Observer(_torch.Mode):
                 cut = Cut("function", user_location(), function=name)
             else:
                 return
-        elif not any(tensor.requires_grad for tensor in seen.tensors):
-            cut = self._inherited(kind, seen.tensors, output)
+        elif not any(tensor.requires_grad for tensor in _with_values(seen)):
+            cut = self._inherited(kind, _with_values(seen), output)
             if cut is None:
                 return
         elif kind is _CUT or kind is _EXPORT or kind is _COPY:
@@ -433,8 +451,10 @@ class Observer(_torch.Mode):
         cuts = [cut for tensor in tensors if (cut := self._timeline.cuts.get(tensor))]
         if not cuts:
             return self._came_back(tensors, output)
-        # Parameters that are switched off are the reason where nothing else is.
-        cut = next((one for one in cuts if one.how != "frozen"), cuts[0])
+        # What a program says outright is the reason where nothing else is; a tensor's own gradient
+        # is not, in a step along it.
+        own = {storage_of(tensor)[0] for tensor in tensors}
+        cut = min(cuts, key=lambda one: 2 if one.of & own else _MEANT.get(one.how, 0))
         if cut.how != "first_order":
             return cut
         if kind is _CUT:
@@ -530,6 +550,7 @@ _CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
 _NO_NAMES: Mapping[str, Any] = {}
 _NEAR, _FAR = 4, 200  # frames from an operation to the custom function that it may be in
 _SCALES = ("MulBackward0", "DivBackward0", "NegBackward0")
+_MEANT = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # ways to cut, the likeliest first
 _LEAKING = 3  # additions of a loss that has been through backward to one sum
 
 # Properties and methods that ask for facts and change nothing: most of what a program calls.
@@ -611,6 +632,12 @@ def _caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
             return caller
         frame = frame.f_back
     return None
+
+
+def _with_values(seen: _Operation) -> list[torch.Tensor]:
+    """Its tensors; of ``x.view_as(y)`` and its like the first: of the other the shape is taken."""
+    takes_shape = getattr(seen.func, "__name__", "").endswith("_as")
+    return seen.tensors[:1] if takes_shape else seen.tensors
 
 
 def _is_scaled(tensor: torch.Tensor) -> bool:

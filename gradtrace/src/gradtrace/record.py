@@ -175,6 +175,7 @@ class Edit:
     last_call: int
     by_optimizer: bool = False
     by_library: bool = False  # by code of PyTorch that a line of the program called
+    of_a_view: bool = False  # of a tensor that is a view of another
 
 
 @dataclass(eq=False)
@@ -440,13 +441,6 @@ class Timeline:
                 known = self.suspects[key]
                 if known is None or (known[1] and (not meant or known[0].location not in self.fed)):
                     self.suspects[key] = cut, meant
-
-    def feeds(self, tensors: Iterable[torch.Tensor]) -> None:
-        """An operation that is trained reads these: note the cuts that its inputs come from."""
-        tensors = [*tensors]
-        if any(one.is_leaf and one.requires_grad for one in tensors):
-            cuts = (self.cuts.get(one) for one in tensors if not one.requires_grad)
-            self.fed.update(cut.location for cut in cuts if cut is not None)
 
     def came_back(self, cut: Cut) -> None:
         """What had left there is a tensor again: the cut was not meant as one."""

@@ -240,7 +240,19 @@ class Reuse(Evidence):
     def carriers(self) -> list[Held]:
         """All that carry it over: those that still hold it, and those that hold its successor."""
         held = [one for one in self.holders if one.carries]
-        return held if not self.passed_on else [*self.successors, *held]
+        return held if held and not self.passed_on else [*self.successors, *held]
+
+    @cached_property
+    def constant_in_the_loop(self) -> bool:
+        """Whether variables that the loop reads and never assigns hold all that came over."""
+        held = {
+            one.value.grad_fn
+            for one in self.holders
+            if not one.owners
+            and (loop := source.loop_around(one.frame)) is not None
+            and not source.assigns_name(loop, one.name)
+        }
+        return all(self.live[i] in held for i in self.crossing)
 
     @cached_property
     def carrier_name(self) -> str | None:
@@ -249,7 +261,8 @@ class Reuse(Evidence):
             return carriers.name_of([self.in_a_buffer])
         exact = {self.live[i] for i in self.entries}
         held = [one for one in self.holders if one.value.grad_fn in exact]
-        named = carriers.name_of(self.carriers if self.passed_on else held or self.holders)
+        carried = self.carriers if self.passed_on or not held else held
+        named = carriers.name_of(carried or self.holders)
         return named or self._assigned_and_used
 
     @cached_property

@@ -34,6 +34,7 @@ def changed_unnoticed(
             evidence = {
                 "on_ctx": saved.name.startswith("ctx."),
                 "optimizer_wrote": edit is not None and edit.by_optimizer,
+                "a_leaf": saved.role == "leaf",
             }
             if edit is not None:
                 began_at = edit.location
@@ -43,7 +44,8 @@ def changed_unnoticed(
                 began_at = _write_to(timeline, export, saved_by) or export.location
             rule = next(r for r in RULES["silent"] if all(evidence[name] for name in r.evidence))
             made_at = timeline.line_of(saved_by)
-            yield finding(rule.cause, call.location, began_at, made_at=made_at)
+            held = {name for name, holds in evidence.items() if holds}
+            yield finding(rule.cause, call.location, began_at, made_at=made_at, evidence=held)
 
 
 def _recomputed_with_others(

@@ -76,7 +76,8 @@ def _replaced(
     gone = [i for i in known.places if id(held[i]) not in reached]
     known.places = [i for i in known.places if id(held[i]) in reached]
     timeline.suspects.update((_torch.tensor_identity(held[i]), None) for i in known.places)
-    if gone and any(id(one) in reached for one in held):
+    others = any(id(one) in reached for one in held)
+    if gone and (others or _trains_nothing_held(timeline)):
         made = (
             Location(frame.f_code.co_filename, line)
             for frame, space in spaces
@@ -85,6 +86,21 @@ def _replaced(
         )
         step = timeline.steps[-1].location
         yield finding("optimizer_holds_replaced", step, next(made, step))
+
+
+def _trains_nothing_held(timeline: Timeline) -> bool:
+    """Whether no optimizer holds anything of what the last backward gave gradients to."""
+    call = next((one for one in reversed(timeline.calls) if one.whole), None)
+    if call is None or not call.leaves:
+        return False
+    optimizers = (known.optimizer() for known in timeline.untrained.values())
+    return not any(
+        storage_of(parameter)[0] in call.leaves
+        for optimizer in optimizers
+        if optimizer is not None
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    )
 
 
 def _cut_off(timeline: Timeline, known: Untrained, held: list[torch.Tensor]) -> Iterator[Diagnosis]:
