@@ -734,12 +734,12 @@ _TABLE = (
                 " after each backward",
             ),
             Fix(
-                "let what used {it|it} before have a clone; or put a new tensor together from the"
-                " changed and the unchanged parts (torch.cat, torch.where): the view that is"
-                " changed has a name of its own, and a change of that alone would not reach"
-                " {it|it}",
+                "put a new tensor together from the changed and the unchanged parts (torch.cat,"
+                " torch.stack, torch.where), instead of writing through a view of {it|it}",
                 needs=("through_a_view",),
                 proof=None,
+                otherwise="write into a clone of {it|it}, and let all that is computed before the"
+                " change have the original",
             ),
             Fix(
                 "do not write into {it|it} after its use: take an out-of-place operation, or"

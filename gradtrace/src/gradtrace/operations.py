@@ -454,7 +454,7 @@ class Observer(_torch.Mode):
         # What a program says outright is the reason where nothing else is; a tensor's own gradient
         # is not, in a step along it.
         own = {storage_of(tensor)[0] for tensor in tensors}
-        cut = min(cuts, key=lambda one: 2 if one.of & own else _MEANT.get(one.how, 0))
+        cut = min(cuts, key=lambda one: _MEANT.get(one.how, 2 if one.of & own else 0))
         if cut.how != "first_order":
             return cut
         if kind is _CUT:
