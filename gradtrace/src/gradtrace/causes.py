@@ -214,9 +214,9 @@ EVIDENCE = {
         "a dict holds it, and beside it what was made since",
         "no dict holds it beside what was made since",
     ),
-    "constant_in_the_loop": (
-        "a variable that the loop never assigns holds it",
-        "no variable that the loop leaves alone holds it",
+    "constant": (
+        "a variable holds it that is not assigned again",
+        "no variable holds it that stays as it is",
     ),
     "looped_over": (
         "the loop that raised runs over that container",
@@ -378,7 +378,7 @@ RULES = {
         Rule("hidden_state_carried", ("passed_on",), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "made_again"), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "refilled"), SEEN),
-        Rule("computed_once_outside_loop", ("constant_in_the_loop", "made_again"), SEEN),
+        Rule("computed_once_outside_loop", ("constant", "made_again"), SEEN),
         Rule("hidden_state_carried", ("made_again", "repeated"), LIKELY),
         Rule("dataset_tensor_has_graph", ("in_a_dataset",), SEEN),
         Rule("shared_subgraph", ("looped_over", "not trains", "not weights_changed"), LIKELY),

@@ -101,6 +101,23 @@ def assigned_at(frame: FrameType, name: str) -> int | None:
     return max((line for line in lines if line <= frame.f_lineno), default=None)
 
 
+def assigned_once(frame: FrameType, name: str) -> bool:
+    """Whether the variable is assigned, in the frame's code or as a global, but in no loop there.
+
+    Nor by a function that declares it ``global`` or ``nonlocal``.
+    """
+    module = _tree(frame.f_code.co_filename)
+    own = name in frame.f_code.co_varnames
+    scope = _scope(frame.f_code, frame.f_lineno) if own else module
+    if module is None or scope is None:
+        return False
+    declared = (n for n in ast.walk(module) if isinstance(n, ast.Global | ast.Nonlocal))
+    lines = _lines_that_assign(scope, name)
+    loops = [node for node in _own_nodes(scope) if isinstance(node, Loop)]
+    in_a_loop = any(covers(loop, line) for loop in loops for line in lines)
+    return bool(lines) and not in_a_loop and not any(name in one.names for one in declared)
+
+
 def _lines_that_assign(scope: ast.AST, name: str) -> list[int]:
     """Where what is in it, but not in functions inside it, assigns this variable."""
     return [

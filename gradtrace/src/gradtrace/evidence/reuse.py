@@ -8,6 +8,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from types import FrameType
 from typing import Any
 
 import torch
@@ -243,14 +244,12 @@ class Reuse(Evidence):
         return held if held and not self.passed_on else [*self.successors, *held]
 
     @cached_property
-    def constant_in_the_loop(self) -> bool:
-        """Whether variables that the loop reads and never assigns hold all that came over."""
+    def constant(self) -> bool:
+        """Whether variables hold all that came over that were assigned once, or before the loop."""
         held = {
             one.value.grad_fn
             for one in self.holders
-            if not one.owners
-            and (loop := source.loop_around(one.frame)) is not None
-            and not source.assigns_name(loop, one.name)
+            if not one.owners and _stays(one.frame, one.name)
         }
         return all(self.live[i] in held for i in self.crossing)
 
@@ -541,6 +540,14 @@ _NEAR = 4  # links between an operation and the parameters that tell it from oth
 _SUMS = re.compile(r"(Add|Sum|Mean|Stack|Cat|Select|Unsqueeze|View|Div|Mul|ToCopy)Backward")
 _CONTAINERS = (list, tuple, deque, dict, set)
 _DATASETS = (torch.utils.data.Dataset, torch.utils.data.DataLoader)
+
+
+def _stays(frame: FrameType, name: str) -> bool:
+    """Whether the variable keeps its value while iterations follow one another."""
+    loop = source.loop_around(frame)
+    if loop is not None and not source.assigns_name(loop, name):
+        return True
+    return source.assigned_once(frame, name)
 
 
 def _first(found: list[Held], condition: Callable[[Held], bool]) -> Held | None:
