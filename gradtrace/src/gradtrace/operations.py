@@ -653,7 +653,7 @@ def _is_flat(func: Callable[..., Any]) -> bool:
 
 
 _FLAT = frozenset(
-    ("bernoulli", "ceil", "fix", "floor", "floordiv", "floor_divide", "frac", "heaviside", "round",
+    ("bernoulli", "ceil", "fix", "floor", "floordiv", "floor_divide", "heaviside", "round",
      "sgn", "sign", "signbit", "trunc")
 )  # fmt: skip
 
