@@ -260,8 +260,8 @@ class Reuse(Evidence):
             return carriers.name_of([self.in_a_buffer])
         exact = {self.live[i] for i in self.entries}
         held = [one for one in self.holders if one.value.grad_fn in exact]
-        # A tensor that a variable holds is called so, wherever else it lies.
-        plain = {id(one.value) for one in held if not one.owners}
+        # What a variable goes on holding is called by its name, wherever else it lies.
+        plain = {id(one.value) for one in held if not one.owners and one.carries}
         held = [one for one in held if not one.owners or id(one.value) not in plain]
         carried = self.carriers if self.passed_on or not held else held
         named = carriers.name_of(carried or self.holders)
