@@ -101,7 +101,7 @@ def run(tmp_path, monkeypatch):
                 except Exception as raised:
                     error = raised
                 if strict:
-                    one.look_for_leaks(module.__dict__)
+                    one.look_back(module.__dict__)
                 found = None if error is None else one.explain(error)
             assert one.broken is None
             return Outcome(error, found, one.findings)
@@ -167,3 +167,48 @@ def test_nothing_is_said_of_the_repaired_twin(program, run):
 @pytest.mark.parametrize("program", HEALTHY)
 def test_nothing_is_said_of_a_healthy_program(program, run):
     assert run(program.source(fixed=False)) == (None, None, [])
+
+
+TWO_LOSSES_OF_ONE_FORWARD = """
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+model = DistributedDataParallel(nn.Linear(2, 1))
+for x in torch.ones(2, 4, 2):
+    out = model(x)
+    out.sum().backward(retain_graph=True)
+    out.square().sum().backward()
+"""
+
+
+@pytest.fixture
+def two_processes(monkeypatch):
+    """A group of this process, which takes itself for one of two."""
+    distributed = torch.distributed
+    if not distributed.is_available():
+        pytest.skip("this PyTorch has no torch.distributed")
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    monkeypatch.setattr(distributed, "get_world_size", lambda *_: 2)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cause"),
+    [
+        ("", "", ["ddp_not_averaged"]),
+        ("    out.square()", "    model(x).square()", []),
+        ("DistributedDataParallel(nn.Linear(2, 1))", "nn.Linear(2, 1)", []),
+    ],
+    ids=["as it is", "forward again", "one process's own"],
+)
+def test_a_second_backward_that_is_not_averaged(run, two_processes, old, new, cause):
+    error, _, findings = run(
+        TWO_LOSSES_OF_ONE_FORWARD.replace(old, new) if old else TWO_LOSSES_OF_ONE_FORWARD
+    )
+    assert error is None
+    assert [one.cause for one in findings] == cause
+    assert [(_line(one.raised_at), _line(one.began_at)) for one in findings] == [(10, 9)][
+        : len(cause)
+    ]

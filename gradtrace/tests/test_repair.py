@@ -224,6 +224,83 @@ total.backward()
 total = total + net(torch.randn(2, 4)).pow(2).mean()
 total.backward()
 """
+SWITCHED_OFF = f"""{START}
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+for parameter in net.parameters():
+    parameter.requires_grad = False  # of the last layer, too
+opt = torch.optim.SGD(net[2].parameters(), 0.1)
+for x in torch.randn(3, 5, 4):
+    loss = net(x).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+ARGMAX = f"""{START}
+net, count_wrong = nn.Linear(4, 3), nn.CrossEntropyLoss()
+opt = torch.optim.SGD(net.parameters(), 0.1)
+y = torch.randint(0, 3, (6,)).float()
+for x in torch.randn(3, 6, 4):
+    scores = net(x)
+    probabilities = scores.softmax(1)
+    guess = probabilities.argmax(1).float()
+    loss = count_wrong(guess, y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+ASKED_OF_FROZEN = f"""{START}
+net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+net[0].requires_grad_(False)
+opt = torch.optim.SGD(net[2].parameters(), 0.1)
+for x in torch.randn(3, 5, 4):
+    loss = net(x).pow(2).mean()
+    sizes = torch.autograd.grad(loss, list(net.parameters()), retain_graph=True)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+HEAD_REPLACED = f"""{START}
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 10))
+opt = torch.optim.SGD(net.parameters(), 0.1)
+net[2] = nn.Linear(8, 2)
+for x in torch.randn(12, 5, 4):
+    loss = net(x).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+GRADIENT_CHANGED = f"""{START}
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        grad.mul_(2).mul_(x)
+        return grad
+
+net = nn.Linear(4, 4)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for x in torch.randn(3, 5, 4):
+    y = net(x)
+    loss = (Square.apply(y) + y).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+TERM_BY_ITEM = f"""{START}
+mean, spread = nn.Linear(4, 1), nn.Linear(4, 1)
+opt = torch.optim.SGD([*mean.parameters(), *spread.parameters()], 0.1)
+for x in torch.randn(12, 5, 4):
+    term = spread(x).pow(2).mean().item()
+    loss = mean(x).pow(2).mean() + term
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 RANDOM = STATE.replace("torch.manual_seed(0)", "torch.seed()")
 
 
@@ -266,6 +343,20 @@ def reason(proof: Proof, title: str) -> str:
         (IN_PLACE, "out_of_place", "+    y = y / y.sum(1, keepdim=True)  # to one"),
         (WEIGHTS_MOVED, "forward_again", "+out = model(x)"),
         (RUNNING_TOTAL, "number", "+    total = total + loss.item()"),
+        (
+            SWITCHED_OFF,
+            "switch_on",
+            "-    parameter.requires_grad = False  # of the last layer, too",
+        ),
+        (ARGMAX, "differentiable", "+    loss = count_wrong(scores, y.long())"),
+        (
+            ASKED_OF_FROZEN,
+            "ask_less",
+            "+    sizes = torch.autograd.grad(loss, list(p for p in net.parameters() if"
+            " p.requires_grad), retain_graph=True)",
+        ),
+        (HEAD_REPLACED, "optimizer_later", "-net[2] = nn.Linear(8, 2)"),
+        (GRADIENT_CHANGED, "out_of_place", "+        grad = grad.mul(2).mul(x)"),
     ],
 )
 def test_one_repair_is_proven(proof, program, kind, line):
@@ -351,6 +442,34 @@ def test_which_side_is_the_old_one_is_asked(proof):
         "is new what is not to be trained?",
     ]
     assert reason(found, "without .detach()") == "runs, but all gradients are zero"
+
+
+def test_whether_what_is_off_is_to_be_trained_is_asked(proof):
+    """An optimizer that holds all of it does not tell; one that holds a part does."""
+    found = proof(SWITCHED_OFF.replace("SGD(net[2].", "SGD(net."))
+    assert report.outcome(found) == "question"
+    assert found.sound[0].question == "are net.0.weight, net.0.bias and 2 more to be trained?"
+
+
+def test_which_loss_is_meant_is_asked(proof):
+    """What a cross entropy takes is known; of another loss it is not."""
+    text = ARGMAX.replace("nn.CrossEntropyLoss()", "nn.MSELoss()").replace(
+        "argmax(1).float", "round"
+    )
+    found = proof(
+        text.replace("(0, 3, (6,))", "(0, 3, (6, 3))").replace(".round()", ".gt(0.5).float()")
+    )
+    asked = [one.question for one in found.sound]
+    assert asked == [
+        "is the loss to be computed from probabilities?",
+        "is the loss to be computed from scores?",
+    ]
+
+
+def test_whether_a_cut_is_meant_is_asked(proof):
+    found = proof(TERM_BY_ITEM)
+    assert kinds(found) == ["keep_gradient"]
+    assert found.sound[0].question == "is spread.weight and spread.bias to be trained?"
 
 
 def test_a_backward_of_the_programs_own_is_not_proven_by_running_it(proof):

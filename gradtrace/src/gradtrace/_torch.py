@@ -90,6 +90,40 @@ def function_of(node: Any) -> type | None:
     return getattr(type(node), "_forward_cls", None) if isinstance(node, CUSTOM) else None
 
 
+def saved_by_function(node: Any) -> tuple[torch.Tensor, ...]:
+    """What a custom function's forward gave to save_for_backward, as its backward will see it.
+
+    None where hooks would run, or it cannot be had.
+    """
+    try:
+        handles = getattr(node, f"{RAW_SAVED}tensors", ())
+        if any(getattr(handle, "unpack_hook", None) is not None for handle in handles):
+            return ()
+        return tuple(one for one in node.saved_tensors if one is not None)
+    except RuntimeError:  # freed, or changed in place
+        return ()
+
+
+def is_distributed() -> bool:
+    """Whether several processes train together."""
+    distributed = torch.distributed
+    return (
+        distributed.is_available()
+        and distributed.is_initialized()
+        and distributed.get_world_size() > 1
+    )
+
+
+def is_averaged(module: Any) -> bool:
+    """Whether it is a DistributedDataParallel, and not told to leave gradients as they are."""
+    parallel = sys.modules.get("torch.nn.parallel.distributed")
+    return (
+        parallel is not None
+        and isinstance(module, parallel.DistributedDataParallel)
+        and bool(getattr(module, "require_backward_grad_sync", True))
+    )
+
+
 def _never(ctx: Any) -> None: ...
 
 
@@ -123,6 +157,7 @@ def caller_of_forward(frame: FrameType) -> FrameType | None:
 
 AUTOGRAD_FILE: str = torch.autograd.__file__
 GRAD_MODE_FILE: str = torch.autograd.grad_mode.__file__
+GRAD_SCALER_FILE: str = torch.amp.grad_scaler.__file__
 
 
 # Compiled code (torch.compile) is left alone.

@@ -214,6 +214,10 @@ EVIDENCE = {
         "a dict holds it, and beside it what was made since",
         "no dict holds it beside what was made since",
     ),
+    "constant": (
+        "a variable holds it that is not assigned again",
+        "no variable holds it that stays as it is",
+    ),
     "looped_over": (
         "the loop that raised runs over that container",
         "the loop that raised does not run over it",
@@ -285,6 +289,11 @@ EVIDENCE = {
         "code of PyTorch made the change, as inplace=True or max_norm asks it to",
         "a line of the program made the change",
     ),
+    "through_a_view": (
+        "the change was made through a view of it",
+        "the change was not made through a view",
+    ),
+    "written_once": ("it was changed once", "it was changed several times, or that was not seen"),
     "a_buffer": ("what was changed is a buffer of a module", "no buffer was changed"),
     "a_leaf": ("what was changed is a parameter or another leaf", "no leaf was changed"),
     "backward_between": (
@@ -369,6 +378,7 @@ RULES = {
         Rule("hidden_state_carried", ("passed_on",), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "made_again"), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "refilled"), SEEN),
+        Rule("computed_once_outside_loop", ("constant", "made_again"), SEEN),
         Rule("hidden_state_carried", ("made_again", "repeated"), LIKELY),
         Rule("dataset_tensor_has_graph", ("in_a_dataset",), SEEN),
         Rule("shared_subgraph", ("looped_over", "not trains", "not weights_changed"), LIKELY),
@@ -724,8 +734,18 @@ _TABLE = (
                 " after each backward",
             ),
             Fix(
+                "put a new tensor together from the changed and the unchanged parts (torch.cat,"
+                " torch.stack, torch.where), instead of writing through a view of {it|it}",
+                needs=("through_a_view",),
+                proof=None,
+                otherwise="write into a clone of {it|it}, and let all that is computed before the"
+                " change have the original",
+            ),
+            Fix(
                 "do not write into {it|it} after its use: take an out-of-place operation, or"
                 " write into a clone",
+                proof=("written_once",),
+                otherwise="let the operation that needs the old values have a clone of them",
             ),
         ),
     ),
@@ -1060,6 +1080,12 @@ _TABLE = (
         " gradient is silently wrong",
         (
             Fix(
+                "compute this loss anew after the change, by a new forward pass; or call this"
+                " backward before it",
+                needs=("a_leaf",),
+                proof=None,
+            ),
+            Fix(
                 "edit a clone, or use .detach() instead of .data, which brings the error back",
             ),
         ),
@@ -1124,6 +1150,56 @@ _TABLE = (
         (
             Fix(
                 "compute with a new tensor there: grad_output * x in place of grad_output.mul_(x)",
+                proof=None,
+            ),
+        ),
+    ),
+    Cause(
+        "step_inside_backward",
+        "silent",
+        "an optimizer made a step while backward ran (in a hook), without PyTorch noticing (fused"
+        " optimizers do not bump the version), and a part of backward that was still to run needs"
+        " what it changed",
+        (
+            Fix(
+                "make the step after backward has ended",
+                proof=None,
+            ),
+        ),
+    ),
+    Cause(
+        "ddp_not_averaged",
+        "silent",
+        "DistributedDataParallel averages gradients once for each forward pass; this backward runs"
+        " again over one whose graph was kept, and leaves its gradient as it is in each process",
+        (
+            Fix(
+                "add the losses and call backward once",
+                proof=None,
+                otherwise="run the forward pass again for the second loss",
+            ),
+        ),
+    ),
+    Cause(
+        "gradient_still_scaled",
+        "silent",
+        "a gradient of a scaled loss is a part of this loss, and is still scaled",
+        (
+            Fix(
+                "unscale the gradient before it enters the loss: divide it by scaler.get_scale()",
+                proof=None,
+            ),
+        ),
+    ),
+    Cause(
+        "intermediate_saved",
+        "silent",
+        "{it|a custom function} saves for backward what it computed in forward, which has no graph:"
+        " the second derivative leaves out what goes through that",
+        (
+            Fix(
+                "save the inputs, and compute it from them in backward; or return it as one more"
+                " output, and save that",
                 proof=None,
             ),
         ),

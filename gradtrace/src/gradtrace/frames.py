@@ -271,18 +271,19 @@ def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
 def reach(variables: Mapping[str, Any]) -> Iterator[Found]:
     """The tensors that the variables reach, each object visited once, in the order of the names.
 
-    A tensor that two variables name directly is found under both names; a gradient is found where
-    it has a graph of its own.
+    A tensor that two variables name directly is found under both names, one with a graph at each
+    place that holds it; a gradient is found where it has a graph of its own.
     """
     seen: set[int] = set()
     pending = [Found(name, variables[name], ()) for name in reversed([*variables])]
     while pending and len(seen) < _MAX_OBJECTS:
         name, value, owners = found = pending.pop()
         if issubclass(type(value), torch.Tensor):
-            if id(value) not in seen or not owners:
+            has_graph = is_cut_off(value) or not value.is_leaf
+            if id(value) not in seen or not owners or has_graph:
                 seen.add(id(value))
                 yield found
-                if is_cut_off(value) or not value.is_leaf:
+                if has_graph:
                     continue
                 if value.grad is not None and value.grad.requires_grad:
                     pending.append(Found(f"{name}.grad", value.grad, (*owners, value)))

@@ -39,6 +39,8 @@ from gradtrace.frames import (
 )
 from gradtrace.graph import storage_of
 from gradtrace.record import (
+    OF_SCALED_TAG,
+    SCALED_TAG,
     SUM_TAG,
     Cut,
     Edit,
@@ -73,6 +75,7 @@ class _Operation(NamedTuple):
     index: Any
     sequence_nr: int
     last_call: int | None
+    of_scaled: bool = False
 
 
 class Observer(_torch.Mode):
@@ -182,8 +185,9 @@ class Observer(_torch.Mode):
                 self._note_region(frame, args[0])
                 return None
             tensors = _tensors(args, kwargs) if kwargs else _tensors(args)
-            about = None
+            about, of_scaled = None, False
             if kind is _GRADIENT:
+                of_scaled = any(map(_is_scaled, tensors))
                 about = _tensors((args[1] if len(args) > 1 else kwargs["inputs"],))
             elif kind is _ATTRIBUTE or (kind is _SWITCH and tensors[0].requires_grad):
                 about = tensors
@@ -191,7 +195,9 @@ class Observer(_torch.Mode):
             index = args[1] if kind is _SET_ITEM else None
             now = _torch.next_sequence_nr()
             last_call = self._timeline.last_call if kind is _GRADIENT else None
-            return _Operation(kind, func, frame, tensors, versions, about, index, now, last_call)
+            return _Operation(
+                kind, func, frame, tensors, versions, about, index, now, last_call, of_scaled
+            )
         except Exception as error:
             self._broke(error)
             return None
@@ -209,7 +215,7 @@ class Observer(_torch.Mode):
             self._record.broken = f"{type(error).__name__}: {error}"
 
     def _note(self, seen: _Operation, result: Any) -> None:
-        kind, _, frame, tensors, versions, _, index, started, _ = seen
+        kind, _, frame, tensors, versions, _, index, started, *_ = seen
         timeline, chain = self._timeline, None
         if kind is _SWITCH:
             self._note_switch(tensors[0], bool(seen.about))
@@ -237,20 +243,27 @@ class Observer(_torch.Mode):
                 written = Memory.of(tensor)
                 if written is not None and kind is _SET_ITEM:
                     written = written.part(index)
-                by_library = not is_users(frame.f_code)
-                self._note_edit(tensor, written, _location(chain), edited, by_library)
+                self._note_edit(tensor, written, _location(chain), edited, seen)
                 self._note_changed_gradient(frame, tensor)
         if kind is _EXPORT:
             self._note_export(tensors[0], chain, started)
         if kind is _EXPORT or kind is _LEAVE:
-            self._note_leaving(tensors[0])
+            self._note_leaving(frame, tensors[0])
         for output in _tensors((result,)):
             made = kind is not _ATTRIBUTE and not any(output is tensor for tensor in tensors)
             if made and len(timeline.cuts):
                 timeline.cuts.forget(output)
             if not output.requires_grad:
                 self._note_cut(seen, output)
-            elif kind is _COPY and output.is_leaf and timeline.suspects:
+                continue
+            if timeline.suspects:
+                self._note_feeding(tensors)
+            node: _torch.LiveNode = output.grad_fn
+            if node is not None and frame.f_code.co_filename == _torch.GRAD_SCALER_FILE:
+                node.metadata[SCALED_TAG] = True
+            elif node is not None and seen.of_scaled:
+                node.metadata[OF_SCALED_TAG] = user_location()
+            if kind is _COPY and output.is_leaf and timeline.suspects:
                 timeline.cut_off(tensors, Cut("copy", user_location()), meant=False)
             elif kind is _ADD:
                 self._note_sum(tensors, output, chain)
@@ -268,12 +281,19 @@ class Observer(_torch.Mode):
         written: Memory | None,
         location: Location | None,
         now: int,
-        by_library: bool,
+        seen: _Operation,
     ) -> None:
         if _library_how() == "numerical":
             return  # gradcheck moves each element there and back
         last_call = self._timeline.last_call
-        edit = Edit(location, now, written, last_call, by_library=by_library)
+        edit = Edit(
+            location,
+            now,
+            written,
+            last_call,
+            by_library=not is_users(seen.frame.f_code),
+            of_a_view=seen.kind is not _SET_ITEM and tensor._is_view(),
+        )
         self._timeline.edited(storage_of(tensor)[0], edit)
 
     def _note_changed_gradient(self, frame: FrameType | None, tensor: torch.Tensor) -> None:
@@ -353,13 +373,25 @@ class Observer(_torch.Mode):
         elif was_on and tensor.is_leaf:
             self._timeline.cuts.set(tensor, Cut("frozen", user_location()))
 
-    def _note_leaving(self, tensor: torch.Tensor) -> None:
+    def _note_feeding(self, tensors: list[torch.Tensor]) -> None:
+        """Whether this operation is trained, and one of its inputs was cut off: note that cut."""
+        if not any(one.is_leaf and one.requires_grad for one in tensors):
+            return
+        for one in tensors:
+            if not one.requires_grad:
+                cut = self._timeline.cuts.get(one) or self._came_back([one], one)
+                if cut is not None:
+                    self._timeline.fed.add(cut.location)
+
+    def _note_leaving(self, frame: FrameType, tensor: torch.Tensor) -> None:
         cut = self._timeline.cuts.get(tensor)
         if cut is not None or tensor.requires_grad:
             location = user_location() if cut is None else cut.location
             left = self._timeline.left = Cut("copy", location, tuple(tensor.shape))
             self._timeline.left_after = self._timeline.last_call
-            if self._timeline.suspects and tensor.requires_grad and not tensor.is_leaf:
+            # A program may print its parameters; its forward pass does not.
+            taken = tensor.requires_grad and (not tensor.is_leaf or _in_forward(frame))
+            if self._timeline.suspects and taken:
                 self._timeline.cut_off([tensor], left, meant=False)
 
     def _note_cut(self, seen: _Operation, output: torch.Tensor) -> None:
@@ -380,8 +412,8 @@ class Observer(_torch.Mode):
                 cut = Cut("function", user_location(), function=name)
             else:
                 return
-        elif not any(tensor.requires_grad for tensor in seen.tensors):
-            cut = self._inherited(kind, seen.tensors, output)
+        elif not any(tensor.requires_grad for tensor in _with_values(seen)):
+            cut = self._inherited(kind, _with_values(seen), output)
             if cut is None:
                 return
         elif kind is _CUT or kind is _EXPORT or kind is _COPY:
@@ -395,11 +427,14 @@ class Observer(_torch.Mode):
             if how == "region" and self._updates(seen.tensors):
                 how, location = "update", user_location()
             cut = Cut(how, location or user_location())
+            if off is None and output.is_floating_point() and not _is_flat(seen.func):
+                cut.intermediate = _caller_of_apply(seen.frame, _FAR) is not None
         else:
             cut = Cut("operation", user_location())
         timeline.cuts.set(output, cut)
-        if timeline.suspects and cut.how != "region":
-            meant = cut.how in ("detach", "operation") and not _in_forward(seen.frame)
+        if timeline.suspects:
+            outside = cut.how in ("detach", "operation") and not _in_forward(seen.frame)
+            meant = outside or cut.how == "region"
             timeline.cut_off(seen.tensors, cut, meant)
 
     def _updates(self, tensors: list[torch.Tensor]) -> bool:
@@ -416,8 +451,10 @@ class Observer(_torch.Mode):
         cuts = [cut for tensor in tensors if (cut := self._timeline.cuts.get(tensor))]
         if not cuts:
             return self._came_back(tensors, output)
-        # Parameters that are switched off are the reason where nothing else is.
-        cut = next((one for one in cuts if one.how != "frozen"), cuts[0])
+        # What a program says outright is the reason where nothing else is; a tensor's own gradient
+        # is not, in a step along it.
+        own = {storage_of(tensor)[0] for tensor in tensors}
+        cut = min(cuts, key=lambda one: _MEANT.get(one.how, 2 if one.of & own else 0))
         if cut.how != "first_order":
             return cut
         if kind is _CUT:
@@ -460,6 +497,7 @@ class Observer(_torch.Mode):
         location = _location(chain)
         total, used_up, newest = Sum(location), False, -1
         for successor, _ in node.next_functions:
+            successor = _unscaled(successor)
             if successor is None or isinstance(successor, _torch.LEAF):
                 continue
             before = successor.metadata.get(SUM_TAG)
@@ -511,6 +549,8 @@ _CALL_IN_VARIABLES = compile("_call[0](*_call[1], **_call[2])", __file__, "eval"
 _CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
 _NO_NAMES: Mapping[str, Any] = {}
 _NEAR, _FAR = 4, 200  # frames from an operation to the custom function that it may be in
+_SCALES = ("MulBackward0", "DivBackward0", "NegBackward0")
+_MEANT = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # ways to cut, the likeliest first
 _LEAKING = 3  # additions of a loss that has been through backward to one sum
 
 # Properties and methods that ask for facts and change nothing: most of what a program calls.
@@ -541,7 +581,7 @@ _NOTHING, _SAYS_NOTHING = "changes nothing", "a fact"
 _KIND_OF_NAME = {
     **dict.fromkeys(
         ("add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__",
-         "__rsub__", "rsub"), _ADD,
+         "__rsub__", "rsub", "lerp", "lerp_"), _ADD,
     ),
     **dict.fromkeys(("data", "detach", "detach_"), _CUT),
     **dict.fromkeys(("tensor", "as_tensor", "asarray", "new_tensor"), _COPY),
@@ -592,6 +632,30 @@ def _caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
             return caller
         frame = frame.f_back
     return None
+
+
+def _with_values(seen: _Operation) -> list[torch.Tensor]:
+    """Its tensors; of ``x.view_as(y)`` and its like the first: of the other the shape is taken."""
+    takes_shape = getattr(seen.func, "__name__", "").endswith("_as")
+    return seen.tensors[:1] if takes_shape else seen.tensors
+
+
+def _is_scaled(tensor: torch.Tensor) -> bool:
+    """Whether a GradScaler made it."""
+    node: _torch.LiveNode = tensor.grad_fn
+    return SCALED_TAG in getattr(node, "metadata", ())
+
+
+def _is_flat(func: Callable[..., Any]) -> bool:
+    """Whether its derivative is zero wherever it has one, or it takes no values, only a shape."""
+    name = getattr(func, "__name__", "")
+    return name.endswith("_like") or name.strip("_") in _FLAT
+
+
+_FLAT = frozenset(
+    ("bernoulli", "ceil", "fix", "floor", "floordiv", "floor_divide", "heaviside", "round",
+     "sgn", "sign", "signbit", "trunc")
+)  # fmt: skip
 
 
 def _reads_data(func: Callable[..., Any]) -> bool:
@@ -647,12 +711,23 @@ _LIBRARIES = {
 }
 
 
+def _unscaled(node: _torch.LiveNode) -> _torch.LiveNode:
+    """What a node was computed from by factors alone: of ``0.9 * total`` that of the total."""
+    while type(node).__name__ in _SCALES:
+        inner = [one for one, _ in node.next_functions if one is not None]
+        if len(inner) != 1:
+            break
+        node = inner[0]
+    return node
+
+
 def _adds_the_same(node: Any, total: Sum) -> bool:
     """Whether what was added comes from the same parameters each time: an iteration's loss does."""
     leaves, additions = set(), 0
     pending = [node]
     for adding in pending:
         for successor, _ in adding.next_functions:
+            successor = _unscaled(successor)
             if successor is None:
                 continue
             if not isinstance(successor, _torch.LEAF) and successor.metadata.get(SUM_TAG) is total:

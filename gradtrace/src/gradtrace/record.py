@@ -18,7 +18,7 @@ import weakref
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 FREED_TAG = "gradtrace.freed_by"  # on node.metadata: the BackwardCall
 SUM_TAG = "gradtrace.sum"  # on node.metadata: the Sum that it adds to
+SCALED_TAG = "gradtrace.scaled"  # on node.metadata: a GradScaler made it
+OF_SCALED_TAG = "gradtrace.of_scaled"  # on node.metadata: the line of a scaled loss's gradient
 
 _MAX_CALLS = _MAX_STEPS = 256
 _MAX_LINES = 200_000
@@ -173,6 +175,7 @@ class Edit:
     last_call: int
     by_optimizer: bool = False
     by_library: bool = False  # by code of PyTorch that a line of the program called
+    of_a_view: bool = False  # of a tensor that is a view of another
 
 
 @dataclass(eq=False)
@@ -182,6 +185,8 @@ class Cut:
     ``shape`` is that of what left for Python or numpy, where it can only be guessed that it is what
     came back.  ``of`` are the storages of what a gradient is the gradient of, ``through`` those of
     the leaves of the graph that it went through; ``function`` is the custom function that did it.
+    An ``intermediate`` was computed in the forward of a custom function, by an operation that has a
+    derivative.
     """
 
     how: str
@@ -190,6 +195,7 @@ class Cut:
     of: frozenset[int] = frozenset()
     through: frozenset[int] = frozenset()
     function: str | None = None
+    intermediate: bool = False
 
 
 @dataclass(frozen=True)
@@ -209,12 +215,16 @@ class Region:
 class Untrained:
     """The parameters of an optimizer that had no gradient at any of its first ``steps`` steps.
 
-    By their places among all that it holds: no parameter is kept alive.
+    By their places among all that it holds: no parameter is kept alive.  ``doubtful`` are those
+    that were cut off where it may have been meant, by the line that did, with what to call them:
+    the end of the program tells whether they were never trained.
     """
 
     optimizer: weakref.ref[torch.optim.Optimizer]
     places: list[int]
     steps: int = 0
+    last_step: Location | None = None
+    doubtful: dict[Location, tuple[list[int], str | None]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -372,10 +382,13 @@ class Timeline:
         self.left_after = 0  # the number of the backward before that
         self.first_order: dict[int, Cut] = {}  # by the number of the node that used the gradient
         self.sums = Sums()
+        self.running: list[tuple[BackwardCall, Any]] = []  # calls in progress, with their outputs
+        self.looked_inside = 0  # steps inside a backward that were looked at
         self.sizes: dict[Location | None, deque[tuple[int, int, int | None]]] = {}
         self.untrained: dict[int, Untrained] = {}  # by the optimizer's identity
         # Leaves without a gradient, by identity, with where they were cut off and whether meant so.
         self.suspects: dict[int, tuple[Cut, bool] | None] = {}
+        self.fed: set[Location | None] = set()  # cuts behind which something is trained
         self.last_write = -1  # the number at which memory was last changed, or given to others
         self._edits: dict[int, deque[Edit]] = {}  # by storage
         self._exports: dict[int, deque[Export]] = {}  # by storage
@@ -426,7 +439,7 @@ class Timeline:
             key = _torch.tensor_identity(node.variable)
             if key in self.suspects:
                 known = self.suspects[key]
-                if known is None or (known[1] and not meant):
+                if known is None or (known[1] and (not meant or known[0].location not in self.fed)):
                     self.suspects[key] = cut, meant
 
     def came_back(self, cut: Cut) -> None:

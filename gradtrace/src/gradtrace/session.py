@@ -74,7 +74,7 @@ class Session:
         if self.recording is not None:
             self.recording.__exit__(None, None, None)
         if self.strict:
-            watch.look_for_leaks(vars(sys.modules["__main__"]))
+            watch.look_back(vars(sys.modules["__main__"]))
         if not isinstance(error, Exception):
             return None
         shown = _explained(error)  # with the traceback

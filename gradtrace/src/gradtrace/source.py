@@ -35,8 +35,8 @@ def loop_around(frame: FrameType) -> Loop | None:
     return max(around, key=lambda node: node.lineno, default=None)
 
 
-def covers(statement: ast.stmt, line: int) -> bool:
-    """Whether the line is one of the statement's."""
+def covers(statement: ast.stmt | ast.expr, line: int) -> bool:
+    """Whether the line is one of the statement's or expression's."""
     return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
 
 
@@ -44,6 +44,20 @@ def assigned_and_used(made_at: Location, used_at: Location) -> str | None:
     """The one name that the first line assigns and the second one reads."""
     names = _statement_names(made_at, ast.Store) & _statement_names(used_at, ast.Load)
     return names.pop() if len(names) == 1 else None
+
+
+def is_conditional(place: Location) -> bool:
+    """Whether a condition decides if this line, or what it switches, is in force."""
+    module = _tree(place.file)
+    for node in ast.walk(module) if module is not None else ():
+        if isinstance(node, ast.If | ast.IfExp) and covers(node, place.line):
+            if "__name__" not in names(node.test, ast.Load):
+                return True
+        elif isinstance(node, ast.Call) and covers(node, place.line):
+            switched = ast.unparse(node.func).rpartition(".")[2] == "set_grad_enabled"
+            if switched and not all(isinstance(one, ast.Constant) for one in node.args):
+                return True
+    return False
 
 
 def writes_into(frame: FrameType, name: str) -> list[int]:
@@ -85,6 +99,23 @@ def assigned_at(frame: FrameType, name: str) -> int | None:
     scope = _scope(frame.f_code, frame.f_lineno)
     lines = [] if scope is None else _lines_that_assign(scope, name)
     return max((line for line in lines if line <= frame.f_lineno), default=None)
+
+
+def assigned_once(frame: FrameType, name: str) -> bool:
+    """Whether the variable is assigned, in the frame's code or as a global, but in no loop there.
+
+    Nor by a function that declares it ``global`` or ``nonlocal``.
+    """
+    module = _tree(frame.f_code.co_filename)
+    own = name in frame.f_code.co_varnames
+    scope = _scope(frame.f_code, frame.f_lineno) if own else module
+    if module is None or scope is None:
+        return False
+    declared = (n for n in ast.walk(module) if isinstance(n, ast.Global | ast.Nonlocal))
+    lines = _lines_that_assign(scope, name)
+    loops = [node for node in _own_nodes(scope) if isinstance(node, Loop)]
+    in_a_loop = any(covers(loop, line) for loop in loops for line in lines)
+    return bool(lines) and not in_a_loop and not any(name in one.names for one in declared)
 
 
 def _lines_that_assign(scope: ast.AST, name: str) -> list[int]:

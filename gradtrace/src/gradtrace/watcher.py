@@ -145,8 +145,10 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         return known.diagnosis if known is not None else self._explain(error, None, (), None)
 
     @guarded
-    def look_for_leaks(self, variables: Mapping[str, Any]) -> None:
-        """Warn about sums and lists among ``variables`` that keep many graphs alive."""
+    def look_back(self, variables: Mapping[str, Any]) -> None:
+        """At the end: warn about what was never trained, and about sums and lists among
+        ``variables`` that keep many graphs alive."""
+        self._report(silent.never_trained(self._record.timeline))
         self._report(silent.leaks(self._record.timeline, variables))
 
     def stop(self) -> None:
@@ -175,7 +177,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         frame = user_frame(sys._getframe(1))
         if self.strict and frame is not None:
-            self.look_for_leaks(namespace(frame, forget=True))
+            self.look_back(namespace(frame, forget=True))
         if isinstance(error, Exception):
             self.explain(error)
         self.stop()
@@ -191,6 +193,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         timeline.calls.append(call)
         timeline.backwards += 1
         if self._observer is not None and self._observer.of_this_thread:
+            timeline.running.append((call, outputs))
             self._look_for_silent_failures(call, outputs)
 
     @guarded
@@ -220,7 +223,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
             self._explain(error, outputs, inputs, call)
 
     def ended(self, call: BackwardCall, error: BaseException | None) -> None:
-        """Nothing: what a watch has to know of a call it knew before."""
+        running = self._record.timeline.running
+        running[:] = [one for one in running if one[0] is not call]
 
     def broke(self, error: Exception) -> None:
         self._record.broken = f"{type(error).__name__}: {error}"
@@ -237,6 +241,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         timeline = self._record.timeline
         timeline.stepped(optimizer, user_location())
         if self._observer is not None and self._observer.of_this_thread:
+            self._report(silent.in_step(timeline))
             self._report(silent.untrained(timeline, optimizer))
 
     @guarded

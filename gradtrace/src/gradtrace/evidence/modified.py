@@ -74,6 +74,15 @@ class ModifiedEvidence(Evidence):
         return bool(self.edits) and self.edits[0].by_library
 
     @property
+    def through_a_view(self) -> bool:
+        """Whether a view of the tensor was changed, under a name of its own."""
+        return bool(self.edits) and self.edits[0].of_a_view
+
+    @property
+    def written_once(self) -> bool:
+        return len(self.edits) == 1
+
+    @property
     def backward_between(self) -> bool:
         edit = self.edits[0] if self.edits else None
         return any(

@@ -8,6 +8,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from types import FrameType
 from typing import Any
 
 import torch
@@ -240,7 +241,17 @@ class Reuse(Evidence):
     def carriers(self) -> list[Held]:
         """All that carry it over: those that still hold it, and those that hold its successor."""
         held = [one for one in self.holders if one.carries]
-        return held if not self.passed_on else [*self.successors, *held]
+        return held if held and not self.passed_on else [*self.successors, *held]
+
+    @cached_property
+    def constant(self) -> bool:
+        """Whether variables hold all that came over that were assigned once, or before the loop."""
+        held = {
+            one.value.grad_fn
+            for one in self.holders
+            if not one.owners and _stays(one.frame, one.name)
+        }
+        return all(self.live[i] in held for i in self.crossing)
 
     @cached_property
     def carrier_name(self) -> str | None:
@@ -249,7 +260,11 @@ class Reuse(Evidence):
             return carriers.name_of([self.in_a_buffer])
         exact = {self.live[i] for i in self.entries}
         held = [one for one in self.holders if one.value.grad_fn in exact]
-        named = carriers.name_of(self.carriers if self.passed_on else held or self.holders)
+        # What a variable goes on holding is called by its name, wherever else it lies.
+        plain = {id(one.value) for one in held if not one.owners and one.carries}
+        held = [one for one in held if not one.owners or id(one.value) not in plain]
+        carried = self.carriers if self.passed_on or not held else held
+        named = carriers.name_of(carried or self.holders)
         return named or self._assigned_and_used
 
     @cached_property
@@ -528,6 +543,14 @@ _NEAR = 4  # links between an operation and the parameters that tell it from oth
 _SUMS = re.compile(r"(Add|Sum|Mean|Stack|Cat|Select|Unsqueeze|View|Div|Mul|ToCopy)Backward")
 _CONTAINERS = (list, tuple, deque, dict, set)
 _DATASETS = (torch.utils.data.Dataset, torch.utils.data.DataLoader)
+
+
+def _stays(frame: FrameType, name: str) -> bool:
+    """Whether the variable keeps its value while iterations follow one another."""
+    loop = source.loop_around(frame)
+    if loop is not None and not source.assigns_name(loop, name):
+        return True
+    return source.assigned_once(frame, name)
 
 
 def _first(found: list[Held], condition: Callable[[Held], bool]) -> Held | None:

@@ -63,6 +63,10 @@ REPAIRS = {
         Repair("move_detach", 25, "that is what is not to be trained", cuts=True),
         Repair("keep_gradient", 26, "it is to be trained"),
         Repair("no_grad", 27, "the change itself is not to be differentiated"),
+        Repair("switch_on", 27, "it is to be trained"),
+        Repair("ask_less", 27, "the others are meant to be off"),
+        Repair("differentiable", 27, "the loss is meant to be that of this value", keeps=False),
+        Repair("optimizer_later", 27, "the optimizer is to hold what is trained"),
         Repair("train_mode", 28, "the forward pass is one of training", keeps=False),
         Repair("switch", 30, "the option is not needed"),
         Repair("reduce", 31, "this is the loss that is meant", keeps=False),
@@ -98,6 +102,7 @@ _FIRST = {
     "inplace_on_parameter_in_forward": ("clone_used",),
     "detach_wrong_place": ("move_detach", "keep_gradient"),
     "graph_grows": ("number", "detach_state"),
+    "never_trained": ("keep_gradient",),
 }
 
 
@@ -219,10 +224,12 @@ def candidates(run: Run, say: Callable[[str], None]) -> list[Candidate]:
 
     A rule that fails at what it has never met costs its own candidates only; it is said.
     """
-    from gradtrace.repair import inplace, losses, state, switches
+    from gradtrace.repair import inplace, losses, state, switches, training
 
     scene = Scene(run)
-    rules = itertools.chain(state.RULES, losses.RULES, inplace.RULES, switches.RULES)
+    rules = itertools.chain(
+        state.RULES, losses.RULES, inplace.RULES, switches.RULES, training.RULES
+    )
     first = _FIRST.get(scene.diagnosis.get("cause", ""), ())
     found: dict[tuple[tuple[str, str], ...], Candidate] = {}
     for rule in rules:
@@ -356,6 +363,17 @@ def value_of(statement: cst.CSTNode) -> cst.BaseExpression | None:
     if isinstance(statement, cst.Assign | cst.AnnAssign | cst.AugAssign):
         return statement.value
     return None
+
+
+def assigned(source: Source) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """What the file assigns to which name; of ``a, b = f(), g()`` each apart."""
+    for assign in source.all(cst.Assign):
+        target, value = assign.targets[0].target, assign.value
+        if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
+            for one, made in zip(target.elements, value.elements, strict=False):
+                yield source.code(one.value), made.value
+        else:
+            yield source.code(target), value
 
 
 def in_function(source: Source, node: cst.CSTNode, name: str) -> bool:

@@ -125,9 +125,13 @@ class Source:
 
     def parse(self, code: str) -> list[Small]:
         """Small statements from text."""
-        line = cst.parse_statement(code, config=self.module.config_for_parsing)
+        line = self.line(code)
         assert isinstance(line, cst.SimpleStatementLine)
         return list(line.body)
+
+    def line(self, code: str) -> cst.SimpleStatementLine | cst.BaseCompoundStatement:
+        """A line of small statements, or a compound statement, from text."""
+        return cst.parse_statement(code, config=self.module.config_for_parsing)
 
     def next_to(
         self, statement: cst.CSTNode, before: Sequence[str] = (), after: Sequence[str] = ()
@@ -148,8 +152,8 @@ class Source:
 
         def change(updated: cst.CSTNode) -> Changed:
             if own_line:
-                above = [cst.SimpleStatementLine(self.parse(code)) for code in before]
-                below = [cst.SimpleStatementLine(self.parse(code)) for code in after]
+                above = [self.line(code) for code in before]
+                below = [self.line(code) for code in after]
                 if above and hasattr(updated, "leading_lines"):
                     above[0] = above[0].with_changes(leading_lines=updated.leading_lines)
                     updated = updated.with_changes(leading_lines=())
@@ -194,6 +198,11 @@ def _is_docstring(statement: cst.CSTNode) -> bool:
 
 def removed(_: cst.CSTNode) -> cst.RemovalSentinel:
     return cst.RemoveFromParent()
+
+
+def instead(statement: cst.CSTNode) -> Change:
+    """Replace a statement by this one."""
+    return lambda _: statement
 
 
 def to(code: str) -> Change:

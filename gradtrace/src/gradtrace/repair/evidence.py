@@ -105,9 +105,10 @@ class Optimizer:
 
 
 class Carrier(NamedTuple):
-    """A variable that leads to freed nodes, and of what type it is.
+    """A variable that leads to freed nodes.
 
-    ``name`` is its whole path (``state[0]``), ``root`` the variable, ``frame`` the line that ran.
+    ``name`` is its whole path (``state[0]``), ``root`` the variable, ``frame`` the line that ran;
+    ``kind`` is ``"tensor"``, the type of the container that it is in, or ``"nested"``.
     """
 
     name: str

@@ -18,10 +18,10 @@ from gradtrace.repair.candidates import (
     value_of,
 )
 from gradtrace.repair.edits import (
-    Change,
     Changes,
     Source,
     in_parentheses,
+    instead,
     method,
     method_called,
     removed,
@@ -254,13 +254,9 @@ def without_gradient(scene: Scene) -> Iterator[Candidate]:
         changes: Changes = {source.anchor(part): removed for part in run}
         above = getattr(source.anchor(node), "leading_lines", ())
         whole = block.with_changes(leading_lines=above)
-        changes[source.anchor(node)] = _instead(whole)
+        changes[source.anchor(node)] = instead(whole)
         title = f"under torch.no_grad() from line {one.place.line} on"
         yield from one_file("no_grad", title, source, changes)
-
-
-def _instead(statement: cst.CSTNode) -> Change:
-    return lambda _: statement
 
 
 def past_autograd(scene: Scene) -> Iterator[Candidate]:

@@ -165,7 +165,9 @@ class Judge:
         if found.reasons:
             found.status = UNPROVEN
             return found
-        found.question = candidate.question or question or self._untold(run)
+        found.question = (
+            candidate.question or question or self._chosen(candidate, run) or self._untold(run)
+        )
         if candidate.repair.name == "detach" and (
             self._changed_gradient(run) is not None or self._lost_operations(run)
         ):
@@ -282,7 +284,9 @@ class Judge:
             if any(call.stale for call in ran):  # else it computes the same again
                 ran = ran[:-1]
         other = self._changed_gradient(run)
-        if other is not None and candidate.repair.name != "detach":
+        if self._was_wrong:
+            ran = ran[: self._other_gradient(run)]
+        elif other is not None and candidate.repair.name != "detach":
             return f"runs, but changes the gradient of backward {other}"
         apart = _losses_apart(ran[:other], run.calls)  # behind that one the weights differ
         if apart is not None:
@@ -290,10 +294,17 @@ class Judge:
         return None
 
     def _changed_gradient(self, run: Run) -> int | None:
+        """:meth:`_other_gradient`; none where the gradient is to be another one."""
+        return None if self._was_wrong else self._other_gradient(run)
+
+    @property
+    def _was_wrong(self) -> bool:
+        """Whether the program's gradients were wrong, and nothing raised."""
+        return self._is_silent and (self.original.diagnosis or {}).get("cause") != "graph_grows"
+
+    def _other_gradient(self, run: Run) -> int | None:
         """The first backward before the one that failed which gives what it is meant to train
-        another gradient than it gave.  A gradient that was silently wrong is to be another one."""
-        if self._is_silent and (self.original.diagnosis or {}).get("cause") != "graph_grows":
-            return None
+        another gradient than it gave."""
         for call, its in zip(self.original.calls[: self.failing - 1], run.calls, strict=False):
             if call.losses and its.losses and call.losses[0].distance(its.losses[0]) > _SAME:
                 return None
@@ -358,7 +369,12 @@ class Judge:
 
     @staticmethod
     def _lost(call: Call, its: Call, key: str) -> bool:
-        """A gradient that was never seen may be zero in truth; one not reached is lost."""
+        """A gradient that was never seen may be zero in truth; one not reached is lost.
+
+        ``autograd.grad`` adds to none.
+        """
+        if not call.accumulates:
+            return key not in its.reached
         return key not in its.reached or not call.failed or not its.contributed
 
     def _meant_keys(self, run: Run, call: Call, keys: Iterable[str]) -> set[str]:
@@ -464,6 +480,20 @@ class Judge:
 
     def _optimizer(self, run: Run, index: int) -> str:
         return run.optimizers[index].name or f"optimizer {index + 1}"
+
+    def _chosen(self, candidate: Candidate, run: Run) -> str | None:
+        """What was off may be meant so, unless it was trained before, or an optimizer has a choice.
+
+        An optimizer that was given all that there is says nothing of what is to be trained.
+        """
+        if candidate.repair.name != "switch_on" or self.trained is None:
+            return None
+        before = {key for call in self.original.calls for key in call.contributed}
+        new = sorted(self._gets_gradients(run) & self.trained - before)
+        reached = {key for call in run.calls for key in call.reached}
+        if not new or reached - self.trained:
+            return None
+        return f"{'is' if len(new) == 1 else 'are'} {self._listed(new, '')} to be trained?"
 
     def _untold(self, run: Run) -> str | None:
         """What the program did not say: whether a leaf that gets no gradient is meant to get one.

@@ -12,6 +12,7 @@ from gradtrace.repair.candidates import (
     Candidate,
     Rule,
     Scene,
+    assigned,
     carried_names,
     changes_in_place,
     loops_of,
@@ -280,18 +281,11 @@ def _owners(source: Source, moves: list[_Move]) -> dict[Small, str]:
 
 def _parameters(source: Source, optimizer: str) -> str:
     """The optimizer's parameters, as the program wrote them where it made it."""
-    for assign in source.all(cst.Assign):
-        target, value = assign.targets[0].target, assign.value
-        pairs: list[tuple[cst.CSTNode, cst.CSTNode]] = [(target, value)]
-        if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
-            pairs = [
-                (t.value, v.value) for t, v in zip(target.elements, value.elements, strict=False)
-            ]
-        for name, made in pairs:
-            if source.code(name) == optimizer and isinstance(made, cst.Call) and made.args:
-                code = source.code(made.args[0].value)
-                is_list = isinstance(made.args[0].value, cst.List)
-                return code if is_list else f"list({code})"
+    for name, made in assigned(source):
+        if name == optimizer and isinstance(made, cst.Call) and made.args:
+            code = source.code(made.args[0].value)
+            is_list = isinstance(made.args[0].value, cst.List)
+            return code if is_list else f"list({code})"
     return f'[p for group in {optimizer}.param_groups for p in group["params"]]'
 
 

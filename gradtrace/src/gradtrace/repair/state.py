@@ -14,6 +14,7 @@ from gradtrace.repair.candidates import (
     Rule,
     Scene,
     Statement,
+    assigned,
     carried_names,
     in_function,
     loops_of,
@@ -37,6 +38,7 @@ _DETACHED = {
     "tensor": "{0}.detach()",
     "tuple": "tuple(one.detach() for one in {0})",
     "list": "[one.detach() for one in {0}]",
+    "deque": "type({0})((one.detach() for one in {0}), {0}.maxlen)",
     "dict": "{{key: one.detach() for key, one in {0}.items()}}",
     "nested": "[tuple(one.detach() for one in part) for part in {0}]",
 }
@@ -114,8 +116,8 @@ def _attributes(scene: Scene) -> list[_Attribute]:
         statement = next((s for s in scene.running if s.place == carrier.frame), None)
         if match and statement is not None:
             owner, name, index = match.groups()
-            kind = "tensor" if index is None else "tuple"
-            one = _Attribute(owner, name, kind, statement)
+            kind = carrier.kind if carrier.kind in _DETACHED else "list"
+            one = _Attribute(owner, name, "tensor" if index is None else kind, statement)
             found.setdefault((f"{owner}.{name}", statement), one)
     return list(found.values())
 
@@ -245,6 +247,11 @@ def clear_lists(scene: Scene) -> Iterator[Candidate]:
             changes = statement.source.next_to(statement.node, after=[line])
             question = f"is {name} to begin empty in each iteration?"
             yield from one_file("clear", line, statement.source, changes, question)
+            if beside := _filled_beside(scene, name):
+                lines = [line, *(f"{other}.clear()" for other in beside)]
+                changes = statement.source.next_to(statement.node, after=lines)
+                question = f"are {name}, {', '.join(beside)} to begin empty in each iteration?"
+                yield from one_file("clear", "; ".join(lines), statement.source, changes, question)
         last = name.rpartition(".")[2]
         for source in scene.sources:
             stored: Changes = {}
@@ -254,8 +261,27 @@ def clear_lists(scene: Scene) -> Iterator[Candidate]:
                     owner = source.code(call.func.value).rpartition(".")[2]
                     if owner == last:
                         stored[call.args[0].value] = _detached("tensor")
-            title = f"detach what is appended to {last}"
+            for target, value in assigned(source):
+                if re.fullmatch(rf"(.*\.)?{re.escape(last)}\[.*\]", target):
+                    stored[value] = _detached("tensor")
+            title = f"detach what is put into {last}"
             yield from one_file("detach_stored", title, source, stored)
+
+
+def _filled_beside(scene: Scene, name: str) -> list[str]:
+    """The lists that the same block appends to."""
+    found: dict[str, None] = {}
+    for source in scene.sources:
+        calls = [
+            (source.code(statement.value.func.value), source.suite_of(statement))
+            for statement in source.all(cst.Expr)
+            if method_called(statement.value) == "append"
+            and isinstance(statement.value, cst.Call)
+            and isinstance(statement.value.func, cst.Attribute)
+        ]
+        blocks = [suite for owner, suite in calls if owner == name]
+        found |= dict.fromkeys(owner for owner, suite in calls if suite in blocks and owner != name)
+    return [*found]
 
 
 def compute_again(scene: Scene) -> Iterator[Candidate]:

@@ -18,6 +18,7 @@ from gradtrace.repair.edits import (
     Changed,
     Changes,
     Source,
+    instead,
     keyword,
     method,
     method_called,
@@ -110,8 +111,9 @@ def flags(scene: Scene) -> Iterator[Candidate]:
 
 def cuts(scene: Scene) -> Iterator[Candidate]:
     """Where the graph was cut: without the cut, or with the cut further in."""
-    if scene.family not in ("no_graph", None, "unused_input"):
+    if scene.family not in ("no_graph", None, "unused_input") and not _is_cut_off(scene):
         return
+    question = _question(scene)
     for one in [*scene.at("began_at"), *scene.running]:
         source = one.source
         for call in source.all(cst.Call, one.node):
@@ -120,7 +122,8 @@ def cuts(scene: Scene) -> Iterator[Candidate]:
             inner = call.func.value
             what = source.code(call)
             title = f"without .{method_called(call)}() at line {one.place.line}"
-            yield from one_file("keep_gradient", title, source, {call: to(source.code(inner))})
+            without: Changes = {call: to(source.code(inner))}
+            yield from one_file("keep_gradient", title, source, without, question)
             for part in _operands(source, inner):
                 name = source.code(part)
                 yield from one_file(
@@ -134,8 +137,18 @@ def cuts(scene: Scene) -> Iterator[Candidate]:
             if attribute.attr.value == "data":
                 code = source.code(attribute.value)
                 title = f"{code} in place of {code}.data"
-                yield from one_file("keep_gradient", title, source, {attribute: to(code)})
+                yield from one_file("keep_gradient", title, source, {attribute: to(code)}, question)
         yield from _stacked(source, one.node)
+
+
+def _is_cut_off(scene: Scene) -> bool:
+    """Whether what an optimizer holds is cut off, and nothing raises."""
+    return scene.diagnosis.get("cause") == "never_trained"
+
+
+def _question(scene: Scene) -> str | None:
+    """It may be meant not to be trained, though an optimizer holds it."""
+    return f"is {' and '.join(scene.carried)} to be trained?" if _is_cut_off(scene) else None
 
 
 def _receiver(updated: cst.CSTNode) -> cst.CSTNode:
@@ -177,8 +190,9 @@ def _stacked(source: Source, node: cst.CSTNode) -> Iterator[Candidate]:
 
 def regions(scene: Scene) -> Iterator[Candidate]:
     """Without the ``torch.no_grad()`` around it."""
-    if scene.family != "no_graph":
+    if scene.family != "no_graph" and not _is_cut_off(scene):
         return
+    question = _question(scene)
     for one in [*scene.at("began_at"), *scene.running]:
         source = one.source
         for block in source.around(one.node, cst.With):
@@ -186,12 +200,31 @@ def regions(scene: Scene) -> Iterator[Candidate]:
                 continue
 
             title = f"without torch.no_grad() at line {source.lines(block)[0]}"
-            yield from one_file("keep_gradient", title, source, {block: _opened})
+            yield from one_file("keep_gradient", title, source, {block: _opened}, question)
         function = source.function_of(one.node)
         for decorator in function.decorators if function is not None else ():
             if "no_grad" in source.code(decorator) or "inference_mode" in source.code(decorator):
                 title = f"without {source.code(decorator).strip()}"
-                yield from one_file("keep_gradient", title, source, {decorator: removed})
+                yield from one_file("keep_gradient", title, source, {decorator: removed}, question)
+
+
+def for_the_block_only(scene: Scene) -> Iterator[Candidate]:
+    """``torch.set_grad_enabled(False)`` as a ``with torch.no_grad():`` around what follows."""
+    if scene.family != "no_graph":
+        return
+    for one in scene.at("began_at"):
+        source, suite = one.source, one.source.suite_of(one.node)
+        switched = call_of(source, one.node, "set_grad_enabled")
+        line = source.anchor(one.node)
+        if switched is None or line is one.node or not isinstance(suite, cst.IndentedBlock):
+            continue
+        rest = suite.body[suite.body.index(line) + 1 :]
+        item = cst.WithItem(cst.parse_expression("torch.no_grad()"))
+        block = cst.With([item], cst.IndentedBlock(rest))
+        changes: Changes = dict.fromkeys(rest, removed)
+        changes[line] = instead(block)
+        title = f"with torch.no_grad(): from line {one.place.line} to the end of its block"
+        yield from one_file("keep_gradient", title, source, changes)
 
 
 def all_regions(scene: Scene) -> Iterator[Candidate]:
@@ -250,6 +283,7 @@ RULES: tuple[Rule, ...] = (
     flags,
     cuts,
     regions,
+    for_the_block_only,
     all_regions,
     train_mode,
     reductions,

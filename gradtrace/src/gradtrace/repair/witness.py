@@ -16,7 +16,7 @@ import linecache
 import re
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
@@ -498,5 +498,13 @@ def _carriers(frames: Sequence[FrameType]) -> list[Carrier]:
             node = None if one.value.is_leaf else one.value.grad_fn
             if node is not None and (known[node] if node in known else is_freed(node)):
                 root = re.split(r"[.\[]", one.name)[0]
-                found.append(Carrier(one.name, root, type(space[root]).__name__, place))
+                found.append(Carrier(one.name, root, _kind_of(one.owners), place))
     return found
+
+
+def _kind_of(owners: Iterable[Any]) -> str:
+    """``"tensor"``, or the type of the container that it is in; ``"nested"`` of one in another."""
+    containers = [one for one in owners if isinstance(one, (list, tuple, dict, deque))]
+    if len(containers) > 1:
+        return "nested"
+    return type(containers[0]).__name__ if containers else "tensor"

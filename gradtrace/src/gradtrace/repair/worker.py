@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _FORKS = sys.platform == "linux"
 _GRACE = 20.0  # seconds beyond its limit until a run is ended from outside
 
-# The worker's command line: the gradtrace of this process, wherever it stands.
+# The worker's script: the gradtrace of this process, wherever it stands.
 _BEGIN = """\
 import importlib.util, sys
 from os.path import join
@@ -68,9 +68,12 @@ class Worker:
     ):
         self.program = list(program)
         self._import_from = folder
-        code = _BEGIN.format(str(Path(__file__).parents[1]))
-        self._command = [sys.executable, *flags, "-c", code]
         self._folder = tempfile.TemporaryDirectory(prefix="gradtrace-")
+        # Its frame lies below the program's: in such a folder it is not one of the user's.
+        script = Path(self._folder.name, "site-packages", "begin.py")
+        script.parent.mkdir()
+        script.write_text(_BEGIN.format(str(Path(__file__).parents[1])), encoding="utf-8")
+        self._command = [sys.executable, *flags, str(script)]
         self._server: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Worker:
@@ -200,7 +203,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
         main = vars(sys.modules["__main__"])
         witness.run.status = status
         run = witness.close()
-        watching.look_for_leaks(main)
+        watching.look_back(main)
         run.findings = [finding.to_dict() for finding in watching.findings]
         if isinstance(error, Exception):
             found = watching.explain(error)

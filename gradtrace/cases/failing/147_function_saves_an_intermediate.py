@@ -1,0 +1,27 @@
+import torch
+from torch import nn
+
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        gate = torch.sigmoid(x)
+        ctx.save_for_backward(x, gate)
+        return x * gate
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, gate = ctx.saved_tensors
+        return grad * (gate + x * gate * (1 - gate))
+
+
+torch.manual_seed(0)
+first, second = nn.Linear(3, 8), nn.Linear(8, 1)
+optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+for x in torch.randn(5, 6, 3):
+    x.requires_grad_(True)
+    score = second(Swish.apply(first(x)))
+    slope, = torch.autograd.grad(score.sum(), x, create_graph=True)
+    loss = score.mean() + (slope.norm(dim=1) - 1).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
