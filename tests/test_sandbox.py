@@ -370,7 +370,7 @@ time.sleep(1000)
     "mappings of many": (
         MANY.format(
             """
-            kept.append(mmap.mmap(-1, 250 << 20))
+            kept.append(mmap.mmap(-1, 250 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
             start = ctypes.addressof(ctypes.c_char.from_buffer(kept[-1]))
             protect = ctypes.CDLL(None).mprotect
             protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -378,6 +378,19 @@ time.sleep(1000)
             break
             """
         ),
+        "memory",
+    ),
+    "memory of many, whose first thread has ended": (
+        """
+def fills():
+    x = bytearray(os.urandom(1 << 20) * 100)
+    time.sleep(1000)
+for _ in range(8):
+    if os.fork() == 0:
+        threading.Thread(target=fills, daemon=True).start()
+        ctypes.CDLL(None).syscall(EXIT, 0)
+time.sleep(1000)
+""".replace("EXIT", "60 if os.uname().machine == 'x86_64' else 93"),
         "memory",
     ),
     "memory of many, unreadable": (
@@ -754,6 +767,7 @@ def test_it_finds_no_file_of_the_course_s_or_the_grader_s(box, tmp_path):
     places = [ROOT / "solutions", ROOT / "tests", ROOT / ".git", ROOT / "book", tmp_path]
     places += [Path.home() / ".bashrc", Path("/etc/passwd"), Path("/etc/shadow"), Path("/sys")]
     places += [Path("/home"), Path("/var"), Path("/run"), Path("/dev/sda"), Path("/dev/kmsg")]
+    places += [Path("/dev/zero")]  # memory that no process is charged for
     prefixes = ["", "/proc/1/root", "/proc/self/root", "/proc/1/cwd/..", "/proc/2/root"]
     paths = [prefix + str(place) for prefix in prefixes for place in places]
     [said] = told(box, f"print([path for path in {paths} if os.path.exists(path)])")
@@ -813,7 +827,8 @@ for folder, folders, _ in os.walk('/'):
         open(folder + '/mine', 'w').close()
         written.append(folder)
     except OSError: pass
-for path in ('/proc/sys/kernel/core_pattern', '/proc/sysrq-trigger', '/proc/sys/vm/drop_caches',
+for path in ('/proc/self/mem', '/proc/self/oom_score_adj', '/proc/sys/kernel/core_pattern',
+             '/proc/sysrq-trigger', '/proc/sys/vm/drop_caches',
              sys.executable, torch.__file__, '/usr/bin/env', '/dev/null/x'):
     try:
         open(path, 'r+b').close()
@@ -827,7 +842,7 @@ print([line.split()[1] for line in open('/proc/self/mounts') if line.split()[3].
     )
     written, mounts = map(eval, said.splitlines())
     assert written == []
-    assert set(mounts) - {"/tmp", "/proc"} == {path for path in mounts if path.startswith("/dev/")}
+    assert set(mounts) - {"/tmp"} == {path for path in mounts if path.startswith("/dev/")}
 
 
 def test_its_files_are_bounded(box):
@@ -903,7 +918,11 @@ HARMFUL = {
         "msgget msgsnd semget mq_open add_key request_key keyctl bpf io_uring_setup io_uring_enter "
         "userfaultfd perf_event_open setxattr lsetxattr fsetxattr timer_create timerfd_create "
         "signalfd signalfd4 mlock mlock2 mlockall remap_file_pages fanotify_init",
-        [("fcntl", 1, F_SETPIPE_SZ := 1031), ("fcntl", 1, F_SETLK := 6), ("fcntl", 1, 37)],
+        [
+            *(("fcntl", 1, F_SETPIPE_SZ := 1031), ("fcntl", 1, F_SETLK := 6), ("fcntl", 1, 37)),
+            *(("mmap", 3, MAP_SHARED_ANONYMOUS := 0x21), ("mmap", 3, 0x23)),
+            *[(name, 1, kind) for name in ("socket", "socketpair") for kind in (2, 3, 5, 0x802)],
+        ],
     ),
     "others wait": (
         "flock inotify_init inotify_init1 inotify_add_watch fanotify_mark sync syncfs readahead "
@@ -966,7 +985,9 @@ def test_calls_that_do_harm(box, harm):
         asked[name, place, value] = call = [NUMBER(name.encode()), *[0] * 6]
         call[1 + place] = value
         if name == "setsockopt" and place == 2:
-            call[2] = socket.SOL_SOCKET
+            call[2] = int(socket.SOL_SOCKET)
+        elif name in ("socket", "socketpair") and place == 1:
+            call[1] = int(socket.AF_UNIX)
     asked = {name: call for name, call in asked.items() if call[0] >= 0}  # those of this machine
     answers = dict(zip(asked, refused_calls(box, list(asked.values())), strict=True))
     assert len(answers) > 5 and [name for name, refused in answers.items() if not refused] == []
@@ -1072,9 +1093,10 @@ def test_the_list_is_the_same_on_each_machine(machine):
     for name, argument, good, bad in [
         *(("fcntl", 1, 1030, 1024), ("prctl", 0, 15, 4), ("socket", 0, 1, 2)),
         *(("clone", 0, 0x3D0F00, 0x10000000), ("madvise", 2, 4, 21), ("prlimit64", 0, 0, 1)),
+        *(("mmap", 3, 0x22, 0x21), ("mmap", 3, 0x1, 0x33), ("socket", 1, 0x80801, 0x80802)),
     ]:
         for value, expected in ((good, allow), (bad, refuse)):
-            arguments = [0] * 6
+            arguments = [name == "socket", name == "socket", 0, 0, 0, 0]
             arguments[argument] = value
             said = verdict(program, ARCHITECTURES[machine], numbers[name], arguments)
             assert said == expected, (name, value)
@@ -1118,6 +1140,11 @@ except OSError: print("closed")
         assert int(space) <= 64 * MB
         assert (int(size), int(processes)) == (LIMITS.files, LIMITS.processes)
     assert memory == "closed" or os.geteuid() != 0
+
+
+def test_where_memory_runs_out_it_is_the_first_to_be_ended(box):
+    [said] = told(box, "print(open('/proc/self/oom_score_adj').read())")
+    assert int(said) == 1000
 
 
 def test_programs_that_make_root(box):
