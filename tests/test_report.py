@@ -74,6 +74,7 @@ def test_what_was_solved_and_what_it_looks_like(out):
     assert "&#34;Detach what is shared.&#34; It runs, and the trunk learns nothing" in said
     assert "loss. 2" in said and "ValueError 1" in said
     assert "half of them at most 0.25" in said
+    assert "one_update is asked 0.12 0.12 0.12 kim" in said
 
 
 def test_answers_that_are_alike_stand_side_by_side(out):

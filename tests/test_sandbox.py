@@ -482,6 +482,7 @@ os.wait()
 """
     hostile, honest = attack(box, source, limits=FOR["timeout"])
     assert hostile["outcome"] == "timeout"
+    assert hostile["seconds"] > 1 > honest["seconds"]
     assert observed(honest) == DOUBLED
 
 

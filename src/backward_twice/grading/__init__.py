@@ -13,15 +13,16 @@ A submission passes through these modules, and nothing in it is trusted on the w
 :mod:`.batch`         hand submissions to Dask workers, a few at a time; try again where one dies
 :mod:`.sandbox`       run the notebook where it can reach nothing; out comes plain data
 :mod:`.judge`         compare that with the truth, outside the student's interpreter
+:mod:`.played`        of what is wrong play the smallest case, line by line
 :mod:`.journal`       keep each result at once, so that an interrupted grading goes on
 :mod:`.platforms`     what the platform takes is given back: nbgrader's own tables
 :mod:`.feedback`      the tables, and a page of feedback for each submission
 ====================  ==============================================================================
 
 Three commands besides: :mod:`.collect` sorts a platform's download into folders of submissions,
-before, and :mod:`.unpacking` opens its files; :mod:`.report` writes a page on a class, after; :mod:`.gradescope` writes what the platform
-Gradescope needs, which grades by itself.  ``book/promises.md`` names for each promise made to
-teachers the code and the tests that keep it.
+before, and :mod:`.unpacking` opens its files; :mod:`.report` writes a page on a class, after;
+:mod:`.gradescope` writes what the platform Gradescope needs, which grades by itself.
+``book/promises.md`` names for each promise made to teachers the code and the tests that keep it.
 """
 
 

@@ -26,7 +26,7 @@ from backward_twice.grading.feedback.alike import ALIKE, Pair, alike, read, side
 from backward_twice.grading.journal import Journal, open_journal
 from backward_twice.grading.judge import FAILED, PASSED, Json
 from backward_twice.grading.limited import Limited
-from backward_twice.grading.master import Asked, Master, read_masters
+from backward_twice.grading.master import Answer, Asked, Master, read_masters
 from backward_twice.grading.submissions import Rejected, shown
 
 _MOST = 8
@@ -67,6 +67,7 @@ def _exercise(master: Master, results: list[Json], solutions: Path, limited: Lim
         "points": _bars(Counter(points), len(points)),
         "questions": [_question(asked, results) for asked in master.questions],
         "seconds": _quantiles(seconds),
+        "steps": _steps(master, results),
         "slowest": [(shown(r["student"]), r["seconds"]) for r in slowest if "seconds" in r],
         **_alike(master, results, led, limited),
     }
@@ -133,6 +134,31 @@ def _quantiles(seconds: list[float]) -> list[tuple[str, float]]:
         return []
     places = {"half of them at most": 0.5, "nine of ten at most": 0.9, "the longest": 1.0}
     return [(name, seconds[max(0, round(q * len(seconds)) - 1)]) for name, q in places.items()]
+
+
+def _steps(master: Master, results: list[Json]) -> list[Json]:
+    """Of each step the processor's time: of half, of nine tenths, of the longest, and whose."""
+    steps = []
+    for cell in master.cells:
+        if isinstance(cell, Answer):
+            of, key, name = "cells", "answer", f"{cell.id} is run"
+        elif isinstance(cell, Asked):
+            of, key, name = "questions", "id", f"{cell.id} is asked"
+        else:
+            continue
+        taken = []
+        for result in results:
+            found = [part["seconds"] for part in result[of] if part[key] == cell.id]
+            taken += [(sum(found), shown(result["student"]))] if found else []
+        if taken:
+            longest, whose = max(taken)
+            quantiles = [value for _, value in _quantiles(sorted(value for value, _ in taken))]
+            steps.append({"name": name, "seconds": quantiles, "whose": whose if longest else ""})
+    most = max((step["seconds"][-1] for step in steps), default=0)
+    return [
+        step | {"shares": [seconds / most if most else 0 for seconds in step["seconds"]]}
+        for step in steps
+    ]
 
 
 def _led(master: Path) -> dict[str, list[str]]:

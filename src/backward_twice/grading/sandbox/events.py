@@ -75,10 +75,11 @@ class Events:
         self._poll.register(self._run.job, select.POLLOUT)
         return self._next(min(self._limits.seconds, self._budget.processor))
 
-    def end(self) -> None:
-        """A step has ended: what it used is used up."""
+    def end(self) -> float:
+        """A step has ended: what it used is used up, seconds of processor time."""
         self._look()
         self._budget.processor -= self._used
+        return self._used
 
     def _look(self) -> None:
         """See what this step has used; of processes that are gone, what they had used before."""
