@@ -49,10 +49,14 @@ from backward_twice.grading.platforms.upload import Collected, read_collected, w
 from backward_twice.grading.progress import Progress
 from backward_twice.grading.reading import Reader
 from backward_twice.grading.roster import Person, Roster, read_roster
-from backward_twice.grading.sandbox import Limits, available
+from backward_twice.grading.sandbox import Limits, available, control_group
 from backward_twice.grading.submissions import Place, Rejected, shown
 
 _PROBE_BYTES = 1 << 20
+_WATCHED = (
+    "what a submission's processes take of memory together was looked at 20 times a second; "
+    "started under systemd-run --user --scope -p Delegate=yes, the kernel counts it"
+)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -191,9 +195,9 @@ class Grading:
         results = ((self.journal[key], _when(self.journal[key])) for key in keys)
         cost = self.options.late and Late(self.options.late, 60 * self.options.grace)
         for key, late in zip(keys, gradebook.record(results, cost or None), strict=True):
-            result = self.journal[key]
-            off = cost.penalty(result["points"], late) if cost else 0.0
-            result["points"] -= off
+            found = self.journal[key]
+            off = cost.penalty(found["points"], late) if cost else 0.0
+            result = found | {"points": found["points"] - off}
             said = [*result.get("notes", ()), *_lateness(late, off)]
             rows.append(row(result, said, self.roster and self.roster.find(key[0])))
             if master := self.masters.get(key[1]):
@@ -303,7 +307,9 @@ def _grade(options: argparse.Namespace) -> int:
         with Progress(len(chosen)) as progress:
             jobs = grading.jobs(chosen, progress)
             first = list(islice(jobs, 1))
+            watched = False
             if first:  # else all is graded already, and there is no need of workers
+                watched = grading.sandbox["kind"] == "bubblewrap" and not control_group.divided()
                 client = stack.enter_context(batch.workers(options.scheduler, options.workers))
                 for told, result in batch.run(client, chain(first, jobs)):
                     grading.keep(told, result)
@@ -319,6 +325,8 @@ def _grade(options: argparse.Namespace) -> int:
     told = [out / "grades.csv", out / "class.csv", out / "feedback", grading.autograded, where]
     told += sorted((out / "upload").glob("*.zip"))
     print(summary(rows, told))
+    if watched:
+        print(f"note: {_WATCHED}", file=sys.stderr)
     for warning in [*_gone(missing, options), *warnings]:
         print(f"warning: {warning}", file=sys.stderr)
     return 0

@@ -108,6 +108,8 @@ class Events:
             if not ready or self._take():
                 continue
             # Nothing more will come, or nothing is there though the process has ended.
+            if self._run.memory() > self._limits.memory:
+                return "memory", too_much_memory(self._limits)
             return "crashed", self._run.how_ended()
         line = bytes(self._read[:newline])
         del self._read[: newline + 1]

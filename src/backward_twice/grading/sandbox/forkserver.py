@@ -124,6 +124,7 @@ def _keep(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _close_all_but(job, events, status, *(() if sandbox is None else (sandbox,)))
         _be_ended_first()
+        group = os.open(terms["group"], os.O_WRONLY) if "group" in terms else None
         if sandbox is not None:
             _enter(sandbox, terms["limits"]["files"], os.geteuid() != 0)
             os.close(sandbox)
@@ -133,6 +134,9 @@ def _keep(
         submission = os.fork()
         if submission == 0:
             os.close(status)
+            if group is not None:
+                os.write(group, b"0")  # this process
+                os.close(group)
             _become(terms, uid, shell, job, events)
         os.close(job)
         os.close(events)
