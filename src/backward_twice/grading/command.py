@@ -17,7 +17,8 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -48,6 +49,7 @@ from backward_twice.grading.platforms.nbgrader.gradebook import Grades, Late, op
 from backward_twice.grading.platforms.upload import Collected, read_collected, write_upload
 from backward_twice.grading.progress import Progress
 from backward_twice.grading.reading import Reader
+from backward_twice.grading.rebuild import Answers
 from backward_twice.grading.roster import Person, Roster, read_roster
 from backward_twice.grading.sandbox import Limits, available, control_group
 from backward_twice.grading.submissions import Place, Rejected, shown
@@ -102,6 +104,10 @@ def _percent(text: str) -> int:
     return number
 
 
+Todo = tuple[str, Master, Answers]
+"""A student's name, the exercise, and the answers to grade."""
+
+
 @dataclass
 class Grading:
     """A grading under way: what it grades by, and what it found out about each submission."""
@@ -148,8 +154,8 @@ class Grading:
         sandboxed = "trusted" if self.options.trusted else "sandboxed"
         return [self.draws.digest, sandboxed, repr(sorted(self.limits.items()))]
 
-    def jobs(self, places: list[Place], progress: Progress) -> Iterator[tuple[Told, Json]]:
-        """The jobs still to do, with what is to be kept beside their results.
+    def todo(self, places: list[Place], progress: Progress) -> Iterator[tuple[Told, Todo]]:
+        """What is still to be graded, with what is to be kept beside the result.
 
         A submission that cannot be graded has its result at once.
         """
@@ -174,8 +180,13 @@ class Grading:
                 self.keep(told, self.journal[key])
                 progress.advance()
             else:
-                settings = {"limits": self.limits, "sandbox": self.sandbox}
-                yield told, job(place.student, master, given.answers, self.draws, settings)
+                yield told, (place.student, master, given.answers)
+
+    def jobs(self, todo: Iterable[tuple[Told, Todo]]) -> Iterator[tuple[Told, Json]]:
+        """The same as jobs for workers; now the sandbox has to be known."""
+        settings = {"limits": self.limits, "sandbox": self.sandbox}
+        for told, (student, master, answers) in todo:
+            yield told, job(student, master, answers, self.draws, settings)
 
     def keep(self, told: Told, result: Json) -> None:
         """Write a result down, with the remarks on its submission."""
@@ -305,13 +316,15 @@ def _grade(options: argparse.Namespace) -> int:
         with open_gradebook(url, wanted):
             pass  # it can be written
         with Progress(len(chosen)) as progress:
-            jobs = grading.jobs(chosen, progress)
-            first = list(islice(jobs, 1))
+            todo = grading.todo(chosen, progress)
+            first = list(islice(todo, 1))
             watched = False
             if first:  # else all is graded already, and there is no need of workers
-                watched = grading.sandbox["kind"] == "bubblewrap" and not control_group.divided()
+                # A sandbox is tried while the workers start: both take a second or more.
+                trying = stack.enter_context(ThreadPoolExecutor(1)).submit(lambda: grading.sandbox)
                 client = stack.enter_context(batch.workers(options.scheduler, options.workers))
-                for told, result in batch.run(client, chain(first, jobs)):
+                watched = trying.result()["kind"] == "bubblewrap" and not control_group.divided()
+                for told, result in batch.run(client, grading.jobs(chain(first, todo))):
                     grading.keep(told, result)
                     progress.advance()
         try:

@@ -103,7 +103,7 @@ def write_notebook(folder: Path, result: Json, master: Path, said: Sequence[str]
     """
     student, assignment = result["student"], result["assignment"]
     path = folder / student / assignment / f"{assignment}.ipynb"
-    text = json.dumps(notebook(result, master, said), indent=1)
+    text = json.dumps(notebook(result, master, said))
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
