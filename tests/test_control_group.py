@@ -9,7 +9,7 @@ import os
 import pytest
 from test_sandbox import LIMITS, MB, cell
 
-from backward_twice.grading.sandbox import control_group, run_steps, sandbox
+from backward_twice.grading.sandbox import control_group, events, run_steps, sandbox
 
 
 @pytest.fixture
@@ -85,6 +85,7 @@ def test_what_the_kernel_ends_for_want_of_memory_has_taken_too_much(
 ):
     exceeded = control_group.ControlGroup.exceeded
     monkeypatch.setattr(control_group.ControlGroup, "exceeded", lambda self: not exceeded(self))
+    monkeypatch.setattr(events, "_WATCH", 60)  # it is looked at when the process has ended
     with sandbox("bubblewrap") as box:
         [killed] = run_steps([cell("import os; os.kill(os.getpid(), 9)")], LIMITS, box)
     assert killed["outcome"] == "memory"
