@@ -28,7 +28,7 @@ def test_each_line_that_ran_says_what_it_did():
     assert [step["line"] for step in lines] == TWICE.splitlines()[:4]
     assert [step["held"] for step in lines] == [0, 8, 0, 0]
     first, makes, frees, raises = (step["did"] for step in lines)
-    assert first == ""
+    assert first == "makes leaf x"
     assert makes == "makes SumBackward0, ExpBackward0"
     assert frees == "frees what was saved by ExpBackward0; x.grad is [2.72, 2.72]"
     assert raises.startswith("raises RuntimeError in ExpBackward0: Trying to backward through")

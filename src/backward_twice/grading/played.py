@@ -60,7 +60,7 @@ def _lines(seen: Trace) -> Iterator[dict[str, Any]]:
     gradients: dict[str, str | None] = {}
     for step, changed, _ in seen.changes():
         there = [state.node for state in step.nodes]
-        made = [node for node in there if node not in known and not seen.nodes[node].leaf]
+        made = [node for node in there if node not in known]
         known.update(there)
         said = _named("makes", made, seen)
         for what, state in ((_FREES, FREED), (_CHANGES, MODIFIED)):
@@ -91,4 +91,5 @@ def _named(what: str, nodes: list[int], seen: Trace) -> list[str]:
 
 
 def _name(node: int, seen: Trace) -> str:
-    return seen.nodes[node].name
+    found = seen.nodes[node]
+    return f"leaf {found.label}" if found.leaf else found.name
