@@ -4,7 +4,7 @@ The same honest submissions, right and wrong, are graded by `nbgrader autograde`
 its batch does, and by `python -m backward_twice.grading` with a sandbox for each submission.
 Rounds alternate between the two, so that a busy machine disturbs both alike; the start of each
 program counts.  Then 1,000 submissions: does memory stay flat, and what does a second worker
-bring?
+bring?  It prints a table as ``README.md`` has it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import platform
 import shutil
 import statistics
 import subprocess
@@ -20,6 +21,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import version
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -118,72 +121,95 @@ def seconds(run, *arguments) -> float:
     return time.perf_counter() - began
 
 
-class Memory(threading.Thread):
-    """Watches the resident memory, in bytes, of all processes that this one starts."""
+class Watch(threading.Thread):
+    """Watches a grading that this process starts: memory of all its processes, and its results.
 
-    def __init__(self) -> None:
+    ``seen`` has for each look the time in seconds, the resident memory and the memory with each
+    page counted once (PSS) in bytes, and the number of results.
+    """
+
+    def __init__(self, journal: Path) -> None:
         super().__init__(daemon=True)
-        self.seen: list[int] = []
-        self.done = threading.Event()
+        self._journal = journal
+        self._done = threading.Event()
+        self.seen: list[tuple[float, int, int, int]] = []
 
     def run(self) -> None:
-        while not self.done.wait(0.5):
-            total = 0
+        while not self._done.wait(1):
+            resident, once = 0, 0
             for process in psutil.Process().children(recursive=True):
-                try:
-                    total += process.memory_info().rss
-                except psutil.NoSuchProcess:
-                    continue
-            self.seen.append(total)
+                with suppress(psutil.Error, OSError):
+                    resident += process.memory_info().rss
+                    rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+                    once += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
+            results = self._journal.read_bytes().count(b"\n") if self._journal.exists() else 0
+            self.seen.append((time.perf_counter(), resident, once, results))
 
-    def stop(self) -> list[int]:
-        self.done.set()
+    def stop(self) -> None:
+        self._done.set()
         self.join()
-        return self.seen
+
+    def rate(self) -> float:
+        """Results in a second, once a tenth of them is there: every process works by then."""
+        last = self.seen[-1][3]
+        working = [(when, number) for when, _, _, number in self.seen if last / 10 < number < last]
+        (began, few), (ended, many) = working[0], working[-1]
+        return (many - few) / (ended - began)
+
+    def memory(self, which: int) -> str:
+        """GB in the second fifth of the time and in the last."""
+        values = [look[which] / 1e9 for look in self.seen]
+        fifth = len(values) // 5
+        early, late = values[fifth : 2 * fifth], values[-fifth:]
+        return f"{statistics.median(early):.2f}, {statistics.median(late):.2f} GB"
+
+
+def line(*cells: object) -> None:
+    print("|", " | ".join(map(str, cells)), "|", flush=True)
 
 
 def against_nbgrader(folder: Path, exercise: str, students: int, rounds: int) -> None:
     hand_in(folder / "submitted", exercise, students)
     course = nbgrader_course(folder / "course", exercise)
     shutil.copytree(folder / "submitted", course / "submitted")
-    times: dict[str, list[float]] = {"nbgrader": [], "1 worker": [], "2 workers": []}
+    times: dict[int, list[float]] = {0: [], 1: [], 2: []}
     for number in range(rounds):
         shutil.rmtree(course / "autograded", ignore_errors=True)
         autograde = ("autograde", exercise, "--create", "--force")
-        times["nbgrader"].append(seconds(nbgrader, course, *autograde))
+        times[0].append(seconds(nbgrader, course, *autograde))
         for workers in (1, 2):
             out = folder / f"out{number}-{workers}"
-            name = "1 worker" if workers == 1 else "2 workers"
-            times[name].append(seconds(grade, folder / "submitted", out, workers))
+            times[workers].append(seconds(grade, folder / "submitted", out, workers))
             assert points(out) == nbgrader_points(course, exercise), "the grades differ"
-    print(f"{students} submissions of {exercise}, {rounds} rounds, every start included")
-    for name, values in times.items():
-        ratios = sorted(t / v for t, v in zip(times["nbgrader"], values, strict=True))
-        print(
-            f"{name:<10} {statistics.median(values) / students:6.3f} s each; nbgrader / this "
-            f"{statistics.median(ratios):5.1f} [{ratios[0]:.1f} to {ratios[-1]:.1f}]"
+    for workers in (1, 2):
+        ratios = sorted(t / v for t, v in zip(times[0], times[workers], strict=True))
+        line(
+            f"`nbgrader autograde` / `make grade`, {students} submissions, workers: {workers}, a "
+            "sandbox each, every start included",
+            f"{statistics.median(ratios):.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f})",
+            "5" if workers == 1 else "",
         )
 
 
 def at_scale(folder: Path, exercise: str, students: int) -> None:
     hand_in(folder / "many", exercise, students)
-    times = {}
-    for workers in (1, 2):
-        memory = Memory()
-        memory.start()
-        times[workers] = seconds(grade, folder / "many", folder / f"many{workers}", workers)
-        seen = memory.stop()
-        early, late = (
-            statistics.median(part) / 1e6
-            for part in (seen[len(seen) // 5 : 2 * len(seen) // 5], seen[-len(seen) // 5 :])
-        )
-        print(
-            f"{students} submissions, {workers} workers: {times[workers]:.0f} s, "
-            f"{times[workers] / students * 1e3:.0f} ms each; memory {early:.0f} MB in the second "
-            f"fifth, {late:.0f} MB in the last"
-        )
-    assert points(folder / "many1").keys() == points(folder / "many2").keys()
-    print(f"2 workers against 1: {times[1] / times[2]:.2f}")
+    times, rates = {}, {}
+    for workers, most in ((1, 1.5), (2, 2.5)):
+        out = folder / f"many{workers}"
+        watch = Watch(out / "results.jsonl")
+        watch.start()
+        times[workers] = seconds(grade, folder / "many", out, workers)
+        watch.stop()
+        rates[workers] = watch.rate()
+        of = f"{students} submissions, workers: {workers}"
+        line(f"{of}: all of it", f"{times[workers]:.0f} s", "")
+        line(f"{of}: each, once all processes work", f"{1e3 / rates[workers]:.0f} ms", "")
+        memory = f"{of}: memory of all processes, in the second fifth of the time and in the last"
+        line(f"{memory}, each page counted once", watch.memory(2), f"flat, {most} GB")
+        line(f"{memory}, resident", watch.memory(1), "flat")
+    assert points(folder / "many1") == points(folder / "many2"), "the grades differ"
+    line("2 workers / 1, once all processes work", f"{rates[2] / rates[1]:.2f}", "1.7")
+    line("2 workers / 1, start and end included", f"{times[1] / times[2]:.2f}", "")
 
 
 def main() -> None:
@@ -193,6 +219,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="beside nbgrader (default 3)")
     parser.add_argument("--many", type=int, default=1000, help="for memory and workers")
     chosen = parser.parse_args()
+    load = os.getloadavg()[0]
+    print(f"PyTorch {version('torch')}, Python {platform.python_version()}, {os.cpu_count()} cores")
+    print(f"load before: {load:.1f}" + (", so the machine is not idle" if load > 0.3 else ""))
+    print()
+    line("what", "seen", "aim")
+    line(*["---"] * 3)
     with tempfile.TemporaryDirectory() as folder:
         against_nbgrader(Path(folder), chosen.exercise, chosen.students, chosen.rounds)
         at_scale(Path(folder), chosen.exercise, chosen.many)

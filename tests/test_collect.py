@@ -18,6 +18,8 @@ from test_roster import CANVAS, GITHUB, WORKSHEET, roster_of
 from test_teacher import Here, answered
 
 from backward_twice.grading import collect
+from backward_twice.grading.limited import Limited
+from backward_twice.grading.platforms.downloads import File
 from backward_twice.grading.submissions import MAX_BYTES
 
 NAME = "two_losses"
@@ -296,6 +298,41 @@ def test_nothing_of_a_students_leaves_its_folder_or_fills_the_disk(here, collect
     large = here.submissions / "bob" / NAME / "large.ipynb"
     assert large.stat().st_size == 2 * MAX_BYTES > large.stat().st_blocks * 512
     assert len(handed_in(here)["eve"]) == 20
+
+
+def zipped(method=zipfile.ZIP_DEFLATED, **files):
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w", method) as archive:
+        for name, content in files.items():
+            archive.writestr(f"{name}.ipynb", content)
+    return inner.getvalue()
+
+
+def test_a_hostile_zip_costs_nobody_else(here, collected):
+    """What it wants of memory, what it says of its size, and names that no disk takes."""
+    dictionary = b"\x09\x04\x05\x00\x5d"  # of LZMA's properties what stands before its size
+    much = zipped(zipfile.ZIP_LZMA, a=RIGHT)
+    at = much.index(dictionary) + len(dictionary)
+    much = much[:at] + b"\xff\xff\xff\xff" + much[at + 4 :]
+    lies = zipped(a=RIGHT)
+    central = lies.index(b"PK\x01\x02")
+    lies = lies[: central + 24] + b"\xfe\xff\xff\xff" + lies[central + 28 :]
+    no_text = zipped(ééé=RIGHT).replace("ééé".encode(), b"\xff\xff\xff\xff\xff\xff")
+    files = {"eve/much.zip": much, "joe/lies.zip": lies, "kim/no_text.zip": no_text}
+    files |= {"zoe/long.zip": zipped(**{"長" * 300: RIGHT}), f"ada/{FILE}": RIGHT}
+    collected(files)
+    assert here.grade() == 0
+    assert here.points() == {"ada": 3, "eve": 0, "joe": 0, "kim": 0, "zoe": 3}
+
+
+def test_a_zip_that_takes_long_to_unpack_is_left_as_it_is(tmp_path):
+    bomb = zipped(**{f"{n}": bytes(MAX_BYTES) for n in range(20)})
+    (tmp_path / "bomb.zip").write_bytes(bomb)
+    file = File("bomb.zip", "eve", "", "bomb.zip")
+    with Limited(seconds=0.1) as limited:
+        said = collect._copied(limited, tmp_path, [file], tmp_path / "eve", NAME)
+    assert said == ["a zip in it was not looked into: it cannot be read within 0.1 s"]
+    assert (tmp_path / "eve" / NAME / "bomb.zip").read_bytes() == bomb
 
 
 def test_a_link_is_said_and_not_followed(here, tmp_path, capsys):

@@ -7,6 +7,7 @@ and nothing else of its files.  ``setup.sh`` finds an environment there and inst
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -272,7 +273,8 @@ def test_what_hangs_and_what_exits_cost_themselves(gradescope, tmp_path):
     result, _ = gradescope.submit(tmp_path, {f"{EXERCISE}.ipynb": _with(**answers)})
     assert _scores(result) == [0, 0]
     hung, gone = result["tests"]
-    assert f"took longer than {SECONDS} s" in hung["output"]
+    # by the processor's time or, on a machine that others use too, by the clock
+    assert re.search(rf"took longer than ({SECONDS}|{2 * SECONDS}) s", hung["output"])
     assert "exit code 0" in gone["output"]
 
 

@@ -1,6 +1,7 @@
 """The teacher's page on a class: what was solved, what it looks like, and what is alike."""
 
 import re
+from functools import partial
 
 import pytest
 from test_grading import Page, job, ran
@@ -10,6 +11,8 @@ from backward_twice.checks import question
 from backward_twice.grading import judge, report
 from backward_twice.grading.feedback.alike import alike, tokens
 from backward_twice.grading.journal import open_journal
+from backward_twice.grading.limited import Limited
+from backward_twice.grading.submissions import Rejected
 from backward_twice.misconceptions import known
 
 EVIL = "<script>alert(1)</script>"
@@ -71,6 +74,7 @@ def test_what_was_solved_and_what_it_looks_like(out):
     assert "&#34;Detach what is shared.&#34; It runs, and the trunk learns nothing" in said
     assert "loss. 2" in said and "ValueError 1" in said
     assert "half of them at most 0.25" in said
+    assert "one_update is asked 0.12 0.12 0.12 kim" in said
 
 
 def test_answers_that_are_alike_stand_side_by_side(out):
@@ -101,10 +105,39 @@ def test_the_words_of_a_program_and_not_its_names():
 def test_what_the_exercise_led_to_is_not_called_alike():
     body = "".join(f"    y = x.sin() * {i}\n" for i in range(12))
     answers = {"ada": f"def f(x):\n{body}", "bob": f"def g(a):\n{body}", "eve": "def f(x): pass"}
-    [pair] = alike(answers, [])
+    read = {student: tokens(source) for student, source in answers.items()}
+    [pair] = alike(read, [])
     assert (pair.one, pair.other, pair.share) == ("ada", "bob", 1)
-    assert alike(answers, [answers["ada"]]) == []
-    assert alike({student: "def f(x): return x" for student in "abc"}, []) == []
+    assert alike(read, [answers["ada"]]) == []
+    assert alike({student: tokens("def f(x): return x") for student in "abc"}, []) == []
+
+
+TAKES_LONG = "# takes long"
+
+
+class Impatient(Limited):
+    """Whatever is done with one source takes too long."""
+
+    def call(self, function):
+        assert isinstance(function, partial)
+        if TAKES_LONG in function.args:
+            raise Rejected("it cannot be read within 5 s")
+        return super().call(function)
+
+
+def test_answers_that_take_long_to_compare_are_named(out, monkeypatch):
+    """Parsing and drawing are done elsewhere, and whose answer takes long is left out of it."""
+    long = "x = 1\n" * 2_000
+    with open_journal(out / "results.jsonl") as journal:
+        for student, source in (("slow", TAKES_LONG), ("one", long), ("two", long)):
+            found = journal["ada", NAME] | {"student": student}
+            found["cells"][0]["source"] = source
+            journal.add(student, found)
+    monkeypatch.setattr(report, "Limited", Impatient)
+    said = told(page_of(out))
+    assert "Not compared, because reading them takes too long: slow." in said
+    assert "one and two: 100 %" in said and "not shown side by side: more than 500 lines" in said
+    assert "bob and eve: 100 %" in said
 
 
 def test_a_belief_reaches_page_gradebook_and_notebook():

@@ -230,11 +230,11 @@ def class_of_all(tmp_path_factory):
     return submissions, out
 
 
-def start(submissions, out, *options, **more):
+def start(submissions, out, workers, **more):
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "backward_twice.grading", submissions, "--out", out),
-            *("--solutions", CHECKOUT / "solutions", "--seconds", "4", "--workers", "2", *options),
+            *("--solutions", CHECKOUT / "solutions", "--seconds", "2", "--workers", str(workers)),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -252,7 +252,8 @@ def interrupted(process, journal, more, send):
     children = []
     graded = lines(journal)
     deadline = time.monotonic() + 240
-    while len(children) < 4 or lines(journal) < graded + more:  # its workers, their warm processes
+    # the reader, the workers, their warm processes
+    while len(children) < 3 or lines(journal) < graded + more:
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.05)
         children = started.children(recursive=True)
@@ -277,7 +278,7 @@ def graded(class_of_all, bubblewrap):
     submissions, out = class_of_all
     journal = out / "results.jsonl"
     code, _, _ = interrupted(
-        start(submissions, out), journal, 3, lambda pid: os.kill(pid, signal.SIGKILL)
+        start(submissions, out, 1), journal, 3, lambda pid: os.kill(pid, signal.SIGKILL)
     )
     assert code == -signal.SIGKILL and not (out / "grades.csv").exists()
     kept = journal.read_bytes()
@@ -286,11 +287,11 @@ def graded(class_of_all, bubblewrap):
         gradebook.db.commit()
     # Ctrl-C goes to every process of the terminal.
     code, _, said = interrupted(
-        start(submissions, out), journal, 3, lambda pid: os.killpg(pid, signal.SIGINT)
+        start(submissions, out, 1), journal, 3, lambda pid: os.killpg(pid, signal.SIGINT)
     )
     assert code == 130 and "start again to go on" in said and "Traceback" not in said, said
     assert journal.read_bytes().startswith(kept[: kept.rfind(b"\n") + 1])
-    process = start(submissions, out)
+    process = start(submissions, out, 2)
     printed, said = process.communicate(timeout=400)
     assert process.returncode == 0, said
     return submissions, out, printed, said
@@ -365,7 +366,7 @@ def test_feedback_for_all_and_nothing_of_theirs_runs(graded):
 def test_grading_twice_changes_nothing(graded):
     submissions, out, printed, _ = graded
     before = contents(out)
-    process = start(submissions, out)
+    process = start(submissions, out, 2)
     again, said = process.communicate(timeout=200)
     assert (process.returncode, again) == (0, printed), said
     assert contents(out) == before

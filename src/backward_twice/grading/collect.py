@@ -5,39 +5,27 @@ into ``SUBMISSIONS/<student>/<exercise>/``, where the grader looks.  How the pla
 submission is kept in ``SUBMISSIONS/.collected/<exercise>.json``: by that the feedback finds its way
 back (:mod:`.platforms.upload`).
 
-Files are copied, not looked into, and no more of one than a notebook may have.  Only zips are
-opened: the download itself, and a small one that a student handed in.
+Files are copied, not looked into.  Only zips are opened: the download itself, and a small one that
+a student handed in; a process with limits does it (:mod:`.unpacking`).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
-import stat
 import sys
-import zipfile
-import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from io import BytesIO
-from pathlib import Path, PurePosixPath
+from functools import partial
+from pathlib import Path
 
 from backward_twice.grading import GradingError
+from backward_twice.grading.limited import Limited
 from backward_twice.grading.master import read_masters
 from backward_twice.grading.platforms.downloads import CANVAS, MOODLE, File, recognised
-from backward_twice.grading.platforms.nbgrader.collected import MAX_NAME
 from backward_twice.grading.platforms.upload import Collected, read_collected
 from backward_twice.grading.roster import Roster, read_roster
-from backward_twice.grading.submissions import MAX_BYTES, shown
-
-_MOST_FILES = 20
-_MOST_MEMBERS = 100_000
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError)
-
-Content = tuple[bytes, int]
-"""The bytes of a file up to what a notebook may have, and its whole size in bytes."""
+from backward_twice.grading.submissions import Rejected, shown
+from backward_twice.grading.unpacking import copied, folder_name, listed
 
 
 def collect(
@@ -52,8 +40,10 @@ def collect(
         GradingError: it is no download, or nobody's work is in it.
         OSError: the folder of submissions cannot be written.
     """
-    with _opened(download) as (paths, content):
-        found = recognised(paths, download.stem if download.is_file() else download.name, exercise)
+    with Limited() as limited:
+        paths = _paths(limited, download)
+        root = download.stem if download.is_file() else download.name
+        found = recognised(paths, root, exercise)
         if not found.files:
             raise GradingError(
                 f"no submission found in {download}: give what the platform offers for download, "
@@ -67,7 +57,7 @@ def collect(
         for file in found.files:
             by_folder[folders[file.student, file.number]].append(file)
         for student, files in sorted(by_folder.items()):
-            problems = _write(submissions / student, exercise, files, content)
+            problems = _copied(limited, download, files, submissions / student, exercise)
             said += [f"{shown(student)}: {problem}" for problem in problems]
             # Canvas gives feedback back under the file's own name, so it goes to a notebook.
             keys = [f.key for f in files if found.platform != CANVAS or f.name.endswith(".ipynb")]
@@ -75,61 +65,10 @@ def collect(
             late = {student} if any(file.late for file in files) else set()
             known.late = sorted({*known.late} - {student} | late)
     if found.strays:
-        listed = ", ".join(map(shown, found.strays[:5]))
-        said.append(f"{len(found.strays)} files are nobody's by their names: {listed}")
+        few = ", ".join(map(shown, found.strays[:5]))
+        said.append(f"{len(found.strays)} files are nobody's by their names: {few}")
     known.write(submissions, exercise)
     return found.platform, len(by_folder), said
-
-
-@contextmanager
-def _opened(download: Path) -> Iterator[tuple[list[str], Callable[[str], Content]]]:
-    """The paths of a download's files, and how each is read."""
-    if download.is_dir():
-        yield _walked(download), lambda path: _read(download / path)
-    elif zipfile.is_zipfile(download):
-        with zipfile.ZipFile(download) as archive:
-            members = {
-                info.filename.replace("\\", "/"): info
-                for info in archive.infolist()[:_MOST_MEMBERS]
-                if not info.is_dir()
-            }
-            yield [*members], lambda path: _extracted(archive, members[path])
-    elif download.exists():
-        raise GradingError(
-            f"{download} is neither a folder nor a zip; unpack it and give the folder"
-        )
-    else:
-        raise GradingError(f"there is no {download}")
-
-
-def _walked(folder: Path) -> list[str]:
-    paths = []
-    for above, inner, names in os.walk(folder):
-        if ".git" in inner:  # that it is a clone is all there is to know
-            inner.remove(".git")
-            paths.append(str(Path(above, ".git", "HEAD").relative_to(folder)))
-        paths += [str(Path(above, name).relative_to(folder)) for name in names]
-        if len(paths) > _MOST_MEMBERS:
-            raise GradingError(
-                f"{folder} has more than {_MOST_MEMBERS} files: give only the download"
-            )
-    return paths
-
-
-def _read(path: Path) -> Content:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        info = os.fstat(file.fileno())
-        if not stat.S_ISREG(info.st_mode):
-            raise OSError("it is no file")
-        return file.read(MAX_BYTES), info.st_size
-
-
-def _extracted(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Content:
-    if stat.S_ISLNK(info.external_attr >> 16):
-        raise OSError("it is a link; links are not followed")
-    with archive.open(info) as file:
-        return file.read(MAX_BYTES), info.file_size
 
 
 def _folders(
@@ -140,13 +79,15 @@ def _folders(
     alike = Counter(name.casefold() for name, _ in students)
     folders, said, unknown = {}, [], []
     for name, number in students:
-        numbered = _folder(f"{name} {number}")
+        numbered = folder_name(f"{name} {number}")
         person = roster and (roster.find(f"{name} {number}") or roster.find(name))
         if roster and person is None:
             unknown.append(numbered)
         # Canvas's number is the person's, Moodle's is another one in each assignment.
         clear = platform != CANVAS and alike[name.casefold()] == 1
-        wanted = _folder(person.identifier) if person else _folder(name) if clear else numbered
+        wanted = (
+            folder_name(person.identifier) if person else folder_name(name) if clear else numbered
+        )
         taken = folders.values()
         free = (wanted, numbered, *(f"{numbered} ({n})" for n in range(2, len(students) + 2)))
         folders[name, number] = next(each for each in free if each not in taken)
@@ -165,65 +106,26 @@ def _folders(
     return folders, said
 
 
-def _folder(name: str) -> str:
-    """``name`` as a folder's."""
-    plain = "".join(c if c.isprintable() and c not in '/\\:*?"<>|' else " " for c in name)
-    return plain.strip(" .")[:MAX_NAME].strip(" .") or "no name"
+def _paths(limited: Limited, download: Path) -> list[str]:
+    try:
+        return limited.call(partial(listed, download))
+    except Rejected as why:
+        raise GradingError(f"{download}: {why}") from why
 
 
-def _write(
-    student: Path, exercise: str, files: list[File], content: Callable[[str], Content]
+def _copied(
+    limited: Limited, download: Path, files: list[File], student: Path, exercise: str
 ) -> list[str]:
-    """Put the files into the student's folder of the exercise, instead of what was there."""
-    half = student / f".{exercise}.new"
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir(parents=True)
-    problems = []
-    for file in _most_telling(files):
+    """Copy a student's files; a zip that cannot be looked into within the limits, as it is."""
+    named = [(file.path, file.name) for file in files]
+    said: list[str] = []
+    for look_inside in (True, False):
         try:
-            head, size = content(file.path)
-            inside = _inside(head) if file.name.lower().endswith(".zip") else {}
-        except _UNREADABLE as error:
-            problems.append(f"{shown(file.name)} cannot be read: {error}"[:300])
-            continue
-        for name, (start, length) in (inside or {file.name: (head, size)}).items():
-            path = half / _free(half, name)
-            path.write_bytes(start)
-            if length > len(start):
-                os.truncate(path, length)  # the grader is to see how large it was
-    with suppress(FileNotFoundError):
-        shutil.rmtree(student / exercise)
-    half.rename(student / exercise)
-    return problems
-
-
-def _most_telling(files: list[File]) -> list[File]:
-    """Notebooks first, those that lie nearest to the top first; not endlessly many."""
-    return sorted(files, key=lambda f: (not f.name.endswith(".ipynb"), f.name.count("/"), f.name))[
-        :_MOST_FILES
-    ]
-
-
-def _inside(head: bytes) -> Mapping[str, Content]:
-    """The notebooks in a zip that a student handed in; none of a zip that is too large."""
-    with suppress(*_UNREADABLE), zipfile.ZipFile(BytesIO(head)) as archive:
-        notebooks = [
-            info
-            for info in archive.infolist()
-            if info.filename.endswith(".ipynb")
-            and not any(p.startswith((".", "__MACOSX")) for p in info.filename.split("/"))
-        ]
-        return {i.filename: _extracted(archive, i) for i in notebooks[:_MOST_FILES]}
-    return {}
-
-
-def _free(folder: Path, name: str) -> str:
-    """A name in the folder that nothing there has: a subfolder's file says which subfolder."""
-    parts = [_folder(part) for part in PurePosixPath(name).parts if part not in ("/", "..")]
-    for first in reversed(range(len(parts))):
-        if not (folder / (tried := "-".join(parts[first:])[-200:])).exists():
-            return tried
-    return f"{len(list(folder.iterdir()))}-{parts[-1] if parts else 'file'}"[:200]
+            copy = partial(copied, download, named, student, exercise, look_inside)
+            return [*limited.call(copy), *said]
+        except Rejected as why:
+            said = [f"a zip in it was not looked into: {why}"]
+    return [f"{said[0]}, nor copied; what was collected before stays"]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -17,7 +17,8 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -48,11 +49,16 @@ from backward_twice.grading.platforms.nbgrader.gradebook import Grades, Late, op
 from backward_twice.grading.platforms.upload import Collected, read_collected, write_upload
 from backward_twice.grading.progress import Progress
 from backward_twice.grading.reading import Reader
+from backward_twice.grading.rebuild import Answers
 from backward_twice.grading.roster import Person, Roster, read_roster
-from backward_twice.grading.sandbox import Limits, available
+from backward_twice.grading.sandbox import Limits, available, control_group
 from backward_twice.grading.submissions import Place, Rejected, shown
 
 _PROBE_BYTES = 1 << 20
+_WATCHED = (
+    "what a submission's processes take of memory together was looked at 20 times a second; "
+    "started under systemd-run --user --scope -p Delegate=yes, the kernel counts it"
+)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -96,6 +102,10 @@ def _percent(text: str) -> int:
     if (number := _positive(text)) > 100:
         raise argparse.ArgumentTypeError(f"{text!r} is more than 100 percent")
     return number
+
+
+Todo = tuple[str, Master, Answers]
+"""A student's name, the exercise, and the answers to grade."""
 
 
 @dataclass
@@ -144,8 +154,8 @@ class Grading:
         sandboxed = "trusted" if self.options.trusted else "sandboxed"
         return [self.draws.digest, sandboxed, repr(sorted(self.limits.items()))]
 
-    def jobs(self, places: list[Place], progress: Progress) -> Iterator[tuple[Told, Json]]:
-        """The jobs still to do, with what is to be kept beside their results.
+    def todo(self, places: list[Place], progress: Progress) -> Iterator[tuple[Told, Todo]]:
+        """What is still to be graded, with what is to be kept beside the result.
 
         A submission that cannot be graded has its result at once.
         """
@@ -170,8 +180,13 @@ class Grading:
                 self.keep(told, self.journal[key])
                 progress.advance()
             else:
-                settings = {"limits": self.limits, "sandbox": self.sandbox}
-                yield told, job(place.student, master, given.answers, self.draws, settings)
+                yield told, (place.student, master, given.answers)
+
+    def jobs(self, todo: Iterable[tuple[Told, Todo]]) -> Iterator[tuple[Told, Json]]:
+        """The same as jobs for workers; now the sandbox has to be known."""
+        settings = {"limits": self.limits, "sandbox": self.sandbox}
+        for told, (student, master, answers) in todo:
+            yield told, job(student, master, answers, self.draws, settings)
 
     def keep(self, told: Told, result: Json) -> None:
         """Write a result down, with the remarks on its submission."""
@@ -191,9 +206,9 @@ class Grading:
         results = ((self.journal[key], _when(self.journal[key])) for key in keys)
         cost = self.options.late and Late(self.options.late, 60 * self.options.grace)
         for key, late in zip(keys, gradebook.record(results, cost or None), strict=True):
-            result = self.journal[key]
-            off = cost.penalty(result["points"], late) if cost else 0.0
-            result["points"] -= off
+            found = self.journal[key]
+            off = cost.penalty(found["points"], late) if cost else 0.0
+            result = found | {"points": found["points"] - off}
             said = [*result.get("notes", ()), *_lateness(late, off)]
             rows.append(row(result, said, self.roster and self.roster.find(key[0])))
             if master := self.masters.get(key[1]):
@@ -301,11 +316,15 @@ def _grade(options: argparse.Namespace) -> int:
         with open_gradebook(url, wanted):
             pass  # it can be written
         with Progress(len(chosen)) as progress:
-            jobs = grading.jobs(chosen, progress)
-            first = list(islice(jobs, 1))
+            todo = grading.todo(chosen, progress)
+            first = list(islice(todo, 1))
+            watched = False
             if first:  # else all is graded already, and there is no need of workers
+                # A sandbox is tried while the workers start: both take a second or more.
+                trying = stack.enter_context(ThreadPoolExecutor(1)).submit(lambda: grading.sandbox)
                 client = stack.enter_context(batch.workers(options.scheduler, options.workers))
-                for told, result in batch.run(client, chain(first, jobs)):
+                watched = trying.result()["kind"] == "bubblewrap" and not control_group.divided()
+                for told, result in batch.run(client, grading.jobs(chain(first, todo))):
                     grading.keep(told, result)
                     progress.advance()
         try:
@@ -319,6 +338,8 @@ def _grade(options: argparse.Namespace) -> int:
     told = [out / "grades.csv", out / "class.csv", out / "feedback", grading.autograded, where]
     told += sorted((out / "upload").glob("*.zip"))
     print(summary(rows, told))
+    if watched:
+        print(f"note: {_WATCHED}", file=sys.stderr)
     for warning in [*_gone(missing, options), *warnings]:
         print(f"warning: {warning}", file=sys.stderr)
     return 0

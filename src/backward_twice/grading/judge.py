@@ -21,6 +21,7 @@ from backward_twice.checks import Finding, merged, question
 from backward_twice.grading import GradingError
 from backward_twice.grading.draws import Draws
 from backward_twice.grading.master import Answer, Asked, Master
+from backward_twice.grading.played import played
 from backward_twice.grading.rebuild import Answers
 from backward_twice.grading.sandbox import (
     Limits,
@@ -125,7 +126,8 @@ def rejected(student: str, assignment: str, why: str, max_points: float) -> Json
 
 def failed(job: Json, why: str) -> Json:
     """The result of a submission whose grading itself came to grief: the next start tries again."""
-    none = {"outcome": CRASHED, "output": "", "error": None, "ename": None, "observed": None}
+    none = dict.fromkeys(("error", "ename", "observed"))
+    none |= {"outcome": CRASHED, "output": "", "seconds": 0.0}
     return _judged(job, [none] * len(job["steps"])) | {
         "state": CRASHED,
         "detail": why,
@@ -226,6 +228,7 @@ def _cell(step: Json, came_out: StepResult, outcome: str | None) -> Json:
         "output": (came_out["output"])[:MAX_OUTPUT],
         "error": error and error[:MAX_OUTPUT],
         "outcome": outcome or "done",
+        "seconds": round(came_out["seconds"], 2),
     }
 
 
@@ -236,7 +239,7 @@ def _question(
     error = came_out["error"]
     findings: list[Finding] = []
     beliefs: list[str] = []
-    case = ""
+    case, lines = "", []
     if step["missing"]:
         outcome, error = FAILED, step["missing"]
     elif trouble and trouble[0] != FAILED:
@@ -247,6 +250,7 @@ def _question(
         outcome = PASSED if passed else FAILED
         if findings and not passed and not private:
             beliefs, case = _explained(step, came_out)
+            lines = _played(case)
         if error and came_out["ename"] == "NotImplementedError":
             error = f"{question(step['question']).answer} is not written yet"
         elif error and trouble:
@@ -269,7 +273,9 @@ def _question(
         ],
         "beliefs": beliefs,
         "case": case[:_MAX_TEXT],
+        "played": lines,
         "error": error and error[:_MAX_TEXT],
+        "seconds": round(came_out["seconds"], 2),
     }
 
 
@@ -308,10 +314,18 @@ def _explained(step: Json, came_out: StepResult) -> tuple[list[str], str]:
     return recognised(step["question"], ask, observed, step["draws"]), case
 
 
+def _played(case: str) -> list[Json]:
+    try:
+        return played(case)
+    except Exception:  # a case that cannot be played is still a case
+        return []
+
+
 def _together(known: Json, private: Json) -> Json:
     """A question's two rounds as one: the first that did not pass, with both's findings."""
     worse = known if known["outcome"] != PASSED else private
-    return worse | {"findings": known["findings"] + private["findings"]}
+    seconds = round(known["seconds"] + private["seconds"], 2)
+    return worse | {"findings": known["findings"] + private["findings"], "seconds": seconds}
 
 
 def _state(questions: list[Json]) -> Json:

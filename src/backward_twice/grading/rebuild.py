@@ -34,6 +34,7 @@ from backward_twice.grading.master import Answer, Given, Master
 from backward_twice.grading.submissions import Rejected
 
 _MOST_PARTS = 20
+_SHOWN = 60  # characters of a name
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,9 @@ def _with_what_they_use(
             sources[answer.id] = (helpers, *parts)
             brought = defined_names(parsed(helpers) or ast.Module([]))
             known |= brought
-            listed = ", ".join(sorted(brought)[:5]) + (", …" if len(brought) > 5 else "")
+            listed = ", ".join(name[:_SHOWN] for name in sorted(brought)[:5]) + (
+                ", …" if len(brought) > 5 else ""
+            )
             remarks.append(f"taken from other cells for {answer.id}: {listed}")
         known |= own
     return remarks

@@ -14,20 +14,20 @@ import statistics
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from difflib import HtmlDiff
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import nbformat
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.feedback.alike import ALIKE, Pair, alike
+from backward_twice.grading.feedback.alike import ALIKE, Pair, alike, read, side_by_side
 from backward_twice.grading.journal import Journal, open_journal
 from backward_twice.grading.judge import FAILED, PASSED, Json
-from backward_twice.grading.master import Asked, Master, read_masters
-from backward_twice.grading.submissions import shown
+from backward_twice.grading.limited import Limited
+from backward_twice.grading.master import Answer, Asked, Master, read_masters
+from backward_twice.grading.submissions import Rejected, shown
 
 _MOST = 8
 _MOST_PAIRS = 20
@@ -46,11 +46,14 @@ def report(journal: Journal, masters: dict[str, Master], solutions: Path) -> str
     for key in sorted(journal.keys()):
         if key[1] in masters:
             of[key[1]].append(journal[key])
-    exercises = [_exercise(masters[name], results, solutions) for name, results in of.items()]
+    with Limited() as limited:
+        exercises = [
+            _exercise(masters[name], results, solutions, limited) for name, results in of.items()
+        ]
     return _PAGES.get_template("report.html").render(exercises=exercises, alike=ALIKE)
 
 
-def _exercise(master: Master, results: list[Json], solutions: Path) -> Json:
+def _exercise(master: Master, results: list[Json], solutions: Path, limited: Limited) -> Json:
     points = [result["points"] for result in results]
     seconds = sorted(result["seconds"] for result in results if "seconds" in result)
     slowest = sorted(results, key=lambda result: -result.get("seconds", 0))[:5]
@@ -64,8 +67,9 @@ def _exercise(master: Master, results: list[Json], solutions: Path) -> Json:
         "points": _bars(Counter(points), len(points)),
         "questions": [_question(asked, results) for asked in master.questions],
         "seconds": _quantiles(seconds),
+        "steps": _steps(master, results),
         "slowest": [(shown(r["student"]), r["seconds"]) for r in slowest if "seconds" in r],
-        "alike": _alike(master, results, led),
+        **_alike(master, results, led, limited),
     }
 
 
@@ -132,6 +136,31 @@ def _quantiles(seconds: list[float]) -> list[tuple[str, float]]:
     return [(name, seconds[max(0, round(q * len(seconds)) - 1)]) for name, q in places.items()]
 
 
+def _steps(master: Master, results: list[Json]) -> list[Json]:
+    """Of each step the processor's time: of half, of nine tenths, of the longest, and whose."""
+    steps = []
+    for cell in master.cells:
+        if isinstance(cell, Answer):
+            of, key, name = "cells", "answer", f"{cell.id} is run"
+        elif isinstance(cell, Asked):
+            of, key, name = "questions", "id", f"{cell.id} is asked"
+        else:
+            continue
+        taken = []
+        for result in results:
+            found = [part["seconds"] for part in result[of] if part[key] == cell.id]
+            taken += [(sum(found), shown(result["student"]))] if found else []
+        if taken:
+            longest, whose = max(taken)
+            quantiles = [value for _, value in _quantiles(sorted(value for value, _ in taken))]
+            steps.append({"name": name, "seconds": quantiles, "whose": whose if longest else ""})
+    most = max((step["seconds"][-1] for step in steps), default=0)
+    return [
+        step | {"shares": [seconds / most if most else 0 for seconds in step["seconds"]]}
+        for step in steps
+    ]
+
+
 def _led(master: Path) -> dict[str, list[str]]:
     """Of each answer the solution, and the code that the exercise begins with, if it has some."""
     cells = nbformat.read(master, as_version=4).cells
@@ -146,9 +175,12 @@ def _led(master: Path) -> dict[str, list[str]]:
     }
 
 
-def _alike(master: Master, results: list[Json], led: dict[str, list[str]]) -> list[Json]:
-    """The pairs of answers that are most alike, side by side."""
+def _alike(
+    master: Master, results: list[Json], led: dict[str, list[str]], limited: Limited
+) -> Json:
+    """The pairs of answers that are most alike, side by side, and whose could not be compared."""
     found: list[tuple[Pair, str, dict[str, str]]] = []
+    unread: set[str] = set()
     for answer in master.answers:
         written = {
             result["student"]: "\n".join(
@@ -156,24 +188,28 @@ def _alike(master: Master, results: list[Json], led: dict[str, list[str]]) -> li
             )
             for result in results
         }
-        found += [(pair, answer.id, written) for pair in alike(written, led.get(answer.id, []))]
+        answers, more = read(written, limited)
+        unread.update(more)
+        found += [(pair, answer.id, written) for pair in alike(answers, led.get(answer.id, []))]
     found.sort(key=lambda each: -each[0].share)
-    return [
+    pairs = [
         {
             "answer": id,
             "one": shown(pair.one),
             "other": shown(pair.other),
             "share": pair.share,
-            "diff": _side_by_side(written[pair.one], written[pair.other]),
+            "diff": _drawn(limited, written[pair.one], written[pair.other]),
         }
         for pair, id, written in found[:_MOST_PAIRS]
     ]
+    return {"alike": pairs, "unread": sorted(map(shown, unread))}
 
 
-def _side_by_side(one: str, other: str) -> Markup:
-    """Two sources next to each other; difflib escapes what is HTML in them."""
-    table: Any = HtmlDiff(tabsize=4, wrapcolumn=70)
-    return Markup(table.make_table(one.splitlines(), other.splitlines()))
+def _drawn(limited: Limited, one: str, other: str) -> Markup:
+    try:
+        return Markup(limited.call(partial(side_by_side, one, other)))  # escaped by difflib
+    except Rejected as why:
+        return Markup("<p>They are not shown side by side: {}.</p>").format(why)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -4,6 +4,9 @@ Two answers are compared as Python's tokens: names are all one, comments and lay
 a copy with other names is still a copy.  RapidFuzz measures how many tokens they share in order.
 What stands near the solution or the code that the exercise begins with is left out: there the
 exercise has led everybody.  Nothing of this says who copied, or whether anybody did.
+
+A student's answer is cut into tokens, and drawn beside another, in a process with limits
+(:mod:`backward_twice.grading.limited`).
 """
 
 from __future__ import annotations
@@ -13,15 +16,22 @@ import keyword
 import tokenize
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import HtmlDiff
+from functools import partial
 
 from rapidfuzz import process
 from rapidfuzz.distance import Indel
+
+from backward_twice.grading.limited import Limited
+from backward_twice.grading.submissions import Rejected
 
 ALIKE = 0.9
 """From what share of tokens in common on two answers are shown."""
 _LED = 0.9
 _SHORTEST = 30  # tokens
 _MOST_ANSWERS = 2_000
+_MOST_TOKENS = 2_000
+_MOST_LINES = 500
 _IGNORED = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
     *(tokenize.ENDMARKER, tokenize.ENCODING, tokenize.ERRORTOKEN),
@@ -38,7 +48,7 @@ class Pair:
 
 
 def tokens(source: str) -> list[str]:
-    """A source's tokens, with all names but attributes and keywords the same.
+    """A source's first tokens, with all names but attributes and keywords the same.
 
     >>> tokens("def f(x):  # twice\\n    return 2 * x.sin()")
     ['def', 'name', '(', 'name', ')', ':', 'return', '0', '*', 'name', '.', 'sin', '(', ')']
@@ -48,6 +58,8 @@ def tokens(source: str) -> list[str]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type in _IGNORED:
                 continue
+            if len(found) == _MOST_TOKENS:
+                break
             if token.type == tokenize.NAME and not keyword.iskeyword(token.string):
                 attribute = found and found[-1] == "."
                 found.append(token.string if attribute else "name")
@@ -62,22 +74,32 @@ def tokens(source: str) -> list[str]:
     return found
 
 
-def alike(answers: Mapping[str, str], led: Sequence[str]) -> list[Pair]:
+def read(answers: Mapping[str, str], limited: Limited) -> tuple[dict[str, list[str]], list[str]]:
+    """Each student's answer as tokens, and the students whose answers cannot be read so."""
+    found, unread = {}, []
+    for student, source in answers.items():
+        try:
+            found[student] = limited.call(partial(tokens, source))
+        except Rejected:
+            unread.append(student)
+    return found, unread
+
+
+def alike(answers: Mapping[str, Sequence[str]], led: Sequence[str]) -> list[Pair]:
     """The pairs of students whose answers are alike, those most alike first.
 
     Args:
-        answers: each student's answer to one question.
+        answers: each student's answer to one question, as :func:`tokens`.
         led: the solution, and what the exercise begins with.
     """
     shown = [tokens(source) for source in led]
-    read = {student: tokens(source) for student, source in answers.items()}
     students = [
         student
-        for student, found in read.items()
+        for student, found in answers.items()
         if len(found) >= _SHORTEST
         and all(Indel.normalized_similarity(found, each) < _LED for each in shown)
     ][:_MOST_ANSWERS]
-    sequences = [read[student] for student in students]
+    sequences = [answers[student] for student in students]
     shares = process.cdist(
         sequences, sequences, scorer=Indel.normalized_similarity, score_cutoff=ALIKE
     )
@@ -88,3 +110,15 @@ def alike(answers: Mapping[str, str], led: Sequence[str]) -> list[Pair]:
         if shares[i][k] >= ALIKE
     ]
     return sorted(pairs, key=lambda pair: -pair.share)
+
+
+def side_by_side(one: str, other: str) -> str:
+    """Two sources next to each other, as a table of HTML; what is HTML in them is escaped.
+
+    Raises:
+        Rejected: they are too long.
+    """
+    lines = one.splitlines(), other.splitlines()
+    if max(map(len, lines)) > _MOST_LINES:
+        raise Rejected(f"more than {_MOST_LINES} lines")
+    return HtmlDiff(tabsize=4, wrapcolumn=70).make_table(*lines)

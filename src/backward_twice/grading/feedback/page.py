@@ -51,6 +51,7 @@ def page(result: Json, master: Master, said: Sequence[str]) -> str:
                 **_listed(found["findings"]),
                 "beliefs": found.get("beliefs", []),
                 "case": found.get("case", ""),
+                "played": found.get("played", []),
                 "title": asked[found["id"]].title,
                 "outcome": _OUTCOMES[found["outcome"]],
                 "points": f"{found['points']:g}",

@@ -27,8 +27,9 @@ from backward_twice.grading.roster import Person, Roster
 from backward_twice.grading.submissions import shown
 
 # What begins a cell, for a program that separates cells by comma, semicolon, tab or bar, with what
-# does not show or is stripped before it, and then makes the cell a formula.
-_FORMULA = re.compile(r"""(^|[,;|\t])([\s"'\u200c\u200d]*)(?=[=+\-@＝＋－＠])""")
+# does not show or is stripped before it, and then makes the cell a formula, in whatever width.
+_SIGNS = r"=+\-@＝＋－＠﹦﹢﹣﹫⁼⁺⁻₌₊₋−"
+_FORMULA = re.compile(rf"""(^|[,;|\t])([\s"'\u200c\u200d]*)(?=[{_SIGNS}])""")
 
 
 @dataclass(frozen=True)

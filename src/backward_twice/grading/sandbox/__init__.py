@@ -6,19 +6,20 @@ platform's own container, a user of its own.  Each module keeps one promise.
 
 In the grader's processes, where nothing that comes out of a submission is believed:
 
-===================  ===============================================================================
-:mod:`.interface`    what a sandbox, a run in it and its limits are
-:mod:`.kinds`        a sandbox is made, shared, or found by trying
-:mod:`.steps`        every step has a result, nobody looks ahead, and no process is left
-:mod:`.events`       a stranger's bytes become plain events, bounded in number and in time
-:mod:`.policy`       what a submission may see
-:mod:`.bubblewrap`   namespaces with that policy, and the end of all that is in them
-:mod:`.account`      a user of its own, for root in a platform's container
-:mod:`.container`    a container of docker's or podman's
-:mod:`.unprotected`  no sandbox, for work that is trusted
-:mod:`.forks`        the warm process is there, and its fork ends when it is to
-:mod:`.process`      what these share: a process's environment, command, memory and end
-===================  ===============================================================================
+======================  ============================================================================
+:mod:`.interface`       what a sandbox, a run in it and its limits are
+:mod:`.kinds`           a sandbox is made, shared, or found by trying
+:mod:`.steps`           every step has a result, nobody looks ahead, and no process is left
+:mod:`.events`          a stranger's bytes become plain events, bounded in number and in time
+:mod:`.policy`          what a submission may see
+:mod:`.bubblewrap`      namespaces with that policy, and the end of all that is in them
+:mod:`.account`         a user of its own, for root in a platform's container
+:mod:`.container`       a container of docker's or podman's
+:mod:`.unprotected`     no sandbox, for work that is trusted
+:mod:`.control_group`   the kernel counts a submission's memory, where it may be asked to
+:mod:`.forks`           the warm process is there, and its fork ends when it is to
+:mod:`.process`         what these share: a process's environment, command, memory and end
+======================  ============================================================================
 
 In the interpreters where a student's code will run, and in the one that they are forked from:
 

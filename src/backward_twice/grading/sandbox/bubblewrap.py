@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from backward_twice.grading.sandbox import calls
+from backward_twice.grading.sandbox import calls, control_group
 from backward_twice.grading.sandbox.forks import Fork, WarmProcess
 from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, SandboxError
 from backward_twice.grading.sandbox.policy import policy
@@ -155,7 +155,12 @@ class _WarmRun(Fork):
     def __init__(self, warm: WarmProcess, bubblewrap: list[str], limits: Limits) -> None:
         # cat holds the namespaces open, for as long as its input is
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._inside = _Namespaces(bubblewrap, ["/usr/bin/cat"], limits, 3, **pipes)
+        self._limits, self._group = limits, control_group.made(limits)
+        try:
+            self._inside = _Namespaces(bubblewrap, ["/usr/bin/cat"], limits, 3, **pipes)
+        except BaseException:
+            self._remove_group()
+            raise
         try:
             with contextlib.suppress(BrokenPipeError):
                 self._inside.holder.stdin.write(b"\n")
@@ -163,15 +168,24 @@ class _WarmRun(Fork):
                 self._inside.refused()
             self._inside.limit()
             terms = {"limits": limits.of_kernel(), "folder": "/tmp"}
+            if self._group:
+                terms["group"] = self._group.processes
             super().__init__(warm, terms, self._inside.first)
         except BaseException:
             self._inside.end()
+            self._remove_group()
             raise
+
+    def _remove_group(self) -> None:
+        if self._group:
+            self._group.close()
 
     def processor(self) -> float:
         return self._inside.processor()
 
     def memory(self) -> int:
+        if self._group:
+            return self._limits.memory + 1 if self._group.exceeded() else 0
         return self._inside.memory()
 
     def close(self) -> None:
@@ -179,6 +193,7 @@ class _WarmRun(Fork):
             self.end_fork()
         finally:
             self._inside.end()
+            self._remove_group()
 
 
 class Bubblewrap(Sandbox):

@@ -11,8 +11,10 @@ too old to have it, so libraries take their other way; hardly anything else ends
 
 Each thing that is not on it was once a way to harm: ``vmsplice``, ``memfd_create``, ``shmget``,
 ``fcntl(F_SETLK)``, ``setxattr`` and ``io_uring`` hold memory of the kernel's that is charged to no
-process; ``fcntl(F_SETLEASE)`` and ``flock`` make others wait for files that they share with the
-submission; ``inotify``, keys and message queues are counted for the user who grades.
+process, and so does shared memory without a file, of which a process may let go while it stays, and
+a socket that takes messages from others which are closed by then; ``fcntl(F_SETLEASE)`` and
+``flock`` make others wait for files that they share with the submission; ``inotify``, keys and
+message queues are counted for the user who grades.
 
 To allow one more: find its name with ``python -m backward_twice.grading.sandbox.refused FILE``,
 look it up in its manual (what does it hold, whom does it make wait, whom does it reach?), and add
@@ -38,7 +40,7 @@ _FREELY = """
     getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
     poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait
 
-    brk mmap munmap mprotect mremap msync
+    brk munmap mprotect mremap msync
 
     fork vfork execve exit exit_group wait4 waitid arch_prctl
     set_tid_address set_robust_list rseq futex sched_yield restart_syscall
@@ -59,6 +61,8 @@ _FREELY = """
 # Of clone(2): what makes a namespace, a child of the parent's, or one that is traced already.
 _NEW_NAMESPACES, _PARENT, _PTRACE = 0x7E020000, 0x8000, 0x2000
 _AF_UNIX, _SOL_SOCKET, _SO_REUSEADDR = 1, 1, 2
+_SOCK_TYPE, _SOCK_STREAM = 0xF, 1
+_MAP_TYPE, _MAP_PRIVATE, _MAP_ANONYMOUS = 0xF, 2, 0x20
 
 _FCNTL = {
     "F_DUPFD": 0,
@@ -119,11 +123,12 @@ _WITH: dict[str, list[Allowed]] = {
     "fcntl": _one_of(1, _FCNTL),
     "ioctl": _one_of(1, _IOCTL),
     "madvise": _one_of(2, _MADVISE),
+    "mmap": [{3: (_MAP_TYPE, _MAP_PRIVATE)}, {3: (_MAP_ANONYMOUS, 0)}],
     "prctl": _one_of(0, _PRCTL),
     "prlimit64": [{0: (LOW, 0)}],  # its own limits
     "setsockopt": [{1: (LOW, _SOL_SOCKET), 2: (LOW, _SO_REUSEADDR)}],
-    "socket": [{0: (LOW, _AF_UNIX)}],
-    "socketpair": [{0: (LOW, _AF_UNIX)}],
+    "socket": [{0: (LOW, _AF_UNIX), 1: (_SOCK_TYPE, _SOCK_STREAM)}],
+    "socketpair": [{0: (LOW, _AF_UNIX), 1: (_SOCK_TYPE, _SOCK_STREAM)}],
 }
 
 ALLOWED: dict[str, list[Allowed]] = {name: [{}] for name in _FREELY.split()} | _WITH

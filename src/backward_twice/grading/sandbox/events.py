@@ -75,10 +75,11 @@ class Events:
         self._poll.register(self._run.job, select.POLLOUT)
         return self._next(min(self._limits.seconds, self._budget.processor))
 
-    def end(self) -> None:
-        """A step has ended: what it used is used up."""
+    def end(self) -> float:
+        """A step has ended: what it used is used up, seconds of processor time."""
         self._look()
         self._budget.processor -= self._used
+        return self._used
 
     def _look(self) -> None:
         """See what this step has used; of processes that are gone, what they had used before."""
@@ -107,6 +108,8 @@ class Events:
             if not ready or self._take():
                 continue
             # Nothing more will come, or nothing is there though the process has ended.
+            if self._run.memory() > self._limits.memory:
+                return "memory", too_much_memory(self._limits)
             return "crashed", self._run.how_ended()
         line = bytes(self._read[:newline])
         del self._read[: newline + 1]

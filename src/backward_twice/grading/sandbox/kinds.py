@@ -84,7 +84,8 @@ def available(image: str | None = None, cold: bool = False) -> Kind:
     raise SandboxError(
         "there is no sandbox to run students' work in.\n  "
         + "\n  ".join(refused)
-        + "\nOn Linux install bubblewrap (apt install bubblewrap, dnf install bubblewrap); "
+        + "\nOn Linux install bubblewrap and libseccomp (apt install bubblewrap libseccomp2, "
+        "dnf install bubblewrap libseccomp); "
         "elsewhere install docker or podman and name an image that has this package.  "
         "On Linux before 5.8 only --cold works, where an answer can read what is right.  "
         "If you trust every submission as you trust your own code, say so, and it runs without."

@@ -32,7 +32,7 @@ def policy(hide: Iterable[Path] = (), *, files: int | None = None) -> list[str]:
             links += ["--symlink", str(path.readlink()), str(path)]
         elif path.exists():
             links += ["--ro-bind", str(path), str(path)]
-    devices = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")]
+    devices = [f"/dev/{name}" for name in ("null", "full", "random", "urandom")]
     return [
         *namespaces,
         # Root becomes a user of its own later; a user namespace would make it root again.
@@ -46,10 +46,11 @@ def policy(hide: Iterable[Path] = (), *, files: int | None = None) -> list[str]:
         *("--perms", "1777", "--tmpfs", "/tmp"),
         *_folders(hide, warm=files is None),
         *("--proc", "/proc"),
-        # Not --dev: its devpts needs a second user namespace, and setns enters but one.
+        # Not --dev: its devpts needs a second user namespace, and setns enters but one.  No zero:
+        # a shared mapping of it is memory that no process is charged for.
         *(argument for device in devices for argument in ("--dev-bind", device, device)),
         *("--symlink", "/tmp", "/dev/shm"),
-        *("--remount-ro", "/", "--chdir", "/tmp"),
+        *("--remount-ro", "/", "--remount-ro", "/proc", "--chdir", "/tmp"),
     ]
 
 

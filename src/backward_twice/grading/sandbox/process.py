@@ -76,28 +76,45 @@ def memory_of(processes: list[Path], own: int = 1) -> int:
     """
     if len(processes) <= own:
         return 0
-    total = 0
-    for process in processes:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            try:
-                rollup = (process / "smaps_rollup").read_text()
-                total += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
-                total += _MAPPING * (process / "maps").read_bytes().count(b"\n")
-            except PermissionError:  # it made itself unreadable
-                total += os.sysconf("SC_PAGE_SIZE") * int(
-                    (process / "statm").read_text().split()[1]
-                )
-                total += _MAPPING * _MOST_MAPPINGS
-            status = (process / "status").read_text(errors="replace")
-            total += 1024 * int(status.partition("\nVmPTE:")[2].split()[0])
-    return total
+    return sum(_memory_of_one(process) for process in processes)
+
+
+def _memory_of_one(process: Path) -> int:
+    try:
+        return _memory_of_task(process)
+    except OSError:
+        pass  # it has ended, or only its first thread has, and the others keep its memory
+    with contextlib.suppress(OSError):
+        for task in (process / "task").iterdir():
+            with contextlib.suppress(OSError):
+                return _memory_of_task(task)
+    return 0
+
+
+def _memory_of_task(task: Path) -> int:
+    """What the process of a thread has.
+
+    Raises:
+        OSError: the thread has ended.
+    """
+    try:
+        rollup = (task / "smaps_rollup").read_text()
+        total = 1024 * int(rollup.partition("\nPss:")[2].split()[0])
+        mappings = (task / "maps").read_bytes().count(b"\n")
+    except PermissionError:  # it made itself unreadable
+        total = os.sysconf("SC_PAGE_SIZE") * int((task / "statm").read_text().split()[1])
+        mappings = _MOST_MAPPINGS
+    status = (task / "status").read_text(errors="replace")
+    tables = status.partition("\nVmPTE:")[2].split()
+    return total + _MAPPING * mappings + (1024 * int(tables[0]) if tables else 0)
 
 
 def sockets_of(process: Path) -> int:
     """The most bytes that the sockets in a process's namespace can hold."""
     try:
         number = (process / "net/unix").read_bytes().count(b"\n") - 1  # a heading
-        return number * int(Path("/proc/sys/net/core/wmem_default").read_text())
+        each = int(Path("/proc/sys/net/core/wmem_default").read_text())
+        return number * (each + each // 2)  # the last message may go half of it beyond
     except OSError:
         return 0
 

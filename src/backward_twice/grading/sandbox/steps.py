@@ -30,7 +30,8 @@ class StepResult(TypedDict):
     ``outcome`` is ``done`` for a step that ended by itself, be it with an exception (``error``,
     ``ename``), and ``slow`` for one that ran out of time by the clock but not by the processor's;
     ``error`` is the student's words with ``done`` and ours otherwise; ``observed`` are the texts of
-    plain data that a question's draws gave.
+    plain data that a question's draws gave; ``seconds`` are of processor time, all processes
+    together, as far as that was seen.
     """
 
     id: str
@@ -40,6 +41,7 @@ class StepResult(TypedDict):
     error: str | None
     ename: str | None
     observed: list[str] | None
+    seconds: float
 
 
 def run_steps(steps: list[dict[str, Any]], limits: Limits, sandbox: Sandbox) -> list[StepResult]:
@@ -92,6 +94,7 @@ def _unfinished(step: dict[str, Any], outcome: str, why: str | None) -> StepResu
         "error": why,
         "ename": None,
         "observed": None,
+        "seconds": 0.0,
     }
 
 
@@ -116,7 +119,7 @@ def _attempt(
         for k in todo:
             stream.begin()
             result = _step(steps[k], stream, asked, limits)
-            stream.end()
+            result["seconds"] = stream.end()
             if results[k] is None:
                 results[k] = result
             if result["outcome"] != "done":

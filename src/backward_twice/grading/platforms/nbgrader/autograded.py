@@ -17,7 +17,7 @@ from pathlib import Path
 import nbformat
 
 from backward_twice.checks import Finding
-from backward_twice.checks.question import LOOKS_LIKE
+from backward_twice.checks.question import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.grading.judge import PASSED, Json
 from backward_twice.starters import SOLUTION_ONLY
 
@@ -77,6 +77,8 @@ def _of_question(found: Json) -> list[Json]:
     lines = [f"{found['id']}: {found['outcome']}, {found['points']:g} of {found['max_points']:g}"]
     lines += [f"  {Finding(**finding)}" for finding in found["findings"]]
     lines += [f"  {LOOKS_LIKE} {belief}" for belief in found.get("beliefs", ())]
+    if case := found.get("case"):
+        lines += [f"  {SMALLEST_CASE}", *(f"    {line}" for line in case.splitlines())]
     failed = [] if found["outcome"] == PASSED else _error(found["error"])
     return [_text("\n".join(lines)), *failed]
 
@@ -101,7 +103,7 @@ def write_notebook(folder: Path, result: Json, master: Path, said: Sequence[str]
     """
     student, assignment = result["student"], result["assignment"]
     path = folder / student / assignment / f"{assignment}.ipynb"
-    text = json.dumps(notebook(result, master, said), indent=1)
+    text = json.dumps(notebook(result, master, said))
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
