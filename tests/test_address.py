@@ -26,7 +26,14 @@ def copy(tmp_path):
     """What a fork has: everything that the address is derived into, and the book."""
     for folder in ("book", "notebooks", "solutions", "exercises", "src", "gradtrace", ".github"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
-    for name in ("_config.yml", "pyproject.toml", "index.md", "README.md", "CITATION.cff"):
+    for name in (
+        "_config.yml",
+        "pyproject.toml",
+        "index.md",
+        "README.md",
+        "CITATION.cff",
+        "LICENSE",
+    ):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
 

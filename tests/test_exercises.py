@@ -132,11 +132,11 @@ def test_an_exercise_is_found_on_the_site(path):
 
 
 def test_every_chapter_has_its_exercises():
-    """Three for an article and for the tool, two for a chapter of Part II."""
+    """Three for an article and for the tool, two for a chapter of Part II; chapter 0 predicts."""
     chapters = [
         re.search(r"notebooks/(\w+)\.ipynb", path.read_text("utf-8"))[1] for path in SOLUTIONS
     ]
-    for chapter in CHAPTERS:
+    for chapter in CHAPTERS[1:]:
         least = 3 if chapter.stem < "07" else 2
         assert chapters.count(chapter.stem) >= least, chapter.stem
 

@@ -1,7 +1,7 @@
-"""The landing page says how far one is: which questions of each chapter this browser has answers to.
+"""The landing page says how far one is: which questions of a chapter this browser has answers to.
 
-How many questions a chapter asks, in its players and its quiz, is counted in the stored notebook and
-handed to ``_static/progress.js``, which writes beside each chapter on the path what is answered.
+How many a chapter asks, in its players and its quiz, is counted in the stored notebook and handed
+to ``_static/progress.js``, which writes beside each chapter on the path what is answered.
 """
 
 from __future__ import annotations

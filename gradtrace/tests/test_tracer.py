@@ -10,12 +10,13 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict, deque, namedtuple
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from gradtrace import Trace, trace, tracer
+from gradtrace import Trace, frames, trace, tracer
 from gradtrace.page import static_html
 from gradtrace.steps import SCHEMA
 
@@ -1052,3 +1053,25 @@ def test_plot_draws_a_bar_for_each_step():
     _, own = plt.subplots()
     assert seen.plot(own) is own
     plt.close("all")
+
+
+def test_in_a_notebook_a_local_variable_may_have_a_name_of_ipythons(monkeypatch):
+    hidden = SimpleNamespace(user_ns_hidden={"_": None, "exit": None})
+    monkeypatch.setattr(frames, "_ipython", lambda: hidden)
+
+    def program():
+        _, y = torch.ones(2, 3, requires_grad=True).exp().unbind()
+        exit
+
+    names = {variable.name for variable in trace(program).steps[-1].variables}
+    assert names == {"_", "y"}
+
+
+def test_a_key_that_is_an_address_is_named_by_its_place():
+    def program():
+        x = torch.ones(1, requires_grad=True)
+        states = {id(x): {"found": x.exp()}, 7: x.exp()}
+        return states
+
+    names = {variable.name for variable in trace(program).steps[-1].variables}
+    assert names == {"x", "states[int 0]['found']", "states[7]"}

@@ -254,18 +254,20 @@ def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
     Until Python 3.13 a function's frame keeps what is read here until it is read again; ``forget``
     lets it go.  Not to be used where the frame is being traced: Python would write that back.
 
-    Without IPython's own (``In``, ``Out``, ``exit`` …), which lead to everything there is.
+    Without IPython's own globals (``In``, ``Out``, ``_`` …), which lead to everything there is.
     """
-    used = (name for name in _globals_read(frame.f_code) if name in frame.f_globals)
     kept = frame.f_locals
     found = {**kept}
     ours = sys.getrefcount(kept) <= _REFERENCES  # else the program has called locals()
     if forget and ours and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         kept.clear()
-    found |= {name: frame.f_globals[name] for name in used if name not in found}
+    in_module = kept is frame.f_globals
     ipython = _ipython()
     hidden = () if ipython is None else ipython.user_ns_hidden
-    return {name: value for name, value in found.items() if name not in hidden}
+    if in_module:
+        return {name: value for name, value in found.items() if name not in hidden}
+    used = (name for name in _globals_read(frame.f_code) if name not in {*found, *hidden})
+    return found | {name: frame.f_globals[name] for name in used if name in frame.f_globals}
 
 
 def reach(variables: Mapping[str, Any]) -> Iterator[Found]:
@@ -344,8 +346,12 @@ _NOT_STATE = (
 )
 
 
+_ADDRESS = 2**32  # such a number is an object's id, which the next run does not repeat
+
+
 def _key(key: Any, place: int) -> str:
-    return repr(key) if type(key) in PLAIN else f"{type(key).__name__} {place}"
+    named = type(key) in PLAIN and not (type(key) is int and abs(key) >= _ADDRESS)
+    return repr(key) if named else f"{type(key).__name__} {place}"
 
 
 _SLOTS: WeakKeyDictionary[type, list[tuple[str, MemberDescriptorType]]] = WeakKeyDictionary()
