@@ -1060,8 +1060,8 @@ def test_in_a_notebook_a_local_variable_may_have_a_name_of_ipythons(monkeypatch)
     monkeypatch.setattr(frames, "_ipython", lambda: hidden)
 
     def program():
-        _, y = torch.ones(2, 3, requires_grad=True).exp().unbind()
-        exit
+        y, _ = torch.ones(2, 3, requires_grad=True).exp().unbind()
+        return y, exit
 
     names = {variable.name for variable in trace(program).steps[-1].variables}
     assert names == {"_", "y"}
