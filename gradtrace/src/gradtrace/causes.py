@@ -378,7 +378,7 @@ RULES = {
         Rule("hidden_state_carried", ("passed_on",), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "made_again"), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "refilled"), SEEN),
-        Rule("computed_once_outside_loop", ("constant", "made_again"), SEEN),
+        Rule("computed_once_outside_loop", ("constant", "made_again", "repeated"), SEEN),
         Rule("hidden_state_carried", ("made_again", "repeated"), LIKELY),
         Rule("dataset_tensor_has_graph", ("in_a_dataset",), SEEN),
         Rule("shared_subgraph", ("looped_over", "not trains", "not weights_changed"), LIKELY),
