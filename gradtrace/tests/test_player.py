@@ -204,7 +204,7 @@ def test_text_of_the_program_stays_text_on_the_page(control):
     }  # fmt: skip
     data = json.loads(page.scripts[0])
     assert data["controls"] == control
-    names = [row[0] for row in data["traces"][0]["rows"]]
+    names = [row[0] for row in data["shared"]["rows"][0]]
     assert f"x[{EVIL!r}]" in names
     assert EVIL in " ".join(page.words)
 
@@ -247,3 +247,13 @@ def test_a_page_is_drawn_without_any_extra(tmp_path):
     brought = ast.literal_eval(run.stdout)
     # The standard library names this one after the platform.
     assert [name for name in brought if not name.startswith("_sysconfigdata")] == []
+
+
+RETAIN = [{"name": "retain_graph", "kind": "checkbox", "options": ["False", "True"]}]
+
+
+def test_what_settings_have_in_common_is_told_once():
+    text = static_html([trace(twice), trace(twice)], RETAIN, [0])
+    data = json.loads(Page(text).scripts[0])
+    assert [len(known) for known in data["shared"].values()] == [1, 1, 1, 1]
+    assert data["traces"][0] == data["traces"][1]

@@ -105,6 +105,21 @@ def payload(trace: Trace) -> dict[str, Any]:
         return trace.to_dict() | {"views": views, "outcome": outcome(trace)}
 
 
+# Of a trace: what is large, and often the same in several settings.
+_SHARED = ("nodes", "tensors", "views", "rows")
+
+
+def _told_once(payloads: list[dict[str, Any]]) -> dict[str, Any]:
+    """The traces, with the place in ``shared`` of what several of them may have in common."""
+    shared: dict[str, list[Any]] = {key: [] for key in _SHARED}
+    for trace in payloads:
+        for key, known in shared.items():
+            if trace[key] not in known:
+                known.append(trace[key])
+            trace[key] = known.index(trace[key])
+    return {"shared": shared, "traces": payloads}
+
+
 def static_html(
     traces: Sequence[Trace],
     controls: Sequence[dict[str, Any]] = (),
@@ -135,7 +150,7 @@ def static_html(
         "initial": list(initial),
         "step": step if step is None or isinstance(step, int) else dict(step),
         "question": question and asdict(question),
-        "traces": [payload(trace) for trace in traces],
+        **_told_once([payload(trace) for trace in traces]),
     }
     # In a script element only "<" can do harm: "</script>" would end it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -185,7 +200,7 @@ _UNBUILT = (
 def _height(data: dict[str, Any]) -> int:
     """Roughly how high the player of this data will be, in CSS pixels."""
     traces = data["traces"]
-    drawing = min(max(150, *(trace["views"][0]["height"] + 32 for trace in traces)), 560)
+    drawing = min(max(150, *(views[0]["height"] + 32 for views in data["shared"]["views"])), 560)
     rows = min(max(len(step["variables"]) for trace in traces for step in trace["steps"]), 8)
     controls = any(len(control["options"]) > 1 for control in data["controls"])
     return round(460 + drawing + 28 * rows + 47 * controls + 125 * bool(data["question"]))

@@ -13,12 +13,20 @@ function mount(place) {
     const host = place.querySelector("div");
     const focused = document.activeElement === host;
     for (const name of ["tabindex", "role", "aria-label"]) host.removeAttribute(name);
-    place.gradtrace = new Player(host, JSON.parse(stored.textContent));
+    place.gradtrace = new Player(host, unshared(JSON.parse(stored.textContent)));
     // The place was kept at a guess; out of sight it can be as high as the player is.
     if (place.getBoundingClientRect().top > innerHeight) place.style.minHeight = 0;
     if (focused) [...place.gradtrace.box.querySelectorAll("button, input, select, [tabindex='0']")].find((part) => part.getClientRects().length).focus();
   }
   return place.gradtrace;
+}
+
+/** What several traces have in common is stored once, and each says where. */
+function unshared({ shared, ...data }) {
+  for (const trace of data.traces) {
+    for (const [key, known] of Object.entries(shared)) trace[key] = known[trace[key]];
+  }
+  return data;
 }
 
 export function mountAll() {

@@ -16,8 +16,11 @@ import os
 import shutil
 import statistics
 import subprocess
+import sys
 import threading
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "browser"))
 
 from conftest import FLAGS, NAMES, SITE
 
