@@ -1017,17 +1017,28 @@ def several_optimizers(obey):
     return seen, right
 
 
-@obeys("`detach()` the generated batch for the discriminator, and drop the flag")
+@obeys(
+    "`detach()` the generated batch for the discriminator, drop the flag, and step each network "
+    "right after its own backward"
+)
 def gan_retained(obey):
     generator, discriminator = deep(2, 2), deep(2, 1)
+    of_generator, of_discriminator = parameters(generator), parameters(discriminator)
     noise = torch.randn(4, 2)
-    right = alone(discriminator(generator(noise).detach()).mean(), parameters(discriminator))
-    right += alone(-discriminator(generator(noise)).square().mean(), parameters(generator))
+    right = alone(discriminator(generator(noise).detach()).mean(), of_discriminator)
+    if not obey:
+        right += alone(-discriminator(generator(noise)).square().mean(), of_generator)
+        fake = generator(noise)
+        discriminator(fake).mean().backward(retain_graph=True)
+        (-discriminator(fake).square().mean()).backward()
+        return grads(of_discriminator) + grads(of_generator), right
     fake = generator(noise)
-    discriminator(fake.detach() if obey else fake).mean().backward(retain_graph=not obey)
-    seen = grads(parameters(discriminator))
+    discriminator(fake.detach()).mean().backward()
+    seen = grads(of_discriminator)
+    sgd(of_discriminator).step()
+    right += alone(-discriminator(generator(noise)).square().mean(), of_generator)
     (-discriminator(fake).square().mean()).backward()
-    return seen + grads(parameters(generator)), right
+    return seen + grads(of_generator), right
 
 
 @obeys("compute it anew instead of detaching it")

@@ -95,6 +95,7 @@ def test_stepping_shows_a_node_freed_and_says_so(visit, server):
     assert any("Freed: " in text and "TanhBackward0" in text for text in said)
     assert "raised RuntimeError" in said[-1]
     shared.locator("summary", has_text="in words").click()
+    shared.locator(".twin li").first.wait_for()  # filled once it is unfolded
     words = shared.locator(".twin li").all_inner_texts()
     assert any("TanhBackward0" in text and "freed" in text for text in words)
     assert any("backward stopped here" in text for text in words)
