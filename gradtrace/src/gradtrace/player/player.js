@@ -162,6 +162,11 @@ export class Player {
     if (question.seen != null) return question.seen;
     const right = new Set(question.right.map(Number));
     const raised = steps.findIndex(({ raised: error }) => error && (question.kind !== "line" || right.has(error.line)));
+    if (question.kind === "line" && raised < 0) { // the line that holds the most: when it does
+      const most = Math.max(...steps.map(({ held }) => held[0]));
+      const there = steps.findIndex(({ ran, held }) => right.has(ran) && held[0] === most);
+      return there < 0 ? this.timeline.last : there;
+    }
     if (question.kind === "line" || question.kind === "choice" || question.kind === "choices") return raised < 0 ? this.timeline.last : raised;
     for (let step = question.at + 1; step <= this.timeline.last; step += 1) {
       const did = this.timeline.changes(step);
