@@ -210,6 +210,25 @@ def test_of_several_answers_some_are_right_and_to_ask_again_keeps_the_focus(show
     assert "You chose w" in place.locator(".hint").inner_text()
 
 
+def test_on_a_phone_a_choice_leads_to_check_and_to_the_reply(show, page):
+    page.set_viewport_size({"width": 360, "height": 500})
+    question = asked(WhatIsFreedNext(after="b = features.pow(2).mean()"), shared)
+    place = opened_at(show(static_html([trace(shared)], question=question)), "shared")
+    check = place.get_by_role("button", name="Check")
+
+    def seen(part):
+        box = part.bounding_box()
+        return box["y"] >= 0 and box["y"] + box["height"] <= 500
+
+    place.locator(".charts").evaluate("charts => charts.scrollIntoView({ block: 'end' })")
+    assert not seen(check)
+    place.locator(".graph [role=button]", has_text="ExpBackward0").dispatch_event("click")
+    assert seen(check)
+    place.locator(".charts").evaluate("charts => charts.scrollIntoView({ block: 'end' })")
+    check.dispatch_event("click")
+    assert seen(place.locator(".reply"))
+
+
 def test_the_line_that_holds_the_most_is_shown_when_it_does(show):
     seen = trace(shared)
     question = asked(WhichLineHoldsMost(), shared)

@@ -7,7 +7,7 @@ import { drawControls, settingText, traceOf } from "./controls.js";
 import { button, element, shape } from "./dom.js";
 import { Graph } from "./graph.js";
 import { Memory } from "./memory.js";
-import { Question } from "./question.js";
+import { Question, reach } from "./question.js";
 import { Source, deeds } from "./source.js";
 import { STYLE } from "./style.js";
 import { Timeline } from "./timeline.js";
@@ -199,7 +199,7 @@ export class Player {
 
   pickLine(line) {
     if (this.locked && this.data.question.kind === "line") {
-      if (this.question.pick(this.source.statement.get(line) ?? line)) this.question.check.focus({ preventScroll: true });
+      if (this.question.pick(this.source.statement.get(line) ?? line)) reach(this.question.check, this.question.check.parentNode);
       return;
     }
     const steps = this.trace.steps.map((step, time) => [step, time]).filter(([, time]) => time <= this.limit);
@@ -211,7 +211,7 @@ export class Player {
 
   pickInGraph(kind, id) {
     if (this.locked && (kind === this.data.question.kind || (kind === "leaf" && this.data.question.kind === "node"))) {
-      if (this.question.pick(id)) this.question.check.focus({ preventScroll: true });
+      if (this.question.pick(id)) reach(this.question.check, this.question.check.parentNode);
     } else if (this.locked && kind === "leaf" && this.data.question.kind === "tensor") {
       this.question.pick(this.scene.graph.tensorOf(id));
     } else this.light(kind === "tensor" ? "tensors" : "nodes", [id], true);

@@ -7,6 +7,12 @@ const HOW = {
   choice: "Choose one.", choices: "Choose all that apply.",
 };
 
+/** Focus a part; on a screen too low for the question and the picture, scroll as far as it takes to see `seen`. */
+export function reach(part, seen) {
+  part.focus({ preventScroll: true });
+  seen.scrollIntoView({ block: "nearest" });
+}
+
 const same = (a, b) => String(a) === String(b); // ids are numbers or words; the keys of JSON are words
 
 export class Question {
@@ -60,7 +66,7 @@ export class Question {
     if (told) this.picked = [];
     this.changed();
     this.onAnswer(this.picked, this.right, told);
-    this.again.focus({ preventScroll: true });
+    reach(this.again, this.box);
   }
 
   /** As it was answered before. */
