@@ -253,6 +253,20 @@ def test_a_tensor_that_a_graph_comes_to_save_is_not_bound_anew(show):
     assert place.locator("table.mono").inner_text().count("bound anew") == 1
 
 
+def test_the_last_line_is_not_credited_with_what_was_not_recorded(show):
+    def program():
+        w = x = torch.ones(2, requires_grad=True)
+        for _ in range(9):
+            x = x * w
+        x.sum().backward()
+        return w
+
+    place = opened_at(show(static_html([trace(program, max_steps=5)])), "program")
+    place.get_by_label("Last step").press("Enter")
+    assert "more that were not recorded" in position(place)
+    assert place.locator(".lines .flag").count() == 0
+
+
 def test_backward_cuts_strings_and_a_tensor_goes_with_its_last(show):
     page = show(static_html([trace(shared)]))
     place = opened_at(page, "shared")

@@ -339,12 +339,14 @@ export class Player {
     for (const made of [this.first, this.back]) made.setAttribute("aria-disabled", this.step === 0);
     for (const made of [this.next, this.last]) made.setAttribute("aria-disabled", end);
     const where = now.line === null ? "end" : `before line ${now.line}`;
-    this.position.textContent = `step ${this.step + 1} of ${trace.steps.length}: ${where}${end && this.locked ? ". Answer to go on" : ""}`;
+    this.position.textContent = `step ${this.step + 1} of ${trace.steps.length}: ${where}${end && this.locked ? ". Answer to go on" : ""}${
+      trace.unrecorded > 0 && this.step === timeline.last ? `, after ${trace.unrecorded} more that were not recorded` : ""}`;
     this.scrubber.setAttribute("aria-valuetext", this.position.textContent);
 
     const other = this.peer && this.peer.timeline.trace.steps[(this.peer.step = timeline.matching(this.peer.timeline, this.step))];
     const differs = this.peer ? differences(this.scene, this.step, this.peer) : [new Set(), new Set()];
-    this.source.show(now, this.step ? deeds(did) : [], other);
+    const leapt = trace.unrecorded > 0 && this.step === timeline.last; // what changed, other lines did
+    this.source.show(now, this.step && !leapt ? deeds(did) : [], other);
     this.scene.graph.show(this.step, differs[0]);
     this.scene.memory.show(this.step, this.limit, other);
     const peerRows = this.peer && new Map(this.peer.timeline.at(this.peer.step).variables.map((row) => [row[0], row]));
