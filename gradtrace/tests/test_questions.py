@@ -136,6 +136,34 @@ def test_bytes_are_counted_and_named():
     assert "ExpBackward0 (result 12 B)" in kept.replies[0]
 
 
+def test_what_several_saved_is_said_once():
+    def program():
+        y = torch.ones(3, requires_grad=True).exp().exp()
+        z = y * y
+        return z
+
+    line = "y = torch.ones(3, requires_grad=True).exp().exp()"
+    several = Program("program", lambda: trace(program))
+    asked = HowManyBytes(after=line, believes={0: "No."}).put_to(several)
+    assert asked.told == "24 bytes are held, by 2 × ExpBackward0 (result 12 B)."
+    asked = HowManyBytes(after="z = y * y", believes={0: "No."}).put_to(several)
+    assert asked.right == (24,)
+    assert asked.told.endswith(" A tensor that several saved is held once.")
+
+
+def test_a_change_in_place_is_told_of_a_tensor_that_has_a_graph():
+    def program():
+        h = torch.ones(2, requires_grad=True).exp()
+        h += 1
+        h.sum().backward()
+
+    asked = WhichLineRaises().put_to(Program("program", lambda: trace(program)))
+    replies = [asked.replies[choice["id"]] for choice in asked.choices]
+    assert any(
+        reply.endswith("It recorded AddBackward0. It changed h in place.") for reply in replies
+    )
+
+
 def test_gradients():
     asked = put(WhichGetGradients(setting={"retain_graph": True}))
     assert asked.right == ("x",)

@@ -860,6 +860,18 @@ def test_lines_that_were_passed_by(given):
     assert [seen.source[line].strip() for line in seen.skipped] == SKIPPED[given]
 
 
+def test_what_follows_an_error_in_the_body_of_a_loop_was_not_passed_by():
+    def program():
+        for i in range(2):
+            if i == 7:
+                i = 8
+            int("no number")
+            i = 9
+
+    seen = trace(program)
+    assert [seen.source[line].strip() for line in seen.skipped] == ["i = 8"]
+
+
 def test_nothing_is_passed_by_in_a_program_that_runs_through():
     assert everything().skipped == ()
     assert trace(lambda: 1).skipped == ()

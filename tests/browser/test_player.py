@@ -15,6 +15,8 @@ from gradtrace.questions import (
     HowManyBytes,
     Program,
     WhatIsFreedNext,
+    WhichGetGradients,
+    WhichLineHoldsMost,
     WhichLineRaises,
     WhichSettings,
 )
@@ -186,6 +188,83 @@ def test_a_setting_as_answer_is_then_shown(show):
     assert place.locator(".reply").inner_text().startswith("✓ Right.")
     assert place.get_by_role("switch").is_checked()
     assert place.locator(".outcome").inner_text() == "✓ Ends without an error."
+
+
+def test_of_several_answers_some_are_right_and_to_ask_again_keeps_the_focus(show, page):
+    def program(a):
+        w = torch.ones(2, requires_grad=True)
+        v = torch.ones(2, requires_grad=True)
+        (w * v).sum().backward()
+
+    traces = [trace(program, 1)]
+    question = WhichGetGradients(believes={"none of them": "Both are multiplied."}).put_to(
+        Program("program", lambda **_: traces[0])
+    )
+    place = opened_at(show(static_html(traces, question=question)), "program")
+    place.get_by_role("button", name="w", exact=True).click()
+    place.get_by_role("button", name="Check").click()
+    reply = place.locator(".reply").inner_text()
+    assert reply.startswith("◐ Right, but not all. You said w.") and "Missed: v: " in reply
+    page.keyboard.press("Enter")  # the focus is on Ask me again
+    page.keyboard.press("Space")  # and goes to the first choice
+    assert "You chose w" in place.locator(".hint").inner_text()
+
+
+def test_on_a_phone_a_choice_leads_to_check_and_to_the_reply(show, page):
+    page.set_viewport_size({"width": 360, "height": 500})
+    question = asked(WhatIsFreedNext(after="b = features.pow(2).mean()"), shared)
+    place = opened_at(show(static_html([trace(shared)], question=question)), "shared")
+    check = place.get_by_role("button", name="Check")
+
+    def seen(part):
+        box = part.bounding_box()
+        return box["y"] >= 0 and box["y"] + box["height"] <= 500
+
+    place.locator(".charts").evaluate("charts => charts.scrollIntoView({ block: 'end' })")
+    assert not seen(check)
+    place.locator(".graph [role=button]", has_text="ExpBackward0").dispatch_event("click")
+    assert seen(check)
+    place.locator(".charts").evaluate("charts => charts.scrollIntoView({ block: 'end' })")
+    check.dispatch_event("click")
+    assert seen(place.locator(".reply"))
+
+
+def test_the_line_that_holds_the_most_is_shown_when_it_does(show):
+    seen = trace(shared)
+    question = asked(WhichLineHoldsMost(), shared)
+    place = opened_at(show(static_html([seen], question=question)), "shared")
+    place.get_by_role("button", name="Show me").click()
+    most = max(step.held[0] for step in seen.steps)
+    assert f"{most} B held" in place.locator(".reading").inner_text()
+
+
+def test_a_tensor_that_a_graph_comes_to_save_is_not_bound_anew(show):
+    def program():
+        x, layer = torch.ones(3, 2), nn.BatchNorm1d(2)
+        y = layer(x)
+        x = y * 2
+        return x
+
+    place = opened_at(show(static_html([trace(program)])), "program")
+    step_after(place, line(program, "y = layer(x)"))
+    assert "bound anew" not in place.locator("table.mono").inner_text()
+    assert "changed in place" in place.locator("table.mono").inner_text()  # the running mean
+    step_after(place, line(program, "x = y * 2"))
+    assert place.locator("table.mono").inner_text().count("bound anew") == 1
+
+
+def test_the_last_line_is_not_credited_with_what_was_not_recorded(show):
+    def program():
+        w = x = torch.ones(2, requires_grad=True)
+        for _ in range(9):
+            x = x * w
+        x.sum().backward()
+        return w
+
+    place = opened_at(show(static_html([trace(program, max_steps=5)])), "program")
+    place.get_by_label("Last step").press("Enter")
+    assert "more that were not recorded" in position(place)
+    assert place.locator(".lines .flag").count() == 0
 
 
 def test_backward_cuts_strings_and_a_tensor_goes_with_its_last(show):

@@ -742,8 +742,10 @@ def _written(seen: Trace, visits: Iterable[int]) -> tuple[list[str], list[str]]:
         before = {v.name: v for v in seen.steps[index - 1].variables}
         for now in seen.steps[index].variables:
             was = before.get(now.name)
-            if was is None or (was.shape, was.node) != (now.shape, now.node):
+            if was is None or was.shape != now.shape:
                 continue
+            if was.node != now.node and (was.tensor is None or was.tensor != now.tensor):
+                continue  # another tensor; one that has a graph gets a node when it is changed
             if now.grad is not None and now.grad != was.grad:
                 written[f"{now.name}.grad"] = None
             if None not in (was.version, now.version) and now.version != was.version:
@@ -788,16 +790,20 @@ def _holders(held: tuple[list[str], list[str]]) -> str:
 
 def _bytes_held(seen: Trace, step: Step) -> str:
     """What is held at a step, and by which nodes."""
-    holders = []
+    holders, total = [], 0
     for state in step.nodes:
         node = seen.nodes[state.node]
-        kept = [
-            f"{slot.name} {slot.nbytes:,} B"
+        saved = [
+            slot
             for slot, (slot_state, _) in zip(node.slots, state.slots, strict=True)
             if slot_state in (ALIVE, MODIFIED) and slot.role == "activation" and slot.nbytes
         ]
+        kept = [f"{slot.name} {slot.nbytes:,} B" for slot in saved]
+        total += sum(slot.nbytes or 0 for slot in saved)
         if kept:
             holders.append(f"{node.label} ({', '.join(kept)})")
     if not holders:
         return f"{step.held[0]:,} bytes are held: no node keeps an activation."
-    return f"{step.held[0]:,} bytes are held, by {' and '.join(holders)}."
+    named = [who if n == 1 else f"{n} × {who}" for who, n in Counter(holders).items()]
+    shared = "" if total == step.held[0] else " A tensor that several saved is held once."
+    return f"{step.held[0]:,} bytes are held, by {' and '.join(named)}.{shared}"

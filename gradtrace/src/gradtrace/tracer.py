@@ -345,7 +345,10 @@ class _Recorder:
         if error is not None:
             passed = self.begun_lines - {error.line}
             never &= {
-                line for head, block in self.source.branches if head in passed for line in block
+                line
+                for head, block in self.source.branches
+                if head in passed and not self.begun_lines.intersection(block)
+                for line in block
             }
         return tuple(sorted(never))
 

@@ -7,7 +7,7 @@ import { drawControls, settingText, traceOf } from "./controls.js";
 import { button, element, shape } from "./dom.js";
 import { Graph } from "./graph.js";
 import { Memory } from "./memory.js";
-import { Question } from "./question.js";
+import { Question, reach } from "./question.js";
 import { Source, deeds } from "./source.js";
 import { STYLE } from "./style.js";
 import { Timeline } from "./timeline.js";
@@ -162,6 +162,11 @@ export class Player {
     if (question.seen != null) return question.seen;
     const right = new Set(question.right.map(Number));
     const raised = steps.findIndex(({ raised: error }) => error && (question.kind !== "line" || right.has(error.line)));
+    if (question.kind === "line" && raised < 0) { // the line that holds the most: when it does
+      const most = Math.max(...steps.map(({ held }) => held[0]));
+      const there = steps.findIndex(({ ran, held }) => right.has(ran) && held[0] === most);
+      return there < 0 ? this.timeline.last : there;
+    }
     if (question.kind === "line" || question.kind === "choice" || question.kind === "choices") return raised < 0 ? this.timeline.last : raised;
     for (let step = question.at + 1; step <= this.timeline.last; step += 1) {
       const did = this.timeline.changes(step);
@@ -194,7 +199,7 @@ export class Player {
 
   pickLine(line) {
     if (this.locked && this.data.question.kind === "line") {
-      if (this.question.pick(this.source.statement.get(line) ?? line)) this.question.check.focus({ preventScroll: true });
+      if (this.question.pick(this.source.statement.get(line) ?? line)) reach(this.question.check, this.question.check.parentNode);
       return;
     }
     const steps = this.trace.steps.map((step, time) => [step, time]).filter(([, time]) => time <= this.limit);
@@ -206,7 +211,7 @@ export class Player {
 
   pickInGraph(kind, id) {
     if (this.locked && (kind === this.data.question.kind || (kind === "leaf" && this.data.question.kind === "node"))) {
-      if (this.question.pick(id)) this.question.check.focus({ preventScroll: true });
+      if (this.question.pick(id)) reach(this.question.check, this.question.check.parentNode);
     } else if (this.locked && kind === "leaf" && this.data.question.kind === "tensor") {
       this.question.pick(this.scene.graph.tensorOf(id));
     } else this.light(kind === "tensor" ? "tensors" : "nodes", [id], true);
@@ -334,12 +339,14 @@ export class Player {
     for (const made of [this.first, this.back]) made.setAttribute("aria-disabled", this.step === 0);
     for (const made of [this.next, this.last]) made.setAttribute("aria-disabled", end);
     const where = now.line === null ? "end" : `before line ${now.line}`;
-    this.position.textContent = `step ${this.step + 1} of ${trace.steps.length}: ${where}${end && this.locked ? ". Answer to go on" : ""}`;
+    this.position.textContent = `step ${this.step + 1} of ${trace.steps.length}: ${where}${end && this.locked ? ". Answer to go on" : ""}${
+      trace.unrecorded > 0 && this.step === timeline.last ? `, after ${trace.unrecorded} more that were not recorded` : ""}`;
     this.scrubber.setAttribute("aria-valuetext", this.position.textContent);
 
     const other = this.peer && this.peer.timeline.trace.steps[(this.peer.step = timeline.matching(this.peer.timeline, this.step))];
     const differs = this.peer ? differences(this.scene, this.step, this.peer) : [new Set(), new Set()];
-    this.source.show(now, this.step ? deeds(did) : [], other);
+    const leapt = trace.unrecorded > 0 && this.step === timeline.last; // what changed, other lines did
+    this.source.show(now, this.step && !leapt ? deeds(did) : [], other);
     this.scene.graph.show(this.step, differs[0]);
     this.scene.memory.show(this.step, this.limit, other);
     const peerRows = this.peer && new Map(this.peer.timeline.at(this.peer.step).variables.map((row) => [row[0], row]));

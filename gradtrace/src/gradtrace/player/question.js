@@ -7,6 +7,12 @@ const HOW = {
   choice: "Choose one.", choices: "Choose all that apply.",
 };
 
+/** Focus a part; on a screen too low for the question and the picture, scroll as far as it takes to see `seen`. */
+export function reach(part, seen) {
+  part.focus({ preventScroll: true });
+  seen.scrollIntoView({ block: "nearest" });
+}
+
 const same = (a, b) => String(a) === String(b); // ids are numbers or words; the keys of JSON are words
 
 export class Question {
@@ -60,7 +66,7 @@ export class Question {
     if (told) this.picked = [];
     this.changed();
     this.onAnswer(this.picked, this.right, told);
-    this.again.focus({ preventScroll: true });
+    reach(this.again, this.box);
   }
 
   /** As it was answered before. */
@@ -76,6 +82,7 @@ export class Question {
     Object.assign(this, { picked: [], open: true, told: false });
     this.onAgain();
     this.changed();
+    (this.chips.firstElementChild ?? this.check).focus({ preventScroll: true }); // the button that had it is gone
   }
 
   changed() {
@@ -114,9 +121,10 @@ export class Question {
     const said = picked.map((id) => this.choice(id).label ?? String(id));
     const missed = this.many ? this.data.right.filter((id) => !picked.some((other) => same(id, other))) : [];
     const wrong = this.many ? picked.filter((id) => !this.data.right.some((other) => same(id, other))) : picked;
-    const replies = [...(this.many && this.right ? picked : wrong), ...missed].map((id) => [this.choice(id)?.label ?? id, data.replies[String(id)]]);
+    const replies = [...(this.many && this.right ? picked : wrong), ...missed].map((id) => [
+      `${missed.includes(id) ? "Missed: " : ""}${this.choice(id)?.label ?? id}`, data.replies[String(id)]]);
     return [
-      element("p", {}, element("strong", {}, this.right ? "✓ Right. " : "✗ Not so. "), "You said ", ...marked(said.join(", ")), this.many ? "." : ": ", ...(this.many ? [] : marked(replies[0]?.[1] ?? ""))),
+      element("p", {}, element("strong", {}, this.right ? "✓ Right. " : wrong.length ? "✗ Not so. " : "◐ Right, but not all. "), "You said ", ...marked(said.join(", ")), this.many ? "." : ": ", ...(this.many ? [] : marked(replies[0]?.[1] ?? ""))),
       ...(this.many ? replies.map(([label, text]) => element("p", {}, ...marked(`${label}: ${text ?? ""}`))) : []),
       ...(this.right || this.many || replies[0][1]?.includes(data.told.split(". ")[0]) ? [] : [element("p", { class: "told" }, ...marked(data.told))]),
     ];

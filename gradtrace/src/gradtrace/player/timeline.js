@@ -3,6 +3,10 @@
 
 export const HELD = new Set(["alive", "modified", "packed"]); // states of a slot that holds its tensor
 
+/** Whether a variable still names the same tensor: plain data gets a number only when a graph first saves it. */
+const sameTensor = (before, now) => before[7] === now[7] || (before[7] == null && !before[2] && !now[2] && before[6] === now[6]
+  && String(before[1]) === String(now[1]) && !(now[4] < before[4]));
+
 export class Timeline {
   constructor(trace) {
     this.trace = trace;
@@ -83,8 +87,8 @@ export class Timeline {
       const what = [];
       if (!previous) what.push("new");
       else {
-        if (row[7] === previous[7] && row[4] > previous[4]) what.push("changed");
-        else if (row[7] !== previous[7] || row[6] !== previous[6]) what.push("rebound");
+        if (sameTensor(previous, row) && row[4] > previous[4]) what.push("changed");
+        else if (!sameTensor(previous, row) || row[6] !== previous[6]) what.push("rebound");
         if (row[5] !== previous[5]) what.push(row[5] === null ? "cleared" : "gradient");
       }
       if (!previous && row[5] !== null) what.push("gradient");
@@ -104,7 +108,7 @@ export class Timeline {
       const [now, next] = [new Map(), new Map()];
       for (const row of variables.map((index) => this.trace.rows[index])) {
         const old = before.get(row[0]);
-        const same = old && old[6] === row[6] && old[7] === row[7];
+        const same = old && old[6] === row[6] && sameTensor(old, row);
         now.set(row[0], row);
         next.set(row[0], same ? lines.get(row[0]) : ran);
       }
