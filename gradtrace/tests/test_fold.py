@@ -80,6 +80,25 @@ def residual():
     loss.backward()
 
 
+def test_a_model_that_would_stand_alone_is_opened_whichever_line_makes_the_loss():
+    class Block(nn.Sequential):
+        def forward(self, x):
+            return torch.relu(x + super().forward(x))
+
+    def program():
+        model = nn.Sequential(
+            nn.Linear(4, 4),
+            *(Block(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh()) for _ in range(5)),
+            nn.Linear(4, 1),
+        )
+        out = model(torch.ones(2, 4))
+        loss = out.pow(2).mean()
+        loss.backward()
+
+    shown = titles(first_sight(program)[0])
+    assert {"model.0", "model.1", "model.5", "model.6"} <= set(shown)
+
+
 def test_what_follows_a_block_without_parameters_belongs_to_its_stage():
     found = first_sight(residual)
     assert titles(found[0]) == [

@@ -514,15 +514,7 @@ def _show(view: View) -> None:
         view.boxes = list(group.nodes())
         return
     shown = list(group.members)
-    while sum(isinstance(box, Group) for box in shown) == 1:  # else there is little to see
-        place = next(k for k, box in enumerate(shown) if isinstance(box, Group))
-        inner = shown[place]
-        if not isinstance(inner, Group) or len(shown) + len(inner.members) > MOST:
-            break
-        if inner.kind == "run" and not inner.steps:  # layers: "× 12" says it
-            break
-        shown[place : place + 1] = inner.members
-        view.path = inner.path if inner.kind == "module" and view.parent is not None else view.path
+    _open_lone(shown, view)
     while True:
         alike: dict[int, list[Group]] = defaultdict(list)
         for box in shown:
@@ -538,7 +530,21 @@ def _show(view: View) -> None:
             for box in shown
             for part in (box.members if isinstance(box, Group) and id(box) in opened else [box])
         ]
+    _open_lone(shown, view)
     view.boxes = shown
+
+
+def _open_lone(shown: list[int | Group], view: View) -> None:
+    """Open the only group among the boxes, and that in it: else there is little to see."""
+    while sum(isinstance(box, Group) for box in shown) == 1:
+        place = next(k for k, box in enumerate(shown) if isinstance(box, Group))
+        inner = shown[place]
+        if not isinstance(inner, Group) or len(shown) + len(inner.members) > MOST:
+            break
+        if inner.kind == "run" and not inner.steps:  # layers: "× 12" says it
+            break
+        shown[place : place + 1] = inner.members
+        view.path = inner.path if inner.kind == "module" and view.parent is not None else view.path
 
 
 def _opens(group: Group) -> bool:
