@@ -11,12 +11,12 @@ from a CDN.
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from backward_twice.markdown import inline
 
 Choices = Mapping[str, tuple[bool, str]]
 
@@ -39,7 +39,7 @@ class Quiz:
             self._question(number, *item) for number, item in enumerate(self.questions.items(), 1)
         )
         answers = "".join(
-            f"<li>{_marked(text)}: {_marked(reply)}</li>"
+            f"<li>{inline(text)}: {inline(reply)}</li>"
             for choices in self.questions.values()
             for text, (right, reply) in choices.items()
             if right
@@ -59,27 +59,22 @@ class Quiz:
     def _question(self, number: int, question: str, choices: Choices) -> str:
         rows = "".join(
             f'<label><input type="radio" name="question-{number}" value="{value}">'
-            f"<span>{_marked(text)}</span></label>"
+            f"<span>{inline(text)}</span></label>"
             for value, text in enumerate(choices)
         )
         replies = "".join(
             f'<p data-reply="{value}"{" data-right" if right else ""} hidden>'
-            f"<strong>{'✓ Right.' if right else '✗ Not so.'}</strong> {_marked(reply)}</p>"
+            f"<strong>{'✓ Right.' if right else '✗ Not so.'}</strong> {inline(reply)}</p>"
             for value, (right, reply) in enumerate(choices.values())
         )
         return (
-            f"<fieldset><legend>{number}. {_marked(question)}</legend>{rows}"
+            f"<fieldset><legend>{number}. {inline(question)}</legend>{rows}"
             f'<div aria-live="polite">{replies}</div></fieldset>'
         )
 
 
 def _beside(suffix: str) -> str:
     return Path(__file__).with_suffix(suffix).read_text(encoding="utf-8")
-
-
-def _marked(text: str) -> str:
-    """Escaped, with what stands in backticks as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def quiz(questions: Mapping[str, Choices]) -> Quiz:

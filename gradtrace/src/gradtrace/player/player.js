@@ -159,7 +159,6 @@ export class Player {
   seen() {
     const { question } = this.data;
     const { steps } = this.trace;
-    if (question.seen != null) return question.seen;
     const right = new Set(question.right.map(Number));
     const raised = steps.findIndex(({ raised: error }) => error && (question.kind !== "line" || right.has(error.line)));
     if (question.kind === "line" && raised < 0) { // the line that holds the most: when it does
