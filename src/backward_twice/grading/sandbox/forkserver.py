@@ -37,7 +37,7 @@ from typing import Any
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 
-from backward_twice.grading.sandbox import confine, runner
+from backward_twice.grading.sandbox import calls, confine, runner
 from backward_twice.grading.sandbox.forget import forget_the_truth
 
 _NAMESPACES = {
@@ -49,6 +49,8 @@ _NAMESPACES = {
     "net": 0x40000000,
 }
 _PR_SET_CHILD_SUBREAPER = 36
+_MADV_COLLAPSE = 25
+_LARGE = 2 << 20  # bytes of a large page; of a larger one nothing is collapsed
 _MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 2, 4, 32
 _FILES = 4096
 _MESSAGE = 4096
@@ -61,11 +63,13 @@ def main(control: int) -> None:
     forget_the_truth()
     shell = runner.new_shell()
     _import_what_comes_late(shell)
+    calls.program()  # compiled once
     uid = _own_uid() if os.geteuid() == 0 else None
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         sys.exit("a module started a thread: a process with threads can enter no namespace")
     gc.collect()
     gc.freeze()
+    _collapse()
     connection = socket.socket(fileno=control)
     connection.send(json.dumps({"uid": uid}).encode())
     while True:
@@ -93,10 +97,28 @@ def _import_what_comes_late(shell: InteractiveShell) -> None:
     weight.grad = torch.zeros(1)
     torch.optim.SGD([weight], lr=1.0).step()
     with contextlib.redirect_stdout(io.StringIO()):
-        for source in ("%who", "1", "1 / 0"):
+        for source in ("%xmode Plain", "%who", "1", "1 / 0"):
             shell.run_cell(source, store_history=True)
     shell.reset(new_session=True)
     shell.execution_count = 1
+
+
+def _collapse() -> None:
+    """Put this process's memory into large pages, where the kernel can (Linux 6.1).
+
+    A fork copies an entry for each page, and its end takes each back: 57,000 small ones took twice
+    5 ms of a submission's time.  What a fork writes to is still copied in small ones.
+    """
+    libc = ctypes.CDLL(None)
+    for mapping in Path("/proc/self/maps").read_text().splitlines():
+        addresses, access, _, _, _, *name = mapping.split(maxsplit=5)
+        if access != "rw-p" or name not in ([], ["[heap]"]):
+            continue
+        start, end = (int(address, 16) for address in addresses.split("-"))
+        start, end = -(-start // _LARGE) * _LARGE, end // _LARGE * _LARGE
+        if start < end:
+            advice = ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_COLLAPSE
+            libc.madvise(*advice)  # refused, it changes nothing
 
 
 def _own_uid() -> int:
