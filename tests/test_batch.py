@@ -125,6 +125,26 @@ def test_workers_that_do_not_come_back_are_not_waited_for(tmp_path, monkeypatch)
             list(results)
 
 
+def test_a_result_that_is_lost_with_the_last_worker_is_not_waited_for(tmp_path, monkeypatch):
+    for name, value in {"_MISSED_LOOKS": 1, "_LOOK_SECONDS": 0.05, "_RESULT_SECONDS": 0.1}.items():
+        monkeypatch.setattr(batch, name, value)
+    with batch.workers(None, 1) as client:
+
+        class Late(batch.as_completed):
+            """A task has ended, and before its result is asked for its worker is gone."""
+
+            def __next__(self):
+                future = super().__next__()
+                client.cluster.scale(0)
+                while client.nthreads():
+                    time.sleep(0.01)
+                return future
+
+        monkeypatch.setattr(batch, "as_completed", Late)
+        with pytest.raises(GradingError, match="all workers died; what was graded is kept"):
+            list(batch.run(client, jobs(tmp_path, range(3)), done))
+
+
 def test_a_worker_that_does_not_end_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(batch, "_CLOSE_SECONDS", 0.001)
     with batch.workers(None, 1) as client:

@@ -35,6 +35,7 @@ _CLOSE_SECONDS = 10
 _LOOK_SECONDS = 2
 _MISSED_LOOKS = 45  # a worker takes its time to start, on a slow machine
 _PAUSE = 0.01  # s
+_RESULT_SECONDS = 10.0  # for one to come over
 
 
 @contextmanager
@@ -199,7 +200,7 @@ def _results(
                 continue
             future = next(ended)
             tag, job = in_hand.pop(future)
-            result = _result(future, job)
+            result = _result(future, job, there)
             future.release()
             yield tag, job, result
             fill()
@@ -221,15 +222,15 @@ _KEPT = "what was graded is kept, start again to go on"
 _GONE = f"the Dask scheduler went away; {_KEPT}"
 
 
-def _result(future: Future, job: Json) -> Json | KilledWorker:
+def _result(future: Future, job: Json, there: _Workers) -> Json | KilledWorker:
     if future.status == "cancelled":
         raise GradingError(_GONE)
     try:
-        # Even what has ended may fail here: a result is lost with the worker that still holds it,
-        # and Dask then starts the task again.
-        done = future.result()
+        done = _fetched(future, there)
         if isinstance(done, dict):
             return done
+    except GradingError:
+        raise
     except KilledWorker as error:
         return error
     except CancelledError as error:
@@ -237,6 +238,21 @@ def _result(future: Future, job: Json) -> Json | KilledWorker:
     except Exception as error:  # a fault of the grader's own must not stop the others
         return failed(job, f"the grader failed: {type(error).__name__}: {error}"[:500])
     raise GradingError(done)
+
+
+def _fetched(future: Future, there: _Workers) -> Any:
+    """What came of a task that has ended.
+
+    Even that may fail, or have to be waited for: a result is lost with the worker that still holds
+    it, and Dask then starts the task again, on whatever workers there are.
+    """
+    while True:
+        try:
+            return future.result(_RESULT_SECONDS)
+        except TimeoutError:
+            if future.status == "error":  # the task's own
+                raise
+            there.look()
 
 
 def _fit(task: Callable[[Json], Json], job: Json) -> Json | str:
