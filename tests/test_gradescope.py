@@ -13,6 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from packaging.utils import canonicalize_name
 
 from backward_twice.grading import GradingError
 from backward_twice.grading.master import parsed
+from backward_twice.grading.platforms.gradescope import autograder
 from backward_twice.grading.platforms.gradescope.archive import write
 
 ROOT = Path(__file__).parent.parent
@@ -393,6 +395,34 @@ def test_nothing_can_be_forged_or_killed(gradescope, tmp_path):
 
 
 # The autograder's own failures
+
+
+@pytest.mark.parametrize(
+    ("came", "took", "final", "asked"),
+    [
+        ([(3, False)], 1, 3, [240]),
+        ([(1, True), (3, False)], 120, 3, [240, 210]),
+        ([(1, True), (1, True)], 1, 1, [240, 240]),
+        ([(1, True), (0, False)], 1, 1, [240, 240]),
+        ([(1, True)], 600, 1, [240]),
+    ],
+    ids=["in time", "slow once", "slow twice", "worse", "no time left"],
+)
+def test_what_ran_out_of_time_by_the_clock_is_tried_once_more(
+    monkeypatch, came, took, final, asked
+):
+    clock, totals = [0.0], []
+
+    def grade(job):
+        points, slow = came[len(totals)]
+        totals.append(job["limits"]["total"])
+        clock[0] += took
+        return {"points": points, **({"slow": True} if slow else {})}
+
+    monkeypatch.setattr(autograder.judge, "grade", grade)
+    monkeypatch.setattr(autograder.time, "monotonic", lambda: clock[0])
+    assert autograder._graded({"limits": asdict(autograder.LIMITS)})["points"] == final
+    assert totals == asked
 
 
 def test_a_failure_of_the_autograder_is_no_verdict(gradescope, tmp_path):
