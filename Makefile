@@ -16,6 +16,8 @@ BIN := .venv/bin
 LIGHT := .venv/.light
 FULL := .venv/.full
 SITE := _build/html
+# One process of tests for each core, with one thread each; a notebook is one process's.
+SIDE_BY_SIDE := -n auto
 # axe-core, for the tests of accessibility; without npm they skip, unless BROWSER=required.
 AXE := tests/browser/node_modules/.package-lock.json
 
@@ -111,14 +113,16 @@ $(AXE): tests/browser/package-lock.json
 	@if command -v npm >/dev/null; then npm ci --prefix tests/browser --silent --no-audit --no-fund; \
 	else echo "npm is missing: the accessibility of the site will not be tested"; fi
 
+test: export OMP_NUM_THREADS ?= 1
 test: $(FULL) $(AXE) ## prove everything: style, types, site, tests, every stored output
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	cd gradtrace && ../$(BIN)/mypy
 	$(MAKE) book
-	$(BIN)/pytest --doctest-modules gradtrace tests src
+	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src
 	$(if $(ELSEWHERE),$(BIN)/python -c "import torch; torch.ones(1, device='$(DEVICE)')")
 	$(if $(ELSEWHERE),GRADTRACE_DEVICE=$(DEVICE)) $(BIN)/pytest --nbval --nbval-cell-timeout=120 \
+		$(if $(ELSEWHERE),,$(SIDE_BY_SIDE) --dist loadscope) \
 		--nbval-sanitize-with=tests/$(if $(ELSEWHERE),device,nbval).cfg notebooks solutions
 
 clean: ## remove what was built, but not the environment

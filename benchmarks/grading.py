@@ -4,7 +4,8 @@ The same honest submissions, right and wrong, are graded by `nbgrader autograde`
 its batch does, and by `python -m backward_twice.grading` with a sandbox for each submission.
 Rounds alternate between the two, so that a busy machine disturbs both alike; the start of each
 program counts.  Then 1,000 submissions: does memory stay flat, and what does a second worker
-bring?  It prints a table as ``README.md`` has it.
+bring, beside what the machine gives a second process that only forks?  It prints a table as
+``README.md`` has it.
 """
 
 from __future__ import annotations
@@ -164,6 +165,29 @@ class Watch(threading.Thread):
         return f"{statistics.median(early):.2f}, {statistics.median(late):.2f} GB"
 
 
+FORKING = """
+import os, sys, time
+end = time.perf_counter() + float(sys.argv[1])
+forks = 0
+while time.perf_counter() < end:
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    forks += 1
+print(forks)
+"""
+
+
+def forks(processes: int, seconds: float = 5) -> int:
+    """How many forks that many processes make side by side, each of which awaits its own."""
+    command = [sys.executable, "-c", FORKING, str(seconds)]
+    started = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)
+    ]
+    return sum(int(process.communicate()[0]) for process in started)
+
+
 def line(*cells: object) -> None:
     print("|", " | ".join(map(str, cells)), "|", flush=True)
 
@@ -210,6 +234,7 @@ def at_scale(folder: Path, exercise: str, students: int) -> None:
     assert points(folder / "many1") == points(folder / "many2"), "the grades differ"
     line("2 workers / 1, once all processes work", f"{rates[2] / rates[1]:.2f}", "1.7")
     line("2 workers / 1, start and end included", f"{times[1] / times[2]:.2f}", "")
+    line("2 processes that only fork / 1, on this machine", f"{forks(2) / forks(1):.2f}", "")
 
 
 def main() -> None:
