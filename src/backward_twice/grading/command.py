@@ -322,7 +322,8 @@ def _grade(options: argparse.Namespace) -> int:
             if first:  # else all is graded already, and there is no need of workers
                 # A sandbox is tried while the workers start: both take a second or more.
                 trying = stack.enter_context(ThreadPoolExecutor(1)).submit(lambda: grading.sandbox)
-                client = stack.enter_context(batch.workers(options.scheduler, options.workers))
+                number = min(options.workers, len(chosen))  # none that has nothing to do
+                client = stack.enter_context(batch.workers(options.scheduler, number))
                 watched = trying.result()["kind"] == "bubblewrap" and not control_group.divided()
                 for told, result in batch.run(client, grading.jobs(chain(first, todo))):
                     grading.keep(told, result)
