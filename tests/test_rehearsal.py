@@ -57,6 +57,8 @@ ALL_RIGHT = "two_losses.one_update: all 4 properties right"
         [SET_UP, "%timeit -n1 -r1 1\n" + RIGHT + f"\n{CHECK}\nhere = 1"],
         [SET_UP, "def step(optimizer: Nothing:", HELPER, WITH_HELPER],
         [SET_UP, "import nothing_at_all as step", HELPER, WITH_HELPER],
+        # A form feed, as some put between parts, ends no line.
+        [SET_UP, "import math\n\f\n" + HELPER.replace("\n", "\n    now = 1\n"), WITH_HELPER],
     ],
 )
 def test_what_would_be_graded_passes_without_a_word(notebook, cells):

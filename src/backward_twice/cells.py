@@ -16,6 +16,7 @@ from dataclasses import dataclass
 MAX_CHARACTERS = 200_000
 """The longest source that is parsed, and the most that all answers have together."""
 
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.M)
 _EVERY_BUILTIN = frozenset(dir(builtins)) | {"__name__", "__file__", "get_ipython"}
 
@@ -117,7 +118,7 @@ def _statements(number: int, source: str) -> list[_Statement]:
     text, tree = _read(source)
     if tree is None:
         return []
-    lines = text.splitlines()
+    lines = _LINE_END.split(text)  # as Python counts them: a form feed ends none
     found = []
     for node in tree.body:
         changed = _changed(node)

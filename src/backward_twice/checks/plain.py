@@ -70,9 +70,7 @@ def _encode(value: Plain, where: str, depth: int = 0) -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"{where} has the key {key!r}; its keys must be text")
-        return {
-            key: _encode(item, f"{where}[{key!r}]", depth + 1) for key, item in value.items()
-        }
+        return {key: _encode(item, f"{where}[{key!r}]", depth + 1) for key, item in value.items()}
     raise TypeError(
         f"{where} is of type {type(value).__name__}; "
         "hand back tensors, numbers, text, or lists and dicts of them"

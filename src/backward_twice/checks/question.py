@@ -36,7 +36,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 class Finding:
     """One property of an answer: what was looked at, whether it is right, and how it came out.
 
-    ``of`` is the name of what came out, where ``what`` is a part of it, such as one number of a list.
+    ``of`` is the name of what came out, where ``what`` is a part of it, such as a list's number.
     """
 
     what: str
