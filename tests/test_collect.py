@@ -95,6 +95,32 @@ def test_moodles_two_students_of_one_name_keep_their_number(here, collected, tmp
     assert handed_in(here).keys() == {"Ada Lovelace 9001", "Ada Lovelace 9002", "Bob Kahn"}
 
 
+def test_moodles_second_student_of_a_name_takes_nothing_from_the_first(here, collected):
+    form = MOODLE["4.1 and newer"]
+    first, second = (form.format(student=f"Ada Lovelace_{n}", file=FILE) for n in (9001, 9002))
+    collected({first: RIGHT})
+    collected({second: b"{}"})  # only what is new was downloaded
+    assert handed_in(here).keys() == {"Ada Lovelace", "Ada Lovelace 9002"}
+    collected({first: RIGHT, second: b"{}"})
+    assert handed_in(here).keys() == {"Ada Lovelace", "Ada Lovelace 9002"}
+    assert here.grade() == 0 and here.points() == {"Ada Lovelace": 3, "Ada Lovelace 9002": 0}
+    with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
+        assert "3 of 3 points" in archive.read(first.replace(".ipynb", ".html")).decode()
+
+
+def test_a_class_list_given_later_renames_the_folder(here, collected, tmp_path):
+    form = MOODLE["4.1 and newer"]
+    students = ["Ada Lovelace_9001", "Eve_9004"]
+    files = {form.format(student=student, file=FILE): RIGHT for student in students}
+    collected(files)
+    said = collected(files, "--roster", str(roster_of(tmp_path, WORKSHEET)))
+    assert handed_in(here).keys() == {"ada@example.org", "Eve"}
+    assert (
+        "1 have other names now (Ada Lovelace is ada@example.org)" in said
+        and "--drop-missing" in said
+    )
+
+
 def test_moodles_worksheet_says_who_is_who(here, collected, tmp_path):
     form = MOODLE["4.1 and newer"]
     students = ["Ada Lovelace_9001", "Ada Lovelace_9002", "Eve_9004"]
@@ -108,6 +134,8 @@ def test_moodles_worksheet_says_who_is_who(here, collected, tmp_path):
 def test_moodles_hidden_names_and_groups(here, collected):
     form = MOODLE["4.1 and newer"]
     students = ["Participant_9001", "Participant_9002", "Team A_12", "Default group"]
+    collected({form.format(student=students[0], file=FILE): RIGHT})
+    assert handed_in(here).keys() == {"Participant 9001"}
     collected({form.format(student=student, file=FILE): RIGHT for student in students})
     assert handed_in(here).keys() == {
         *("Participant 9001", "Participant 9002", "Team A", "Default group")
@@ -242,7 +270,7 @@ def test_clones_of_github_classroom(here, tmp_path, above, capsys):
     assert "from GitHub Classroom" in capsys.readouterr().out
     assert handed_in(here) == {s: ["README.md", FILE] for s in ("ada", "bob-k", "zoe")}
     assert collect.main([*arguments, "--roster", roster]) == 0
-    assert handed_in(here).keys() == {"ada", "bob-k", "zoe", "77001", "77002", "77003"}
+    assert handed_in(here).keys() == {"77001", "77002", "77003"}
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 from IPython.core.inputtransformer2 import TransformerManager
 
-from backward_twice.checks import Question, question
+from backward_twice.checks import Question, check, question
+from backward_twice.checks.plain import MAX_DEPTH, dumps, loads
 from backward_twice.exercises import generate
 
 ROOT = Path(__file__).parents[1]
@@ -70,6 +72,10 @@ def answer_in(path, exercise, name, replaced=None):
     raise AssertionError(f"{path.name} has no test cell {name!r}")
 
 
+def solution(exercise):
+    return ROOT / "solutions" / exercise / f"{exercise}.ipynb"
+
+
 def answer_id(name):
     return f"answer-{name.replace('_', '-')}"
 
@@ -84,6 +90,58 @@ def passes(answer, exercise, name, seed):
         return False
     findings = asked.findings(observed, inputs)
     return bool(findings) and all(finding.passed for finding in findings)
+
+
+def spoiled(value):
+    """The value wrong in each of its parts, and of the same form."""
+    if isinstance(value, dict):
+        return {name: spoiled(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [spoiled(part) for part in value]
+    if isinstance(value, torch.Tensor):
+        return ~value if value.dtype == torch.bool else value + 7
+    if isinstance(value, bool):
+        return not value
+    return value + 7 if isinstance(value, int | float) else 7
+
+
+@NAMED
+def test_what_is_wrong_in_any_part_has_a_case(exercise, name):
+    asked = question(f"{exercise}.{name}")
+    inputs = asked.inputs(100)
+    right = asked.observe(answer_in(solution(exercise), exercise, name), inputs)
+    observed = dumps(spoiled(loads(right)))
+    findings = asked.findings(observed, inputs)
+    assert not any(finding.passed for finding in findings)
+    assert bool(asked.smallest_case(findings, observed, inputs)) == (asked.program is not None)
+
+
+def nested(depth):
+    return [nested(depth - 1)] if depth else 1
+
+
+FORGED = {"tensor": [1], "dtype": "none", "shape": [1]}
+ODD = [None, [], {}, "", "x", 7, True, float("nan"), 10**400, [[7]], [FORGED], {"a": FORGED}]
+ODD += ["\ud800", [torch.zeros(0)], [torch.zeros(())], nested(MAX_DEPTH - 2), nested(400)]
+
+
+@NAMED
+def test_whatever_an_answer_gives_back_it_is_judged(exercise, name):
+    asked = question(f"{exercise}.{name}")
+    inputs = asked.inputs(100)
+    for odd in ODD:
+        try:
+            observed = asked.observe(lambda *args, odd=odd, **kwargs: odd, inputs)
+        except Exception:  # said by the check as the answer's own
+            continue
+        findings = asked.findings(observed, inputs)
+        assert findings and not all(finding.passed for finding in findings)
+        asked.smallest_case(findings, observed, inputs)
+
+
+def test_a_value_too_deep_to_judge_is_said_to_be_so():
+    with pytest.raises(AssertionError, match=f"lists in lists, more than {MAX_DEPTH} deep"):
+        check("kept_gradients.kept_values", lambda calls: nested(400))
 
 
 @pytest.fixture(scope="module")

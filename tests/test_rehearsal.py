@@ -1,6 +1,7 @@
 """``check`` in a notebook says so when what passes there would not be graded."""
 
 import json
+from textwrap import indent
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ SOURCES = {cell["id"]: "".join(cell["source"]) for cell in SOLUTION["cells"]}
 SET_UP, RIGHT = SOURCES["set-up"], SOURCES[ONE]
 WITH_HELPER = RIGHT.replace("optimizer.step()", "step(optimizer)")
 HELPER = "def step(optimizer):\n    optimizer.step()"
+WRONG = RIGHT.replace("optimizer.step()", "")
 CHECK = 'check("two_losses.one_update", one_update)'
 
 
@@ -57,6 +59,12 @@ ALL_RIGHT = "two_losses.one_update: all 4 properties right"
         [SET_UP, "%timeit -n1 -r1 1\n" + RIGHT + f"\n{CHECK}\nhere = 1"],
         [SET_UP, "def step(optimizer: Nothing:", HELPER, WITH_HELPER],
         [SET_UP, "import nothing_at_all as step", HELPER, WITH_HELPER],
+        [SET_UP, WRONG, f"%%time\n{RIGHT}"],
+        [SET_UP, WRONG, "if torch:\n" + indent(RIGHT, "    ")],
+        [SET_UP, "if torch:\n" + indent(HELPER, "    "), WITH_HELPER],
+        [SET_UP, "try:\n    from math import tau\nexcept OSError: pass", RIGHT + "\ntau"],
+        # A form feed, as some put between parts, ends no line.
+        [SET_UP, "import math\n\f\n" + HELPER.replace("\n", "\n    now = 1\n"), WITH_HELPER],
     ],
 )
 def test_what_would_be_graded_passes_without_a_word(notebook, cells):

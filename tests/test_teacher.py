@@ -160,6 +160,11 @@ HANDED_IN = {
         2,
     ),
     "no syntax": (answered(one="def one_update(:"), "graded", 1),
+    "nameless": (
+        answered(trunk="def trunk_gradients(*given): raise type(' ', (Exception,), {})()"),
+        "graded",
+        2,
+    ),
     "exits": (answered(one="def one_update(*given):\n    raise SystemExit"), "graded", 1),
     "reads": (None, "graded", 2),
     "loops": (answered(one="while True: pass"), "partial", 1),
@@ -431,6 +436,21 @@ class Here:
 @pytest.fixture
 def here(tmp_path, monkeypatch, empty_gradebook):
     return Here(tmp_path, monkeypatch, empty_gradebook)
+
+
+def test_feedback_that_cannot_be_made_keeps_nobodys_grade_back(here, monkeypatch):
+    made = command.write_notebook
+
+    def write_notebook(folder, result, *more):
+        if result["student"] == "bob":
+            raise LookupError("his words")
+        made(folder, result, *more)
+
+    monkeypatch.setattr(command, "write_notebook", write_notebook)
+    here.hand_in("ada", "bob", "zoe")
+    assert here.grade() == 0 and here.points() == {"ada": 3, "bob": 1, "zoe": 3}
+    said = "no feedback could be made of it: LookupError: his words"
+    assert table(here.out)["bob"]["detail"] == said and table(here.out)["zoe"]["detail"] == ""
 
 
 def test_only_what_is_new_is_graded(here, tmp_path):

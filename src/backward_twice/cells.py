@@ -16,6 +16,7 @@ from dataclasses import dataclass
 MAX_CHARACTERS = 200_000
 """The longest source that is parsed, and the most that all answers have together."""
 
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.M)
 _EVERY_BUILTIN = frozenset(dir(builtins)) | {"__name__", "__file__", "get_ipython"}
 
@@ -42,6 +43,16 @@ def is_python(source: str) -> bool:
     return tree is not None and text == source
 
 
+def without_magic(source: str) -> str:
+    """The source with its lines of IPython magic left out, where Python needs that to read it.
+
+    >>> print(without_magic("%%time\\nx = 1"))
+    pass
+    x = 1
+    """
+    return _read(source)[0]
+
+
 def _read(source: str) -> tuple[str, ast.Module | None]:
     """The source as Python reads it, and its tree.
 
@@ -62,20 +73,27 @@ def defined_names(tree: ast.Module) -> set[str]:
 
     >>> sorted(defined_names(parsed("import os.path\\ndef f(): pass\\na, b = 1, 2")))
     ['a', 'b', 'f', 'os']
+    >>> sorted(defined_names(parsed("try: import numpy\\nexcept OSError:\\n def ones(n): x = n")))
+    ['numpy', 'ones']
     """
     return set().union(*map(_defined, tree.body))
 
 
 def _defined(node: ast.stmt) -> set[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {node.name}
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    return {
-        found.id
-        for found in ast.walk(node)
-        if isinstance(found, ast.Name) and isinstance(found.ctx, ast.Store)
-    }
+    """The names that a statement defines, also within an ``if`` or a ``try``."""
+    found: set[str] = set()
+    todo: list[ast.AST] = [node]
+    while todo:
+        inner = todo.pop()
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(inner.name)
+        elif isinstance(inner, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in inner.names}
+        elif isinstance(inner, ast.Name):
+            found |= {inner.id} if isinstance(inner.ctx, ast.Store) else set()
+        else:
+            todo += ast.iter_child_nodes(inner)
+    return found
 
 
 def used_names(source: str) -> set[str]:
@@ -117,7 +135,7 @@ def _statements(number: int, source: str) -> list[_Statement]:
     text, tree = _read(source)
     if tree is None:
         return []
-    lines = text.splitlines()
+    lines = _LINE_END.split(text)  # as Python counts them: a form feed ends none
     found = []
     for node in tree.body:
         changed = _changed(node)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from backward_twice.cells import defined_names, needed, parsed, used_names
+from backward_twice.cells import defined_names, needed, parsed, used_names, without_magic
 
 
 def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any], str]) -> str:
@@ -32,7 +32,7 @@ def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any],
     shell = _shell()
     if shell is None:
         return ""
-    cells = [cell for cell in shell.user_ns.get("In", ()) if isinstance(cell, str)]
+    cells = _cells(shell)
     own = [i for i, cell in enumerate(cells) if name in defined_names(parsed(cell) or _NOTHING)]
     if not own:
         return ""
@@ -81,6 +81,20 @@ class _NoShell:
 def _shell() -> Any:
     ipython = sys.modules.get("IPython")
     return ipython and ipython.get_ipython()
+
+
+def _cells(shell: Any) -> list[str]:
+    """What was run, as Python; of a cell under a magic, such as ``%%time``, what is below it."""
+    history = shell.history_manager
+    if history is None:  # a shell that keeps none
+        return []
+    return [
+        without_magic(typed) if python.startswith(_CELL_MAGIC) else python
+        for python, typed in zip(history.input_hist_parsed, history.input_hist_raw, strict=False)
+    ]
+
+
+_CELL_MAGIC = "get_ipython().run_cell_magic("
 
 
 def _current_cell(shell: Any) -> str | None:

@@ -22,6 +22,9 @@ MAX_VALUES = 100_000
 MAX_CHARACTERS = 4_000_000
 """The longest text that is read."""
 
+MAX_DEPTH = 20
+"""How deep lists and dicts may lie in one another."""
+
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -37,7 +40,8 @@ def dumps(value: Plain) -> str:
 
     Raises:
         TypeError: something in it is not plain data; the message says where.
-        ValueError: a tensor has more than :data:`MAX_VALUES` values.
+        ValueError: a tensor has more than :data:`MAX_VALUES` values, or something lies deeper than
+            :data:`MAX_DEPTH`.
 
     >>> dumps({"grad": torch.tensor([1.0, 2.5])})
     '{"grad": {"tensor": [1.0, 2.5], "dtype": "float32", "shape": [2]}}'
@@ -45,7 +49,9 @@ def dumps(value: Plain) -> str:
     return json.dumps(_encode(value, "the answer"))
 
 
-def _encode(value: Plain, where: str) -> Any:
+def _encode(value: Plain, where: str, depth: int = 0) -> Any:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"{where}: lists in lists, more than {MAX_DEPTH} deep")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.Tensor):
@@ -59,12 +65,12 @@ def _encode(value: Plain, where: str) -> Any:
         values = value.detach().cpu().reshape(-1).tolist()
         return {"tensor": values, "dtype": dtype, "shape": list(value.shape)}
     if isinstance(value, list | tuple):
-        return [_encode(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        return [_encode(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"{where} has the key {key!r}; its keys must be text")
-        return {key: _encode(item, f"{where}[{key!r}]") for key, item in value.items()}
+        return {key: _encode(item, f"{where}[{key!r}]", depth + 1) for key, item in value.items()}
     raise TypeError(
         f"{where} is of type {type(value).__name__}; "
         "hand back tensors, numbers, text, or lists and dicts of them"
@@ -87,11 +93,22 @@ def loads(text: str) -> Plain:
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"not plain data: {len(text)} characters, more than {MAX_CHARACTERS}")
     try:
-        return json.loads(text, object_hook=_decode)
+        found = json.loads(text, object_hook=_decode)
+        if isinstance(found, list | dict):
+            _refuse_depth(found)
+        return found
     except RecursionError:
         raise ValueError("not plain data: nested too deeply") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not plain data: {error}") from None
+
+
+def _refuse_depth(found: Any, depth: int = 0) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError("not plain data: nested too deeply")
+    for item in found.values() if isinstance(found, dict) else found:
+        if isinstance(item, list | dict):
+            _refuse_depth(item, depth + 1)
 
 
 def _decode(found: dict[str, Any]) -> Any:

@@ -15,7 +15,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,11 +34,15 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Finding:
-    """One property of an answer: what was looked at, whether it is right, and how it came out."""
+    """One property of an answer: what was looked at, whether it is right, and how it came out.
+
+    ``of`` is the name of what came out, where ``what`` is a part of it, such as a list's number.
+    """
 
     what: str
     passed: bool
     text: str
+    of: str = ""
 
     def __str__(self) -> str:
         return f"{'✓ right' if self.passed else '✗ wrong'}: {self.what}: {self.text}"
@@ -112,10 +116,11 @@ class Question:
         try:
             came_out = loads(observed)
         except ValueError:
-            came_out = None
-        came_out = came_out if isinstance(came_out, dict) else {}
-        wrong = [finding.what for finding in findings if not finding.passed]
-        programs = [self.program(what, came_out.get(what), **loads(inputs)) for what in wrong]
+            return ""
+        if not isinstance(came_out, dict):
+            return ""
+        wrong = dict.fromkeys(found.of or found.what for found in findings if not found.passed)
+        programs = [self.program(name, came_out.get(name), **loads(inputs)) for name in wrong]
         return min(filter(None, programs), key=lambda text: text.count("\n"), default="")
 
 
@@ -175,7 +180,8 @@ def compare(expected: Plain, observed: Plain, what: str = "") -> list[Finding]:
         for name, value in expected.items():
             path = f"{what}[{name!r}]" if what else name
             if name in observed:
-                found += compare(value, observed[name], path)
+                parts = compare(value, observed[name], path)
+                found += [replace(part, of=path) for part in parts]
             else:
                 found.append(Finding(path, False, "missing"))
         return found

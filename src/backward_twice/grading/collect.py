@@ -13,15 +13,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from backward_twice.grading import GradingError
 from backward_twice.grading.limited import Limited
 from backward_twice.grading.master import read_masters
-from backward_twice.grading.platforms.downloads import CANVAS, MOODLE, File, recognised
+from backward_twice.grading.platforms.downloads import (
+    CANVAS,
+    HIDDEN,
+    MOODLE,
+    File,
+    recognised,
+)
 from backward_twice.grading.platforms.upload import Collected, read_collected
 from backward_twice.grading.roster import Roster, read_roster
 from backward_twice.grading.submissions import Rejected, shown
@@ -32,6 +41,8 @@ def collect(
     download: Path, exercise: str, submissions: Path, roster: Roster | None = None
 ) -> tuple[str, int, list[str]]:
     """Sort a download into the folder of submissions.  Who was collected before is replaced.
+
+    A student keeps the folder of the first time, unless the class list gives it another name.
 
     Returns:
         the platform, the number of submissions, and what there is to say of them.
@@ -49,11 +60,12 @@ def collect(
                 f"no submission found in {download}: give what the platform offers for download, "
                 f"or a folder of <student>/{exercise}.ipynb"
             )
-        folders, said = _folders(found.platform, found.files, roster)
         known = read_collected(submissions, exercise)
         if known.platform != found.platform:  # its keys are nothing to the other platform
             known = Collected(found.platform)
+        folders, said = _folders(found.platform, found.files, roster, known.folders)
         by_folder: dict[str, list[File]] = defaultdict(list)
+        renamed = []
         for file in found.files:
             by_folder[folders[file.student, file.number]].append(file)
         for student, files in sorted(by_folder.items()):
@@ -63,7 +75,19 @@ def collect(
             keys = [f.key for f in files if found.platform != CANVAS or f.name.endswith(".ipynb")]
             known.keys[student] = keys[0] if keys else ""
             late = {student} if any(file.late for file in files) else set()
-            known.late = sorted({*known.late} - {student} | late)
+            whose = files[0].student, files[0].number
+            if (before := known.folders.get(whose, student)) != student:
+                _forget(submissions / before, exercise)
+                del known.keys[before], known.students[before]
+                renamed.append(f"{shown(before)} is {shown(student)}")
+            known.students[student] = whose
+            known.late = sorted({*known.late} - {student, before} | late)
+    if renamed:
+        few = ", ".join(renamed[:5]) + (", …" if len(renamed) > 5 else "")
+        said.append(
+            f"{len(renamed)} have other names now ({few}); if they were graded under the old ones, "
+            "grade with --drop-missing"
+        )
     if found.strays:
         few = ", ".join(map(shown, found.strays[:5]))
         said.append(f"{len(found.strays)} files are nobody's by their names: {few}")
@@ -72,9 +96,16 @@ def collect(
 
 
 def _folders(
-    platform: str, files: tuple[File, ...], roster: Roster | None
+    platform: str,
+    files: tuple[File, ...],
+    roster: Roster | None,
+    before: Mapping[tuple[str, str], str],
 ) -> tuple[dict[tuple[str, str], str], list[str]]:
-    """How each student's folder is called: by the class list, or else by the platform's name."""
+    """How each student's folder is called: by the class list, or else by the platform's name.
+
+    Args:
+        before: how they were called, by name and number, when they were collected before.
+    """
     students = sorted({(file.student, file.number) for file in files})
     alike = Counter(name.casefold() for name, _ in students)
     folders, said, unknown = {}, [], []
@@ -84,11 +115,11 @@ def _folders(
         if roster and person is None:
             unknown.append(numbered)
         # Canvas's number is the person's, Moodle's is another one in each assignment.
-        clear = platform != CANVAS and alike[name.casefold()] == 1
-        wanted = (
-            folder_name(person.identifier) if person else folder_name(name) if clear else numbered
-        )
-        taken = folders.values()
+        clear = platform != CANVAS and alike[name.casefold()] == 1 and name != HIDDEN
+        named = before.get((name, number), folder_name(name) if clear else numbered)
+        wanted = folder_name(person.identifier) if person else named
+        others = (folder for who, folder in before.items() if who != (name, number))
+        taken = {*folders.values(), *others}
         free = (wanted, numbered, *(f"{numbered} ({n})" for n in range(2, len(students) + 2)))
         folders[name, number] = next(each for each in free if each not in taken)
     if unknown:
@@ -104,6 +135,13 @@ def _folders(
             "worksheet as --roster they keep one name"
         )
     return folders, said
+
+
+def _forget(student: Path, exercise: str) -> None:
+    """Remove what was collected of an exercise under a name that is not the student's any more."""
+    shutil.rmtree(student / exercise, ignore_errors=True)
+    with suppress(OSError):  # other exercises are in it
+        student.rmdir()
 
 
 def _paths(limited: Limited, download: Path) -> list[str]:

@@ -210,11 +210,9 @@ class Grading:
             off = cost.penalty(found["points"], late) if cost else 0.0
             result = found | {"points": found["points"] - off}
             said = [*result.get("notes", ()), *_lateness(late, off)]
-            rows.append(row(result, said, self.roster and self.roster.find(key[0])))
             if master := self.masters.get(key[1]):
-                write_page(self.options.out / "feedback", result, master, said)
-                path = self.options.solutions / key[1] / f"{key[1]}.ipynb"
-                write_notebook(self.autograded, result, path, said)
+                said += self._write_feedback(result, master, said)
+            rows.append(row(result, said, self.roster and self.roster.find(key[0])))
         names = sorted({name for _, name in keys if name in self.masters})
         max_points = {name: self.masters[name].max_points for name in names}
         if self.roster is not None:
@@ -229,6 +227,22 @@ class Grading:
         said = write_class(self.options.out / "class.csv", rows, self.roster, max_points)
         self._write_uploads(keys, names)
         return rows, said
+
+    def _write_feedback(self, result: Json, master: Master, said: list[str]) -> list[str]:
+        """A student's page and notebook; what there is to say if none can be made of the result.
+
+        Raises:
+            OSError: they cannot be written, and so nobody's can.
+        """
+        path = self.options.solutions / master.name / f"{master.name}.ipynb"
+        try:
+            write_page(self.options.out / "feedback", result, master, said)
+            write_notebook(self.autograded, result, path, said)
+        except OSError:
+            raise
+        except Exception as error:  # whatever one student's words do, the others have their grades
+            return [f"no feedback could be made of it: {type(error).__name__}: {error}"]
+        return []
 
     def _write_uploads(self, keys: list[Key], names: list[str]) -> None:
         """The zips that give the feedback back to the platforms the submissions came from."""

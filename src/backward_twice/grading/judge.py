@@ -309,7 +309,7 @@ def _explained(step: Json, came_out: StepResult) -> tuple[list[str], str]:
             for text, inputs in zip(observed, step["draws"], strict=True)
         ]
     except Exception:  # whatever a student's values did to it: the findings say that it is wrong
-        return [], ""
+        cases = []
     case = min(filter(None, cases), key=lambda text: text.count("\n"), default="")
     return recognised(step["question"], ask, observed, step["draws"]), case
 

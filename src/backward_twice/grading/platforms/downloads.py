@@ -26,6 +26,9 @@ from itertools import takewhile
 
 MOODLE, CANVAS, GITHUB, FOLDER = "Moodle", "Canvas", "GitHub Classroom", "folder"
 
+HIDDEN = "Participant"
+"""How Moodle calls everybody whose name is hidden; only the number tells them apart."""
+
 _MOODLE = re.compile(r"([^_]+)(?:_(\d+))?_assignsubmission_([a-z]+)(?:_(.*))?")
 _CANVAS = re.compile(r"(.+?)_(LATE_)?(\d+)_(\d+)_(.+)|(LATE_)?anon_([^_]+)_(\d+)_(.+)")
 _CANVAS_TEXT = re.compile(r"(.+?)_(LATE_)?(\d+)_(?:text|link)\.html")

@@ -26,12 +26,19 @@ _FOLDER = ".collected"
 class Collected:
     """Where an exercise's submissions came from, by the names of the students' folders.
 
-    ``keys`` is what the platform knows each by; ``late`` are those it said were late.
+    ``keys`` is what the platform knows each by; ``late`` are those it said were late; ``students``
+    are the name and the number that the platform gives each.
     """
 
     platform: str
     keys: dict[str, str] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)
+    students: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def folders(self) -> dict[tuple[str, str], str]:
+        """The folder that each name and number was given."""
+        return {(name, number): folder for folder, (name, number) in self.students.items()}
 
     def write(self, submissions: Path, exercise: str) -> None:
         """Note it in the folder of submissions.

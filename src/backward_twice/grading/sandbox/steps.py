@@ -29,9 +29,9 @@ class StepResult(TypedDict):
 
     ``outcome`` is ``done`` for a step that ended by itself, be it with an exception (``error``,
     ``ename``), and ``slow`` for one that ran out of time by the clock but not by the processor's;
-    ``error`` is the student's words with ``done`` and ours otherwise; ``observed`` are the texts of
-    plain data that a question's draws gave; ``seconds`` are of processor time, all processes
-    together, as far as that was seen.
+    ``error`` is the student's words with ``done`` and ours otherwise, and never blank; ``observed``
+    are the texts of plain data that a question's draws gave; ``seconds`` are of processor time, all
+    processes together, as far as that was seen.
     """
 
     id: str
@@ -173,7 +173,8 @@ def _step(step: dict[str, Any], stream: Events, asked: Iterator[int], limits: Li
     elif event["ename"] == "MemoryError":
         result |= {"outcome": "memory", "error": too_much_memory(limits), "ename": "MemoryError"}
     else:
-        result |= {"error": _clean(event["error"], _TEXT), "ename": _clean(event["ename"], 100)}
+        said = _clean(event["error"], _TEXT).strip() or "an error without a name"
+        result |= {"error": said, "ename": _clean(event["ename"], 100)}
     return result
 
 
