@@ -31,7 +31,7 @@ from gradtrace.scene import Place, Scene
 
 WHOLE = 28  # nodes: a group of no more is shown node by node
 SHOWN = (16, 12, 9, 6)  # boxes: groups are opened as long as no more are shown, and these fit
-MOST = 30  # members of one group
+MOST = 20  # members of one group
 ALIKE = 6  # neighbours that look alike are one group from here on
 LAYERS = 3  # the same for modules with names of their own
 
@@ -44,8 +44,8 @@ class Group:
     """An interval of nodes, some of them in groups of their own.
 
     ``kind`` is that of a :class:`~gradtrace.scene.Place`, or ``"all"``, ``"round"`` (what repeats,
-    once), ``"run"`` (neighbours that look alike), ``"leaves"`` (those that several of them use) or
-    ``"range"``.  ``path`` is the module's.
+    once), ``"run"`` (neighbours that look alike), ``"leaves"`` (those that several of them use),
+    ``"beside"`` (what stands before or after time steps) or ``"range"``.  ``path`` is the module's.
     """
 
     kind: str
@@ -59,7 +59,7 @@ class Group:
     like: int = 0  # the same number for groups of the same operations
     place: Place | None = None  # where its operations were made
     call: int | None = None  # of a module that is called several times here: which of them, from 1
-    recurs: bool = False  # of a run: whether all that repeats uses the same leaves
+    recurs: str | None = None  # of a run that uses the same leaves again and again: " of model"
     steps: bool = False  # of a run: whether all that repeats has the same name
 
     def nodes(self) -> Iterator[int]:
@@ -87,16 +87,21 @@ class View:
     path: tuple[str, ...] = ()
 
 
-def views(scene: Scene, fits: Callable[[View], bool] = lambda view: True) -> list[View]:
+def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> list[View]:
     """The first view, and one for each group that any view shows as a box.
 
-    In the first view no more groups are opened than it ``fits`` its panel with.
+    ``excess`` tells how many times larger than its panel a view is: in the first, as many groups
+    are opened as fit.
     """
     found = [View(fold(scene), None)]
+    sizes = {}
     for most in SHOWN:
         _show(found[0], most)
-        if fits(found[0]):
+        sizes[most] = excess(found[0])
+        if sizes[most] <= 1.0:
             break
+    else:
+        _show(found[0], min(SHOWN, key=lambda most: sizes[most]))
     for index, view in enumerate(found):  # grows while it is read
         if index:
             _show(view, SHOWN[0])
@@ -516,8 +521,7 @@ def _repeat(group: Group, alike: _Alike) -> None:
             continue
         if times < least and not _layers(units, start, period, times):
             continue
-        for unit in units[at:start]:
-            members += unit
+        before = [part for unit in units[at:start] for part in unit]
         at = start + period * times
         at = last = at + _begun(units[start : start + period], numbers[start:at], numbers[at:])
         shared: list[int | Group] = []
@@ -529,16 +533,35 @@ def _repeat(group: Group, alike: _Alike) -> None:
             one = own[0] if len(own) == 1 else alike.measure(Group("round", group.path, own))
             rounds.append(one)
         loose = [part for part in shared if isinstance(part, int)]
-        if len(loose) > 2:
+        if len(loose) > 1:
             several = alike.measure(Group("leaves", _path_of(alike.scene, loose), list(loose)))
             shared = [several, *(part for part in shared if isinstance(part, Group))]
+        members += _beside(group, alike, before, "before") if shared else before
         members += shared
-        run = Group("run", group.path, rounds, recurs=bool(shared))
+        run = Group("run", group.path, rounds, recurs=_of(group) if shared else None)
         _divide(run, alike)
         members.append(alike.measure(run))
-    for unit in units[at:]:
-        members += unit
-    group.members = members + leaves
+    after = [part for unit in units[at:] for part in unit] + leaves
+    last = members[-1] if members else None
+    recurs = isinstance(last, Group) and last.recurs is not None
+    group.members = members + (_beside(group, alike, after, "after") if recurs else after)
+
+
+def _beside(
+    group: Group, alike: _Alike, members: list[int | Group], where: str
+) -> list[int | Group]:
+    """The operations before or after the time steps of a module, as one group."""
+    modules = any(isinstance(m, Group) and m.kind in ("module", "layer") for m in members)
+    if len(members) < 2 or group.kind not in ("module", "layer") or modules:
+        return members
+    return [alike.measure(Group("beside", group.path, members, f"{where} the steps{_of(group)}"))]
+
+
+def _of(group: Group) -> str:
+    """Whose steps they are."""
+    if group.kind == "layer" and group.place is not None:
+        return f" of {group.place.number}"
+    return f" of {'.'.join(group.path)}" if group.path else ""
 
 
 def _layers(units: list[list[int | Group]], start: int, period: int, times: int) -> bool:
@@ -617,7 +640,7 @@ def _divide(group: Group, alike: _Alike) -> None:
         group.members = ranges
 
 
-_SIZES = (2, 5, 10, 20, 25, MOST)
+_SIZES = (2, 5, 10, MOST)
 
 
 def _show(view: View, most: int) -> None:
@@ -629,28 +652,28 @@ def _show(view: View, most: int) -> None:
         view.boxes = list(group.nodes())
         return
     shown = list(group.members)
-    depths = {id(box): 0 for box in shown}
     _open_lone(shown, view)
+    modules = [box for box in shown if isinstance(box, Group) and box.kind == "module"]
+    depths = {id(box): 0 for box in shown}
+    if len(modules) == 1 and sum(map(_is_module, modules[0].members)) > 2:  # the model comes first
+        depths[id(modules[0])] = -1
     while True:
-        alike: dict[int, list[Group]] = defaultdict(list)
+        alike: dict[object, list[Group]] = defaultdict(list)
         for box in shown:
-            if isinstance(box, Group) and _opens(box):
-                alike[box.like].append(box)
+            if isinstance(box, Group) and _opens(box, len(shown)):
+                alike[box.path if box.kind == "layer" else box.like].append(box)
         cost = {like: sum(len(box.members) - 1 for box in boxes) for like, boxes in alike.items()}
-        # What belongs together stays so as long as there is something else to open.
+        depth = {like: max(depths[id(box)] for box in boxes) for like, boxes in alike.items()}
+        # Outer ones first, and of these what is cheap.
         like = min(
             (like for like in cost if len(shown) + cost[like] <= most),
-            key=lambda like: (
-                alike[like][0].kind == "run",
-                max(depths.get(id(box), 0) for box in alike[like]),
-                cost[like],
-            ),
+            key=lambda like: (depth[like], cost[like]),
             default=None,
         )
         if like is None:
             break
         opened = {id(box) for box in alike[like]}
-        deeper = 1 + max(depths.get(id(box), 0) for box in alike[like])
+        deeper = max(depth[like], 0) + 1
         depths |= {id(part): deeper for box in alike[like] for part in box.members}
         shown = [
             part
@@ -675,19 +698,22 @@ def _open_lone(shown: list[int | Group], view: View) -> None:
 
 
 _FEW = 5  # layers
+_ENOUGH = 8  # boxes, to tell what there is
 
 
-def _opens(group: Group) -> bool:
+def _opens(group: Group, shown: int) -> bool:
     """Whether a group is opened in the view around it, where there is room.
 
-    Not where it says more as a whole: a module with parameters, one round of a loop, or many layers
-    that look alike and were made by one line, which live and die together.
+    Not where it says more as a whole: a module of the lowest level, or any once enough boxes are
+    ``shown``; one round of a loop; many layers that look alike and were made by one line, which
+    live and die together.
     """
     if group.kind == "run":
         apart = group.moments is not None and group.moments[0] < group.moments[1]
         return apart or group.steps or len(group.members) <= _FEW
     if group.kind in ("module", "layer"):
-        return group.operations > 0 and any(isinstance(member, Group) for member in group.members)
+        inner = any(isinstance(member, Group) for member in group.members)
+        return group.operations > 0 and inner and shown < _ENOUGH
     return group.kind in ("line", "loop")
 
 
@@ -716,6 +742,8 @@ def _title(scene: Scene, group: Group, used: set[int]) -> str:
         return f"{group.place.number} of {path}"
     if group.kind == "iteration" and group.place is not None:
         return f"iteration {group.place.number}, line {group.place.line}"
+    if group.kind == "beside":
+        return group.title
     if group.kind == "leaves":
         what = "parameters" if group.path else "leaves"
         what = what if used.issuperset(group.nodes()) else f"unused {what}"
@@ -777,7 +805,8 @@ def _number(scene: Scene, run: Group) -> None:
             continue
         inside = _items(part)
         first, last = (
-            places[id(item) if isinstance(item, Group) else item] for item in (inside[0], inside[-1])
+            places[id(item) if isinstance(item, Group) else item]
+            for item in (inside[0], inside[-1])
         )
         part.title = names.some(first, last)
         ranges += [member for member in part.members if isinstance(member, Group)]
@@ -796,7 +825,6 @@ def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
     titles = [item.title if isinstance(item, Group) else scene.nodes[item].label for item in items]
     paths = [item.path if isinstance(item, Group) else () for item in items]
     count = len(items)
-    own_path = ".".join(run.path)
     if run.kind == "loop" and run.place is not None and not (all(paths) and len({*paths}) == count):
         line = run.place.line
         numbers = [_iteration(scene, item, line) for item in items]
@@ -812,7 +840,10 @@ def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
     if len(calls) == count and None not in calls and len({*paths}) == 1:
         path = ".".join(paths[0])
         return _Names(
-            f"{path} × {count}", titles, lambda a, b: f"{path} (calls {calls[a]} to {calls[b]})", True
+            f"{path} × {count}",
+            titles,
+            lambda a, b: f"{path} (calls {calls[a]} to {calls[b]})",
+            True,
         )
     if len({*titles}) == count:
         all_titles = titles
@@ -822,8 +853,7 @@ def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
             lambda a, b: _span(all_titles[a], all_titles[b]),
             False,
         )
-    if run.recurs:
-        of = f" of {own_path}" if own_path else ""
+    if (of := run.recurs) is not None:
         return _Names(
             f"{count} steps{of}",
             [f"step {k}{of}" for k in range(count)],
@@ -841,9 +871,14 @@ def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
 
 def _iteration(scene: Scene, item: int | Group, line: int | None) -> int | str | None:
     """Which iteration of the loop on this line made it."""
-    node = next(i for i in item.nodes() if not scene.nodes[i].leaf) if isinstance(item, Group) else item
+    node = (
+        next(i for i in item.nodes() if not scene.nodes[i].leaf)
+        if isinstance(item, Group)
+        else item
+    )
     return next(
-        (p.number for p in scene.nodes[node].places if p.kind == "iteration" and p.line == line), None
+        (p.number for p in scene.nodes[node].places if p.kind == "iteration" and p.line == line),
+        None,
     )
 
 

@@ -31,7 +31,7 @@ LINE = 16
 PADDING = 8
 _GAP_X, _GAP_Y = 16, 28
 _WIDEST = 640.0  # of a row, where it can be broken
-PANEL = (690.0, 780.0)  # width and height that can be read at once, on a page of 1440 × 900
+PANEL = (670.0, 780.0)  # width and height that can be read at once, on a page of 1440 × 900
 _BEND = 8.0
 _TURN = 40.0  # between two columns, and above and below them: for edges from one to the next
 _LANE = 6.0
@@ -136,13 +136,14 @@ def layout(scene: Scene) -> list[Drawing]:
             at_home[tensor.home].append(k)
     largest = max((t.nbytes for t in scene.tensors if t is not None), default=0)
 
-    def fits(view: View) -> bool:
+    def excess(view: View) -> float:
+        """How many times larger than its panel a view is; at most 1 where it fits."""
         plan = _plan(scene, view, None, users, {})
         _add_things(scene, plan, at_home, largest)
         sketch = _place(plan)
-        return sketch.width <= PANEL[0] and sketch.height <= PANEL[1]
+        return max(sketch.width / PANEL[0], sketch.height / PANEL[1])
 
-    found = views(scene, fits)
+    found = views(scene, excess)
     index_of = {id(view.group): i for i, view in enumerate(found)}
     drawings: list[Drawing] = []
     plans: list[_Plan] = []
@@ -213,7 +214,7 @@ def _plan(
     if around is not None:
         assert view.parent is not None
         links |= _stubs(scene, boxes, where, around, users, view.parent)
-    sources = {i for i in range(inside) if boxes[i].kind == "leaf"}
+    sources = {i for i in range(inside) if all(scene.nodes[n].leaf for n in boxes[i].nodes)}
     starts = {i for i, _ in links}
     sources |= {i for i in range(inside, len(boxes)) if i not in starts}
     lives = [
@@ -306,6 +307,9 @@ def _add_things(scene: Scene, plan: _Plan, at_home: Mapping[int, list[int]], lar
         for k in candidates:
             tensor = scene.tensors[k]
             assert tensor is not None
+            if tensor.life is not None:
+                begin, end = plan.lives[number]
+                plan.lives[number] = min(begin, tensor.life[0]), max(end, tensor.life[1])
             share = (tensor.nbytes / largest) ** 0.5 if largest else 0.0
             plan.things.append(
                 Thing(
@@ -572,7 +576,7 @@ def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list
     No more than it is wide enough for, either.  ``above`` is the height of what stands over them.
     """
     heights = [max(units[i].height for i in row) + _GAP_Y for row in rows]
-    widths = [sum(units[i].width + _GAP_X for i in row) for row in rows]
+    widths = [_row_width(row, units) for row in rows]
     best = [rows]
     for count in range(1, len(rows) + 1):
         # Each column takes what brings it nearest to its share.
@@ -582,7 +586,7 @@ def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list
             columns[min(int((seen + height / 2) / total * count), count - 1)].append(row)
             seen += height
         columns = [column for column in columns if column]
-        if sum(max(widths[row] for row in column) + _TURN for column in columns) > PANEL[0]:
+        if sum(max(widths[row] for row in column) + _TURN for column in columns) - _TURN > PANEL[0]:
             break
         best = [[rows[row] for row in column] for column in columns]
         highest = max(sum(heights[row] for row in column) for column in columns)
@@ -716,6 +720,12 @@ def _place_part(
                 box: _mean(units, _straight(box, neighbours[box] & others, bends)) for box in row
             }
             _spread(row, units, wanted)
+    if max(units[i].x + units[i].width for i in part) - min(units[i].x for i in part) > PANEL[0]:
+        for row in rows:  # straight edges take too much room
+            edge = -_row_width(row, units) / 2
+            for i in row:
+                units[i].x = edge
+                edge += units[i].width + _gap(units[i])
     start = min(units[box].x for box in part)
     for box in part:
         units[box].x += left - start
@@ -739,12 +749,21 @@ def _spread(row: list[int], units: list[_Unit], wanted: dict[int, float]) -> Non
     edge = float("-inf")
     for i in row:
         units[i].x = max(wanted[i] - units[i].middle, edge)
-        edge = units[i].x + units[i].width + _GAP_X
+        edge = units[i].x + units[i].width + _gap(units[i])
     if row:
         boxes = [i for i in row if units[i].height] or row
         drift = [units[i].x + units[i].middle - wanted[i] for i in boxes]
         for i in row:
             units[i].x -= sum(drift) / len(drift)
+
+
+def _gap(unit: _Unit) -> float:
+    """What is left free to its right."""
+    return _GAP_X if unit.height else _LANE
+
+
+def _row_width(row: list[int], units: list[_Unit]) -> float:
+    return sum(units[i].width + _gap(units[i]) for i in row) - _gap(units[row[-1]])
 
 
 def _place_down(

@@ -67,7 +67,7 @@ class SceneTensor(NamedTuple):
     It is at ``home`` with the node that made it, or else with the first that saved it.  ``savers``
     are the nodes that saved it; ``named`` tells whether a variable ever named it, and ``room`` is
     the number of characters of its names.  ``data`` is True for plain data, which the program holds
-    whatever the graph does.
+    whatever the graph does; ``life`` are the first and the last moment at which it does so.
     """
 
     nbytes: int
@@ -76,6 +76,7 @@ class SceneTensor(NamedTuple):
     named: bool
     room: int
     data: bool = False
+    life: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Scene:
     """Nodes and tensors by index.
 
     ``tensors`` has None for a leaf's: its box is the tensor.  ``lives`` are, for each node, the
-    first and the last moment at which it, or a tensor at home with it, was there.  ``source`` maps
+    first and the last moment at which it, or a tensor at home with it, was there, plain data aside.  ``source`` maps
     lines to their text.  ``calls_known`` tells that the places of nodes include the modules whose
     calls made them.
     """
@@ -139,7 +140,7 @@ def scene_of(trace: Trace) -> Scene:
     tensors = _tensors(trace, names)
     lives = list(zip(first, last, strict=True))
     for tensor, (_, begin, end) in names.items():
-        if (seen := tensors[tensor]) is not None:
+        if (seen := tensors[tensor]) is not None and not seen.data:
             lives[seen.home] = min(lives[seen.home][0], begin), max(lives[seen.home][1], end)
     loops = _loops(trace)
     calls = _calls(trace)
@@ -191,7 +192,9 @@ def _loops(trace: Trace) -> list[tuple[Place, ...]]:
     by, as it does that of ``while True``.
     """
     first = min(trace.source, default=1)
-    text = "\n".join(trace.source.get(n, "") for n in range(first, max(trace.source, default=0) + 1))
+    text = "\n".join(
+        trace.source.get(n, "") for n in range(first, max(trace.source, default=0) + 1)
+    )
     try:
         tree = ast.parse(textwrap.dedent(text))
     except SyntaxError:  # a lambda in the middle of an expression
@@ -251,7 +254,7 @@ def _names(trace: Trace) -> dict[int, tuple[int, int, int]]:
     return found
 
 
-def _tensors(trace: Trace, names: Mapping[int, object]) -> list[SceneTensor | None]:
+def _tensors(trace: Trace, names: Mapping[int, tuple[int, int, int]]) -> list[SceneTensor | None]:
     savers: list[set[int]] = [set() for _ in trace.tensors]
     homes: list[set[int]] = [set() for _ in trace.tensors]
     for i, node in enumerate(trace.nodes):
@@ -273,7 +276,8 @@ def _tensors(trace: Trace, names: Mapping[int, object]) -> list[SceneTensor | No
         if tensor.role == "leaf" or not around:
             tensors.append(None)
             continue
-        room = names[i][0] if i in names else 0  # type: ignore[index]
+        room, *life = names.get(i, (0,))
+        data = tensor.role == "input"
         tensors.append(
             SceneTensor(
                 tensor.nbytes,
@@ -281,7 +285,8 @@ def _tensors(trace: Trace, names: Mapping[int, object]) -> list[SceneTensor | No
                 frozenset(savers[i]),
                 i in names,
                 room,
-                tensor.role == "input",
+                data,
+                (life[0], life[1]) if data and life else None,
             )
         )
     return tensors
