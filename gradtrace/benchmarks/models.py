@@ -268,11 +268,12 @@ def siamese() -> None:
 def nested_sequential() -> None:
     torch.manual_seed(0)
 
+    def block(width: int) -> nn.Sequential:
+        normed = nn.Sequential(nn.BatchNorm1d(width), nn.ReLU())
+        return nn.Sequential(nn.Linear(width, width), normed)
+
     def stack(width: int, depth: int) -> nn.Sequential:
-        return nn.Sequential(
-            *(nn.Sequential(nn.Linear(width, width), nn.Sequential(nn.BatchNorm1d(width), nn.ReLU()))
-              for _ in range(depth))
-        )  # fmt: skip
+        return nn.Sequential(*(block(width) for _ in range(depth)))
 
     model = nn.Sequential(stack(8, 3), nn.Sequential(stack(8, 4), nn.Linear(8, 4)), stack(4, 5))
     out = model(torch.randn(6, 8))
@@ -314,7 +315,7 @@ def training_loop() -> None:
     model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     total = torch.zeros(())
-    for epoch in range(3):
+    for _epoch in range(3):
         for x in torch.randn(4, 6, 8):
             loss = model(x).pow(2).mean()
             optimizer.zero_grad()

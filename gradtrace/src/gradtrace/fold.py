@@ -327,7 +327,7 @@ def _numbered(places: dict[int, tuple[Place, ...]], order: list[int]) -> dict[Pl
             if place.kind == "module" and place.number is not None:
                 known = calls[around, place.path]
                 known.setdefault(place, len(known) + 1)
-            if place.kind == "iteration" or place.number is not None and place.path:
+            if place.kind == "iteration" or (place.number is not None and place.path):
                 around = place
     return {
         place: number
@@ -474,9 +474,11 @@ class _Alike:
     def measure(self, group: Group) -> Group:
         """Fill in what follows from its members."""
         numbers = [number for m in group.members if (number := self.number(m)) is not None]
-        used = self._parameters(group) if group.kind == "module" else ()
-        kind = re.sub(r"\d+", "", ".".join(group.path)) if group.kind == "module" else ""
-        group.like = self._intern((kind, used or tuple(numbers)))
+        looks: object = tuple(numbers)
+        if group.kind == "module":
+            name = re.sub(r"\d+", "", ".".join(group.path))
+            looks = (name, self._parameters(group) or looks)
+        group.like = self._intern(looks)
         group.size = group.operations = 0
         moments: list[int] = []
         lines: list[int] = []
@@ -534,14 +536,14 @@ def _repeat(group: Group, alike: _Alike) -> None:
             rounds.append(one)
         loose = [part for part in shared if isinstance(part, int)]
         if len(loose) > 1:
-            several = alike.measure(Group("leaves", _path_of(alike.scene, loose), list(loose)))
-            shared = [several, *(part for part in shared if isinstance(part, Group))]
+            several = Group("leaves", _path_of(alike.scene, loose), [*loose])
+            shared = [alike.measure(several), *filter(_is_group, shared)]
         members += _beside(group, alike, before, "before") if shared else before
         members += shared
         run = Group("run", group.path, rounds, recurs=_of(group) if shared else None)
         _divide(run, alike)
         members.append(alike.measure(run))
-    after = [part for unit in units[at:] for part in unit] + leaves
+    after = [member for unit in units[at:] for member in unit] + leaves
     last = members[-1] if members else None
     recurs = isinstance(last, Group) and last.recurs is not None
     group.members = members + (_beside(group, alike, after, "after") if recurs else after)
@@ -571,6 +573,10 @@ def _layers(units: list[list[int | Group]], start: int, period: int, times: int)
         for k in range(start, start + period * times, period)
     ]
     return all(paths) and not set.intersection(*paths)
+
+
+def _is_group(part: int | Group) -> TypeGuard[Group]:
+    return isinstance(part, Group)
 
 
 def _is_module(part: int | Group) -> TypeGuard[Group]:
@@ -704,16 +710,16 @@ _ENOUGH = 8  # boxes, to tell what there is
 def _opens(group: Group, shown: int) -> bool:
     """Whether a group is opened in the view around it, where there is room.
 
-    Not where it says more as a whole: a module of the lowest level, or any once enough boxes are
-    ``shown``; one round of a loop; many layers that look alike and were made by one line, which
+    Not where it says more as a whole: a module of the two lowest levels, or any once enough boxes
+    are ``shown``; one round of a loop; many layers that look alike and were made by one line, which
     live and die together.
     """
     if group.kind == "run":
         apart = group.moments is not None and group.moments[0] < group.moments[1]
         return apart or group.steps or len(group.members) <= _FEW
     if group.kind in ("module", "layer"):
-        inner = any(isinstance(member, Group) for member in group.members)
-        return group.operations > 0 and inner and shown < _ENOUGH
+        inner = [part for m in group.members if isinstance(m, Group) for part in m.members]
+        return group.operations > 0 and shown < _ENOUGH and any(map(_is_group, inner))
     return group.kind in ("line", "loop")
 
 
@@ -798,7 +804,7 @@ def _number(scene: Scene, run: Group) -> None:
     for place, (item, title) in enumerate(zip(items, names.each, strict=True)):
         if isinstance(item, Group):
             item.title = title
-        places[id(item) if isinstance(item, Group) else item] = place
+        places[_key(item)] = place
     ranges = [member for member in run.members if isinstance(member, Group)]
     for part in ranges:  # grows while it is read
         if part.kind != "range":
@@ -810,6 +816,10 @@ def _number(scene: Scene, run: Group) -> None:
         )
         part.title = names.some(first, last)
         ranges += [member for member in part.members if isinstance(member, Group)]
+
+
+def _key(item: int | Group) -> int:
+    return id(item) if isinstance(item, Group) else item
 
 
 class _Names(NamedTuple):
@@ -871,15 +881,9 @@ def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
 
 def _iteration(scene: Scene, item: int | Group, line: int | None) -> int | str | None:
     """Which iteration of the loop on this line made it."""
-    node = (
-        next(i for i in item.nodes() if not scene.nodes[i].leaf)
-        if isinstance(item, Group)
-        else item
-    )
-    return next(
-        (p.number for p in scene.nodes[node].places if p.kind == "iteration" and p.line == line),
-        None,
-    )
+    made = item.nodes() if isinstance(item, Group) else iter([item])
+    places = (place for node in made for place in scene.nodes[node].places)
+    return next((p.number for p in places if p.kind == "iteration" and p.line == line), None)
 
 
 def _span(first: str, last: str) -> str:

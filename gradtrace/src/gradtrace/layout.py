@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -541,7 +541,19 @@ class _Placed:
 
 
 def _place(plan: _Plan) -> _Placed:
-    """Find the place of every box, thing and bend."""
+    """Find the place of every box, thing and bend.
+
+    What only parameters connect stands side by side, where there is room for that.
+    """
+    placed = _placed(plan)
+    leaves = {i for i in plan.sources if plan.boxes[i].kind != "group"}
+    if placed.width > PANEL[0] and leaves < plan.sources:
+        connected = _placed(replace(plan, sources=leaves))
+        placed = min(placed, connected, key=lambda placed: placed.width)
+    return placed
+
+
+def _placed(plan: _Plan) -> _Placed:
     things: dict[int, list[int]] = defaultdict(list)
     for k, thing in enumerate(plan.things):
         things[thing.box].append(k)
@@ -683,7 +695,7 @@ def _place_across(
     ranked: _Ranked,
     bends: range,
 ) -> None:
-    """Set x of every unit, of each part (its columns, its rows), and of the rows of what is shared."""
+    """Set x of every unit; ``parts`` has the columns of each and their rows."""
     left = 0.0
     for column in columns:
         widest = 0.0

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from gradtrace.graph import FREED
 from gradtrace.steps import Trace
 
-_LONGEST_TITLE = 30  # characters
+_LONGEST_TITLE = 32  # characters
 _LEAF_TEXT = "999.9 MB  ∇ .grad"  # a leaf is a tensor: its bytes, and whether it has a gradient
 _LONGEST_NAMES = 18  # of the variables that hold a tensor, together
 
@@ -84,9 +84,9 @@ class Scene:
     """Nodes and tensors by index.
 
     ``tensors`` has None for a leaf's: its box is the tensor.  ``lives`` are, for each node, the
-    first and the last moment at which it, or a tensor at home with it, was there, plain data aside.  ``source`` maps
-    lines to their text.  ``calls_known`` tells that the places of nodes include the modules whose
-    calls made them.
+    first and the last moment at which it, or a tensor at home with it, was there, plain data aside.
+    ``source`` maps lines to their text.  ``calls_known`` tells that the places of nodes include the
+    modules whose calls made them.
     """
 
     nodes: Sequence[SceneNode]
@@ -111,8 +111,8 @@ def module_of(label: str) -> tuple[str, ...]:
 def clipped(label: str) -> str:
     """What stands at the top of a box.
 
-    >>> clipped("a" * 31)
-    'aaaaaaaaaaaaaaaaaaaaaaaaaaaaa…'
+    >>> clipped("a" * 33)
+    'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…'
     """
     return label if len(label) <= _LONGEST_TITLE else label[: _LONGEST_TITLE - 1] + "…"
 

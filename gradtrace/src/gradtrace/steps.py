@@ -175,8 +175,8 @@ class Trace:
     ``statements`` maps the first line of each statement that spans several to its last.
     ``skipped`` are the lines that the program passed by, such as a branch not taken.  ``error`` is
     the exception that ended the function, None if it ended well.  ``unrecorded`` counts the line
-    events after ``max_steps``; the last step is there in any case.  ``calls`` are the calls of modules
-    that made operations, those around before those within.
+    events after ``max_steps``; the last step is there in any case.  ``calls`` are the calls of
+    modules that made operations, those around before those within.
     """
 
     function: str
