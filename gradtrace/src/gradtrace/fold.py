@@ -544,8 +544,8 @@ def _repeat(group: Group, alike: _Alike) -> None:
         _divide(run, alike)
         members.append(alike.measure(run))
     after = [member for unit in units[at:] for member in unit] + leaves
-    last = members[-1] if members else None
-    recurs = isinstance(last, Group) and last.recurs is not None
+    end = members[-1] if members else None
+    recurs = isinstance(end, Group) and end.recurs is not None
     group.members = members + (_beside(group, alike, after, "after") if recurs else after)
 
 
@@ -763,8 +763,15 @@ def _title(scene: Scene, group: Group, used: set[int]) -> str:
 def _name(scene: Scene, group: Group) -> str:
     """What a group is called that is neither a module nor a line: after what is in it."""
     titles = [m.title for m in group.members if isinstance(m, Group) and m.kind == "module"]
+
+    def made(node: int) -> bool:
+        return not scene.nodes[node].leaf
+
     if group.kind == "round" and titles:
-        return titles[0]
+        # What belongs to no module of its own is said: its bytes are not the module's.
+        rest = [scene.nodes[m].name for m in group.members if isinstance(m, int) and made(m)]
+        more = _short(rest[0]) if len(rest) == 1 else f"{len(rest)} operations"
+        return f"{titles[0]}{_AND}{more}" if rest else titles[0]
     if group.path and group.kind in ("round", "run", "range") and not titles:
         return ".".join(group.path)
     if (
@@ -777,8 +784,20 @@ def _name(scene: Scene, group: Group) -> str:
     names = [scene.nodes[i].name for i in group.nodes() if not scene.nodes[i].leaf]
     if not names:
         return f"{group.size} leaves"
-    short = [name.removesuffix("0").removesuffix("Backward") for name in (names[0], names[-1])]
+    short = [_short(name) for name in (names[0], names[-1])]
     return short[0] if len(set(names)) == 1 else f"{short[0]} … {short[1]}"
+
+
+_AND = " + "  # between a module and what follows it
+
+
+def _short(name: str) -> str:
+    """The name of an operation.
+
+    >>> _short("TanhBackward0")
+    'Tanh'
+    """
+    return name.removesuffix("0").removesuffix("Backward")
 
 
 def _items(run: Group) -> list[int | Group]:
@@ -856,11 +875,11 @@ def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
             True,
         )
     if len({*titles}) == count:
-        all_titles = titles
+        modules = [title.partition(_AND)[0] for title in titles]
         return _Names(
-            f"{_span(titles[0], titles[-1])} × {count}",
+            f"{_span(modules[0], modules[-1])} × {count}",
             titles,
-            lambda a, b: _span(all_titles[a], all_titles[b]),
+            lambda a, b: _span(modules[a], modules[b]),
             False,
         )
     if (of := run.recurs) is not None:

@@ -259,9 +259,13 @@ export class Graph {
     return this.trace.nodes[leaf].tensor ?? null;
   }
 
-  /** Bytes of the activations that nodes hold, each storage once; of leaves, their own. */
+  /** Bytes of the activations that nodes hold; of leaves, their own. A storage counts once: for the first that saved it. */
   heldBy(nodes, now, leaves) {
     const seen = new Map();
+    const order = ([node]) => this.trace.nodes[node].order;
+    const inside = new Set(nodes);
+    const counts = (tensor) => tensor == null
+      || inside.has(now.tensors.get(tensor).slots.reduce((first, slot) => (order(slot) < order(first) ? slot : first))[0]);
     for (const node of nodes) {
       if (leaves) {
         const tensor = this.tensorOf(node);
@@ -270,7 +274,7 @@ export class Graph {
       }
       this.trace.nodes[node].slots.forEach((slot, i) => {
         const held = !slot.empty && slot.role === "activation" && HELD.has(now.nodes.get(node)[2][i][0]);
-        if (held) seen.set(slot.tensor ?? `${node} ${i}`, slot.nbytes ?? 0);
+        if (held && counts(slot.tensor)) seen.set(slot.tensor ?? `${node} ${i}`, slot.nbytes ?? 0);
       });
     }
     return [...seen.values()].reduce((sum, size) => sum + size, 0);
