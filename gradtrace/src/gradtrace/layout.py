@@ -205,22 +205,19 @@ def _plan(
         where.update(dict.fromkeys(box.nodes, len(boxes)))
         boxes.append(box)
     inside = len(boxes)
-    links = {
-        (where[i], where[j])
-        for i in where
-        for j in scene.nodes[i].next
-        if j in where and where[i] != where[j]
-    }
+    nodes, here = scene.nodes, where.get
+    links = {(box, here(j, box)) for i, box in where.items() for j in nodes[i].next}
+    links = {(box, other) for box, other in links if box != other}
     if around is not None:
         assert view.parent is not None
         links |= _stubs(scene, boxes, where, around, users, view.parent)
     sources = {i for i in range(inside) if all(scene.nodes[n].leaf for n in boxes[i].nodes)}
     starts = {i for i, _ in links}
     sources |= {i for i in range(inside, len(boxes)) if i not in starts}
-    lives = [
-        (min(scene.lives[i][0] for i in box.nodes), max(scene.lives[i][1] for i in box.nodes))
-        for box in boxes
-    ]
+    lives = []
+    for box in boxes:
+        begins, ends = zip(*map(scene.lives.__getitem__, box.nodes), strict=True)
+        lives.append((min(begins), max(ends)))
     return _Plan(boxes, where, sorted(links), sources, lives)
 
 
@@ -725,13 +722,15 @@ def _place_part(
     part = {box for row in rows for box in row}
     for row in rows:
         _spread(row, units, {box: 0.0 for box in row})
+    near = {
+        box: _straight(box, neighbours[box] & part - set(row), bends) for row in rows for box in row
+    }
     for sweep in range(_PLACINGS):
+        before = [units[box].x for row in rows for box in row]
         for row in rows if sweep % 2 == 0 else reversed(rows):
-            others = part.difference(row)
-            wanted = {
-                box: _mean(units, _straight(box, neighbours[box] & others, bends)) for box in row
-            }
-            _spread(row, units, wanted)
+            _spread(row, units, {box: _mean(units, near[box]) for box in row})
+        if sweep and before == [units[box].x for row in rows for box in row]:
+            break  # nor will it move any more
     if max(units[i].x + units[i].width for i in part) - min(units[i].x for i in part) > PANEL[0]:
         for row in rows:  # straight edges take too much room
             edge = -_row_width(row, units) / 2

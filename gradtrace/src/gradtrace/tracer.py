@@ -43,7 +43,7 @@ from gradtrace.live import LiveGraph
 from gradtrace.memory import LiveBytes, device_counters
 from gradtrace.steps import Raised, Step, Trace, Variable
 
-MAX_STEPS = 250
+MAX_STEPS = 1_000
 
 
 def trace(
