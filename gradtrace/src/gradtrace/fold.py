@@ -771,7 +771,9 @@ def _name(scene: Scene, group: Group) -> str:
         # What belongs to no module of its own is said: its bytes are not the module's.
         rest = [scene.nodes[m].name for m in group.members if isinstance(m, int) and made(m)]
         more = _short(rest[0]) if len(rest) == 1 else f"{len(rest)} operations"
-        return f"{titles[0]}{_AND}{more}" if rest else titles[0]
+        others = [_span(titles[0], other).split(" to ")[1] for other in titles[1:]]
+        named = _COMMA.join([titles[0], *others])
+        return f"{named}{_AND}{more}" if rest else named
     if group.path and group.kind in ("round", "run", "range") and not titles:
         return ".".join(group.path)
     if (
@@ -788,7 +790,7 @@ def _name(scene: Scene, group: Group) -> str:
     return short[0] if len(set(names)) == 1 else f"{short[0]} … {short[1]}"
 
 
-_AND = " + "  # between a module and what follows it
+_COMMA, _AND = ", ", " + "  # between modules, and before the operations that follow them
 
 
 def _short(name: str) -> str:
@@ -875,7 +877,7 @@ def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
             True,
         )
     if len({*titles}) == count:
-        modules = [title.partition(_AND)[0] for title in titles]
+        modules = [title.partition(_AND)[0].partition(_COMMA)[0] for title in titles]
         return _Names(
             f"{_span(modules[0], modules[-1])} × {count}",
             titles,
