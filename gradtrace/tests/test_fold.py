@@ -106,8 +106,8 @@ def test_what_follows_a_block_without_parameters_belongs_to_its_stage():
         "model.stage4", "MeanBackward1", "model.head", "SumBackward0",
     ]  # fmt: skip
     stage = inside(found, found[0], "model.stage3")
-    assert titles(stage)[0] == "0"
-    assert titles(stage)[-2:] == ["AddBackward0", "ReluBackward0"]
+    assert titles(stage) == ["0", "1", "2", "3", "4", "5"]
+    assert titles(inside(found, stage, "5"))[-2:] == ["AddBackward0", "ReluBackward0"]
 
 
 def recurrent(steps):
@@ -119,18 +119,44 @@ def recurrent(steps):
     loss.backward()
 
 
-def test_the_steps_of_a_loop_are_ranges_and_their_parameters_stand_above():
+def test_the_iterations_of_a_loop_are_ranges_and_their_parameters_stand_above():
     found = first_sight(recurrent, 200)
-    ranges = [f"cell ({begin} to {begin + 19})" for begin in range(1, 200, 20)]
-    assert titles(found[0]) == ["cell: 4 parameters", *ranges, "SumBackward0"]
-    steps = inside(found, found[0], "cell (21 to 40)")
-    assert titles(steps) == [f"cell ({i})" for i in range(21, 41)]
-    step = inside(found, steps, "cell (30)")
+    head = 1 + recurrent.__code__.co_firstlineno + 2
+    loop = f"loop on line {head} × 200"
+    assert titles(found[0]) == ["cell: 4 parameters", loop, "SumBackward0"]
+    ranges = inside(found, found[0], loop)
+    assert titles(ranges) == [
+        f"iterations {begin} to {begin + 19}, line {head}" for begin in range(1, 200, 20)
+    ]
+    steps = inside(found, ranges, f"iterations 21 to 40, line {head}")
+    assert titles(steps) == [f"iteration {i}, line {head}" for i in range(21, 41)]
+    step = inside(found, steps, f"iteration 30, line {head}")
     assert {"TanhBackward0", "SigmoidBackward0"} <= set(titles(step))
     outside = {box.title for box in step.boxes if box.kind == "outside"}
-    assert {"cell.weight_ih", "cell (29)", "cell (31)"} <= outside
+    assert {f"iteration 29, line {head}", f"iteration 31, line {head}"} <= outside
     # However long the loop: the way into any step is short.
     assert len(titles(first_sight(recurrent, 400)[0])) <= 40
+
+
+def test_iterations_are_counted_in_every_kind_of_loop():
+    def program(steps):
+        y = torch.ones(4, requires_grad=True)
+        for _ in range(2):
+            while True:
+                if steps % 2:
+                    y = (y.exp() + y).sin() * y
+                steps += 1
+                if steps % 16 == 0:
+                    break
+        return y
+
+    found = first_sight(program, 0)
+    head = program.__code__.co_firstlineno + 2
+    outer = [f"iteration 1, line {head}", f"iteration 2, line {head}"]
+    everywhere = {title for view in found for title in titles(view)}
+    assert titles(found[0]) == ["y", *outer]
+    assert {f"iteration {i}, line {head + 1}" for i in range(2, 17, 2)} <= everywhere
+    assert f"iteration 1, line {head + 1}" not in everywhere  # it made nothing
 
 
 def module_with_steps():
@@ -140,13 +166,29 @@ def module_with_steps():
     loss.backward()
 
 
-def test_steps_inside_one_call_are_ranges_too():
-    shown = titles(first_sight(module_with_steps)[0])
-    assert {"model.weight_hh_l0", "model (1 to 20)", "model (181 to 200)"} <= set(shown)
-    assert shown[-3:] == ["StackBackward0", "StackBackward0", "SumBackward0"]
+def test_steps_inside_one_call_are_counted_from_0_as_the_sequence_is():
+    found = first_sight(module_with_steps)
+    assert titles(found[0]) == [
+        "before the steps of model", "model: 2 parameters", "200 steps of model",
+        "after the steps of model", "SumBackward0",
+    ]  # fmt: skip
+    ranges = inside(found, found[0], "200 steps of model")
+    assert titles(ranges)[::9] == ["steps 0 to 19 of model", "steps 180 to 199 of model"]
+    steps = inside(found, ranges, "steps 20 to 39 of model")
+    assert titles(steps)[0] == "step 20 of model"
 
 
-def test_lines_of_a_loop_without_modules_are_rounds():
+def test_layers_of_a_recurrent_module_are_told_apart():
+    def program():
+        model = nn.LSTM(2, 2, 2, bidirectional=True).double()
+        out, _ = model(torch.ones(5, 1, 2, dtype=torch.float64))
+        return out
+
+    layers = {title for title in titles(first_sight(program)[0]) if title.startswith("layer")}
+    assert layers == {f"layer {i}{way} of model" for i in (0, 1) for way in ("", ", reverse")}
+
+
+def test_lines_of_a_loop_without_modules_are_iterations():
     def program():
         y = torch.ones(2, requires_grad=True)
         for _ in range(50):
@@ -154,11 +196,29 @@ def test_lines_of_a_loop_without_modules_are_rounds():
             y = z.sin()
         return y
 
-    seen = trace(program)
-    line = max(n for n, text in seen.source.items() if "z = y.exp()" in text)
-    shown = titles(layout(scene_of(seen))[0])
-    assert shown[:2] == ["y", f"lines {line} to {line + 1} (1 to 10)"]
+    head = program.__code__.co_firstlineno + 2
+    shown = titles(first_sight(program)[0])
+    assert shown[:2] == ["y", f"iterations 1 to 10, line {head}"]
     assert len(shown) == 6
+
+
+SMOOTH = [nn.Softplus(), nn.Sigmoid(), nn.Tanh(), nn.GELU(), nn.SiLU()]
+
+
+def test_calls_of_one_module_are_numbered_and_those_without_parameters_are_known():
+    def program():
+        net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Sequential(*SMOOTH, nn.Flatten()))
+        x, y = torch.ones(2, 3, 1, 2, 2)
+        far = net(x) + net(y) + net(x * 2) + net(y * 2)
+        return far, far.exp()
+
+    shown = titles(first_sight(program)[0])
+    assert [title for title in shown if "call" in title] == [
+        f"net (call {i})" for i in (1, 2, 3, 4)
+    ]
+    seen = trace(program)
+    softplus = next(node for node in seen.nodes if node.name == "SoftplusBackward0")
+    assert seen.calls[softplus.call].name == "net.1.0"
 
 
 def test_a_module_called_twice_and_weights_that_are_tied():
@@ -178,7 +238,8 @@ def test_a_module_called_twice_and_weights_that_are_tied():
     found = first_sight(program)
     shown = titles(found[0])
     assert shown[:3] == ["out.weight", "embed.weight", "block: 24 parameters"]
-    assert shown.count("block.0.0 to 11.0 × 12") == 2
+    assert shown.count("block.0 to 11 × 12") == 2
+    assert {"embed (call 1)", "embed (call 2)"} <= set(shown)
 
 
 def test_modules_inside_themselves_do_not_overflow_the_stack():
@@ -225,8 +286,8 @@ def test_steps_of_a_model_are_called_after_its_class():
     model = nn.GRU(2, 2)
     out, _ = model(torch.ones(200, 1, 2))
     text = snapshot(out.sum(), model=model).to_svg()
-    assert ">GRU (1 to 20)<" in text
-    assert ">weight_hh_l0<" in text
+    assert ">steps 0 to 19 of GRU<" in text
+    assert ">GRU: 2 parameters<" in text
 
 
 def test_a_snapshot_folds_as_a_trace_does():

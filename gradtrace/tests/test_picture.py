@@ -56,8 +56,9 @@ def test_a_notebook_shows_drawing_words_and_modules_in_the_colour_of_the_page():
     words = " ".join(item.text for item in page.iter("li"))
     assert "TanhBackward0; ■ result; backward goes on to AddmmBackward0" in words
     rows = [[cell.text for cell in row] for row in page.iter("tr")]
-    assert rows[1] == ["all", "6", "0", "56", "84"]  # the data is not named as an input: 24 bytes
-    assert ["2", "2", "0", "0", "20"] in rows
+    # The data is not named as an input: 24 bytes.
+    assert rows[1] == ["all", "6", "0", "56", "84", "0"]
+    assert ["2", "2", "0", "0", "20", "32, counted for operations of no module"] in rows
 
 
 def test_names_of_a_program_stay_text():
@@ -79,6 +80,41 @@ def test_bytes_of_modules_add_up_and_tied_weights_count_once():
     assert rows[""].activations == graph.held.activations
     assert rows["embed"].parameters == rows[""].parameters == 64
     assert [leaf.leaf.name for leaf in graph.leaves] == ["embed.weight"]
+
+
+def test_a_tensor_that_two_modules_saved_counts_once_in_the_table_and_in_the_picture():
+    def block():
+        return nn.Sequential(*(nn.Linear(4, 4) for _ in range(5)))
+
+    model = nn.ModuleDict({"one": block(), "two": block(), "three": block()})
+    out = torch.ones(2, 4)
+    for part in model.values():
+        out = part(out).exp()
+    graph = snapshot(out.sum(), model=model)
+    rows = {row.name: row for row in graph.modules}
+    assert rows[""].activations == graph.held.activations
+    assert rows[""].shared == 0
+    assert rows["two"].shared == 32  # what exp saved before it, and uses in its own backward
+    assert rows["two"].shared_with == ("",)
+    page = graph._repr_html_()
+    said = texts(graph.to_svg())
+    boxes = {t: held for t, _, held in zip(said, said[1:], said[2:], strict=False) if t in rows}
+    assert boxes
+    for title, held in boxes.items():
+        shared = f", {rows[title].shared} B shared" if rows[title].shared else ""
+        assert held == f"{rows[title].activations} B held{shared}"
+    assert "what is shared counts for ExpBackward0" in page
+
+
+def test_what_a_model_holds_besides_is_no_activation():
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
+    model[2].weight.requires_grad_(False)
+    loss = model(torch.ones(3, 2)).sum()
+    without, known = snapshot(loss).held, snapshot(loss, model=model).held
+    statistics, frozen = 2 * 2 * 4, 2 * 4
+    assert known.inputs == statistics + frozen
+    assert known.activations == without.activations - statistics - frozen
+    assert known.total == without.total
 
 
 def test_nested_modules_are_summed():

@@ -58,7 +58,7 @@ CONTROL = {"name": "retain_graph", "kind": "checkbox", "options": ["False", "Tru
 
 
 def line(function, text):
-    source = trace(functools.partial(function, True) if function is retained else function).source
+    source = trace(functools.partial(function, True) if function in (retained, branches) else function).source
     (found,) = [number for number, line in source.items() if line.strip() == text]
     return found
 
@@ -253,6 +253,26 @@ def test_a_tensor_that_a_graph_comes_to_save_is_not_bound_anew(show):
     assert place.locator("table.mono").inner_text().count("bound anew") == 1
 
 
+def test_only_another_object_is_bound_anew(show):
+    def program():
+        x = torch.ones(2)
+        x.requires_grad_()
+        y = x.exp()
+        y.mul_(2)
+        y = x
+        return y
+
+    place = opened_at(show(static_html([trace(program)])), "program")
+    said = place.locator("table.mono")
+    step_after(place, line(program, "x.requires_grad_()"))
+    assert "bound anew" not in said.inner_text()
+    step_after(place, line(program, "y.mul_(2)"))
+    assert "bound anew" not in said.inner_text()
+    assert "changed in place" in said.inner_text()
+    step_after(place, line(program, "y = x"))
+    assert said.inner_text().count("bound anew") == 1
+
+
 def test_the_last_line_is_not_credited_with_what_was_not_recorded(show):
     def program():
         w = x = torch.ones(2, requires_grad=True)
@@ -360,6 +380,44 @@ def test_a_control_keeps_the_line_and_two_settings_stand_side_by_side(show):
     assert "≠" in place.locator("td.differs").inner_text()  # twice the gradient, or once
     place.get_by_role("button", name="Compare").click()
     assert graphs.count() == 1
+
+
+def branches(first):
+    x = torch.ones(2, requires_grad=True)
+    for _ in range(2):
+        if first:
+            y = x.exp()
+            z = y.sin()
+        else:
+            z = x.cos()
+    return z
+
+
+def test_settings_of_different_paths_stand_at_the_same_line_and_visit(show):
+    control = CONTROL | {"name": "first"}
+    traces = [trace(functools.partial(branches, first)) for first in (True, False)]
+    page = show(static_html(traces, [control], [0]))
+    place = opened_at(page, "branches")
+    place.get_by_role("button", name="Compare").click()
+    other = place.locator(".graph .setting").last
+    second = line(branches, "z = y.sin()")
+    step = next(i for i, step in enumerate(traces[0].steps) if step.line == second)
+    scrub(place, step)
+    assert other.inner_text().endswith(f"this setting did not run line {second}")
+    # It waits where both had run the same lines, before the line that it ran instead.
+    waits = place.locator("[data-line]", has_text="▷")
+    assert waits.get_attribute("data-line") == str(line(branches, "z = x.cos()"))
+    head = line(branches, "if first:")
+    again = [i for i, step in enumerate(traces[0].steps) if step.line == head][1]
+    scrub(place, again)
+    assert "did not run" not in other.inner_text()
+    assert place.locator(".memory").count() == 2
+
+
+def scrub(place, step):
+    place.get_by_role("slider", name="Step").evaluate(
+        "(slider, step) => { slider.value = step; slider.dispatchEvent(new Event('input')); }", step
+    )
 
 
 def test_the_chart_says_its_bytes_and_moves_the_player(show, page):

@@ -39,6 +39,9 @@ LiveNode = Any  # a torch.autograd.graph.Node: its declared type knows little of
 next_sequence_nr: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
 
 
+# The code that runs whenever a module is called, hooks and all.
+MODULE_CALL = torch.nn.Module._call_impl.__code__
+
 # The number of the operation that made a node; all leaves have the same, a huge one.
 sequence_nr: Callable[[Any], int] = methodcaller("_sequence_nr")
 

@@ -5,11 +5,13 @@ were made.  A group is an interval of this row; so however the groups are drawn,
 an earlier one to a later one, and there are no cycles.  Groups come from four places, outermost
 first:
 
-* the line that made the operations, each time that it ran;
-* the module that a parameter is named after (``layers.3.linear1.weight``).  Operations without
-  parameters belong to the innermost module around them: what two uses of its parameters enclose;
-* repetition: neighbours that look alike, such as the layers of a stack or the steps of a loop, are
-  one group, "layers.0 to layers.11 × 12";
+* the iteration of a loop, and the line that made the operations, each time that it ran;
+* the module whose call made them, each time that it was called.  Where calls were not seen, as in a
+  snapshot, the module that a parameter is named after (``layers.3.linear1.weight``); operations
+  without parameters then belong to the innermost module around them: what two uses of its
+  parameters enclose;
+* repetition: neighbours that look alike, such as the layers of a stack or the time steps of a
+  recurrent module, are one group, "layers.0 to layers.11 × 12";
 * ranges, where there still are too many side by side.
 
 A leaf belongs to the group that uses it first; one that no module has stays outside.  Everything
@@ -19,16 +21,19 @@ here is a loop or a table: a hundred thousand nodes, or modules nested that deep
 from __future__ import annotations
 
 import heapq
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeGuard
 
-from gradtrace.scene import Scene
+from gradtrace.scene import Place, Scene
 
 WHOLE = 28  # nodes: a group of no more is shown node by node
-SHOWN = 16  # boxes: groups are opened as long as no more are shown
-MOST = 30  # members of one group
+SHOWN = (16, 12, 9, 6)  # boxes: groups are opened as long as no more are shown, and these fit
+MOST = 20  # members of one group
 ALIKE = 6  # neighbours that look alike are one group from here on
+LAYERS = 3  # the same for modules with names of their own
 
 _LONGEST_PERIOD = 256  # members of what repeats
 _CANDIDATES = 12  # periods that are tried at one place
@@ -38,9 +43,9 @@ _CANDIDATES = 12  # periods that are tried at one place
 class Group:
     """An interval of nodes, some of them in groups of their own.
 
-    ``kind`` is ``"all"``, ``"line"``, ``"module"``, ``"round"`` (what repeats, once), ``"run"``
-    (neighbours that look alike), ``"leaves"`` (those that several of them use) or ``"range"``.
-    ``path`` is the module's.
+    ``kind`` is that of a :class:`~gradtrace.scene.Place`, or ``"all"``, ``"round"`` (what repeats,
+    once), ``"run"`` (neighbours that look alike), ``"leaves"`` (those that several of them use),
+    ``"beside"`` (what stands before or after time steps) or ``"range"``.  ``path`` is the module's.
     """
 
     kind: str
@@ -52,6 +57,9 @@ class Group:
     moments: tuple[int, int] | None = None  # the first and last at which its nodes were made
     lines: tuple[int, int] | None = None
     like: int = 0  # the same number for groups of the same operations
+    place: Place | None = None  # where its operations were made
+    call: int | None = None  # of a module that is called several times here: which of them, from 1
+    recurs: str | None = None  # of a run that uses the same leaves again and again: " of model"
     steps: bool = False  # of a run: whether all that repeats has the same name
 
     def nodes(self) -> Iterator[int]:
@@ -79,11 +87,24 @@ class View:
     path: tuple[str, ...] = ()
 
 
-def views(scene: Scene) -> list[View]:
-    """The first view, and one for each group that any view shows as a box."""
+def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> list[View]:
+    """The first view, and one for each group that any view shows as a box.
+
+    ``excess`` tells how many times larger than its panel a view is: in the first, as many groups
+    are opened as fit.
+    """
     found = [View(fold(scene), None)]
+    sizes = {}
+    for most in SHOWN:
+        _show(found[0], most)
+        sizes[most] = excess(found[0])
+        if sizes[most] <= 1.0:
+            break
+    else:
+        _show(found[0], min(SHOWN, key=lambda most: sizes[most]))
     for index, view in enumerate(found):  # grows while it is read
-        _show(view)
+        if index:
+            _show(view, SHOWN[0])
         found += [View(box, index) for box in view.boxes if isinstance(box, Group)]
     return found
 
@@ -98,7 +119,8 @@ def fold(scene: Scene) -> Group:
     alike = _Alike(scene)
     for group in reversed(groups):  # inner ones first
         _collapse(group)
-        _repeat(group, alike)
+        if group.kind != "loop":
+            _repeat(group, alike)
         _divide(group, alike)
         alike.measure(group)
     _collapse(tree)
@@ -142,12 +164,7 @@ def modules_of(scene: Scene) -> dict[int, tuple[str, ...]]:
 
 def _paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
     """The module of each operation."""
-    own: dict[int, tuple[str, ...]] = {}
-    for i in order:
-        used = [scene.nodes[j].module for j in scene.nodes[i].next if scene.nodes[j].leaf]
-        used = [path for path in used if path]
-        if used:
-            own[i] = _common(used)
+    own = _own(scene, order)
 
     def nearest(row: Sequence[int]) -> dict[int, tuple[str, ...]]:
         """For each operation the module of the last one before that has any, made by this line."""
@@ -164,6 +181,17 @@ def _paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
     paths = {i: own[i] if i in own else _common([before[i], after[i]]) for i in order}
     _follow_suit(scene, order, own, paths)
     return paths
+
+
+def _own(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
+    """The module of the parameters that an operation uses."""
+    own: dict[int, tuple[str, ...]] = {}
+    for i in order:
+        used = [scene.nodes[j].module for j in scene.nodes[i].next if scene.nodes[j].leaf]
+        used = [path for path in used if path]
+        if used:
+            own[i] = _common(used)
+    return own
 
 
 def _follow_suit(
@@ -213,32 +241,100 @@ def _common(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _by_line_and_module(scene: Scene, order: list[int]) -> Group:
-    paths = _paths(scene, order)
+    places = _places(scene, order)
+    calls = _numbered(places, order)
     root = Group("all")
     open_groups: list[Group] = [root]
-    keys: list[int | str] = []
+    keys: list[Place] = []
     around: dict[int, tuple[Group, ...]] = {}  # for each operation, the groups that it is in
     used = {j for i in order for j in scene.nodes[i].next}
-    unused = [i for i, node in enumerate(scene.nodes) if node.leaf and i not in used]
-    for i in [*unused, *order]:
-        node = scene.nodes[i]
-        path: list[int | str] = [*node.module] if node.leaf else [*paths[i]]
-        if not node.leaf and node.moment is not None:
-            path.insert(0, node.moment)
+    unused: dict[str, list[int | Group]] = defaultdict(list)
+    for i, node in enumerate(scene.nodes):
+        if node.leaf and i not in used:
+            unused[node.module[0] if node.module else ""].append(i)
+    for module, leaves in unused.items():
+        if module and len(leaves) > 2:
+            leaves = [Group("leaves", (module,), leaves)]
+        root.members += leaves
+    for i in order:
+        path = places[i]
         shared = 0
         while shared < min(len(keys), len(path)) and keys[shared] == path[shared]:
             shared += 1
         del open_groups[shared + 1 :], keys[shared:]
-        for depth, key in enumerate(path[shared:], shared):
-            kind = "module" if isinstance(key, str) else "line"
-            inner = Group(kind, tuple(k for k in path[: depth + 1] if isinstance(k, str)))
+        for place in path[shared:]:
+            inner = Group(place.kind, place.path, place=place, call=calls.get(place))
             open_groups[-1].members.append(inner)
             open_groups.append(inner)
-            keys.append(key)
+            keys.append(place)
         open_groups[-1].members.append(i)
         around[i] = tuple(open_groups)
     _add_leaves(scene, root, order, around)
     return root
+
+
+def _places(scene: Scene, order: list[int]) -> dict[int, tuple[Place, ...]]:
+    """What each operation was made in, outermost first."""
+    if scene.calls_known:
+        places = {i: scene.nodes[i].places for i in order}
+        # What uses parameters of a module that was not called, as with torch.nn.functional.
+        paths = {i: path for i, path in _own(scene, order).items() if not places[i][-1].path}
+    else:
+        places = {i: scene.nodes[i].places for i in order}
+        paths = _paths(scene, order)
+    for i, path in paths.items():
+        modules = (Place("module", None, None, path[:k]) for k in range(1, len(path) + 1))
+        places[i] = (*places[i], *modules)
+    _add_layers(scene, order, places)
+    return places
+
+
+_LAYER = re.compile(r"_l(\d+)(_reverse)?$")  # as torch.nn.RNNBase names its parameters
+
+
+def _add_layers(scene: Scene, order: list[int], places: dict[int, tuple[Place, ...]]) -> None:
+    """Add the layers of recurrent modules, which are told by the names of their parameters."""
+    found: dict[int, str] = {}
+    inside: dict[Place, list[int]] = defaultdict(list)
+    for i in order:
+        place = places[i][-1] if places[i] else None
+        if place is None or place.kind != "module":
+            continue
+        inside[place].append(i)
+        for j in scene.nodes[i].next:
+            node = scene.nodes[j]
+            if node.leaf and (match := _LAYER.search(node.label)) is not None:
+                found[i] = f"layer {match[1]}{', reverse' if match[2] else ''}"
+    for place, operations in inside.items():
+        if len({found[i] for i in operations if i in found}) < 2:
+            continue
+        layer = None
+        of: dict[int, str | None] = {}
+        for i in operations:
+            before = {of[j] for j in scene.nodes[i].next if j in of} - {layer}
+            layer = found.get(i, None if layer is not None and len(before) > 0 else layer)
+            of[i] = layer
+            if layer is not None:
+                places[i] = (*places[i], Place("layer", layer, None, place.path))
+
+
+def _numbered(places: dict[int, tuple[Place, ...]], order: list[int]) -> dict[Place, int]:
+    """For the calls of modules that are called several times in one place: which it is, from 1."""
+    calls: dict[tuple[Place | None, tuple[str, ...]], dict[Place, int]] = defaultdict(dict)
+    for i in order:
+        around = None
+        for place in places[i]:
+            if place.kind == "module" and place.number is not None:
+                known = calls[around, place.path]
+                known.setdefault(place, len(known) + 1)
+            if place.kind == "iteration" or (place.number is not None and place.path):
+                around = place
+    return {
+        place: number
+        for several in calls.values()
+        if len(several) > 1
+        for place, number in several.items()
+    }
 
 
 def _add_leaves(
@@ -256,6 +352,8 @@ def _add_leaves(
                     depths[j] = len(groups) if scene.nodes[j].module else 1
                 known = around[first[j]]
                 while known[depths[j] - 1] is not groups[min(depths[j], len(groups)) - 1]:
+                    depths[j] -= 1
+                if known[depths[j] - 1].kind == "loop":  # its iterations stand side by side
                     depths[j] -= 1
     before: dict[int, dict[int, list[int | Group]]] = defaultdict(lambda: defaultdict(list))
     changed: dict[int, Group] = {}
@@ -294,14 +392,20 @@ def _by_module(scene: Scene, leaves: list[int | Group], depth: int) -> list[int 
 
 
 def _collapse(group: Group) -> None:
-    """A group with one member is that member."""
+    """A group with one member is that member, but an iteration keeps its name."""
     members = []
     for member in group.members:
         while isinstance(member, Group) and len(member.members) == 1:
             inner = member.members[0]
-            if isinstance(inner, Group) and not inner.path:
-                inner.path = member.path
-            member = inner
+            if not isinstance(inner, Group):
+                member = inner
+            elif member.kind == "iteration":
+                member.members, member.path = inner.members, member.path or inner.path
+            else:
+                inner.path = inner.path or member.path
+                if member.kind == "loop" and inner.kind == "iteration":  # the only one
+                    inner.kind = "line"
+                member = inner
         members.append(member)
     group.members = members
 
@@ -370,8 +474,11 @@ class _Alike:
     def measure(self, group: Group) -> Group:
         """Fill in what follows from its members."""
         numbers = [number for m in group.members if (number := self.number(m)) is not None]
-        used = self._parameters(group) if group.kind == "module" else ()
-        group.like = self._intern(used or tuple(numbers))
+        looks: object = tuple(numbers)
+        if group.kind == "module":
+            name = re.sub(r"\d+", "", ".".join(group.path))
+            looks = (name, self._parameters(group) or looks)
+        group.like = self._intern(looks)
         group.size = group.operations = 0
         moments: list[int] = []
         lines: list[int] = []
@@ -395,7 +502,7 @@ class _Alike:
 
 def _repeat(group: Group, alike: _Alike) -> None:
     """Put neighbours that look alike into a group of their own."""
-    if len(group.members) < ALIKE:
+    if len(group.members) < LAYERS:
         return
     # Each member that counts, with the leaves before it.
     units: list[list[int | Group]] = []
@@ -411,11 +518,12 @@ def _repeat(group: Group, alike: _Alike) -> None:
     least = ALIKE if len(group.members) <= MOST else 3
     members: list[int | Group] = []
     at = 0
-    for start, period, times in _runs(numbers, least):
+    for start, period, times in _runs(numbers, min(least, LAYERS)):
         if start < at:  # the run before has taken its last round from this one
             continue
-        for unit in units[at:start]:
-            members += unit
+        if times < least and not _layers(units, start, period, times):
+            continue
+        before = [part for unit in units[at:start] for part in unit]
         at = start + period * times
         at = last = at + _begun(units[start : start + period], numbers[start:at], numbers[at:])
         shared: list[int | Group] = []
@@ -427,16 +535,52 @@ def _repeat(group: Group, alike: _Alike) -> None:
             one = own[0] if len(own) == 1 else alike.measure(Group("round", group.path, own))
             rounds.append(one)
         loose = [part for part in shared if isinstance(part, int)]
-        if len(loose) > 2:
-            several = alike.measure(Group("leaves", _path_of(alike.scene, loose), list(loose)))
-            shared = [several, *(part for part in shared if isinstance(part, Group))]
+        if len(loose) > 1:
+            several = Group("leaves", _path_of(alike.scene, loose), [*loose])
+            shared = [alike.measure(several), *filter(_is_group, shared)]
+        members += _beside(group, alike, before, "before") if shared else before
         members += shared
-        run = Group("run", group.path, rounds)
+        run = Group("run", group.path, rounds, recurs=_of(group) if shared else None)
         _divide(run, alike)
         members.append(alike.measure(run))
-    for unit in units[at:]:
-        members += unit
-    group.members = members + leaves
+    after = [member for unit in units[at:] for member in unit] + leaves
+    end = members[-1] if members else None
+    recurs = isinstance(end, Group) and end.recurs is not None
+    group.members = members + (_beside(group, alike, after, "after") if recurs else after)
+
+
+def _beside(
+    group: Group, alike: _Alike, members: list[int | Group], where: str
+) -> list[int | Group]:
+    """The operations before or after the time steps of a module, as one group."""
+    modules = any(isinstance(m, Group) and m.kind in ("module", "layer") for m in members)
+    if len(members) < 2 or group.kind not in ("module", "layer") or modules:
+        return members
+    return [alike.measure(Group("beside", group.path, members, f"{where} the steps{_of(group)}"))]
+
+
+def _of(group: Group) -> str:
+    """Whose steps they are."""
+    if group.kind == "layer" and group.place is not None:
+        return f" of {group.place.number}"
+    return f" of {'.'.join(group.path)}" if group.path else ""
+
+
+def _layers(units: list[list[int | Group]], start: int, period: int, times: int) -> bool:
+    """Whether what repeats there are modules with names of their own."""
+    paths = [
+        {part.path for unit in units[k : k + period] for part in unit if _is_module(part)}
+        for k in range(start, start + period * times, period)
+    ]
+    return all(paths) and not set.intersection(*paths)
+
+
+def _is_group(part: int | Group) -> TypeGuard[Group]:
+    return isinstance(part, Group)
+
+
+def _is_module(part: int | Group) -> TypeGuard[Group]:
+    return isinstance(part, Group) and part.kind == "module"
 
 
 def _path_of(scene: Scene, leaves: Sequence[int | Group]) -> tuple[str, ...]:
@@ -502,11 +646,11 @@ def _divide(group: Group, alike: _Alike) -> None:
         group.members = ranges
 
 
-_SIZES = (2, 5, 10, 20, 25, MOST)
+_SIZES = (2, 5, 10, MOST)
 
 
-def _show(view: View) -> None:
-    """Find the boxes of a view."""
+def _show(view: View, most: int) -> None:
+    """Find the boxes of a view: groups are opened as long as there are no more than ``most``."""
     group = view.group
     # The items of a run are told by their own names: "layers.3".
     view.path = group.path[:-1] if group.kind in ("run", "range") else group.path
@@ -515,16 +659,28 @@ def _show(view: View) -> None:
         return
     shown = list(group.members)
     _open_lone(shown, view)
+    modules = [box for box in shown if isinstance(box, Group) and box.kind == "module"]
+    depths = {id(box): 0 for box in shown}
+    if len(modules) == 1 and sum(map(_is_module, modules[0].members)) > 2:  # the model comes first
+        depths[id(modules[0])] = -1
     while True:
-        alike: dict[int, list[Group]] = defaultdict(list)
+        alike: dict[object, list[Group]] = defaultdict(list)
         for box in shown:
-            if isinstance(box, Group) and _opens(box):
-                alike[box.like].append(box)
+            if isinstance(box, Group) and _opens(box, len(shown)):
+                alike[box.path if box.kind == "layer" else box.like].append(box)
         cost = {like: sum(len(box.members) - 1 for box in boxes) for like, boxes in alike.items()}
-        like = min(cost, key=lambda like: cost[like], default=None)
-        if like is None or len(shown) + cost[like] > SHOWN:
+        depth = {like: max(depths[id(box)] for box in boxes) for like, boxes in alike.items()}
+        # Outer ones first, and of these what is cheap.
+        like = min(
+            (like for like in cost if len(shown) + cost[like] <= most),
+            key=lambda like: (depth[like], cost[like]),
+            default=None,
+        )
+        if like is None:
             break
         opened = {id(box) for box in alike[like]}
+        deeper = max(depth[like], 0) + 1
+        depths |= {id(part): deeper for box in alike[like] for part in box.members}
         shown = [
             part
             for box in shown
@@ -547,17 +703,24 @@ def _open_lone(shown: list[int | Group], view: View) -> None:
         view.path = inner.path if inner.kind == "module" and view.parent is not None else view.path
 
 
-def _opens(group: Group) -> bool:
+_FEW = 5  # layers
+_ENOUGH = 8  # boxes, to tell what there is
+
+
+def _opens(group: Group, shown: int) -> bool:
     """Whether a group is opened in the view around it, where there is room.
 
-    Not where it says more as a whole: a module with parameters, one round of a loop, or layers that
-    look alike and were made by one line, which live and die together.
+    Not where it says more as a whole: a module of the two lowest levels, or any once enough boxes
+    are ``shown``; one round of a loop; many layers that look alike and were made by one line, which
+    live and die together.
     """
     if group.kind == "run":
-        return group.moments is not None and group.moments[0] < group.moments[1]
-    if group.kind == "module":
-        return group.operations > 0 and any(isinstance(member, Group) for member in group.members)
-    return group.kind == "line"
+        apart = group.moments is not None and group.moments[0] < group.moments[1]
+        return apart or group.steps or len(group.members) <= _FEW
+    if group.kind in ("module", "layer"):
+        inner = [part for m in group.members if isinstance(m, Group) for part in m.members]
+        return group.operations > 0 and shown < _ENOUGH and any(map(_is_group, inner))
+    return group.kind in ("line", "loop")
 
 
 # Titles
@@ -567,22 +730,31 @@ def _entitle(scene: Scene, tree: Group) -> None:
     groups = [tree]
     for group in groups:
         groups += [member for member in group.members if isinstance(member, Group)]
+    used = {j for node in scene.nodes for j in node.next}
     for group in reversed(groups):
-        group.title = _title(scene, group)
+        group.title = _title(scene, group, used)
     for group in groups:  # outer ones first: each names its items
-        if group.kind == "run":
+        if group.kind in ("run", "loop"):
             _number(scene, group)
 
 
-def _title(scene: Scene, group: Group) -> str:
+def _title(scene: Scene, group: Group, used: set[int]) -> str:
+    path = ".".join(group.path)
     if group.kind == "all":
         return "the whole graph"
     if group.kind == "module":
-        return ".".join(group.path)
+        return path if group.call is None else f"{path} (call {group.call})"
+    if group.kind == "layer" and group.place is not None:
+        return f"{group.place.number} of {path}"
+    if group.kind == "iteration" and group.place is not None:
+        return f"iteration {group.place.number}, line {group.place.line}"
+    if group.kind == "beside":
+        return group.title
     if group.kind == "leaves":
         what = "parameters" if group.path else "leaves"
-        return ": ".join(filter(None, [".".join(group.path), f"{group.size} {what}"]))
-    if group.kind == "line" and group.lines is not None:
+        what = what if used.issuperset(group.nodes()) else f"unused {what}"
+        return ": ".join(filter(None, [path, f"{group.size} {what}"]))
+    if group.kind == "line" and group.lines is not None and group.lines[0] == group.lines[1]:
         line = group.lines[0]
         return f"line {line}: {scene.source.get(line, '').strip()}"
     return _name(scene, group)
@@ -591,9 +763,18 @@ def _title(scene: Scene, group: Group) -> str:
 def _name(scene: Scene, group: Group) -> str:
     """What a group is called that is neither a module nor a line: after what is in it."""
     titles = [m.title for m in group.members if isinstance(m, Group) and m.kind == "module"]
+
+    def made(node: int) -> bool:
+        return not scene.nodes[node].leaf
+
     if group.kind == "round" and titles:
-        return titles[0]
-    if group.path and group.kind in ("round", "run") and not titles:
+        # What belongs to no module of its own is said: its bytes are not the module's.
+        rest = [scene.nodes[m].name for m in group.members if isinstance(m, int) and made(m)]
+        more = _short(rest[0]) if len(rest) == 1 else f"{len(rest)} operations"
+        others = [_span(titles[0], other).split(" to ")[1] for other in titles[1:]]
+        named = _COMMA.join([titles[0], *others])
+        return f"{named}{_AND}{more}" if rest else named
+    if group.path and group.kind in ("round", "run", "range") and not titles:
         return ".".join(group.path)
     if (
         group.lines is not None
@@ -605,8 +786,20 @@ def _name(scene: Scene, group: Group) -> str:
     names = [scene.nodes[i].name for i in group.nodes() if not scene.nodes[i].leaf]
     if not names:
         return f"{group.size} leaves"
-    short = [name.removesuffix("0").removesuffix("Backward") for name in (names[0], names[-1])]
+    short = [_short(name) for name in (names[0], names[-1])]
     return short[0] if len(set(names)) == 1 else f"{short[0]} … {short[1]}"
+
+
+_COMMA, _AND = ", ", " + "  # between modules, and before the operations that follow them
+
+
+def _short(name: str) -> str:
+    """The name of an operation.
+
+    >>> _short("TanhBackward0")
+    'Tanh'
+    """
+    return name.removesuffix("0").removesuffix("Backward")
 
 
 def _items(run: Group) -> list[int | Group]:
@@ -624,35 +817,94 @@ def _items(run: Group) -> list[int | Group]:
 
 
 def _number(scene: Scene, run: Group) -> None:
-    """Name a run, its ranges and its items after each other."""
+    """Name a run or a loop, its ranges and its items after each other."""
     items = _items(run)
-    names = [item.title if isinstance(item, Group) else scene.nodes[item].label for item in items]
-    same = run.steps = len(set(names)) < len(names)
-    first = items[0]
-    base = names[0]
-    if isinstance(first, Group) and first.kind == "line" and first.lines is not None:
-        base = f"line {first.lines[0]}"
-    run.title = f"{base if same else _span(names[0], names[-1])} × {len(items)}"
-    if same:
-        for number, item in enumerate(items, 1):
-            if isinstance(item, Group):
-                item.title = f"{base} ({number})"
-    place = {id(item): number for number, item in enumerate(items) if isinstance(item, Group)}
-    place |= {item: number for number, item in enumerate(items) if not isinstance(item, Group)}
+    names = _names(scene, run, items)
+    run.steps, run.title = names.steps, names.all
+    places: dict[int, int] = {}  # by identity, or by node
+    for place, (item, title) in enumerate(zip(items, names.each, strict=True)):
+        if isinstance(item, Group):
+            item.title = title
+        places[_key(item)] = place
     ranges = [member for member in run.members if isinstance(member, Group)]
-    for part in ranges:
+    for part in ranges:  # grows while it is read
         if part.kind != "range":
             continue
         inside = _items(part)
-        ends = [
-            place[id(item) if isinstance(item, Group) else item] for item in (inside[0], inside[-1])
-        ]
-        part.title = (
-            f"{base} ({ends[0] + 1} to {ends[1] + 1})"
-            if same
-            else _span(names[ends[0]], names[ends[1]])
+        first, last = (
+            places[id(item) if isinstance(item, Group) else item]
+            for item in (inside[0], inside[-1])
         )
+        part.title = names.some(first, last)
         ranges += [member for member in part.members if isinstance(member, Group)]
+
+
+def _key(item: int | Group) -> int:
+    return id(item) if isinstance(item, Group) else item
+
+
+class _Names(NamedTuple):
+    """What to call all that repeats, each of it, and some, from one place to another."""
+
+    all: str
+    each: list[str]
+    some: Callable[[int, int], str]
+    steps: bool  # it is the same again and again
+
+
+def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
+    titles = [item.title if isinstance(item, Group) else scene.nodes[item].label for item in items]
+    paths = [item.path if isinstance(item, Group) else () for item in items]
+    count = len(items)
+    if run.kind == "loop" and run.place is not None and not (all(paths) and len({*paths}) == count):
+        line = run.place.line
+        numbers = [_iteration(scene, item, line) for item in items]
+        return _Names(
+            f"loop on line {line} × {count}",
+            titles,
+            lambda a, b: f"iterations {numbers[a]} to {numbers[b]}, line {line}",
+            True,
+        )
+    if run.kind == "loop":  # over modules
+        titles = [".".join(path) for path in paths]
+    calls = [item.call for item in items if isinstance(item, Group) and item.kind == "module"]
+    if len(calls) == count and None not in calls and len({*paths}) == 1:
+        path = ".".join(paths[0])
+        return _Names(
+            f"{path} × {count}",
+            titles,
+            lambda a, b: f"{path} (calls {calls[a]} to {calls[b]})",
+            True,
+        )
+    if len({*titles}) == count:
+        modules = [title.partition(_AND)[0].partition(_COMMA)[0] for title in titles]
+        return _Names(
+            f"{_span(modules[0], modules[-1])} × {count}",
+            titles,
+            lambda a, b: _span(modules[a], modules[b]),
+            False,
+        )
+    if (of := run.recurs) is not None:
+        return _Names(
+            f"{count} steps{of}",
+            [f"step {k}{of}" for k in range(count)],
+            lambda a, b: f"steps {a} to {b}{of}",
+            True,
+        )
+    base = titles[0]
+    return _Names(
+        f"{base} × {count}",
+        [f"{base} ({k})" for k in range(1, count + 1)],
+        lambda a, b: f"{base} ({a + 1} to {b + 1})",
+        True,
+    )
+
+
+def _iteration(scene: Scene, item: int | Group, line: int | None) -> int | str | None:
+    """Which iteration of the loop on this line made it."""
+    made = item.nodes() if isinstance(item, Group) else iter([item])
+    places = (place for node in made for place in scene.nodes[node].places)
+    return next((p.number for p in places if p.kind == "iteration" and p.line == line), None)
 
 
 def _span(first: str, last: str) -> str:

@@ -270,11 +270,12 @@ def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
     return found | {name: frame.f_globals[name] for name in used if name in frame.f_globals}
 
 
-def reach(variables: Mapping[str, Any]) -> Iterator[Found]:
+def reach(variables: Mapping[str, Any], modules: dict[int, str] | None = None) -> Iterator[Found]:
     """The tensors that the variables reach, each object visited once, in the order of the names.
 
     A tensor that two variables name directly is found under both names, one with a graph at each
-    place that holds it; a gradient is found where it has a graph of its own.
+    place that holds it; a gradient is found where it has a graph of its own.  The names of the
+    modules on the way are put into ``modules``, by identity.
     """
     seen: set[int] = set()
     pending = [Found(name, variables[name], ()) for name in reversed([*variables])]
@@ -291,6 +292,8 @@ def reach(variables: Mapping[str, Any]) -> Iterator[Found]:
                     pending.append(Found(f"{name}.grad", value.grad, (*owners, value)))
         elif type(value) not in PLAIN and len(owners) < _MAX_DEPTH and id(value) not in seen:
             seen.add(id(value))
+            if modules is not None and issubclass(type(value), torch.nn.Module):
+                modules[id(value)] = name
             inside = itertools.islice(_items(value), _MAX_ITEMS)
             within = [Found(name + key, inner, (*owners, value)) for key, inner in inside]
             pending.extend(reversed(within))

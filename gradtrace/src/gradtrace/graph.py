@@ -129,7 +129,8 @@ class HeldBytes(NamedTuple):
     """Bytes of the storages that saved tensors keep alive, each storage counted once.
 
     ``activations`` are held by the graph; ``leaves`` (parameters and other leaves) and ``inputs``
-    are tensors that the program holds anyway.
+    are tensors that the program holds anyway: those named to :func:`snapshot`, and what its model
+    holds besides (buffers, frozen parameters).
     """
 
     activations: int
@@ -146,9 +147,11 @@ class ModuleBytes(NamedTuple):
 
     ``name`` is as in ``model.named_modules()``, empty for the graph as a whole.  ``nodes`` counts
     operations, ``freed`` those of them whose saved tensors are freed.  ``activations`` and
-    ``parameters`` are bytes; a storage that several modules hold counts for the first that saved
-    it.  An operation without parameters belongs to the innermost module around it: the one whose
-    parameters are used before it and after it.
+    ``parameters`` are bytes; a storage that several hold counts once, for the first operation that
+    saved it, here and in the picture.  ``shared`` are the bytes of activations that this module
+    holds, too, and that count for others: those in ``shared_with`` (an empty name is what belongs
+    to no module within the model).  An operation without parameters belongs to the innermost module
+    around it: the one whose parameters are used before it and after it.
     """
 
     name: str
@@ -156,6 +159,8 @@ class ModuleBytes(NamedTuple):
     freed: int
     activations: int
     parameters: int
+    shared: int
+    shared_with: tuple[str, ...]
 
 
 class Graph:
@@ -223,10 +228,10 @@ class Graph:
         >>> from torch import nn
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
         >>> for row in snapshot(model(torch.ones(4, 2)), model=model).modules:
-        ...     print(row)
-        ModuleBytes(name='', nodes=5, freed=0, activations=80, parameters=52)
-        ModuleBytes(name='0', nodes=2, freed=0, activations=32, parameters=36)
-        ModuleBytes(name='2', nodes=2, freed=0, activations=0, parameters=16)
+        ...     print(row.name or "all", row.activations, row.shared, row.shared_with)
+        all 80 0 ()
+        0 32 0 ()
+        2 0 48 ('',)
         """
         from gradtrace.picture import modules
 
@@ -281,7 +286,8 @@ def snapshot(
         inputs: tensors that the program holds anyway (the data).  Their bytes, where the graph
             saved them, are counted apart from the activations.
         model: gives leaves the names of its parameters, so that the graph folds by module and
-            ``Graph.modules`` tells the bytes of each.
+            ``Graph.modules`` tells the bytes of each.  What else it holds, such as the running
+            statistics of a batch norm, counts as inputs do.
 
     Returns:
         A :class:`Graph` of plain data.  Nothing of the graph is changed or kept alive.
@@ -322,6 +328,8 @@ def snapshot(
     with undisturbed():
         roots = [_root(tensor, position) for position, tensor in enumerate(tensors)]
         live, links = walk(roots)
+        if model is not None:
+            inputs += [*model.parameters(), *model.buffers()]
         found = describe(live, links, {storage_of(tensor)[0]: "input" for tensor in inputs})
         if model is not None:
             found.name_leaves(live, model)

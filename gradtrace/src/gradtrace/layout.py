@@ -4,7 +4,8 @@ The layout is made once, of all that was ever there, so that nothing jumps from 
 stages make it.  *Fold* (:mod:`gradtrace.fold`): a large graph becomes several views of a few boxes,
 each of which stands for a node or for a group with a view of its own.  *Rank*: every box lies one
 layer below all that backward reaches from it, a layer that is too wide is broken like a line of
-text, and an edge over several layers passes through each.  *Order*: the boxes of one layer are
+text, an edge over several layers passes through each, and a folded drawing that is too high goes on
+at the top of a next column.  *Order*: the boxes of one layer are
 sorted by the mean place of their neighbours.  *Place*: each is put as near to its neighbours as
 order and gaps allow; parts that never live at the same time, such as the iterations of a loop,
 share one column.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -30,7 +31,10 @@ LINE = 16
 PADDING = 8
 _GAP_X, _GAP_Y = 16, 28
 _WIDEST = 640.0  # of a row, where it can be broken
+PANEL = (670.0, 780.0)  # width and height that can be read at once, on a page of 1440 × 900
 _BEND = 8.0
+_TURN = 40.0  # between two columns, and above and below them: for edges from one to the next
+_LANE = 6.0
 
 _TO_THING = 34.0  # from a box to its things: room for the strings
 _THING_TEXT = "999.9 MB"
@@ -122,18 +126,25 @@ def layout(scene: Scene) -> list[Drawing]:
     >>> leaf.y < operation.y, view.edges
     (True, [Edge(start=1, end=0, bends=[])])
     """
-    found = views(scene)
     users: list[list[int]] = [[] for _ in scene.nodes]
     for i, node in enumerate(scene.nodes):
         for j in node.next:
             users[j].append(i)
-    index_of = {id(view.group): i for i, view in enumerate(found)}
     at_home: dict[int, list[int]] = defaultdict(list)
     for k, tensor in enumerate(scene.tensors):
         if tensor is not None:
             at_home[tensor.home].append(k)
     largest = max((t.nbytes for t in scene.tensors if t is not None), default=0)
 
+    def excess(view: View) -> float:
+        """How many times larger than its panel a view is; at most 1 where it fits."""
+        plan = _plan(scene, view, None, users, {})
+        _add_things(scene, plan, at_home, largest)
+        sketch = _place(plan)
+        return max(sketch.width / PANEL[0], sketch.height / PANEL[1])
+
+    found = views(scene, excess)
+    index_of = {id(view.group): i for i, view in enumerate(found)}
     drawings: list[Drawing] = []
     plans: list[_Plan] = []
     placed: dict[object, _Placed] = {}
@@ -194,22 +205,19 @@ def _plan(
         where.update(dict.fromkeys(box.nodes, len(boxes)))
         boxes.append(box)
     inside = len(boxes)
-    links = {
-        (where[i], where[j])
-        for i in where
-        for j in scene.nodes[i].next
-        if j in where and where[i] != where[j]
-    }
+    nodes, here = scene.nodes, where.get
+    links = {(box, here(j, box)) for i, box in where.items() for j in nodes[i].next}
+    links = {(box, other) for box, other in links if box != other}
     if around is not None:
         assert view.parent is not None
         links |= _stubs(scene, boxes, where, around, users, view.parent)
-    sources = {i for i in range(inside) if boxes[i].kind == "leaf"}
+    sources = {i for i in range(inside) if all(scene.nodes[n].leaf for n in boxes[i].nodes)}
     starts = {i for i, _ in links}
     sources |= {i for i in range(inside, len(boxes)) if i not in starts}
-    lives = [
-        (min(scene.lives[i][0] for i in box.nodes), max(scene.lives[i][1] for i in box.nodes))
-        for box in boxes
-    ]
+    lives = []
+    for box in boxes:
+        begins, ends = zip(*map(scene.lives.__getitem__, box.nodes), strict=True)
+        lives.append((min(begins), max(ends)))
     return _Plan(boxes, where, sorted(links), sources, lives)
 
 
@@ -219,7 +227,7 @@ def _box(
     if isinstance(member, Group):
         title = clipped(_within(path, member.title))
         length, rows = max(len(title), _FOLDED_TEXT), 2
-        kind, nodes, view = "group", list(member.nodes()), index_of[id(member)]
+        kind, nodes, view = "group", list(member.nodes()), index_of.get(id(member))
     else:
         node = scene.nodes[member]
         title = clipped(_within(path, node.label) if node.leaf else node.label)
@@ -233,10 +241,11 @@ def _box(
 def _within(path: tuple[str, ...], title: str) -> str:
     """A name without the module that is open.
 
-    >>> _within(("model",), "model.layers.0 to 11 × 12")
-    'layers.0 to 11 × 12'
+    >>> _within(("model",), "model.layers.0 to 11 × 12"), _within(("model",), "step 3 of model")
+    ('layers.0 to 11 × 12', 'step 3')
     """
-    return title.removeprefix(".".join(path) + ".") if path else title
+    name = ".".join(path)
+    return title.removeprefix(f"{name}.").removesuffix(f" of {name}") if path else title
 
 
 def _stubs(
@@ -295,6 +304,9 @@ def _add_things(scene: Scene, plan: _Plan, at_home: Mapping[int, list[int]], lar
         for k in candidates:
             tensor = scene.tensors[k]
             assert tensor is not None
+            if tensor.life is not None:
+                begin, end = plan.lives[number]
+                plan.lives[number] = min(begin, tensor.life[0]), max(end, tensor.life[1])
             share = (tensor.nbytes / largest) ** 0.5 if largest else 0.0
             plan.things.append(
                 Thing(
@@ -526,7 +538,19 @@ class _Placed:
 
 
 def _place(plan: _Plan) -> _Placed:
-    """Find the place of every box, thing and bend."""
+    """Find the place of every box, thing and bend.
+
+    What only parameters connect stands side by side, where there is room for that.
+    """
+    placed = _placed(plan)
+    leaves = {i for i in plan.sources if plan.boxes[i].kind != "group"}
+    if placed.width > PANEL[0] and leaves < plan.sources:
+        connected = _placed(replace(plan, sources=leaves))
+        placed = min(placed, connected, key=lambda placed: placed.width)
+    return placed
+
+
+def _placed(plan: _Plan) -> _Placed:
     things: dict[int, list[int]] = defaultdict(list)
     for k, thing in enumerate(plan.things):
         things[thing.box].append(k)
@@ -534,9 +558,12 @@ def _place(plan: _Plan) -> _Placed:
     ranked = _rank(plan, [unit.width for unit in units])
     units += [_Unit(_BEND, 0.0, _BEND / 2) for _ in ranked.ranks[len(units) :]]
     rows = [_order(part, ranked) for part in ranked.parts]
+    folded = any(box.kind == "group" for box in plan.boxes)
+    above = sum(max(units[box].height for box in row) + _GAP_Y for row in rows[-1])
+    parts = [_in_columns(part, units, above) if folded else [part] for part in rows[:-1]]
     bends = range(len(plan.boxes), len(units))
-    _place_across(units, rows, _columns(plan, ranked), ranked, bends)
-    height = _place_down(units, rows)
+    _place_across(units, parts, rows[-1], _columns(plan, ranked), ranked, bends)
+    height = _place_down(units, parts, rows[-1])
 
     boxes, placed = [], [(0.0, 0.0)] * len(plan.things)
     for i, box in enumerate(plan.boxes):
@@ -547,16 +574,85 @@ def _place(plan: _Plan) -> _Placed:
         for k in things[i]:
             placed[k] = (round(unit.x + box.width + _TO_THING, 1), round(down, 1))
             down += plan.things[k].height + _BETWEEN_THINGS
-    ways = {
-        link: [
-            (round(units[k].x + _BEND / 2, 1), round(y, 1))
-            for k in path[1:-1]
-            for y in (units[k].bottom, units[k].top)
-        ]
-        for link, path in ranked.paths.items()
-    }
+    ways = _ways(units, parts, ranked)
     width = max((unit.x + unit.width for unit in units), default=0.0)
     return _Placed(boxes, placed, ways, round(width, 1), round(height, 1))
+
+
+def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list[list[list[int]]]:
+    """The rows of a part, in as few columns as the panel is high enough for.
+
+    No more than it is wide enough for, either.  ``above`` is the height of what stands over them.
+    """
+    heights = [max(units[i].height for i in row) + _GAP_Y for row in rows]
+    widths = [_row_width(row, units) for row in rows]
+    best = [rows]
+    for count in range(1, len(rows) + 1):
+        # Each column takes what brings it nearest to its share.
+        columns: list[list[int]] = [[] for _ in range(count)]
+        seen, total = 0.0, sum(heights)
+        for row, height in enumerate(heights):
+            columns[min(int((seen + height / 2) / total * count), count - 1)].append(row)
+            seen += height
+        columns = [column for column in columns if column]
+        if sum(max(widths[row] for row in column) + _TURN for column in columns) - _TURN > PANEL[0]:
+            break
+        best = [[rows[row] for row in column] for column in columns]
+        highest = max(sum(heights[row] for row in column) for column in columns)
+        if above + highest + 2 * _TURN * (count > 1) <= PANEL[1]:
+            break
+    return best
+
+
+def _ways(
+    units: list[_Unit], parts: list[list[list[list[int]]]], ranked: _Ranked
+) -> dict[tuple[int, int], list[tuple[float, float]]]:
+    """The bends of each link.
+
+    From one column to the one before it, an edge runs over the top, between the two, and below.
+    """
+    column_of = {
+        box: (part, column)
+        for part, columns in enumerate(parts)
+        for column, rows in enumerate(columns)
+        for row in rows
+        for box in row
+    }
+    edges = {
+        place: (
+            min(units[box].x for row in rows for box in row),
+            min(units[box].top for row in rows for box in row),
+            max(units[box].bottom for row in rows for box in row),
+        )
+        for part, columns in enumerate(parts)
+        for column, rows in enumerate(columns)
+        for place in [(part, column)]
+    }
+    lanes: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+    ways = {}
+    for link, path in ranked.paths.items():
+        start, end = link
+        if end not in column_of:  # it stands above all columns: the way leads straight up
+            path = [k for k in path if column_of.get(k, column_of[start]) == column_of[start]]
+        points: list[tuple[float, float]] = []
+        for before, k in pairwise(path):
+            here, there = column_of.get(before), column_of.get(k)
+            if here is not None and there is not None and here != there:
+                known = lanes[here]
+                lane = _LANE * min(known.setdefault(k, len(known)), 4)
+                left, top, _ = edges[here]
+                bottom = edges[there][2]
+                between = left - _LANE - lane
+                points += [
+                    (units[before].x + units[before].middle, top - _LANE - lane),
+                    (between, top - _LANE - lane),
+                    (between, bottom + _LANE + lane),
+                    (units[k].x + units[k].middle, bottom + _LANE + lane),
+                ]
+            if k != end:
+                points += [(units[k].x + _BEND / 2, y) for y in (units[k].bottom, units[k].top)]
+        ways[link] = [(round(x, 1), round(y, 1)) for x, y in points]
+    return ways
 
 
 def _unit(box: Box, things: list[Thing]) -> _Unit:
@@ -590,17 +686,23 @@ def _columns(plan: _Plan, ranked: _Ranked) -> list[list[int]]:
 
 def _place_across(
     units: list[_Unit],
-    rows: list[list[list[int]]],
+    parts: list[list[list[list[int]]]],
+    shared: list[list[int]],
     columns: list[list[int]],
     ranked: _Ranked,
     bends: range,
 ) -> None:
-    """Set x of every unit; ``rows`` are those of each part, the last part being what is shared."""
+    """Set x of every unit; ``parts`` has the columns of each and their rows."""
     left = 0.0
     for column in columns:
-        widths = [_place_part(rows[part], units, ranked.neighbours, left, bends) for part in column]
-        left += max(widths) + 2 * _GAP_X
-    for row in rows[-1]:
+        widest = 0.0
+        for part in column:
+            edge = left
+            for rows in parts[part]:
+                edge += _place_part(rows, units, ranked.neighbours, edge, bends) + _TURN
+            widest = max(widest, edge - _TURN - left)
+        left += widest + 2 * _GAP_X
+    for row in shared:
         wanted = {box: _mean(units, ranked.neighbours[box] - set(row)) for box in row}
         row.sort(key=lambda box: (wanted[box], box))
         _spread(row, units, wanted)
@@ -620,13 +722,21 @@ def _place_part(
     part = {box for row in rows for box in row}
     for row in rows:
         _spread(row, units, {box: 0.0 for box in row})
+    near = {
+        box: _straight(box, neighbours[box] & part - set(row), bends) for row in rows for box in row
+    }
     for sweep in range(_PLACINGS):
+        before = [units[box].x for row in rows for box in row]
         for row in rows if sweep % 2 == 0 else reversed(rows):
-            others = part.difference(row)
-            wanted = {
-                box: _mean(units, _straight(box, neighbours[box] & others, bends)) for box in row
-            }
-            _spread(row, units, wanted)
+            _spread(row, units, {box: _mean(units, near[box]) for box in row})
+        if sweep and before == [units[box].x for row in rows for box in row]:
+            break  # nor will it move any more
+    if max(units[i].x + units[i].width for i in part) - min(units[i].x for i in part) > PANEL[0]:
+        for row in rows:  # straight edges take too much room
+            edge = -_row_width(row, units) / 2
+            for i in row:
+                units[i].x = edge
+                edge += units[i].width + _gap(units[i])
     start = min(units[box].x for box in part)
     for box in part:
         units[box].x += left - start
@@ -650,7 +760,7 @@ def _spread(row: list[int], units: list[_Unit], wanted: dict[int, float]) -> Non
     edge = float("-inf")
     for i in row:
         units[i].x = max(wanted[i] - units[i].middle, edge)
-        edge = units[i].x + units[i].width + _GAP_X
+        edge = units[i].x + units[i].width + _gap(units[i])
     if row:
         boxes = [i for i in row if units[i].height] or row
         drift = [units[i].x + units[i].middle - wanted[i] for i in boxes]
@@ -658,12 +768,25 @@ def _spread(row: list[int], units: list[_Unit], wanted: dict[int, float]) -> Non
             units[i].x -= sum(drift) / len(drift)
 
 
-def _place_down(units: list[_Unit], rows: list[list[list[int]]]) -> float:
+def _gap(unit: _Unit) -> float:
+    """What is left free to its right."""
+    return _GAP_X if unit.height else _LANE
+
+
+def _row_width(row: list[int], units: list[_Unit]) -> float:
+    return sum(units[i].width + _gap(units[i]) for i in row) - _gap(units[row[-1]])
+
+
+def _place_down(
+    units: list[_Unit], parts: list[list[list[list[int]]]], shared: list[list[int]]
+) -> float:
     """Set top and bottom of every unit's row: what is shared on top, each part below it."""
-    *parts, shared = rows
     begin = _stack(shared, units, 0.0)
-    ends = [_stack(part, units, begin) for part in parts]
-    return max([begin, *ends]) - (_GAP_Y if any(rows) else 0.0)
+    end = begin
+    for columns in parts:
+        turn = _TURN if len(columns) > 1 else 0.0
+        end = max([end, *(_stack(rows, units, begin + turn) + turn for rows in columns)])
+    return end - (_GAP_Y if shared or parts else 0.0)
 
 
 def _stack(rows: list[list[int]], units: list[_Unit], y: float) -> float:

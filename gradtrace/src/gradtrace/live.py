@@ -41,8 +41,9 @@ from gradtrace._torch import (
     keeps_graph,
     version_of,
 )
+from gradtrace.calls import Calls
 from gradtrace.graph import FREED, FREED_UNSEEN_TAG, HIDDEN, NOT_NEEDED
-from gradtrace.steps import NodeState, Slot, TraceNode, TraceTensor
+from gradtrace.steps import ModuleCall, NodeState, Slot, TraceNode, TraceTensor
 
 _NUMBER_TAG = "gradtrace.number"
 _numbers = itertools.count()
@@ -93,14 +94,19 @@ class LiveGraph:
         """The bytes of the gradients of leaves and variables."""
         return self._memory.gradients()
 
-    def in_order(self) -> tuple[TraceNode, ...]:
-        """``nodes``, the operations numbered in the order in which they were made."""
-        made = [index for index, node in enumerate(self.nodes) if node.order is not None]
-        made.sort(key=lambda index: self.nodes[index].order or 0)
+    def in_order(self, calls: Calls) -> tuple[tuple[TraceNode, ...], tuple[ModuleCall, ...]]:
+        """``nodes``, the operations numbered in the order in which they were made.
+
+        With them come the calls of modules that made them.
+        """
+        numbers = {index: node.order for index, node in enumerate(self.nodes)}
+        made = [index for index, number in numbers.items() if number is not None]
+        made.sort(key=lambda index: numbers[index] or 0)
+        found, inner = calls.found([numbers[index] or 0 for index in made])
         nodes = list(self.nodes)
-        for order, index in enumerate(made):
-            nodes[index] = dataclasses.replace(nodes[index], order=order)
-        return tuple(nodes)
+        for order, (index, call) in enumerate(zip(made, inner, strict=True)):
+            nodes[index] = dataclasses.replace(nodes[index], order=order, call=call)
+        return tuple(nodes), tuple(found)
 
     def look(
         self, tensors: dict[str, torch.Tensor], line: int | None, last: bool = False

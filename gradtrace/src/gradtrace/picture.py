@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,37 +129,73 @@ def _storages(nodes: Sequence[Node]) -> dict[int, int]:
     }
 
 
+def _owners(nodes: Sequence[Node]) -> dict[int, int]:
+    """For each storage of activations the node that it counts for: the first that saved it."""
+    owners: dict[int, int] = {}
+    for i in sorted(range(len(nodes)), key=lambda i: nodes[i].sequence_nr or 0):
+        for storage in _activations(nodes[i]):
+            owners.setdefault(storage, i)
+    return owners
+
+
+def _activations(node: Node) -> dict[int, int]:
+    """The storages of activations that a node holds, and their bytes."""
+    return {
+        saved.storage: saved.storage_nbytes or 0
+        for saved in node.saved
+        if saved.role == "activation" and saved.storage is not None
+    }
+
+
 def modules(graph: Graph) -> list[ModuleBytes]:
     """The bytes of each module, as ``Graph.modules``."""
-    scene = _scene(graph.nodes, [node.next for node in graph.nodes])
-    paths = modules_of(scene)
-    order = sorted(paths, key=lambda i: graph.nodes[i].sequence_nr or 0)
-    sums: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    counted: set[int] = set()
-    for i in order:
-        node = graph.nodes[i]
-        new = {
-            saved.storage: saved.storage_nbytes or 0
-            for saved in node.saved
-            if saved.role == "activation" and saved.storage not in counted
-        }
-        counted.update(storage for storage in new if storage is not None)
-        _add(sums, paths[i], (1, int(node.state == FREED), sum(new.values()), 0))
+    nodes = graph.nodes
+    paths = modules_of(_scene(nodes, [node.next for node in nodes]))
+    owners = _owners(nodes)
+    rows: dict[tuple[str, ...], _Row] = defaultdict(_Row)
+    for i in sorted(paths, key=lambda i: nodes[i].sequence_nr or 0):
+        around = [rows[paths[i][:depth]] for depth in range(len(paths[i]) + 1)]
+        for row in around:
+            row.nodes += 1
+            row.freed += nodes[i].state == FREED
+        for storage, nbytes in _activations(nodes[i]).items():
+            owner = paths[owners[storage]]
+            for depth, row in enumerate(around):
+                if owner[:depth] == paths[i][:depth]:
+                    row.activations[storage] = nbytes
+                else:
+                    row.shared[storage] = nbytes, owner
+    counted = set(owners)
     for node in graph.leaves:
         if node.leaf is not None and node.leaf.storage not in counted:
             counted.add(node.leaf.storage)
-            _add(sums, _module(node, ""), (0, 0, 0, node.leaf.storage_nbytes))
-    return [ModuleBytes(".".join(path), *numbers) for path, numbers in sums.items()]
+            path = _module(node, "")
+            for depth in range(len(path) + 1):
+                rows[path[:depth]].parameters += node.leaf.storage_nbytes
+    return [row.told(".".join(path)) for path, row in rows.items()]
 
 
-def _add(
-    sums: dict[tuple[str, ...], list[int]], path: tuple[str, ...], numbers: Sequence[int]
-) -> None:
-    """Count something for a module and for all around it."""
-    for depth in range(len(path) + 1):
-        row = sums[path[:depth]]
-        for place, number in enumerate(numbers):
-            row[place] += number
+@dataclass
+class _Row:
+    """What one module has: storages with their bytes, the shared ones with their owner, too."""
+
+    nodes: int = 0
+    freed: int = 0
+    parameters: int = 0
+    activations: dict[int, int] = field(default_factory=dict)
+    shared: dict[int, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+
+    def told(self, name: str) -> ModuleBytes:
+        held, shared = sum(self.activations.values()), self.shared.values()
+        return ModuleBytes(
+            name,
+            self.nodes,
+            self.freed,
+            held,
+            self.parameters,
+            sum(nbytes for nbytes, _ in shared),
+            tuple(dict.fromkeys(".".join(owner) for _, owner in shared)),
+        )
 
 
 class _Picture(NamedTuple):
@@ -168,6 +205,7 @@ class _Picture(NamedTuple):
     faces: list[Face]
     texts: dict[int, str]
     homes: dict[int, int]
+    shared_with: list[list[int]]
 
     def svg(self, title: str, description: str, standalone: bool = False) -> str:
         return svg(self.drawing, self.faces, self.texts, self.homes, title, description, standalone)
@@ -180,6 +218,9 @@ class _Picture(NamedTuple):
         items = []
         for i, face in enumerate(self.faces):
             parts = [face.title, *face.rows]
+            if self.shared_with[i]:
+                others = " and ".join(self.faces[j].title for j in self.shared_with[i])
+                parts.append(f"what is shared counts for {others}")
             if goes_on[i]:
                 to = " and ".join(self.faces[j].title for j in goes_on[i])
                 parts.append(f"backward goes on to {to}")
@@ -197,15 +238,15 @@ def _picture(
         scene = _scene(nodes, links, model, 0 if marks is None else len("  changed"))
         drawing = layout(scene)[0]
     storages = _storages(nodes)
-    activations = {
-        saved.storage: saved.storage_nbytes or 0
-        for node in nodes
-        for saved in node.saved
-        if saved.role == "activation"
-    }
-    everything = sum(activations.values())
-    faces = [_face(box, nodes, marks, storages, everything) for box in drawing.boxes]
     home = {node: i for i, box in enumerate(drawing.boxes) for node in box.nodes}
+    owners = _owners(nodes)
+    held = _held(drawing.boxes, nodes, owners, home)
+    faces = [
+        _folded(box, nodes, marks, held[i], sum(box.held for box in held))
+        if box.kind == "group"
+        else _face(box, nodes, marks, storages)
+        for i, box in enumerate(drawing.boxes)
+    ]
     leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf is not None}
     homes = {}
     for storage, place in storages.items():
@@ -218,7 +259,28 @@ def _picture(
         for thing in drawing.things
         if (tensor := scene.tensors[thing.tensor]) is not None
     }
-    return _Picture(drawing, faces, texts, homes)
+    return _Picture(drawing, faces, texts, homes, [box.shared_with for box in held])
+
+
+class _Held(NamedTuple):
+    """The bytes of activations that a box holds: its own, and those that count for other boxes."""
+
+    held: int
+    shared: int
+    shared_with: list[int]
+
+
+def _held(
+    boxes: Sequence[Box], nodes: Sequence[Node], owners: Mapping[int, int], home: Mapping[int, int]
+) -> list[_Held]:
+    found = []
+    for i, box in enumerate(boxes):
+        storages = {k: v for node in box.nodes for k, v in _activations(nodes[node]).items()}
+        others = {storage: home[owners[storage]] for storage in storages}
+        own = sum(nbytes for storage, nbytes in storages.items() if others[storage] == i)
+        shared_with = dict.fromkeys(other for other in others.values() if other != i)
+        found.append(_Held(own, sum(storages.values()) - own, [*shared_with]))
+    return found
 
 
 def _face(
@@ -226,10 +288,7 @@ def _face(
     nodes: Sequence[Node],
     marks: Mapping[int, str] | None,
     storages: Mapping[int, int],
-    everything: int,
 ) -> Face:
-    if box.kind == "group":
-        return _folded(box, nodes, marks, everything)
     (i,) = box.nodes
     node, mark = nodes[i], (marks or {}).get(i)
     said = f"  {mark}" if mark else "  freed" if node.state == FREED else ""
@@ -243,19 +302,17 @@ def _face(
 
 
 def _folded(
-    box: Box, nodes: Sequence[Node], marks: Mapping[int, str] | None, everything: int
+    box: Box,
+    nodes: Sequence[Node],
+    marks: Mapping[int, str] | None,
+    bytes_: _Held,
+    everything: int,
 ) -> Face:
     inside = [nodes[i] for i in box.nodes]
-    held = {
-        saved.storage: saved.storage_nbytes or 0
-        for node in inside
-        for saved in node.saved
-        if saved.role == "activation"
-    }
-    nbytes = sum(held.values())
     freed = sum(node.state == FREED for node in inside)
-    share = nbytes / everything if everything else None
-    second = f"{size(nbytes)} held" if any(node.leaf is None for node in inside) else ""
+    share = bytes_.held / everything if everything else None
+    second = f"{size(bytes_.held)} held" if any(node.leaf is None for node in inside) else ""
+    second += f", {size(bytes_.shared)} shared" if bytes_.shared else ""
     if marks is None:
         first = f"{len(inside) - freed} alive, {freed} freed" if freed else f"{len(inside)} nodes"
         return Face(box.title, [first, second], share=share, dashed=freed == len(inside))
@@ -293,17 +350,27 @@ def graph_html(graph: Graph) -> str:
     if len(rows) > 1:
         body = "".join(
             f'<tr><th scope="row">{html.escape(row.name or "all")}</th><td>{row.nodes}</td>'
-            f"<td>{row.freed}</td><td>{row.activations}</td><td>{row.parameters}</td></tr>"
+            f"<td>{row.freed}</td><td>{row.activations}</td><td>{row.parameters}</td>"
+            f"<td>{_shared(row)}</td></tr>"
             for row in rows
         )
         table = (
             "<details><summary>Bytes of each module</summary><table><thead><tr>"
             '<th scope="col">module</th><th scope="col">operations</th><th scope="col">freed</th>'
-            '<th scope="col">activations (bytes)</th><th scope="col">parameters (bytes)</th></tr>'
+            '<th scope="col">activations (bytes)</th><th scope="col">parameters (bytes)</th>'
+            '<th scope="col">shared (bytes)</th></tr>'
             f"</thead><tbody>{body}</tbody></table></details>"
         )
     picture = _picture(graph.nodes, [node.next for node in graph.nodes], graph.model)
     return _html(picture, "The autograd graph", describe(graph), table)
+
+
+def _shared(row: ModuleBytes) -> str:
+    """What of it counts for others, and for which; as HTML."""
+    if not row.shared:
+        return "0"
+    others = ", ".join(html.escape(name) or "operations of no module" for name in row.shared_with)
+    return f"{row.shared}, counted for {others}"
 
 
 def graph_svg(graph: Graph) -> str:

@@ -7,7 +7,9 @@ way.
 
 from __future__ import annotations
 
+import ast
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,9 +17,24 @@ from typing import NamedTuple
 from gradtrace.graph import FREED
 from gradtrace.steps import Trace
 
-_LONGEST_TITLE = 30  # characters
+_LONGEST_TITLE = 32  # characters
 _LEAF_TEXT = "999.9 MB  ∇ .grad"  # a leaf is a tensor: its bytes, and whether it has a gradient
 _LONGEST_NAMES = 18  # of the variables that hold a tensor, together
+
+
+class Place(NamedTuple):
+    """Something within which operations were made.
+
+    ``kind`` is ``"loop"``, ``"iteration"``, ``"line"``, ``"module"`` or ``"layer"`` (of a recurrent
+    module).  ``number`` tells it from others of its kind: of a line the step, of an iteration its
+    count from 1, of a module the call.  ``line`` is that of a loop's head, or the line itself;
+    ``path`` the module's, part by part.
+    """
+
+    kind: str
+    number: int | str | None
+    line: int | None = None
+    path: tuple[str, ...] = ()
 
 
 class SceneNode(NamedTuple):
@@ -27,7 +44,8 @@ class SceneNode(NamedTuple):
     the step at which the node was first seen, ``line`` the line that had just run; both are None
     where nobody knows.  ``text`` is the number of characters of the longest text that its box will
     ever show beside its label, ``rows`` the number of rows below the title.  ``module`` is the one
-    that a leaf is a parameter of, part by part.
+    that a leaf is a parameter of, part by part.  ``places`` are what an operation was made in,
+    outermost first.
     """
 
     name: str
@@ -40,6 +58,7 @@ class SceneNode(NamedTuple):
     text: int
     rows: int
     module: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
 
 
 class SceneTensor(NamedTuple):
@@ -48,7 +67,7 @@ class SceneTensor(NamedTuple):
     It is at ``home`` with the node that made it, or else with the first that saved it.  ``savers``
     are the nodes that saved it; ``named`` tells whether a variable ever named it, and ``room`` is
     the number of characters of its names.  ``data`` is True for plain data, which the program holds
-    whatever the graph does.
+    whatever the graph does; ``life`` are the first and the last moment at which it does so.
     """
 
     nbytes: int
@@ -57,6 +76,7 @@ class SceneTensor(NamedTuple):
     named: bool
     room: int
     data: bool = False
+    life: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,14 +84,16 @@ class Scene:
     """Nodes and tensors by index.
 
     ``tensors`` has None for a leaf's: its box is the tensor.  ``lives`` are, for each node, the
-    first and the last moment at which it, or a tensor at home with it, was there.  ``source`` maps
-    lines to their text.
+    first and the last moment at which it, or a tensor at home with it, was there, plain data aside.
+    ``source`` maps lines to their text.  ``calls_known`` tells that the places of nodes include the
+    modules whose calls made them.
     """
 
     nodes: Sequence[SceneNode]
     tensors: Sequence[SceneTensor | None]
     lives: Sequence[tuple[int, int]]
     source: Mapping[int, str] = field(default_factory=dict)
+    calls_known: bool = False
 
 
 _DOT = re.compile(r"\.(?![^\[]*\])")  # not one inside of brackets
@@ -89,8 +111,8 @@ def module_of(label: str) -> tuple[str, ...]:
 def clipped(label: str) -> str:
     """What stands at the top of a box.
 
-    >>> clipped("a" * 31)
-    'aaaaaaaaaaaaaaaaaaaaaaaaaaaaa…'
+    >>> clipped("a" * 33)
+    'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…'
     """
     return label if len(label) <= _LONGEST_TITLE else label[: _LONGEST_TITLE - 1] + "…"
 
@@ -118,8 +140,10 @@ def scene_of(trace: Trace) -> Scene:
     tensors = _tensors(trace, names)
     lives = list(zip(first, last, strict=True))
     for tensor, (_, begin, end) in names.items():
-        if (seen := tensors[tensor]) is not None:
+        if (seen := tensors[tensor]) is not None and not seen.data:
             lives[seen.home] = min(lives[seen.home][0], begin), max(lives[seen.home][1], end)
+    loops = _loops(trace)
+    calls = _calls(trace)
     nodes = [
         SceneNode(
             node.name,
@@ -132,10 +156,78 @@ def scene_of(trace: Trace) -> Scene:
             texts[i],
             1 if node.leaf else sum(not slot.empty for slot in node.slots),
             module_of(node.label) if node.leaf else (),
+            ()
+            if node.leaf
+            else (
+                *loops[first[i]],
+                Place("line", first[i], node.line),
+                *(calls[node.call] if node.call is not None else ()),
+            ),
         )
         for i, node in enumerate(trace.nodes)
     ]
-    return Scene(nodes, tensors, lives, trace.source)
+    return Scene(nodes, tensors, lives, trace.source, bool(calls))
+
+
+def _calls(trace: Trace) -> list[tuple[Place, ...]]:
+    """For each call of a module the places that it stands for: those around it, and itself.
+
+    A module that holds others without being called, such as a ``ModuleList``, is one, too.
+    """
+    found: list[tuple[Place, ...]] = []
+    for number, (name, parent) in enumerate(trace.calls):
+        path = (*module_of(name), _DOT.split(name)[-1])
+        around = found[parent] if parent is not None else ()
+        known = around[-1].path if around else ()
+        begin = len(known) + 1 if path[: len(known)] == known else len(path)
+        holders = [Place("module", None, None, path[:k]) for k in range(begin, len(path))]
+        found.append((*around, *holders, Place("module", number, None, path)))
+    return found
+
+
+def _loops(trace: Trace) -> list[tuple[Place, ...]]:
+    """For each step the loops that the line before it ran in, outermost first, and their iteration.
+
+    An iteration begins with the loop's head, or with its first line where Python passes the head
+    by, as it does that of ``while True``.
+    """
+    first = min(trace.source, default=1)
+    text = "\n".join(
+        trace.source.get(n, "") for n in range(first, max(trace.source, default=0) + 1)
+    )
+    try:
+        tree = ast.parse(textwrap.dedent(text))
+    except SyntaxError:  # a lambda in the middle of an expression
+        return [()] * len(trace.steps)
+    loops = sorted(
+        (first + node.lineno - 1, first + node.body[0].lineno - 1, first + (end or 1) - 1)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For | ast.While)
+        for end in [node.body[-1].end_lineno]
+    )
+    entries, counts = [0] * len(loops), [0] * len(loops)
+    found: list[tuple[Place, ...]] = []
+    before = None
+    for step in trace.steps:
+        places: list[Place] = []
+        for k, (head, begin, end) in enumerate(loops):
+            ran = step.ran
+            if ran is None or not head <= ran <= end:
+                continue
+            if before is None or not head <= before <= end:
+                entries[k], counts[k] = entries[k] + 1, 0
+            body_again = ran == begin and before != head and not _is_head(loops, begin)
+            if ran == head or body_again or counts[k] == 0:
+                counts[k] += 1
+            if ran != head or head == begin:
+                places += [Place("loop", entries[k], head), Place("iteration", counts[k], head)]
+        before = step.ran
+        found.append(tuple(places))
+    return found
+
+
+def _is_head(loops: list[tuple[int, int, int]], line: int) -> bool:
+    return any(head == line for head, _, _ in loops)
 
 
 def _text(trace: Trace, node: int, state: str, slots: Sequence[tuple[str, int | None]]) -> int:
@@ -162,7 +254,7 @@ def _names(trace: Trace) -> dict[int, tuple[int, int, int]]:
     return found
 
 
-def _tensors(trace: Trace, names: Mapping[int, object]) -> list[SceneTensor | None]:
+def _tensors(trace: Trace, names: Mapping[int, tuple[int, int, int]]) -> list[SceneTensor | None]:
     savers: list[set[int]] = [set() for _ in trace.tensors]
     homes: list[set[int]] = [set() for _ in trace.tensors]
     for i, node in enumerate(trace.nodes):
@@ -184,7 +276,8 @@ def _tensors(trace: Trace, names: Mapping[int, object]) -> list[SceneTensor | No
         if tensor.role == "leaf" or not around:
             tensors.append(None)
             continue
-        room = names[i][0] if i in names else 0  # type: ignore[index]
+        room, *life = names.get(i, (0,))
+        data = tensor.role == "input"
         tensors.append(
             SceneTensor(
                 tensor.nbytes,
@@ -192,7 +285,8 @@ def _tensors(trace: Trace, names: Mapping[int, object]) -> list[SceneTensor | No
                 frozenset(savers[i]),
                 i in names,
                 room,
-                tensor.role == "input",
+                data,
+                (life[0], life[1]) if data and life else None,
             )
         )
     return tensors

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradtrace.graph import FREED, MODIFIED
 
@@ -42,6 +42,7 @@ class Variable:
     grad: str | None
     node: int | None
     tensor: int | None
+    object: int
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ class TraceNode:
     the first line).  ``leaf`` tells AccumulateGrad nodes apart; ``label`` is the name of the leaf
     variable, if it has one, else the node's own.  ``order`` counts the operations in the order in
     which they were made, from 0; it is None for leaves.  ``tensor`` is the tensor of a leaf, an
-    index in ``Trace.tensors``, and None for all other nodes.
+    index in ``Trace.tensors``, and None for all other nodes.  ``call`` is the innermost call of a
+    module that made the operation, an index in ``Trace.calls``; None outside of modules.
     """
 
     name: str
@@ -82,6 +84,17 @@ class TraceNode:
     slots: tuple[Slot, ...]
     order: int | None
     tensor: int | None
+    call: int | None = None
+
+
+class ModuleCall(NamedTuple):
+    """One call of a module: its ``name``, as of a variable (``model.layers.3``).
+
+    ``parent`` is the call within which it ran, an index in ``Trace.calls``.
+    """
+
+    name: str
+    parent: int | None
 
 
 @dataclass(frozen=True)
@@ -162,7 +175,8 @@ class Trace:
     ``statements`` maps the first line of each statement that spans several to its last.
     ``skipped`` are the lines that the program passed by, such as a branch not taken.  ``error`` is
     the exception that ended the function, None if it ended well.  ``unrecorded`` counts the line
-    events after ``max_steps``; the last step is there in any case.
+    events after ``max_steps``; the last step is there in any case.  ``calls`` are the calls of
+    modules that made operations, those around before those within.
     """
 
     function: str
@@ -174,6 +188,7 @@ class Trace:
     steps: tuple[Step, ...]
     error: Raised | None
     unrecorded: int = 0
+    calls: tuple[ModuleCall, ...] = ()
 
     @property
     def freed(self) -> dict[int, int | None]:
@@ -316,6 +331,7 @@ class Trace:
             "steps": steps,
             "error": self.error and dataclasses.asdict(self.error),
             "unrecorded": self.unrecorded,
+            "calls": self.calls,
         }
 
     @classmethod
@@ -394,6 +410,7 @@ class Trace:
             steps=tuple(steps),
             error=data["error"] and Raised(**data["error"]),
             unrecorded=data["unrecorded"],
+            calls=tuple(ModuleCall(*call) for call in data["calls"]),
         )
 
     def __repr__(self) -> str:

@@ -25,6 +25,7 @@ import dataclasses
 import dis
 import functools
 import inspect
+import itertools
 import sys
 import textwrap
 from collections.abc import Callable
@@ -35,13 +36,14 @@ from typing import Any, NamedTuple
 import torch
 
 from gradtrace._torch import WeakIdKeyDictionary, version_of
+from gradtrace.calls import Calls
 from gradtrace.frames import PLAIN, namespace, reach
 from gradtrace.graph import gradient_of, is_cut_off, shape_of, undisturbed
 from gradtrace.live import LiveGraph
 from gradtrace.memory import LiveBytes, device_counters
 from gradtrace.steps import Raised, Step, Trace, Variable
 
-MAX_STEPS = 250
+MAX_STEPS = 1_000
 
 
 def trace(
@@ -275,6 +277,9 @@ class _Recorder:
         self.begun_lines: set[int] = set()
         self.raised: Raised | None = None  # by that line
         self.live = LiveGraph()
+        self.calls = Calls()
+        self.objects = WeakIdKeyDictionary()  # a number for each tensor
+        self.new_object = itertools.count()
         self.live_bytes = LiveBytes() if peaks else None
         self.variables: dict[tuple[Any, ...], Variable] = {}
         self.grads = WeakIdKeyDictionary()  # for each gradient its version, and its text then
@@ -326,16 +331,18 @@ class _Recorder:
                 f"{self.name} switched the tracing of its lines off after line {self.line} "
                 "(sys.settrace, or a tool that uses it): trace it without that"
             )
+        nodes, calls = self.live.in_order(self.calls)
         return Trace(
             function=self.code.co_name,
             source=self.source.lines,
             statements=self.source.statements,
             skipped=self.skipped(self.code, error),
-            nodes=self.live.in_order(),
+            nodes=nodes,
             tensors=tuple(self.live.tensors),
             steps=tuple(self.steps),
             error=error,
             unrecorded=self.unrecorded,
+            calls=calls,
         )
 
     def skipped(self, code: CodeType, error: Raised | None) -> tuple[int, ...]:
@@ -353,7 +360,9 @@ class _Recorder:
         return tuple(sorted(never))
 
     def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
-        if self.begun or not self.wanted(frame.f_code):
+        if self.begun:
+            return self.calls.on_call(frame)
+        if not self.wanted(frame.f_code):
             return None
         self.begun = True
         if self.code is None:
@@ -397,7 +406,10 @@ class _Recorder:
     def record(self, frame: FrameType, line: int | None) -> None:
         peak, device = self.take_peak()
         with undisturbed():
-            tensors = {found.name: found.value for found in reach(namespace(frame))}
+            modules: dict[int, str] | None = {} if self.calls.wanting else None
+            tensors = {found.name: found.value for found in reach(namespace(frame), modules)}
+            if modules is not None:
+                self.calls.name(modules)
             nodes = self.live.look(tensors, self.line, last=line is None)
             variables = tuple(
                 self.variable(name, tensor, nodes.get(name)) for name, tensor in tensors.items()
@@ -440,10 +452,18 @@ class _Recorder:
             None if grad is None else self.text_of(grad),
             node,
             self.live.tensor_of[name],
+            self.object(tensor),
         )
         if row not in self.variables:  # most are as they were a line before
             self.variables[row] = Variable(*row)
         return self.variables[row]
+
+    def object(self, tensor: torch.Tensor) -> int:
+        """The same number as long as it is the same tensor."""
+        number = self.objects.get(tensor)
+        if number is None:
+            number = self.objects[tensor] = next(self.new_object)
+        return number
 
     def text_of(self, grad: torch.Tensor) -> str:
         version = version_of(grad)

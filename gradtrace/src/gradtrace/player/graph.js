@@ -224,10 +224,10 @@ export class Graph {
     title.textContent = shortened(box.title, room);
     if (folded) {
       const leaves = present.length && present.every((node) => this.trace.nodes[node].leaf);
-      const held = this.heldBy(present, now, leaves);
+      const [held, shared] = this.heldBy(present, now, leaves);
       if (texts[0]) texts[0].textContent = leaves ? `${present.length} leaves, ${bytes(held)}` : `${present.length} nodes, ${freed} freed`;
       if (texts[1]) texts[1].textContent = "";
-      if (texts[1] && box.kind === "group") texts[1].textContent = `${bytes(held)} held`;
+      if (texts[1] && box.kind === "group") texts[1].textContent = shortened(`${bytes(held)} held${shared ? `, ${bytes(shared)} shared` : ""}`, room);
       if (bar) bar.setAttribute("width", Math.max(0, (box.width - 18) * Math.min(1, held / this.most)).toFixed(1));
       group.setAttribute("aria-description", describeGroup(box, present, freed, held, some));
       return;
@@ -259,9 +259,14 @@ export class Graph {
     return this.trace.nodes[leaf].tensor ?? null;
   }
 
-  /** Bytes of the activations that nodes hold, each storage once; of leaves, their own. */
+  /** Bytes of the activations that nodes hold; of leaves, their own. A storage counts once, for the first that saved it: the others share it. */
   heldBy(nodes, now, leaves) {
     const seen = new Map();
+    const shared = new Map();
+    const order = ([node]) => this.trace.nodes[node].order;
+    const inside = new Set(nodes);
+    const counts = (tensor) => tensor == null
+      || inside.has(now.tensors.get(tensor).slots.reduce((first, slot) => (order(slot) < order(first) ? slot : first))[0]);
     for (const node of nodes) {
       if (leaves) {
         const tensor = this.tensorOf(node);
@@ -270,10 +275,10 @@ export class Graph {
       }
       this.trace.nodes[node].slots.forEach((slot, i) => {
         const held = !slot.empty && slot.role === "activation" && HELD.has(now.nodes.get(node)[2][i][0]);
-        if (held) seen.set(slot.tensor ?? `${node} ${i}`, slot.nbytes ?? 0);
+        if (held) (counts(slot.tensor) ? seen : shared).set(slot.tensor ?? `${node} ${i}`, slot.nbytes ?? 0);
       });
     }
-    return [...seen.values()].reduce((sum, size) => sum + size, 0);
+    return [seen, shared].map((found) => [...found.values()].reduce((sum, size) => sum + size, 0));
   }
 
   /** Small words on the upper right edge of a box. */

@@ -352,7 +352,8 @@ export class Player {
     this.variables.show(timeline.at(this.step).variables, now.values, did, peerRows);
     if (this.peer) {
       this.scene.graph.title.textContent = settingText(this.data.controls, this.setting);
-      this.peer.graph.title.textContent = settingText(this.data.controls, this.peer.setting);
+      const missing = timeline.missing(this.peer.timeline, this.step);
+      this.peer.graph.title.textContent = `${settingText(this.data.controls, this.peer.setting)}${missing && `: this setting ${missing}`}`;
       this.peer.graph.show(this.peer.step, differs[1]);
       this.peer.memory.show(this.peer.step, this.peer.timeline.last, now);
     }

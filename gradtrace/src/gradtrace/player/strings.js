@@ -36,7 +36,7 @@ export function strings(trace, now, before, { boxAt, thingAt, alone }) {
     const [box, thing] = [boxAt(node), thingAt(tensor)];
     if (!box || !thing || box === thing) return;
     const single = alone(box);
-    if (!single && thing.kind === "leaf") return; // an arrow says so already
+    if (!single && (thing.kind === "leaf" || thing.kind === "group")) return; // an arrow says so already
     const row = single ? trace.nodes[node].slots.slice(0, slot).filter(({ empty }) => !empty).length + 1 : 1;
     const key = `${kind} ${box.x} ${box.y} ${row} ${tensor}`;
     if (ends.has(key)) return;

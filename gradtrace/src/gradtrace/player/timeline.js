@@ -1,11 +1,12 @@
 // What a trace says about each of its steps. Steps list only what differs from the step before;
 // here the state of every node at any step is looked up, and what a step changed is put together.
 
+import { plural } from "./dom.js";
+
 export const HELD = new Set(["alive", "modified", "packed"]); // states of a slot that holds its tensor
 
-/** Whether a variable still names the same tensor: plain data gets a number only when a graph first saves it. */
-const sameTensor = (before, now) => before[7] === now[7] || (before[7] == null && !before[2] && !now[2] && before[6] === now[6]
-  && String(before[1]) === String(now[1]) && !(now[4] < before[4]));
+/** Whether a variable still names the same tensor object. */
+const sameTensor = (before, now) => before[8] === now[8];
 
 export class Timeline {
   constructor(trace) {
@@ -87,8 +88,8 @@ export class Timeline {
       const what = [];
       if (!previous) what.push("new");
       else {
-        if (sameTensor(previous, row) && row[4] > previous[4]) what.push("changed");
-        else if (!sameTensor(previous, row) || row[6] !== previous[6]) what.push("rebound");
+        if (!sameTensor(previous, row)) what.push("rebound");
+        else if (row[4] > previous[4] || (previous[7] != null && row[7] !== previous[7])) what.push("changed");
         if (row[5] !== previous[5]) what.push(row[5] === null ? "cleared" : "gradient");
       }
       if (!previous && row[5] !== null) what.push("gradient");
@@ -108,7 +109,7 @@ export class Timeline {
       const [now, next] = [new Map(), new Map()];
       for (const row of variables.map((index) => this.trace.rows[index])) {
         const old = before.get(row[0]);
-        const same = old && old[6] === row[6] && sameTensor(old, row);
+        const same = old && sameTensor(old, row);
         now.set(row[0], row);
         next.set(row[0], same ? lines.get(row[0]) : ran);
       }
@@ -118,13 +119,28 @@ export class Timeline {
     return lines;
   }
 
-  /** The step of another timeline at the same line, as often visited, or the last one shared. */
+  /** The step of another timeline at the same line on the same visit; -1 where it was never there. */
+  same(other, step) {
+    return other.visits.indexOf(this.visits[step]);
+  }
+
+  /** That step; where there is none, the one after the last line that both ran. */
   matching(other, step) {
-    for (let time = step; time >= 0; time -= 1) {
-      const found = other.visits.indexOf(this.visits[time]);
-      if (found >= 0) return found;
+    const found = this.same(other, step);
+    if (found >= 0) return found;
+    for (let time = step - 1; time >= 0; time -= 1) {
+      const shared = this.same(other, time);
+      if (shared >= 0) return Math.min(shared + 1, other.last);
     }
     return 0;
+  }
+
+  /** What another timeline has to say where it was never at the line of a step: a few words, or none. */
+  missing(other, step) {
+    if (this.same(other, step) >= 0) return "";
+    const { line } = this.trace.steps[step];
+    const times = other.trace.steps.filter((item) => item.line === line).length;
+    return times ? `ran line ${line} only ${plural(times, "time")}` : `did not run line ${line}`;
   }
 
   /** The step for `{ step }`, `{ line }` (about to run) or `{ after }` (has just run); else null. */
