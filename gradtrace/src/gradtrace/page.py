@@ -45,7 +45,7 @@ def module() -> str:
     """
     style = (_PLAYER / "player.css").read_text(encoding="utf-8")
     style = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)).strip()
-    style = re.sub(r" ?([{};,]) ?|(:) ", r"\1\2", style)
+    style = re.sub(r'("[^"]*")| ?([{};,]) ?|(:) ', r"\1\2\3", style)
     parts = [f"const STYLE = {json.dumps(style)};"]
     for name in _MODULES:
         text = (_PLAYER / f"{name}.js").read_text(encoding="utf-8")

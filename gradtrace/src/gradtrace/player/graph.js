@@ -1,18 +1,19 @@
 // The autograd graph: one view of it at a time. Boxes, tensors and arrows are drawn once a view;
 // a step only changes classes and texts, and draws the strings anew.
 
-import { button, bytes, element, listed, shape, shortened } from "./dom.js";
+import { button, bytes, element, listed, plural, shape, shortened } from "./dom.js";
 import { port, strings } from "./strings.js";
 import { HELD } from "./timeline.js";
 import { describe, describeGroup, describeTensor } from "./words.js";
 
 const MARGIN = 16; // around a view, for flags
 const READABLE = 0.72; // the smallest scale that a view opens at; below it the panel scrolls
+const SMALL = 0.58; // the same on a phone, which is held closer, where all of the drawing fits so
 const LARGEST = 1.1;
 const LEGEND = [
   ["new", "+", "new"],
-  ["held", "■", "saved, held by a string"],
-  ["cut", "✂", "freed now: string cut"],
+  ["held", "■", "saved", ", held by a string"],
+  ["cut", "✂", "freed now", ": string cut"],
   ["freed", "□", "freed earlier"],
   ["modified", "▲", "changed in place"],
   ["gradient", "∇", "gradient written"],
@@ -36,8 +37,8 @@ export class Graph {
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
     this.map = shape("svg", { class: "map", "aria-hidden": "true" });
     this.stage = element("div", { class: "stage" }, this.scroll, this.empty);
-    const legend = element("ul", { class: "legend", "aria-label": "Legend" }, ...LEGEND.map(([kind, sign, text]) =>
-      element("li", {}, element("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), text)));
+    const legend = element("ul", { class: "legend", "aria-label": "Legend" }, ...LEGEND.map(([kind, sign, text, more = ""]) =>
+      element("li", {}, element("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), element("span", {}, text, element("span", { class: "more" }, more)))));
     this.box = element("div", { class: "graph", role: "group", "aria-label": "Autograd graph" },
       element("div", { class: "head" }, this.title, this.crumbs, this.tools), this.stage, element("div", { class: "foot" }, legend, this.map));
     this.box.addEventListener("keydown", (event) => this.key(event));
@@ -123,7 +124,7 @@ export class Graph {
     const size = shape("text", { class: "size", x: x + width / 2, y: y + height / 2 + 4 }, bytes(this.trace.tensors[tensor].nbytes));
     const names = shape("text", { class: "names", x: x + width + 9, y: y + height / 2 + 4 });
     const tie = shape("path", { class: "string name", d: `M${x + width} ${y + height / 2}h7` });
-    const group = shape("g", { class: `thing ${this.trace.tensors[tensor].role}`, role: "button", tabindex: "-1" }, tie, face, size, names);
+    const group = shape("g", { class: `thing ${this.trace.tensors[tensor].role}`, role: "button", tabindex: "-1" }, tie, face, names, size);
     this.interactive(group, "tensors", [tensor], () => this.onPick("tensor", tensor));
     this.things.set(thing, { group, size, names, tie });
     return group;
@@ -177,8 +178,12 @@ export class Graph {
       if (absent) continue;
       drawn += box.kind !== "outside";
       this.showBox(box, parts, present, now, changed);
+      name(parts.group);
     }
-    for (const [thing, parts] of this.things) this.showThing(thing, parts, now, before, did);
+    for (const [thing, parts] of this.things) {
+      this.showThing(thing, parts, now, before, did);
+      name(parts.group);
+    }
     for (const { line, a, b } of this.edges) {
       const absent = [a, b].some((box) => this.boxes.get(box).group.classList.contains("absent"));
       line.classList.toggle("absent", absent);
@@ -225,10 +230,9 @@ export class Graph {
     if (folded) {
       const leaves = present.length && present.every((node) => this.trace.nodes[node].leaf);
       const held = this.heldBy(present, now, leaves);
-      if (texts[0]) texts[0].textContent = leaves ? `${present.length} leaves, ${bytes(held)}` : `${present.length} nodes, ${freed} freed`;
-      if (texts[1]) texts[1].textContent = "";
-      if (texts[1] && box.kind === "group") texts[1].textContent = `${bytes(held)} held`;
-      if (bar) bar.setAttribute("width", Math.max(0, (box.width - 18) * Math.min(1, held / this.most)).toFixed(1));
+      if (texts[0]) texts[0].textContent = leaves ? `${plural(present.length, "leaf", "leaves")}, ${bytes(held)}` : `${plural(present.length, "node")}, ${freed} freed`;
+      if (texts[1]) texts[1].textContent = box.kind === "group" && !leaves ? `${bytes(held)} held` : "";
+      if (bar) bar.setAttribute("width", leaves ? 0 : Math.max(0, (box.width - 18) * Math.min(1, held / this.most)).toFixed(1));
       group.setAttribute("aria-description", describeGroup(box, present, freed, held, some));
       return;
     }
@@ -344,9 +348,10 @@ export class Graph {
     if (!width) return;
     const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
     const across = Math.min((width - 2) / wide, LARGEST);
-    const height = Math.round(Math.min(Math.max(across, READABLE) * high + 2, Math.max(360, Math.min(0.66 * innerHeight, 700))));
+    const least = width < 420 && across >= SMALL ? SMALL : READABLE;
+    const height = Math.round(Math.min(Math.max(across, least) * high + 2, Math.max(360, Math.min(0.66 * innerHeight, 700))));
     this.box.style.setProperty("--drawing", `${height}px`);
-    this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), READABLE));
+    this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), least));
   }
 
   zoom(factor) {
@@ -448,6 +453,9 @@ export class Graph {
     event.stopPropagation();
   }
 }
+
+/** What is written in a box or on a tensor, as its name: the texts alone would run together. */
+const name = (group) => group.setAttribute("aria-label", [...group.querySelectorAll("text")].map((text) => text.textContent).filter(Boolean).join(" "));
 
 /** How to read the graph, while there is none. */
 function howToRead() {
