@@ -108,7 +108,7 @@ export class Graph {
     });
     const parts = [];
     if (kind === "group") parts.push(shape("rect", { class: "under", x: x + 4, y: y + 4, width, height, rx: 5 }));
-    parts.push(shape("rect", { class: "face", x, y, width, height, rx: kind === "leaf" ? 14 : 5 }), title, ...texts, ...ports);
+    parts.push(shape("rect", { class: "face", x, y, width, height, rx: kind === "leaf" ? 14 : 5 }), title, ...apart(texts), ...ports);
     const flags = shape("g", { class: "flags" });
     const bar = kind === "group" && rows > 1 ? shape("rect", { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
     if (bar) parts.push(bar);
@@ -124,7 +124,7 @@ export class Graph {
     const size = shape("text", { class: "size", x: x + width / 2, y: y + height / 2 + 4 }, bytes(this.trace.tensors[tensor].nbytes));
     const names = shape("text", { class: "names", x: x + width + 9, y: y + height / 2 + 4 });
     const tie = shape("path", { class: "string name", d: `M${x + width} ${y + height / 2}h7` });
-    const group = shape("g", { class: `thing ${this.trace.tensors[tensor].role}`, role: "button", tabindex: "-1" }, tie, face, names, size);
+    const group = shape("g", { class: `thing ${this.trace.tensors[tensor].role}`, role: "button", tabindex: "-1" }, tie, face, names, " ", size);
     this.interactive(group, "tensors", [tensor], () => this.onPick("tensor", tensor));
     this.things.set(thing, { group, size, names, tie });
     return group;
@@ -178,12 +178,8 @@ export class Graph {
       if (absent) continue;
       drawn += box.kind !== "outside";
       this.showBox(box, parts, present, now, changed);
-      name(parts.group);
     }
-    for (const [thing, parts] of this.things) {
-      this.showThing(thing, parts, now, before, did);
-      name(parts.group);
-    }
+    for (const [thing, parts] of this.things) this.showThing(thing, parts, now, before, did);
     for (const { line, a, b } of this.edges) {
       const absent = [a, b].some((box) => this.boxes.get(box).group.classList.contains("absent"));
       line.classList.toggle("absent", absent);
@@ -287,7 +283,7 @@ export class Graph {
       const width = text.length * 6.7 + 10;
       right -= width + 3;
       return [
-        shape("rect", { class: `flag ${kind}`, x: right, y: box.y - 9, width, height: 16, rx: 8 }),
+        shape("rect", { class: `flag ${kind}`, x: right, y: box.y - 9, width, height: 16, rx: 8 }), " ",
         shape("text", { class: `flag ${kind}`, x: right + width / 2, y: box.y + 3 }, text),
       ];
     }));
@@ -454,8 +450,8 @@ export class Graph {
   }
 }
 
-/** What is written in a box or on a tensor, as its name: the texts alone would run together. */
-const name = (group) => group.setAttribute("aria-label", [...group.querySelectorAll("text")].map((text) => text.textContent).filter(Boolean).join(" "));
+/** With blanks, which are not drawn: in the name of a button its texts would run together. */
+const apart = (texts) => texts.flatMap((text) => [" ", text]);
 
 /** How to read the graph, while there is none. */
 function howToRead() {
