@@ -64,6 +64,28 @@ def test_an_answer_is_answered_summed_up_kept_and_forgotten(visit, server):
     assert page.complaints == []
 
 
+def test_what_tells_the_answer_is_folded_until_there_is_one(visit, server):
+    page = visit(server + CHAPTER, server)
+    folds = page.locator("details.observe")
+    assert folds.count() == page.locator(".gradtrace[data-question]").count()
+    told = page.locator('details[data-observe="two_networks"]').get_by_text("Nothing raises")
+    assert not told.is_visible()
+    page.emulate_media(media="print")
+    assert told.is_visible() and not page.locator(".observe > summary").first.is_visible()
+    page.emulate_media(media="screen")
+    assert not told.is_visible()
+    asking = player(page, "two_networks")
+    asking.get_by_role("button", name="Show me").click()
+    assert told.is_visible() and page.locator("details.observe[open]").count() == 1
+    page.reload()
+    assert told.is_visible()
+    player(page, "two_networks").get_by_role("button", name="Ask me again").click()
+    assert not told.is_visible()
+    page.locator('details[data-observe="two_networks"] summary').press("Enter")
+    assert told.is_visible()  # who does not want to answer
+    assert page.complaints == []
+
+
 def test_a_link_in_the_prose_moves_the_player(visit, base):
     page = visit(base + CHAPTER, base)
     link = page.locator('a[href="#play:two_networks:after=15"]')

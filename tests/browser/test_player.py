@@ -54,6 +54,27 @@ def layers():
     loss.backward()
 
 
+def long():
+    x = torch.ones(3, requires_grad=True)
+    y = x
+    for _ in range(60):
+        y = y.exp()
+        y = y.sin()
+    y.sum().backward()
+    z = y * x
+    z = z + 1
+    z = z.sum()
+    y.sum().backward()
+
+
+def recurrent():
+    model = nn.GRU(3, 2)
+    hidden = None
+    for _ in range(2):
+        output, hidden = model(torch.ones(5, 2, 3), hidden)
+    output.sum().backward()
+
+
 CONTROL = {"name": "retain_graph", "kind": "checkbox", "options": ["False", "True"]}
 
 
@@ -101,7 +122,7 @@ def opened_at(page, function):
     """The player of a function, in view and built."""
     place = player(page, function)
     place.scroll_into_view_if_needed()
-    place.locator(".bar").wait_for()
+    place.locator(".player").wait_for()
     return place
 
 
@@ -435,6 +456,80 @@ def test_a_phone_shows_code_graph_and_bar_at_once(show, page):
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     current = place.locator(".lines .next").bounding_box()
     assert boxes[0]["y"] <= current["y"] <= boxes[0]["y"] + boxes[0]["height"]
+    cut = place.locator(".scroll").evaluate("box => box.scrollWidth - box.clientWidth")
+    assert cut <= 1  # the whole of a small drawing
+
+
+def test_on_a_phone_the_bar_sticks_and_a_question_about_lines_has_the_screen(show, page):
+    page.set_viewport_size({"width": 360, "height": 640})
+    question = asked(WhichLineRaises(), long)
+    page = show(static_html([trace(long)], question=question), "<div style='height: 3000px'></div>")
+    place = opened_at(page, "long")
+    source, bar = place.locator(".source"), place.locator(".bar")
+    assert source.evaluate("box => box.scrollHeight - box.clientHeight") <= 0
+    assert not place.locator(".graph").is_visible() and not bar.is_visible()
+    place.get_by_role("button", name="Show me").click()
+    assert place.locator(".graph").is_visible()
+    for name in (".source", ".graph", ".variables"):
+        place.locator(name).evaluate("part => part.scrollIntoView({ block: 'start' })")
+        top = place.locator(name).bounding_box()["y"]
+        place.locator(name).evaluate("(part, by) => scrollBy(0, by)", top - 250)
+        box = bar.bounding_box()
+        if name == ".variables":  # past its place
+            assert box["y"] < 250
+        else:
+            assert abs(box["y"] + box["height"] - 640) <= 1
+
+
+@pytest.mark.parametrize("width", [360, 820, 1440])
+def test_no_column_of_the_table_is_cut(show, page, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    place = opened_at(show(static_html([trace(shared)]), static_html([trace(layers)])), "shared")
+    for name in ("shared", "layers"):
+        place = opened_at(page, name)
+        place.get_by_label("Last step").press("Enter")
+        place.get_by_label("Step back").press("Enter")
+        table = place.locator(".variables")
+        assert table.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+        assert "requires_grad" in table.locator("th").all_inner_texts()
+    said = page.locator("td[data-head=shape]").first
+    label = said.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert ("shape" in label) == (width != 820)
+
+
+def test_words_stand_apart_and_nothing_is_said_twice(show):
+    question = asked(WhichLineRaises(), shared)
+    page = show(static_html([trace(shared)], question=question), static_html([trace(recurrent)]))
+    place = opened_at(page, "shared")
+    place.locator(f'[data-line="{line(shared, "b.backward()")}"]').dblclick()
+    told = place.locator("[role=status]").inner_text()
+    assert told.startswith("✓ Right. You said b.backward(): Line ")
+    assert told.endswith("Step 7, end.") and told.count("RuntimeError") == 1
+    leaf = place.locator(".scroll .box.leaf:not(.absent)").first
+    assert leaf.text_content().startswith("x 12 B")
+    assert place.locator(".thing", has_text="features").text_content() == "features 12 B"
+    answer = place.locator(".lines .right").evaluate(SAYS)
+    assert answer == '" ← your answer, right"'
+    place = opened_at(page, "recurrent")
+    place.get_by_label("Last step").press("Enter")
+    place.get_by_label("Step back").press("Enter")
+    words = place.locator(".scroll .box:not(.absent)").all_text_contents()
+    words += [box.get_attribute("aria-description") for box in place.locator(".box.group").all()]
+    assert any("4 leaves" in text for text in words), words
+    assert not [text for text in words if " 1 nodes" in f" {text}" or "1 leaves" in text]
+
+
+def test_numbers_of_the_chart_stand_apart(show, page):
+    page.set_viewport_size({"width": 1200, "height": 800})
+    place = opened_at(show(static_html([trace(long)])), "long")
+    boxes = [text.bounding_box() for text in place.locator(".memory .axis").all()]
+    for i, one in enumerate(boxes):
+        for other in boxes[i + 1 :]:
+            apart_x = (
+                one["x"] + one["width"] <= other["x"] or other["x"] + other["width"] <= one["x"]
+            )
+            apart_y = one["y"] + 11 <= other["y"] or other["y"] + 11 <= one["y"]
+            assert apart_x or apart_y, (one, other)
 
 
 def test_paper_shows_the_end_and_cuts_nothing_but_keeps_an_open_question(show, page):
