@@ -31,7 +31,7 @@ export class Graph {
     this.tools = element("div", { class: "tools" },
       button("−", "Zoom out", () => this.zoom(1 / 1.25)),
       button("+", "Zoom in", () => this.zoom(1.25)),
-      button("Fit", "Fit the drawing", () => this.fit()));
+      button("Fit", "Fit the drawing", () => this.refit()));
     this.message = element("p");
     this.empty = element("div", { class: "empty" }, this.message, howToRead());
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
@@ -84,8 +84,10 @@ export class Graph {
     this.svg.setAttribute("viewBox", `${-MARGIN} ${-MARGIN} ${this.view.width + 2 * MARGIN} ${this.view.height + 2 * MARGIN}`);
     this.scroll.replaceChildren(this.svg);
     this.showCrumbs();
-    this.fit();
-    if (this.step !== undefined) this.show(this.step, this.differs);
+    this.fitted = false;
+    if (this.step === undefined) return;
+    this.show(this.step, this.differs);
+    this.settle();
   }
 
   interactive(group, kind, id, act) {
@@ -195,7 +197,13 @@ export class Graph {
       ? "Nothing of this part exists at this step."
       : did.gone.length ? "No graph any more: no live variable has one." : "No graph yet: no live variable has one.";
     this.roving();
-    this.bringIntoView([...changed.stopped, ...did.freed, ...did.made]);
+    this.happened = [...changed.stopped, ...did.freed, ...did.made];
+  }
+
+  /** What has to be measured, once everything is drawn: else each part would be laid out anew. */
+  settle() {
+    if (!this.fitted) this.fit();
+    this.bringIntoView(this.happened);
     this.drawMap();
   }
 
@@ -342,6 +350,7 @@ export class Graph {
     this.zoomed = false;
     const width = this.scroll.clientWidth;
     if (!width) return;
+    this.fitted = true;
     const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
     const across = Math.min((width - 2) / wide, LARGEST);
     const least = width < 420 && across >= SMALL ? SMALL : READABLE;
@@ -359,18 +368,22 @@ export class Graph {
     const ratio = this.scale / before;
     scroll.scrollLeft = x * ratio - scroll.clientWidth / 2;
     scroll.scrollTop = y * ratio - scroll.clientHeight / 2;
+    this.drawMap();
   }
 
   setScale(scale) {
     this.scale = scale;
     this.svg.style.width = `${(this.view.width + 2 * MARGIN) * scale}px`;
     this.svg.style.height = `${(this.view.height + 2 * MARGIN) * scale}px`;
-    this.drawMap();
   }
 
   resized() {
-    if (!this.view || this.zoomed) return;
+    if (this.view && !this.zoomed) this.refit();
+  }
+
+  refit() {
     this.fit();
+    this.drawMap();
   }
 
   /** Scroll a drawing that is larger than its panel to where something happens. */
@@ -393,13 +406,13 @@ export class Graph {
     if (!shown) return;
     const { width, height } = this.view;
     const scale = Math.min(110 / width, 52 / height);
+    this.window = shape("rect", { class: "window" });
+    this.showMap();
     this.map.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.map.style.width = `${Math.max(24, width * scale)}px`;
     this.map.style.height = `${Math.max(18, height * scale)}px`;
-    this.window = shape("rect", { class: "window" });
     this.map.replaceChildren(...[...this.boxes].map(([box, { group }]) =>
       shape("rect", { class: group.getAttribute("class"), x: box.x, y: box.y, width: box.width, height: box.height })), this.window);
-    this.showMap();
   }
 
   showMap() {

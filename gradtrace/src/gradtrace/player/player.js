@@ -31,7 +31,6 @@ export class Player {
     this.scene = new Scene(this);
     this.peer = null;
     this.build();
-    this.theme();
     if (data.question) this.askFirst();
     this.setTrace(data.traces[traceOf(data.controls, this.setting)], null);
     this.show(this.opening());
@@ -82,6 +81,7 @@ export class Player {
       this.variables.box, this.words, this.status);
     const style = element("style");
     style.textContent = STYLE;
+    this.theme(); // before there is much to lay out
     this.root.append(style, this.box);
     this.host.dataset.built = "";
   }
@@ -227,6 +227,7 @@ export class Player {
 
   /** Move to a step because the reader asked for it. */
   go(step, told = true) {
+    this.box.classList.add("moves"); // what a step changed may be animated now, but not as it opens
     this.show(step);
     if (told) this.hooks.onStep?.(this.step);
   }
@@ -367,6 +368,7 @@ export class Player {
     this.showTwin();
     this.status.textContent = announcement(trace, timeline, this.step, where, this.locked);
     if (this.lit) this.light(null);
+    for (const part of [this.source, this.scene.graph, this.peer?.graph]) part?.settle();
   }
 
   showTwin() {
