@@ -307,6 +307,45 @@ def test_backward_cuts_strings_and_a_tensor_goes_with_its_last(show):
     assert place.locator(".scroll .box.freed:not(.cut)", has_text="ExpBackward0").count() == 1
 
 
+def test_what_opens_stands_still_and_a_step_moves_unless_that_is_unwanted(show, page):
+    moving = "place => place.gradtrace.box.getAnimations({ subtree: true }).length"
+    cut = {"after": line(shared, "a.backward()")}
+    page = show(static_html([trace(shared)], step=cut))
+    place = opened_at(page, "shared")
+    assert place.locator(".string.cut").count() == 1
+    assert place.evaluate(moving) == 0
+    place.get_by_label("Step back").click()
+    place.get_by_label("Step forward").click()
+    assert place.evaluate(moving) > 0
+    page.emulate_media(reduced_motion="reduce")
+    place.get_by_label("Step back").click()
+    place.get_by_label("Step forward").click()
+    assert place.evaluate(moving) == 0
+
+
+def test_a_step_is_laid_out_a_few_times_however_much_it_changes(show, page):
+    place = opened_at(show(static_html([trace(layers)]), static_html([trace(long)])), "layers")
+    counts = page.context.new_cdp_session(page)
+    counts.send("Performance.enable")
+
+    def layouts():
+        metrics = counts.send("Performance.getMetrics")["metrics"]
+        return next(metric["value"] for metric in metrics if metric["name"] == "LayoutCount")
+
+    stepped = """place => {
+      const { box } = place.gradtrace;
+      for (const step of [0, Infinity, 1, Infinity, 2, Infinity]) {
+        place.gradtrace.go(step);
+        box.getBoundingClientRect();
+      }
+    }"""
+    for name in ("layers", "long"):
+        place = opened_at(page, name)
+        before = layouts()
+        place.evaluate(stepped)
+        assert layouts() - before <= 6 * 3
+
+
 def test_a_change_in_place_is_marked_in_graph_table_and_source(show):
     page = show(static_html([trace(changed)]))
     place = opened_at(page, "changed")
