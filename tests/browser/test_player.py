@@ -541,14 +541,18 @@ def test_words_stand_apart_and_nothing_is_said_twice(show):
     page = show(static_html([trace(shared)], question=question), static_html([trace(recurrent)]))
     place = opened_at(page, "shared")
     place.locator(f'[data-line="{line(shared, "b.backward()")}"]').dblclick()
+    assert place.locator(".lines .right").evaluate(SAYS) == '" ← your answer, right"'
     told = place.locator("[role=status]").inner_text()
     assert told.startswith("✓ Right. You said b.backward(): Line ")
     assert told.endswith("Step 7, end.") and told.count("RuntimeError") == 1
+    place.get_by_role("button", name="Ask me again").click()
+    place.get_by_role("button", name="no line: it runs to the end").dblclick()
+    reply = place.locator(".reply").inner_text()
+    assert reply.startswith("✗ Not so. You said no line") and "Backward stopped in" in reply
+    assert reply.count("raises") == 1
     leaf = place.locator(".scroll .box.leaf:not(.absent)").first
     assert leaf.text_content().startswith("x 12 B")
     assert place.locator(".thing", has_text="features").text_content() == "features 12 B"
-    answer = place.locator(".lines .right").evaluate(SAYS)
-    assert answer == '" ← your answer, right"'
     place = opened_at(page, "recurrent")
     place.get_by_label("Last step").press("Enter")
     place.get_by_label("Step back").press("Enter")
