@@ -130,11 +130,10 @@ export class Question {
     ];
   }
 
-  /** What is told, less the fact that a reply has begun with. */
+  /** What is told, less what the reply has said. */
   beyond(reply) {
-    const [fact, ...more] = this.data.told.split(". ");
-    const known = reply.includes(fact) || fact.startsWith(reply.split(/\.( |$)/)[0]);
-    const rest = known ? more.join(". ") : this.data.told;
+    const [fact] = reply.split(/\.( |$)/);
+    const rest = this.data.told.split(/(?<=\.) /).filter((sentence) => !sentence.startsWith(fact) && !reply.includes(sentence)).join(" ");
     return rest ? [element("p", { class: "told" }, ...marked(rest))] : [];
   }
 }
