@@ -23,11 +23,11 @@ FIND = """
     rule.nodes.map((node) => `${rule.id}: ${node.target.flat().join(" ")}`)))
 """
 # What is far from the view is not laid out, and would not be looked at.
-LAID_OUT = ".cell { content-visibility: visible !important; }"
+LAID_OUT = ".cell, section { content-visibility: visible !important; }"
 # And has no tab stop: the theme measures again after a change of size, a moment later.
 MEASURED = """
 () => {
-  const waits = [...document.querySelectorAll(".cell pre")]
+  const waits = [...document.querySelectorAll("pre")]
     .some((pre) => pre.checkVisibility() && !pre.hasAttribute("tabindex"));
   if (waits) dispatchEvent(new Event("resize"));
   return !waits;

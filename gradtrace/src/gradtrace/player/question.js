@@ -133,7 +133,7 @@ export class Question {
   /** What is told, less what the reply has said. */
   beyond(reply) {
     const [fact] = reply.split(/\.( |$)/);
-    const rest = this.data.told.split(/(?<=\.) /).filter((sentence) => !sentence.startsWith(fact) && !reply.includes(sentence)).join(" ");
+    const rest = this.data.told.split(/(?<=\.) /).filter((sentence) => !(fact && sentence.startsWith(fact)) && !reply.includes(sentence)).join(" ");
     return rest ? [element("p", { class: "told" }, ...marked(rest))] : [];
   }
 }
