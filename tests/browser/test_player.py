@@ -19,6 +19,7 @@ from gradtrace.questions import (
     WhichLineHoldsMost,
     WhichLineRaises,
     WhichSettings,
+    WhichTensorGoesNext,
 )
 
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
@@ -51,6 +52,13 @@ def changed():
 def layers():
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(30)))
     loss = model(torch.ones(2, 4)).sum()
+    loss.backward()
+
+
+def passing():
+    x = torch.ones(3, requires_grad=True)
+    features = x.exp()
+    loss = features.sin().pow(2).sum()
     loss.backward()
 
 
@@ -190,6 +198,35 @@ def test_a_node_and_a_number_of_bytes_are_answers_too(show):
     again.get_by_role("button", name="24 B").click()
     again.get_by_role("button", name="Check").click()
     assert "Once for each node." in again.locator(".reply").inner_text()
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (820, 1180), (360, 800)])
+def test_a_tensor_is_chosen_by_keyboard_and_by_finger(show, page, browser, size):
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    question = asked(WhichTensorGoesNext(after="loss = features.sin().pow(2).sum()"), passing)
+    place = opened_at(show(static_html([trace(passing)], question=question)), "passing")
+    wanted = place.locator(".scroll .thing.choice", has_text="features")
+    names = [choice["label"] for choice in question.choices]
+    assert wanted.count() == 1 and len(names) > 1
+    place.locator(".scroll [tabindex='0']").focus()
+    for _ in range(20):
+        if wanted.evaluate("thing => thing.matches(':focus')"):
+            break
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert place.locator(".hint").inner_text().startswith("You chose features")
+    page.keyboard.press("Enter")  # the focus is on Check
+    by_keyboard = place.locator(".reply").inner_text()
+    assert "It is held to the end: features" in by_keyboard
+    with browser.new_context(
+        viewport={"width": size[0], "height": size[1]}, has_touch=True, color_scheme="dark"
+    ) as context:
+        touched = context.new_page()
+        touched.goto(page.url)
+        place = opened_at(touched, "passing")
+        place.locator(".scroll .thing.choice", has_text="features").tap()
+        place.get_by_role("button", name="Check").tap()
+        assert place.locator(".reply").inner_text() == by_keyboard
 
 
 def test_a_setting_as_answer_is_then_shown(show):
