@@ -130,6 +130,18 @@ def test_the_landing_page_answers_before_the_fold(visit, server, size):
     assert last["y"] + last["height"] <= size[1]
 
 
+@pytest.mark.parametrize("name", ["index.html", "book/verdicts.html"])
+def test_on_a_phone_no_column_is_cut_and_no_claim_squeezed(visit, server, page, name):
+    page.set_viewport_size({"width": 360, "height": 800})
+    visit(server + name, server)
+    cells = page.locator("article table :is(td, th)").evaluate_all(
+        "cells => cells.map((cell) => cell.getBoundingClientRect().right)"
+    )
+    assert len(cells) > 6 and max(cells) <= 360
+    claims = page.locator(".claims-table td:nth-child(2), .claims-summary td:first-child")
+    assert min(claims.evaluate_all("cells => cells.map((cell) => cell.clientWidth)")) >= 240
+
+
 def test_the_landing_page_goes_by_its_name_in_the_navigation(visit, server):
     page = visit(server + CHAPTER, server)
     names = page.locator(".bd-sidebar-primary nav a.reference").all_inner_texts()
