@@ -7,12 +7,14 @@ from a page that was opened as a file.
 
 ``[words](#play:FUNCTION:after=9)`` leads into a player of the page; a link that leads nowhere is a
 warning.  A page that asks gets a place for the sum of its answers (which the front end fills) and,
-on paper only, the answers themselves.
+on paper only, the answers themselves.  The "**Observe.**" below a question tells its answer: it is
+folded, and the front end unfolds it once there is an answer.
 """
 
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import re
 import sys
@@ -113,6 +115,45 @@ def one_front_end(app: Sphinx, document: nodes.document, docname: str) -> None:
         (document.children[-1] if document.children else document).append(summary(asked))
 
 
+def fold_observations(app: Sphinx, document: nodes.document, docname: str) -> None:
+    """Fold the cell of text that begins with "Observe." below a player that asks."""
+    if app.builder.format != "html":
+        return
+    asks = where = None
+    for node in list(document.findall(lambda node: isinstance(node, (nodes.raw, nodes.paragraph)))):
+        if isinstance(node, nodes.raw):
+            if node.get("format") == "html" and PLAYER in node.astext():
+                data = data_of(node.astext())
+                asks = data["traces"][0]["function"] if data.get("question") else None
+                where = section_of(node)
+        elif asks and node.parent is where and node.astext().startswith("Observe."):
+            first = where.index(node)
+            told = [node]
+            for after in where[first + 1 :]:
+                if cell_of(after) != cell_of(node):
+                    break
+                told.append(after)
+            begin = f'<details class="observe" data-observe="{html.escape(asks)}">'
+            begin += "<summary>Observe: after your answer</summary>"
+            where[first : first + len(told)] = [
+                nodes.raw("", begin, format="html"),
+                *told,
+                nodes.raw("", "</details>", format="html"),
+            ]
+            asks = None
+
+
+def section_of(node: nodes.Node) -> nodes.Node:
+    while not isinstance(node, (nodes.section, nodes.document)):
+        node = node.parent
+    return node
+
+
+def cell_of(node: nodes.Node) -> int | None:
+    """The number of the notebook's cell that a node is from: MyST-NB counts its lines so."""
+    return None if node.line is None else node.line // 10_000
+
+
 def summary(asked: list[dict[str, Any]]) -> nodes.raw:
     """A place for the sum of the answers; and the answers, for paper."""
     answers = "".join(
@@ -138,6 +179,7 @@ def add_scripts(
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_transform(PlayLinks)
+    app.connect("doctree-resolved", fold_observations)
     app.connect("doctree-resolved", one_front_end)
     app.connect("html-page-context", add_scripts)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

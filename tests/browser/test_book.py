@@ -64,6 +64,28 @@ def test_an_answer_is_answered_summed_up_kept_and_forgotten(visit, server):
     assert page.complaints == []
 
 
+def test_what_tells_the_answer_is_folded_until_there_is_one(visit, server):
+    page = visit(server + CHAPTER, server)
+    folds = page.locator("details.observe")
+    assert folds.count() == page.locator(".gradtrace[data-question]").count()
+    told = page.locator('details[data-observe="two_networks"]').get_by_text("Nothing raises")
+    assert not told.is_visible()
+    page.emulate_media(media="print")
+    assert told.is_visible() and not page.locator(".observe > summary").first.is_visible()
+    page.emulate_media(media="screen")
+    assert not told.is_visible()
+    asking = player(page, "two_networks")
+    asking.get_by_role("button", name="Show me").click()
+    assert told.is_visible() and page.locator("details.observe[open]").count() == 1
+    page.reload()
+    assert told.is_visible()
+    player(page, "two_networks").get_by_role("button", name="Ask me again").click()
+    assert not told.is_visible()
+    page.locator('details[data-observe="two_networks"] summary').press("Enter")
+    assert told.is_visible()  # who does not want to answer
+    assert page.complaints == []
+
+
 def test_a_link_in_the_prose_moves_the_player(visit, base):
     page = visit(base + CHAPTER, base)
     link = page.locator('a[href="#play:two_networks:after=15"]')
@@ -106,6 +128,18 @@ def test_the_landing_page_answers_before_the_fold(visit, server, size):
     assert rows.locator("th").all_inner_texts() == ["What you see", "Why", "What to write"]
     last = rows.last.bounding_box()
     assert last["y"] + last["height"] <= size[1]
+
+
+@pytest.mark.parametrize("name", ["index.html", "book/verdicts.html"])
+def test_on_a_phone_no_column_is_cut_and_no_claim_squeezed(visit, server, page, name):
+    page.set_viewport_size({"width": 360, "height": 800})
+    visit(server + name, server)
+    cells = page.locator("article table :is(td, th)").evaluate_all(
+        "cells => cells.map((cell) => cell.getBoundingClientRect().right)"
+    )
+    assert len(cells) > 6 and max(cells) <= 360
+    claims = page.locator(".claims-table td:nth-child(2), .claims-summary td:first-child")
+    assert min(claims.evaluate_all("cells => cells.map((cell) => cell.clientWidth)")) >= 240
 
 
 def test_the_landing_page_goes_by_its_name_in_the_navigation(visit, server):

@@ -19,6 +19,7 @@ from gradtrace.questions import (
     WhichLineHoldsMost,
     WhichLineRaises,
     WhichSettings,
+    WhichTensorGoesNext,
 )
 
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
@@ -52,6 +53,34 @@ def layers():
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(30)))
     loss = model(torch.ones(2, 4)).sum()
     loss.backward()
+
+
+def passing():
+    x = torch.ones(3, requires_grad=True)
+    features = x.exp()
+    loss = features.sin().pow(2).sum()
+    loss.backward()
+
+
+def long():
+    x = torch.ones(3, requires_grad=True)
+    y = x
+    for _ in range(60):
+        y = y.exp()
+        y = y.sin()
+    y.sum().backward()
+    z = y * x
+    z = z + 1
+    z = z.sum()
+    y.sum().backward()
+
+
+def recurrent():
+    model = nn.GRU(3, 2)
+    hidden = None
+    for _ in range(2):
+        output, hidden = model(torch.ones(5, 2, 3), hidden)
+    output.sum().backward()
 
 
 CONTROL = {"name": "retain_graph", "kind": "checkbox", "options": ["False", "True"]}
@@ -101,7 +130,7 @@ def opened_at(page, function):
     """The player of a function, in view and built."""
     place = player(page, function)
     place.scroll_into_view_if_needed()
-    place.locator(".bar").wait_for()
+    place.locator(".player").wait_for()
     return place
 
 
@@ -169,6 +198,35 @@ def test_a_node_and_a_number_of_bytes_are_answers_too(show):
     again.get_by_role("button", name="24 B").click()
     again.get_by_role("button", name="Check").click()
     assert "Once for each node." in again.locator(".reply").inner_text()
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (820, 1180), (360, 800)])
+def test_a_tensor_is_chosen_by_keyboard_and_by_finger(show, page, browser, size):
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    question = asked(WhichTensorGoesNext(after="loss = features.sin().pow(2).sum()"), passing)
+    place = opened_at(show(static_html([trace(passing)], question=question)), "passing")
+    wanted = place.locator(".scroll .thing.choice", has_text="features")
+    names = [choice["label"] for choice in question.choices]
+    assert wanted.count() == 1 and len(names) > 1
+    place.locator(".scroll [tabindex='0']").focus()
+    for _ in range(20):
+        if wanted.evaluate("thing => thing.matches(':focus')"):
+            break
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert place.locator(".hint").inner_text().startswith("You chose features")
+    page.keyboard.press("Enter")  # the focus is on Check
+    by_keyboard = place.locator(".reply").inner_text()
+    assert "It is held to the end: features" in by_keyboard
+    with browser.new_context(
+        viewport={"width": size[0], "height": size[1]}, has_touch=True, color_scheme="dark"
+    ) as context:
+        touched = context.new_page()
+        touched.goto(page.url)
+        place = opened_at(touched, "passing")
+        place.locator(".scroll .thing.choice", has_text="features").tap()
+        place.get_by_role("button", name="Check").tap()
+        assert place.locator(".reply").inner_text() == by_keyboard
 
 
 def test_a_setting_as_answer_is_then_shown(show):
@@ -304,6 +362,45 @@ def test_backward_cuts_strings_and_a_tensor_goes_with_its_last(show):
     place.get_by_label("Last step").click()
     assert place.locator(".scroll .box.stopped", has_text="stopped here").count() == 1
     assert place.locator(".scroll .box.freed:not(.cut)", has_text="ExpBackward0").count() == 1
+
+
+def test_what_opens_stands_still_and_a_step_moves_unless_that_is_unwanted(show, page):
+    moving = "place => place.gradtrace.box.getAnimations({ subtree: true }).length"
+    cut = {"after": line(shared, "a.backward()")}
+    page = show(static_html([trace(shared)], step=cut))
+    place = opened_at(page, "shared")
+    assert place.locator(".string.cut").count() == 1
+    assert place.evaluate(moving) == 0
+    place.get_by_label("Step back").click()
+    place.get_by_label("Step forward").click()
+    assert place.evaluate(moving) > 0
+    page.emulate_media(reduced_motion="reduce")
+    place.get_by_label("Step back").click()
+    place.get_by_label("Step forward").click()
+    assert place.evaluate(moving) == 0
+
+
+def test_a_step_is_laid_out_a_few_times_however_much_it_changes(show, page):
+    place = opened_at(show(static_html([trace(layers)]), static_html([trace(long)])), "layers")
+    counts = page.context.new_cdp_session(page)
+    counts.send("Performance.enable")
+
+    def layouts():
+        metrics = counts.send("Performance.getMetrics")["metrics"]
+        return next(metric["value"] for metric in metrics if metric["name"] == "LayoutCount")
+
+    stepped = """place => {
+      const { box } = place.gradtrace;
+      for (const step of [0, Infinity, 1, Infinity, 2, Infinity]) {
+        place.gradtrace.go(step);
+        box.getBoundingClientRect();
+      }
+    }"""
+    for name in ("layers", "long"):
+        place = opened_at(page, name)
+        before = layouts()
+        place.evaluate(stepped)
+        assert layouts() - before <= 6 * 3
 
 
 def test_a_change_in_place_is_marked_in_graph_table_and_source(show):
@@ -493,6 +590,84 @@ def test_a_phone_shows_code_graph_and_bar_at_once(show, page):
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     current = place.locator(".lines .next").bounding_box()
     assert boxes[0]["y"] <= current["y"] <= boxes[0]["y"] + boxes[0]["height"]
+    cut = place.locator(".scroll").evaluate("box => box.scrollWidth - box.clientWidth")
+    assert cut <= 1  # the whole of a small drawing
+
+
+def test_on_a_phone_the_bar_sticks_and_a_question_about_lines_has_the_screen(show, page):
+    page.set_viewport_size({"width": 360, "height": 640})
+    question = asked(WhichLineRaises(), long)
+    page = show(static_html([trace(long)], question=question), "<div style='height: 3000px'></div>")
+    place = opened_at(page, "long")
+    source, bar = place.locator(".source"), place.locator(".bar")
+    assert source.evaluate("box => box.scrollHeight - box.clientHeight") <= 0
+    assert not place.locator(".graph").is_visible() and not bar.is_visible()
+    place.get_by_role("button", name="Show me").click()
+    assert place.locator(".graph").is_visible()
+    for name in (".source", ".graph", ".variables"):
+        place.locator(name).evaluate("part => part.scrollIntoView({ block: 'start' })")
+        top = place.locator(name).bounding_box()["y"]
+        place.locator(name).evaluate("(part, by) => scrollBy(0, by)", top - 250)
+        box = bar.bounding_box()
+        if name == ".variables":  # past its place
+            assert box["y"] < 250
+        else:
+            assert abs(box["y"] + box["height"] - 640) <= 1
+
+
+@pytest.mark.parametrize("width", [360, 820, 1440])
+def test_no_column_of_the_table_is_cut(show, page, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    place = opened_at(show(static_html([trace(shared)]), static_html([trace(layers)])), "shared")
+    for name in ("shared", "layers"):
+        place = opened_at(page, name)
+        place.get_by_label("Last step").press("Enter")
+        place.get_by_label("Step back").press("Enter")
+        table = place.locator(".variables")
+        assert table.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+        assert "requires_grad" in table.locator("th").all_inner_texts()
+    said = page.locator("td[data-head=shape]").first
+    label = said.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert ("shape" in label) == (width != 820)
+
+
+def test_words_stand_apart_and_nothing_is_said_twice(show):
+    question = asked(WhichLineRaises(), shared)
+    page = show(static_html([trace(shared)], question=question), static_html([trace(recurrent)]))
+    place = opened_at(page, "shared")
+    place.locator(f'[data-line="{line(shared, "b.backward()")}"]').dblclick()
+    assert place.locator(".lines .right").evaluate(SAYS) == '" ← your answer, right"'
+    told = place.locator("[role=status]").inner_text()
+    assert told.startswith("✓ Right. You said b.backward(): Line ")
+    assert told.endswith("Step 7, end.") and told.count("RuntimeError") == 1
+    place.get_by_role("button", name="Ask me again").click()
+    place.get_by_role("button", name="no line: it runs to the end").dblclick()
+    reply = place.locator(".reply").inner_text()
+    assert reply.startswith("✗ Not so. You said no line") and "Backward stopped in" in reply
+    assert reply.count("raises") == 1
+    leaf = place.locator(".scroll .box.leaf:not(.absent)").first
+    assert leaf.text_content().startswith("x 12 B")
+    assert place.locator(".thing", has_text="features").text_content() == "features 12 B"
+    place = opened_at(page, "recurrent")
+    place.get_by_label("Last step").press("Enter")
+    place.get_by_label("Step back").press("Enter")
+    words = place.locator(".scroll .box:not(.absent)").all_text_contents()
+    words += [box.get_attribute("aria-description") for box in place.locator(".box.group").all()]
+    assert any("4 leaves" in text for text in words), words
+    assert not [text for text in words if " 1 nodes" in f" {text}" or "1 leaves" in text]
+
+
+def test_numbers_of_the_chart_stand_apart(show, page):
+    page.set_viewport_size({"width": 1200, "height": 800})
+    place = opened_at(show(static_html([trace(long)])), "long")
+    boxes = [text.bounding_box() for text in place.locator(".memory .axis").all()]
+    for i, one in enumerate(boxes):
+        for other in boxes[i + 1 :]:
+            apart_x = (
+                one["x"] + one["width"] <= other["x"] or other["x"] + other["width"] <= one["x"]
+            )
+            apart_y = one["y"] + 11 <= other["y"] or other["y"] + 11 <= one["y"]
+            assert apart_x or apart_y, (one, other)
 
 
 def test_paper_shows_the_end_and_cuts_nothing_but_keeps_an_open_question(show, page):

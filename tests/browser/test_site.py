@@ -131,6 +131,7 @@ def test_a_link_into_a_folded_player_unfolds_it(visit, server):
     page = visit(server + "notebooks/05_second_time.html", server)
     folded = page.locator("details", has=page.locator("[data-function=two_iterations]"))
     assert folded.get_attribute("open") is None
+    page.locator("details[data-observe=two_iterations] > summary").press("Enter")
     page.locator("a.play[href*='#play:two_iterations:']").focus()
     page.keyboard.press("Enter")
     assert folded.get_attribute("open") is not None

@@ -36,8 +36,8 @@ _MODULES = (
 def module() -> str:
     """The front end as one ES module: the style sheet, then the modules of ``player/``.
 
-    They share one scope, so the imports between them are left out, as are indentation and comments
-    on lines of their own.  Its default export is what anywidget renders with; ``mountAll()`` builds
+    They share one scope, so the imports between them are left out, as are indentation and
+    comments.  Its default export is what anywidget renders with; ``mountAll()`` builds
     the players of a page.
 
     >>> module().count("\\nimport "), module().count("\\nexport ")
@@ -45,11 +45,12 @@ def module() -> str:
     """
     style = (_PLAYER / "player.css").read_text(encoding="utf-8")
     style = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)).strip()
-    style = re.sub(r" ?([{};,]) ?|(:) ", r"\1\2", style)
+    style = re.sub(r'("[^"]*")| ?([{};,]) ?|(:) ', r"\1\2\3", style)
     parts = [f"const STYLE = {json.dumps(style)};"]
     for name in _MODULES:
         text = (_PLAYER / f"{name}.js").read_text(encoding="utf-8")
         text = re.sub(r"^\s*(//[^\n]*|/\*\*.*?\*/)\n", "", text, flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(r" +// .*$", "", text, flags=re.MULTILINE)
         text = re.sub(r"^import .*\n", "", text, flags=re.MULTILINE)
         text = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
         parts.append(re.sub(r"^\s+", "", text, flags=re.MULTILINE))

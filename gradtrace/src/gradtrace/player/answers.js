@@ -26,6 +26,7 @@ function store(all) {
 export const recall = (name) => stored()[key(name)];
 
 export function remember(name, answered) {
+  unfold(name, Boolean(answered));
   const all = stored();
   if (answered) all[key(name)] = answered;
   else delete all[key(name)];
@@ -33,10 +34,16 @@ export function remember(name, answered) {
   summarise();
 }
 
+/** What tells the answer is folded until there is one. */
+function unfold(name, open) {
+  for (const fold of document.querySelectorAll("details[data-observe]")) if (fold.dataset.observe === name) fold.open = open;
+}
+
 /** Fill every `.gradtrace-answers` of the page. */
 export function summarise() {
   const asked = [...document.querySelectorAll(".gradtrace[data-question]")].map((place) => [place, place.dataset.function, place.dataset.question]);
   const all = stored();
+  for (const [, name] of asked) if (all[key(name)]) unfold(name, true);
   const link = ([, name, prompt]) => element("li", {}, element("a", { href: `#play:${name}` }, ...marked(prompt)));
   for (const place of document.querySelectorAll(".gradtrace-answers")) {
     const answered = asked.filter(([, name]) => all[key(name)]);
@@ -53,7 +60,10 @@ export function summarise() {
         type: "button",
         onclick: () => {
           const kept = stored();
-          for (const [, name] of asked) delete kept[key(name)];
+          for (const [, name] of asked) {
+            delete kept[key(name)];
+            unfold(name, false);
+          }
           store(kept);
           for (const [asking] of asked) asking.gradtrace?.ask();
           summarise();

@@ -34,7 +34,9 @@ export function bytes(count) {
 
 export const dimensions = (sizes) => (sizes.length ? `[${sizes.join(", ")}]` : "scalar");
 
-export const plural = (count, one, many = `${one}s`) => `${count.toLocaleString("en-US")} ${count === 1 ? one : many}`;
+const grouped = new Intl.NumberFormat("en-US");
+
+export const plural = (count, one, many = `${one}s`) => `${grouped.format(count)} ${count === 1 ? one : many}`;
 
 /** "a, b and 3 more". */
 export function listed(names, most = 4) {

@@ -1,18 +1,19 @@
 // The autograd graph: one view of it at a time. Boxes, tensors and arrows are drawn once a view;
 // a step only changes classes and texts, and draws the strings anew.
 
-import { button, bytes, element, listed, shape, shortened } from "./dom.js";
+import { button, bytes, element, listed, plural, shape, shortened } from "./dom.js";
 import { port, strings } from "./strings.js";
 import { HELD } from "./timeline.js";
 import { describe, describeGroup, describeTensor } from "./words.js";
 
 const MARGIN = 16; // around a view, for flags
 const READABLE = 0.72; // the smallest scale that a view opens at; below it the panel scrolls
+const SMALL = 0.58; // the same on a phone, which is held closer, where all of the drawing fits so
 const LARGEST = 1.1;
 const LEGEND = [
   ["new", "+", "new"],
-  ["held", "■", "saved, held by a string"],
-  ["cut", "✂", "freed now: string cut"],
+  ["held", "■", "saved", ", held by a string"],
+  ["cut", "✂", "freed now", ": string cut"],
   ["freed", "□", "freed earlier"],
   ["modified", "▲", "changed in place"],
   ["gradient", "∇", "gradient written"],
@@ -30,14 +31,14 @@ export class Graph {
     this.tools = element("div", { class: "tools" },
       button("−", "Zoom out", () => this.zoom(1 / 1.25)),
       button("+", "Zoom in", () => this.zoom(1.25)),
-      button("Fit", "Fit the drawing", () => this.fit()));
+      button("Fit", "Fit the drawing", () => this.refit()));
     this.message = element("p");
     this.empty = element("div", { class: "empty" }, this.message, howToRead());
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
     this.map = shape("svg", { class: "map", "aria-hidden": "true" });
     this.stage = element("div", { class: "stage" }, this.scroll, this.empty);
-    const legend = element("ul", { class: "legend", "aria-label": "Legend" }, ...LEGEND.map(([kind, sign, text]) =>
-      element("li", {}, element("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), text)));
+    const legend = element("ul", { class: "legend", "aria-label": "Legend" }, ...LEGEND.map(([kind, sign, text, more = ""]) =>
+      element("li", {}, element("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), element("span", {}, text, element("span", { class: "more" }, more)))));
     this.box = element("div", { class: "graph", role: "group", "aria-label": "Autograd graph" },
       element("div", { class: "head" }, this.title, this.crumbs, this.tools), this.stage, element("div", { class: "foot" }, legend, this.map));
     this.box.addEventListener("keydown", (event) => this.key(event));
@@ -83,8 +84,10 @@ export class Graph {
     this.svg.setAttribute("viewBox", `${-MARGIN} ${-MARGIN} ${this.view.width + 2 * MARGIN} ${this.view.height + 2 * MARGIN}`);
     this.scroll.replaceChildren(this.svg);
     this.showCrumbs();
-    this.fit();
-    if (this.step !== undefined) this.show(this.step, this.differs);
+    this.fitted = false;
+    if (this.step === undefined) return;
+    this.show(this.step, this.differs);
+    this.settle();
   }
 
   interactive(group, kind, id, act) {
@@ -107,7 +110,7 @@ export class Graph {
     });
     const parts = [];
     if (kind === "group") parts.push(shape("rect", { class: "under", x: x + 4, y: y + 4, width, height, rx: 5 }));
-    parts.push(shape("rect", { class: "face", x, y, width, height, rx: kind === "leaf" ? 14 : 5 }), title, ...texts, ...ports);
+    parts.push(shape("rect", { class: "face", x, y, width, height, rx: kind === "leaf" ? 14 : 5 }), title, ...apart(texts), ...ports);
     const flags = shape("g", { class: "flags" });
     const bar = kind === "group" && rows > 1 ? shape("rect", { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
     if (bar) parts.push(bar);
@@ -123,7 +126,7 @@ export class Graph {
     const size = shape("text", { class: "size", x: x + width / 2, y: y + height / 2 + 4 }, bytes(this.trace.tensors[tensor].nbytes));
     const names = shape("text", { class: "names", x: x + width + 9, y: y + height / 2 + 4 });
     const tie = shape("path", { class: "string name", d: `M${x + width} ${y + height / 2}h7` });
-    const group = shape("g", { class: `thing ${this.trace.tensors[tensor].role}`, role: "button", tabindex: "-1" }, tie, face, size, names);
+    const group = shape("g", { class: `thing ${this.trace.tensors[tensor].role}`, role: "button", tabindex: "-1" }, tie, face, names, " ", size);
     this.interactive(group, "tensors", [tensor], () => this.onPick("tensor", tensor));
     this.things.set(thing, { group, size, names, tie });
     return group;
@@ -194,7 +197,13 @@ export class Graph {
       ? "Nothing of this part exists at this step."
       : did.gone.length ? "No graph any more: no live variable has one." : "No graph yet: no live variable has one.";
     this.roving();
-    this.bringIntoView([...changed.stopped, ...did.freed, ...did.made]);
+    this.happened = [...changed.stopped, ...did.freed, ...did.made];
+  }
+
+  /** What has to be measured, once everything is drawn: else each part would be laid out anew. */
+  settle() {
+    if (!this.fitted) this.fit();
+    this.bringIntoView(this.happened);
     this.drawMap();
   }
 
@@ -225,10 +234,9 @@ export class Graph {
     if (folded) {
       const leaves = present.length && present.every((node) => this.trace.nodes[node].leaf);
       const [held, shared] = this.heldBy(present, now, leaves);
-      if (texts[0]) texts[0].textContent = leaves ? `${present.length} leaves, ${bytes(held)}` : `${present.length} nodes, ${freed} freed`;
-      if (texts[1]) texts[1].textContent = "";
-      if (texts[1] && box.kind === "group") texts[1].textContent = shortened(`${bytes(held)} held${shared ? `, ${bytes(shared)} shared` : ""}`, room);
-      if (bar) bar.setAttribute("width", Math.max(0, (box.width - 18) * Math.min(1, held / this.most)).toFixed(1));
+      if (texts[0]) texts[0].textContent = leaves ? `${plural(present.length, "leaf", "leaves")}, ${bytes(held)}` : `${plural(present.length, "node")}, ${freed} freed`;
+      if (texts[1]) texts[1].textContent = box.kind === "group" && !leaves ? shortened(`${bytes(held)} held${shared ? `, ${bytes(shared)} shared` : ""}`, room) : "";
+      if (bar) bar.setAttribute("width", leaves ? 0 : Math.max(0, (box.width - 18) * Math.min(1, held / this.most)).toFixed(1));
       group.setAttribute("aria-description", describeGroup(box, present, freed, held, some));
       return;
     }
@@ -288,7 +296,7 @@ export class Graph {
       const width = text.length * 6.7 + 10;
       right -= width + 3;
       return [
-        shape("rect", { class: `flag ${kind}`, x: right, y: box.y - 9, width, height: 16, rx: 8 }),
+        shape("rect", { class: `flag ${kind}`, x: right, y: box.y - 9, width, height: 16, rx: 8 }), " ",
         shape("text", { class: `flag ${kind}`, x: right + width / 2, y: box.y + 3 }, text),
       ];
     }));
@@ -347,11 +355,13 @@ export class Graph {
     this.zoomed = false;
     const width = this.scroll.clientWidth;
     if (!width) return;
+    this.fitted = true;
     const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
     const across = Math.min((width - 2) / wide, LARGEST);
-    const height = Math.round(Math.min(Math.max(across, READABLE) * high + 2, Math.max(360, Math.min(0.66 * innerHeight, 700))));
+    const least = width < 420 && across >= SMALL ? SMALL : READABLE;
+    const height = Math.round(Math.min(Math.max(across, least) * high + 2, Math.max(360, Math.min(0.66 * innerHeight, 700))));
     this.box.style.setProperty("--drawing", `${height}px`);
-    this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), READABLE));
+    this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), least));
   }
 
   zoom(factor) {
@@ -363,18 +373,22 @@ export class Graph {
     const ratio = this.scale / before;
     scroll.scrollLeft = x * ratio - scroll.clientWidth / 2;
     scroll.scrollTop = y * ratio - scroll.clientHeight / 2;
+    this.drawMap();
   }
 
   setScale(scale) {
     this.scale = scale;
     this.svg.style.width = `${(this.view.width + 2 * MARGIN) * scale}px`;
     this.svg.style.height = `${(this.view.height + 2 * MARGIN) * scale}px`;
-    this.drawMap();
   }
 
   resized() {
-    if (!this.view || this.zoomed) return;
+    if (this.view && !this.zoomed) this.refit();
+  }
+
+  refit() {
     this.fit();
+    this.drawMap();
   }
 
   /** Scroll a drawing that is larger than its panel to where something happens. */
@@ -397,13 +411,13 @@ export class Graph {
     if (!shown) return;
     const { width, height } = this.view;
     const scale = Math.min(110 / width, 52 / height);
+    this.window = shape("rect", { class: "window" });
+    this.showMap();
     this.map.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.map.style.width = `${Math.max(24, width * scale)}px`;
     this.map.style.height = `${Math.max(18, height * scale)}px`;
-    this.window = shape("rect", { class: "window" });
     this.map.replaceChildren(...[...this.boxes].map(([box, { group }]) =>
       shape("rect", { class: group.getAttribute("class"), x: box.x, y: box.y, width: box.width, height: box.height })), this.window);
-    this.showMap();
   }
 
   showMap() {
@@ -453,6 +467,9 @@ export class Graph {
     event.stopPropagation();
   }
 }
+
+/** With blanks, which are not drawn: in the name of a button its texts would run together. */
+const apart = (texts) => texts.flatMap((text) => [" ", text]);
 
 /** How to read the graph, while there is none. */
 function howToRead() {

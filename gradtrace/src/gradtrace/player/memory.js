@@ -7,6 +7,7 @@ const HEIGHT = 96;
 const LEFT = 58; // for the numbers of the axis
 const BOTTOM = 18;
 const TOP = 10;
+const START = 50; // the word "start", and half of a number
 const KINDS = [["activations", "activations"], ["inputs", "parameters and inputs"], ["gradients", "gradients"]];
 
 /** Round steps of an axis that ends at or above `most`. */
@@ -84,9 +85,11 @@ export class Memory {
       return shape("g", {}, ...drawn);
     });
     const every = Math.ceil(26 / across);
-    const labels = this.trace.steps.flatMap(({ ran }, step) => step % every ? [] : [
-      shape("text", { class: "axis", x: LEFT + (step + 0.5) * across, y: HEIGHT + 14, "text-anchor": "middle" }, ran === null ? "start" : String(ran)),
-    ]);
+    const labels = this.trace.steps.flatMap(({ ran }, step) => {
+      const x = LEFT + (step + 0.5) * across;
+      if (step % every || (step && x < LEFT + START)) return [];
+      return [shape("text", { class: "axis", x: step ? x : LEFT, y: HEIGHT + 14, "text-anchor": step ? "middle" : "start" }, ran === null ? "start" : String(ran))];
+    });
     this.cursor = shape("g", { class: "cursor" },
       shape("rect", { y: TOP - 4, height: HEIGHT + BOTTOM - TOP + 4, width: Math.max(across, 2) }), shape("path", { d: `M0 ${HEIGHT}h${Math.max(across, 2)}` }));
     this.pointer = shape("rect", { class: "pointer absent", y: TOP - 4, height: HEIGHT - TOP + 4, width: Math.max(across, 2) });

@@ -31,7 +31,6 @@ export class Player {
     this.scene = new Scene(this);
     this.peer = null;
     this.build();
-    this.theme();
     if (data.question) this.askFirst();
     this.setTrace(data.traces[traceOf(data.controls, this.setting)], null);
     this.show(this.opening());
@@ -82,6 +81,7 @@ export class Player {
       this.variables.box, this.words, this.status);
     const style = element("style");
     style.textContent = STYLE;
+    this.theme(); // before there is much to lay out
     this.root.append(style, this.box);
     this.host.dataset.built = "";
   }
@@ -119,6 +119,11 @@ export class Player {
     return Boolean(this.question?.open);
   }
 
+  get where() {
+    const { line } = this.trace.steps[this.step];
+    return line === null ? "end" : `before line ${line}`;
+  }
+
   get limit() {
     return this.locked ? Math.min(this.data.question.at, this.timeline.last) : this.timeline.last;
   }
@@ -138,7 +143,8 @@ export class Player {
     this.keep({ answer, right, told });
     this.chooseAnswer();
     this.go(this.seen());
-    this.status.textContent = `${this.question.reply.textContent} ${this.status.textContent}`;
+    const said = [...this.question.reply.children].map((part) => part.textContent);
+    this.status.textContent = [...said, `Step ${this.step + 1}, ${this.where}.`].join(" ");
   }
 
   /** Where the right answer is an option of a control, that setting shows it. */
@@ -190,6 +196,7 @@ export class Player {
   lock() {
     const { locked } = this;
     this.box.classList.toggle("locked", locked);
+    this.box.classList.toggle("blank", locked && !this.timeline?.at(this.limit).nodes.size);
     for (const input of this.controls.querySelectorAll("input, select")) input.disabled = locked;
     this.compare.hidden = locked || (this.data.traces.length < 2 && !this.hooks.compare);
     this.top.hidden = this.compare.hidden && !this.controls.hasChildNodes();
@@ -220,6 +227,7 @@ export class Player {
 
   /** Move to a step because the reader asked for it. */
   go(step, told = true) {
+    this.box.classList.add("moves"); // what a step changed may be animated now, but not as it opens
     this.show(step);
     if (told) this.hooks.onStep?.(this.step);
   }
@@ -337,7 +345,7 @@ export class Player {
     const end = this.step >= this.limit;
     for (const made of [this.first, this.back]) made.setAttribute("aria-disabled", this.step === 0);
     for (const made of [this.next, this.last]) made.setAttribute("aria-disabled", end);
-    const where = now.line === null ? "end" : `before line ${now.line}`;
+    const { where } = this;
     this.position.textContent = `step ${this.step + 1} of ${trace.steps.length}: ${where}${end && this.locked ? ". Answer to go on" : ""}${
       trace.unrecorded > 0 && this.step === timeline.last ? `, after ${trace.unrecorded} more that were not recorded` : ""}`;
     this.scrubber.setAttribute("aria-valuetext", this.position.textContent);
@@ -361,6 +369,7 @@ export class Player {
     this.showTwin();
     this.status.textContent = announcement(trace, timeline, this.step, where, this.locked);
     if (this.lit) this.light(null);
+    for (const part of [this.source, this.scene.graph, this.peer?.graph]) part?.settle();
   }
 
   showTwin() {

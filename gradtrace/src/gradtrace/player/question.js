@@ -126,7 +126,14 @@ export class Question {
     return [
       element("p", {}, element("strong", {}, this.right ? "✓ Right. " : wrong.length ? "✗ Not so. " : "◐ Right, but not all. "), "You said ", ...marked(said.join(", ")), this.many ? "." : ": ", ...(this.many ? [] : marked(replies[0]?.[1] ?? ""))),
       ...(this.many ? replies.map(([label, text]) => element("p", {}, ...marked(`${label}: ${text ?? ""}`))) : []),
-      ...(this.right || this.many || replies[0][1]?.includes(data.told.split(". ")[0]) ? [] : [element("p", { class: "told" }, ...marked(data.told))]),
+      ...(this.right || this.many ? [] : this.beyond(replies[0][1] ?? "")),
     ];
+  }
+
+  /** What is told, less what the reply has said. */
+  beyond(reply) {
+    const [fact] = reply.split(/\.( |$)/);
+    const rest = this.data.told.split(/(?<=\.) /).filter((sentence) => !(fact && sentence.startsWith(fact)) && !reply.includes(sentence)).join(" ");
+    return rest ? [element("p", { class: "told" }, ...marked(rest))] : [];
   }
 }

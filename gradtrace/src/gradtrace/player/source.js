@@ -62,12 +62,12 @@ export class Source {
       says.textContent = passed || (number === failed ? ", raised" : number === now.line ? ", runs next" : isRan ? ", has just run" : "");
       flags.replaceChildren(...(number === (failed ?? now.ran) ? did : []).map(([kind, text]) => element("span", { class: `flag ${kind}` }, text)));
     }
-    this.follow(now.line ?? failed ?? now.ran);
+    this.line = now.line ?? failed ?? now.ran;
   }
 
   /** Keep the line in the middle of a window that is too low for all. */
-  follow(line) {
-    const item = this.lines.get(line)?.item;
+  settle() {
+    const item = this.lines.get(this.line)?.item;
     if (!item) return;
     if (this.box.scrollHeight > this.box.clientHeight) {
       this.box.scrollTop = item.offsetTop - (this.box.clientHeight - item.offsetHeight) / 2;

@@ -70,7 +70,12 @@ export class Timeline {
 
   /** What the line that led to this step did. */
   changes(step) {
-    const [now, before] = [this.at(step), this.at(step - 1)];
+    const now = this.at(step);
+    now.did ??= this.compare(now, this.at(step - 1));
+    return now.did;
+  }
+
+  compare(now, before) {
     const made = [];
     const freed = [];
     const modified = [];

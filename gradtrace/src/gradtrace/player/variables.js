@@ -65,8 +65,9 @@ export class Variables {
     const cells = ([name, size, requires, leaf, version, grad]) => [name, dimensions(size), String(version ?? "–"), grad ?? "none", yes(requires), yes(leaf)];
     const other = peer?.get(row[0]) && cells(peer.get(row[0]));
     const texts = cells(row).map((text, i) => {
-      if (!peer || (other ? other[i] === text : i > 0)) return element("td", {}, text);
-      return element("td", { class: "differs" }, text, element("span", { class: "other" }, ` ≠ ${other ? other[i] : "not there"}`));
+      const head = i ? HEAD[i + 1] : false;
+      if (!peer || (other ? other[i] === text : i > 0)) return element("td", { "data-head": head }, text);
+      return element("td", { class: "differs", "data-head": head }, text, element("span", { class: "other" }, ` ≠ ${other ? other[i] : "not there"}`));
     });
     texts[0].classList.toggle("inside", Boolean(inside));
     return element("tr", {

@@ -35,7 +35,7 @@ function otherHolders(trace, now, tensor, index) {
 }
 
 export function describeGroup(box, present, freed, held, some) {
-  const parts = [box.title, `${present.length} nodes, ${freed} freed`, `${bytes(held)} held`];
+  const parts = [box.title, `${plural(present.length, "node")}, ${freed} freed`, `${bytes(held)} held`];
   if (some.cut) parts.push(`${some.cut} freed now`);
   if (some.new) parts.push(`${some.new} new`);
   if (some.stopped) parts.push("backward stopped inside");
