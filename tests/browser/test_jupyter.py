@@ -67,7 +67,7 @@ def jupyter(request, tmp_path_factory):
             pytest.fail(f"{request.param} did not start")
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(120)
 
 
 @pytest.fixture
@@ -76,7 +76,8 @@ def open_notebook(visit, jupyter):
     address, page, _ = jupyter
 
     def open_notebook(name):
-        shown = visit(f"{address}{page}/{name}", address)
+        # With ?reset, JupyterLab does not open what an earlier test had open.
+        shown = visit(f"{address}{page}/{name}?reset", address)
         ready(shown)
         return shown
 
