@@ -214,4 +214,4 @@ def test_a_notebook_that_is_not_trusted_says_in_words_what_it_cannot_show(open_n
     assert "Trying to backward" in played.inner_text()
     assert drawn.locator("svg").count() == 0
     assert "Not drawn here: this notebook is not trusted" in drawn.inner_text()
-    assert "ExpBackward0, ■ result," in drawn.inner_text()
+    assert "ExpBackward0, ■ result [3]," in drawn.inner_text()
