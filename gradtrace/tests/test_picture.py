@@ -24,7 +24,7 @@ def test_a_graph_is_drawn_with_its_states_and_bytes():
     x = torch.ones(3, requires_grad=True)
     loss = x.exp().sum()
     before = texts(snapshot(loss).to_svg())
-    assert {"SumBackward0", "ExpBackward0", "■ result", "12 B", "leaf [3]"} <= set(before)
+    assert {"SumBackward0", "ExpBackward0", "■ result [3]", "12 B", "leaf [3]"} <= set(before)
     assert "12 B  no grad" in before
     loss.backward()
     after = texts(snapshot(loss).to_svg())
@@ -54,7 +54,7 @@ def test_a_notebook_shows_drawing_words_and_modules_in_the_colour_of_the_page():
     page = ET.fromstring(shown)
     assert "prefers-color-scheme" not in shown  # the page decides
     words = " ".join(item.text for item in page.iter("li"))
-    assert "TanhBackward0; ■ result; backward goes on to AddmmBackward0" in words
+    assert "TanhBackward0; ■ result [2, 4]; backward goes on to AddmmBackward0" in words
     rows = [[cell.text for cell in row] for row in page.iter("tr")]
     # The data is not named as an input: 24 bytes.
     assert rows[1] == ["all", "6", "0", "56", "84", "0"]

@@ -200,7 +200,7 @@ def test_text_of_the_program_stays_text_on_the_page(control):
     assert "<!--" not in text
     page = Page(text)
     assert set(page.tags) == {
-        "div", "style", "table", "thead", "tbody", "tr", "th", "td", "script",
+        "div", "p", "style", "table", "thead", "tbody", "tr", "th", "td", "script",
     }  # fmt: skip
     data = json.loads(page.scripts[0])
     assert data["controls"] == control

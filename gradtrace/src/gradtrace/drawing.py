@@ -66,22 +66,26 @@ def svg(
         homes: for tensors that are not drawn as things, the box that they are in.
         title: the accessible name.
         description: the same in a sentence or two, for those who do not see it.
-        standalone: a file of its own, which has to bring its colours.
+        standalone: a file of its own, which has to bring its colours and its description.
     """
     width, height = drawing.width + 2 * _MARGIN, drawing.height + 2 * _MARGIN
-    style = (
-        "<style>svg{color:#1b1f24;background:#fff}"
-        "@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>"
-        if standalone
-        else ""
-    )
+    name, begins = "", _LEFT_OUT
+    if standalone:
+        begins = (
+            f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>"
+            "<style>svg{color:#1b1f24;background:#fff}"
+            "@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>"
+        )
+    else:
+        name = f' aria-label="{html.escape(title)}"'
     places = {thing.tensor: thing for thing in drawing.things}
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width:g}" height="{height:g}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img"{name} '
+        f'width="{width:g}" height="{height:g}" '
         f'viewBox="{-_MARGIN:g} {-_MARGIN:g} {width:g} {height:g}" fill="none" '
         f'stroke="currentColor" font-family="ui-monospace,Menlo,Consolas,monospace" '
         f'font-size="12" style="max-width:100%;height:auto">',
-        f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>{style}",
+        begins,
     ]
     edges = "".join(_edge(drawing.boxes, edge) for edge in drawing.edges)
     parts.append(f'<g opacity=".6">{edges}</g>')
@@ -106,10 +110,15 @@ def svg(
     return "".join([*parts, "</svg>"])
 
 
+# Text of the drawing that no text element holds is drawn nowhere.  It is read where a page leaves
+# out the elements and keeps their text, as Jupyter does while a notebook is not trusted.
+_LEFT_OUT = "Not drawn here: this notebook is not trusted, or the page leaves out drawings: "
+
+
 def _text(x: float, y: float, text: str, more: str = "") -> str:
     return (
         f'<text x="{x:g}" y="{y:g}" fill="currentColor" stroke="none"{more}>'
-        f"{html.escape(text)}</text>"
+        f"{html.escape(text)}</text>, "
     )
 
 

@@ -21,7 +21,8 @@ class LiveBytes(TorchDispatchMode):
     """Counts the bytes of every tensor made under it, from its birth to its death.
 
     A context manager.  ``alive`` is the number of bytes now, ``peak`` the largest so far; each
-    storage counts once, however many views of it there are.  A tensor from before counts from the
+    storage counts once, however many views of it there are.  ``devices`` are the types of device on
+    which they were.  A tensor from before counts from the
     first operation that hands it out again, such as an in-place one.  Not counted are tensors
     without a storage (sparse ones), what a kernel needs for itself while it runs, and other
     threads.
@@ -40,6 +41,7 @@ class LiveBytes(TorchDispatchMode):
         super().__init__()
         self.alive = 0
         self.peak = 0
+        self.devices: set[str] = set()
         self._storages: dict[int, int] = {}  # their bytes
 
     def reset_peak(self) -> None:
@@ -55,6 +57,7 @@ class LiveBytes(TorchDispatchMode):
     ) -> Any:
         result = operation(*args, **(kwargs or {}))
         for tensor in _tensors(result):
+            self.devices.add(tensor.device.type)
             try:
                 self._count(tensor.untyped_storage())
             except (NotImplementedError, RuntimeError):  # it has none
@@ -77,7 +80,7 @@ def device_counters() -> dict[str, int] | None:
     """What PyTorch's own counters say of an accelerator's memory, and begin a new peak.
 
     ``allocated`` is now, ``peak`` the most since the last call, both in bytes of the current
-    device.  None where no accelerator has been used.
+    device.  None where no accelerator has been used in this process.
     """
     for device in (torch.cuda, torch.xpu):
         if device.is_initialized():

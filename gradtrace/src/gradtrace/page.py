@@ -146,6 +146,19 @@ def static_html(
     >>> "Ends without an error." in static_html([trace(lambda: 1)])
     True
     """
+    hint = "In Jupyter, run the cell or trust the notebook."
+    return _element(traces, controls, initial, step, question, _hint(hint))
+
+
+def _element(
+    traces: Sequence[Trace],
+    controls: Sequence[dict[str, Any]],
+    initial: Sequence[int],
+    step: int | Mapping[str, int] | None,
+    question: Question | None,
+    above: str,
+) -> str:
+    """The player; ``above`` the outcomes stands what else is read where no script runs."""
     data = {
         "controls": list(controls),
         "initial": list(initial),
@@ -160,41 +173,66 @@ def static_html(
     return (
         f'<div class="gradtrace" data-function="{name}"{asks} style="--high: {_height(data)}px">'
         f"<style>{_UNBUILT}</style>"
-        f"<div>{_as_text(traces, controls, question)}</div>"
+        f"<div><div>{above}{_as_text(traces, controls, question)}</div></div>"
         f'<script type="application/json">{text}</script>'
         f'<script type="module">{module()}\nmountAll();</script>'
         "</div>"
     )
 
 
-def standalone(trace: Trace, title: str) -> str:
-    """A whole page that plays one trace, from a file as well as from a server.
+def standalone(
+    traces: Sequence[Trace],
+    title: str,
+    controls: Sequence[dict[str, Any]] = (),
+    initial: Sequence[int] = (),
+    *,
+    step: int | Mapping[str, int] | None = None,
+    question: Question | None = None,
+) -> str:
+    """A whole page with what :func:`static_html` makes, from a file as well as from a server.
+
+    Where scripts do not run, the program is there to read, too.
 
     >>> from gradtrace import trace
-    >>> page = standalone(trace(lambda: 1), "a < b")
+    >>> page = standalone([trace(lambda: 1)], "a < b")
     >>> page.startswith('<!doctype html><html lang="en">'), "<title>a &lt; b</title>" in page
     (True, True)
     """
     name = html.escape(title)
+    above = _hint("Save this file, and open it in a browser.") + _program(traces[0])
+    player = _element(traces, controls, initial, step, question, above)
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_ASKS_FOR_NOTHING}'
+        f"<title>{name}</title>"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
         f"<style>{_PAGE}</style></head>"
-        f"<body><main><h1>{name}</h1>{static_html([trace])}</main></body></html>"
+        f"<body><main><h1>{name}</h1>{player}</main></body></html>"
     )
 
 
-_PAGE = "body{margin:1rem;font:1rem/1.5 system-ui,sans-serif}h1{font-size:1.3rem}"
+# Whatever a traced program prints or is called, the page cannot ask for anything outside of it.
+_ASKS_FOR_NOTHING = (
+    '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+    "script-src 'unsafe-inline'; style-src 'unsafe-inline'\">"
+)
+_PAGE = (
+    "body{margin:1rem;font:1rem/1.5 system-ui,sans-serif}h1{font-size:1.3rem}pre{overflow-x:auto}"
+)
 
 
-# Where scripts run, the player's place is kept until it is built, so that nothing moves then.
+# Where scripts run, the player's place is kept until it is built, so that nothing moves then.  That
+# they may run does not say that these do: a mail program's or a forge's policy may stop them.  So
+# what is there to read appears after some seconds, where nothing took its place.
 _UNBUILT = (
     ".gradtrace {margin: 1rem 0}"
     "@media screen and (scripting: enabled) {"
     ".gradtrace[data-function] {min-height: var(--high)}"
-    ".gradtrace[data-function] > div:not([data-built]) > * {display: none}"
+    ".gradtrace[data-function] > div:not([data-built]) > *"
+    " {max-height: 0; overflow: hidden; visibility: hidden; animation: gradtrace-read 0s 4s both}"
+    ".gradtrace[data-mounted] > div:not([data-built]) > * {animation: none}"
     "}"
+    "@keyframes gradtrace-read {to {max-height: none; overflow: visible; visibility: visible}}"
 )
 
 
@@ -205,6 +243,17 @@ def _height(data: dict[str, Any]) -> int:
     rows = min(max(len(step["variables"]) for trace in traces for step in trace["steps"]), 8)
     controls = any(len(control["options"]) > 1 for control in data["controls"])
     return round(460 + drawing + 28 * rows + 47 * controls + 125 * bool(data["question"]))
+
+
+def _hint(what_to_do: str) -> str:
+    return f"<p>The player is not here, since scripts do not run. {what_to_do}</p>"
+
+
+def _program(trace: Trace) -> str:
+    """The source, with the numbers of its lines."""
+    wide = len(str(max(trace.source, default=0)))
+    lines = [f"{number:>{wide}}  {line}" for number, line in sorted(trace.source.items())]
+    return f"<pre>{html.escape(chr(10).join(lines))}</pre>"
 
 
 def _as_text(

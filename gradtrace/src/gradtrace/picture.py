@@ -7,6 +7,7 @@ layout are those of a trace.  Two snapshots become one picture of all nodes of b
 from __future__ import annotations
 
 import html
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,8 +56,9 @@ def _needed(node: Node) -> list[SavedTensor]:
 
 
 def _row(saved: SavedTensor) -> str:
+    shape = "" if saved.shape is None else f" {_shape(saved.shape)}"
     state = "" if saved.state == ALIVE else f"  {saved.state}"
-    return f"{_GLYPHS.get(saved.state, '■')} {saved.name}{state}"
+    return f"{_GLYPHS.get(saved.state, '■')} {saved.name}{shape}{state}"
 
 
 def _rows(node: Node) -> list[str]:
@@ -337,9 +339,12 @@ def describe(graph: Graph) -> str:
     """One snapshot in a sentence."""
     held = graph.held
     freed = f", {len(graph.freed)} of them freed" if graph.freed else ""
+    leaves = [node.leaf for node in graph.leaves if node.leaf is not None]
+    numbers = sum(math.prod(leaf.shape) for leaf in leaves)
     return (
-        f"{len(graph.nodes)} nodes{freed}; saved tensors hold {size(held.activations)} of "
-        f"activations, {size(held.leaves)} of leaves and {size(held.inputs)} of inputs."
+        f"{len(graph.nodes)} nodes{freed}; {len(leaves)} leaves with {numbers:,} numbers; saved "
+        f"tensors hold {size(held.activations)} of activations, {size(held.leaves)} of leaves and "
+        f"{size(held.inputs)} of inputs."
     )
 
 

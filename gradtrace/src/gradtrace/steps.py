@@ -285,8 +285,14 @@ class Trace:
         from gradtrace.page import standalone
 
         # What a program prints or raises need not be valid text.
-        text = standalone(self, f"{self.function}, line by line")
+        text = standalone([self], f"{self.function}, line by line")
         Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of a trace: the player."""
+        from gradtrace.page import static_html
+
+        return static_html([self])
 
     def to_json(self) -> str:
         """The trace as JSON text.  The same trace always gives the same text."""

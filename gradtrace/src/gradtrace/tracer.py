@@ -437,6 +437,8 @@ class _Recorder:
             return None, None
         peak, device = self.live_bytes.peak, device_counters()
         self.live_bytes.reset_peak()
+        if self.live_bytes.devices <= {"cpu"}:  # what others have there is not this program's
+            device = None
         return (None, None) if self.line is None else (peak, device)
 
     def variable(self, name: str, tensor: torch.Tensor, node: int | None) -> Variable:

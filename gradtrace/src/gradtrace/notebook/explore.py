@@ -17,6 +17,7 @@ import os
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, overload
 
 import ipywidgets
@@ -24,7 +25,7 @@ import torch
 from IPython.display import display
 
 from gradtrace.notebook.player import Player
-from gradtrace.page import outcome, payload, static_html
+from gradtrace.page import outcome, payload, standalone, static_html
 from gradtrace.questions import Asked, Program, line_of, place
 from gradtrace.steps import Trace
 from gradtrace.tracer import trace
@@ -194,13 +195,32 @@ class Exploration:
         ]
         return [", ".join(setting) for setting in itertools.product(*named)]
 
+    def to_html(self, path: str | Path) -> None:
+        """Write a page that plays every setting: one file, to be opened and sent without a server.
+
+        It begins with the setting that is shown now.
+        """
+        text = standalone(
+            self._stored, f"{self.__name__}, line by line", self._controls(), self._initial(),
+            step=self._step, question=self.question,
+        )  # fmt: skip
+        # What a program prints or raises need not be valid text.
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+    def _initial(self) -> list[int]:
+        """The setting that a page without a kernel begins with."""
+        return [index or 0 for index in self._indices()]
+
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """Live front ends take the widget view, all others the self-contained HTML."""
-        initial = [index or 0 for index in self._indices()]
         return {
             "text/plain": repr(self),
             "text/html": static_html(
-                self._stored, self._controls(), initial, step=self._step, question=self.question
+                self._stored,
+                self._controls(),
+                self._initial(),
+                step=self._step,
+                question=self.question,
             ),
             _WIDGET_VIEW: {
                 "version_major": 2,
@@ -383,6 +403,8 @@ def _control(name: str, widget: ipywidgets.Widget | None, abbreviation: Any) -> 
     """List the values that a widget can take."""
     if isinstance(widget, ipywidgets.Widget) and not widget.description:
         widget.description = name
+        if getattr(widget.style, "description_width", None) == "":
+            widget.style.description_width = "initial"  # ipywidgets would cut a long name
     if isinstance(widget, DeviceDropdown):
         return Control(name, widget, "select", widget.stored_options)
     value = getattr(widget, "value", None)
