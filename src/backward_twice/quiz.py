@@ -1,8 +1,9 @@
-"""The questions at the end of a chapter, whose right answers are computed in the notebook.
+"""Questions of a chapter, whose right answers are computed in the notebook.
 
 :func:`quiz` takes for each question its choices, and for each choice what the notebook found out
 about it and a reply.  Displayed, it is a form that answers in the page, with or without a kernel;
-its script and its few styles travel with it.
+its script and its few styles travel with it.  One question alone is a prediction, for what no
+player can trace; several stand at the end of a page.
 
 jupyterquiz was looked at first (2.9.6): its right answers are typed, its replies are not announced
 to screen readers, every run gives its elements other random names, and formulas fetch a script
@@ -38,6 +39,7 @@ class Quiz:
         asked = "".join(
             self._question(number, *item) for number, item in enumerate(self.questions.items(), 1)
         )
+        button = "Check my answers" if len(self.questions) > 1 else "Check my answer"
         answers = "".join(
             f"<li>{inline(text)}: {inline(reply)}</li>"
             for choices in self.questions.values()
@@ -49,7 +51,7 @@ class Quiz:
             "text/plain": repr(self),
             "text/html": (
                 f'<form class="quiz"><style>{style}</style>{asked}'
-                '<p class="actions" hidden><button type="submit">Check my answers</button> '
+                f'<p class="actions" hidden><button type="submit">{button}</button> '
                 '<button type="reset">Begin again</button></p><p role="status"></p>'
                 f"<details><summary>Answers</summary><ol>{answers}</ol></details>"
                 f"<script>{script}</script></form>"
@@ -67,8 +69,9 @@ class Quiz:
             f"<strong>{'✓ Right.' if right else '✗ Not so.'}</strong> {inline(reply)}</p>"
             for value, (right, reply) in enumerate(choices.values())
         )
+        count = f"{number}. " if len(self.questions) > 1 else ""
         return (
-            f"<fieldset><legend>{number}. {inline(question)}</legend>{rows}"
+            f"<fieldset><legend>{count}{inline(question)}</legend>{rows}"
             f'<div aria-live="polite">{replies}</div></fieldset>'
         )
 
