@@ -31,7 +31,7 @@ class Quiz:
     def __repr__(self) -> str:
         lines = []
         for number, (question, choices) in enumerate(self.questions.items(), 1):
-            lines.append(f"{number}. {question}")
+            lines.append(f"{self._number(number)}{question}")
             lines += [f"   {'✓' if right else ' '} {text}" for text, (right, _) in choices.items()]
         return "\n".join(lines)
 
@@ -69,11 +69,13 @@ class Quiz:
             f"<strong>{'✓ Right.' if right else '✗ Not so.'}</strong> {inline(reply)}</p>"
             for value, (right, reply) in enumerate(choices.values())
         )
-        count = f"{number}. " if len(self.questions) > 1 else ""
         return (
-            f"<fieldset><legend>{count}{inline(question)}</legend>{rows}"
+            f"<fieldset><legend>{self._number(number)}{inline(question)}</legend>{rows}"
             f'<div aria-live="polite">{replies}</div></fieldset>'
         )
+
+    def _number(self, number: int) -> str:
+        return f"{number}. " if len(self.questions) > 1 else ""
 
 
 def _beside(suffix: str) -> str:
@@ -100,7 +102,7 @@ def quiz(questions: Mapping[str, Choices]) -> Quiz:
     ...     "yes": (w.grad is not None, "Backward adds to it."),
     ...     "no": (w.grad is None, "Look at `w.grad`."),
     ... }})
-    1. Is `w.grad` written?
+    Is `w.grad` written?
        ✓ yes
          no
     """
