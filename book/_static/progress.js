@@ -8,9 +8,18 @@ function stored(key) {
   }
 }
 
+function keys() {
+  try {
+    return Object.keys(localStorage);
+  } catch {
+    return [];
+  }
+}
+
 function answered(page) {
   const inPlayers = Object.keys(stored("gradtrace.answers") ?? {}).filter((key) => key.startsWith(`${page}#`));
-  const inQuiz = (stored(`backward-twice.quiz:${page}`) ?? []).filter((choice) => choice !== null);
+  const quizzes = keys().filter((key) => key.startsWith(`backward-twice.quiz:${page}#`));
+  const inQuiz = quizzes.flatMap((key) => stored(key) ?? []).filter((choice) => choice !== null);
   return inPlayers.length + inQuiz.length;
 }
 

@@ -4,7 +4,8 @@
 (function (form) {
   const questions = [...form.querySelectorAll("fieldset")];
   const sum = form.querySelector("[role=status]");
-  const place = `backward-twice.quiz:${location.pathname}`;
+  const number = [...document.querySelectorAll("form.quiz")].indexOf(form);
+  const place = `backward-twice.quiz:${location.pathname}#${number}`;
 
   // A page may be shown where nothing can be stored.
   function stored(change) {
@@ -31,7 +32,8 @@
     const parts = [`${results.filter(Boolean).length} of ${results.length}.`];
     if (again.length) parts.push(`Look again at ${again.join(", ")}.`);
     if (open.length) parts.push(`Not answered: ${open.join(", ")}.`);
-    sum.textContent = parts.join(" ");
+    const alone = open.length ? "Not answered." : "";
+    sum.textContent = results.length > 1 ? parts.join(" ") : alone;
     const chosen = questions.map((question) => question.querySelector("input:checked")?.value ?? null);
     stored((storage) => storage.setItem(place, JSON.stringify(chosen)));
   }

@@ -1,8 +1,9 @@
-"""The questions at the end of a chapter, whose right answers are computed in the notebook.
+"""Questions of a chapter, whose right answers are computed in the notebook.
 
 :func:`quiz` takes for each question its choices, and for each choice what the notebook found out
 about it and a reply.  Displayed, it is a form that answers in the page, with or without a kernel;
-its script and its few styles travel with it.
+its script and its few styles travel with it.  One question alone is a prediction, for what no
+player can trace; several stand at the end of a page.
 
 jupyterquiz was looked at first (2.9.6): its right answers are typed, its replies are not announced
 to screen readers, every run gives its elements other random names, and formulas fetch a script
@@ -30,7 +31,7 @@ class Quiz:
     def __repr__(self) -> str:
         lines = []
         for number, (question, choices) in enumerate(self.questions.items(), 1):
-            lines.append(f"{number}. {question}")
+            lines.append(f"{self._number(number)}{question}")
             lines += [f"   {'✓' if right else ' '} {text}" for text, (right, _) in choices.items()]
         return "\n".join(lines)
 
@@ -38,6 +39,7 @@ class Quiz:
         asked = "".join(
             self._question(number, *item) for number, item in enumerate(self.questions.items(), 1)
         )
+        button = "Check my answers" if len(self.questions) > 1 else "Check my answer"
         answers = "".join(
             f"<li>{inline(text)}: {inline(reply)}</li>"
             for choices in self.questions.values()
@@ -49,7 +51,7 @@ class Quiz:
             "text/plain": repr(self),
             "text/html": (
                 f'<form class="quiz"><style>{style}</style>{asked}'
-                '<p class="actions" hidden><button type="submit">Check my answers</button> '
+                f'<p class="actions" hidden><button type="submit">{button}</button> '
                 '<button type="reset">Begin again</button></p><p role="status"></p>'
                 f"<details><summary>Answers</summary><ol>{answers}</ol></details>"
                 f"<script>{script}</script></form>"
@@ -68,9 +70,12 @@ class Quiz:
             for value, (right, reply) in enumerate(choices.values())
         )
         return (
-            f"<fieldset><legend>{number}. {inline(question)}</legend>{rows}"
+            f"<fieldset><legend>{self._number(number)}{inline(question)}</legend>{rows}"
             f'<div aria-live="polite">{replies}</div></fieldset>'
         )
+
+    def _number(self, number: int) -> str:
+        return f"{number}. " if len(self.questions) > 1 else ""
 
 
 def _beside(suffix: str) -> str:
@@ -97,7 +102,7 @@ def quiz(questions: Mapping[str, Choices]) -> Quiz:
     ...     "yes": (w.grad is not None, "Backward adds to it."),
     ...     "no": (w.grad is None, "Look at `w.grad`."),
     ... }})
-    1. Is `w.grad` written?
+    Is `w.grad` written?
        ✓ yes
          no
     """

@@ -12,5 +12,5 @@ def test_what_was_answered_stands_beside_its_chapter(visit, server, page):
     quiz.get_by_role("button", name="Check my answers").click()
     page.goto(server)
     note = page.locator(".path li", has_text="Ten minutes").locator(".progress-note")
-    assert note.inner_text().strip() == "1 of 10 answered"
+    assert note.inner_text().strip() == "1 of 11 answered"
     assert page.complaints == []

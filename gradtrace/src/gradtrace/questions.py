@@ -289,9 +289,9 @@ class DoesItRaise(Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIsFreedNext(Asked):
-    """Which node is freed next, after the line ``after``.  ``believes`` has names or indices.
+    """Which node lets go next of what it saved, after the line ``after``.
 
-    Where one line frees several nodes, each of them is right.
+    ``believes`` has names or indices.  Where several let go at one line, each of them is right.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -333,11 +333,11 @@ class WhatIsFreedNext(Asked):
         right = tuple(node for node in there if when.get(node) == first)
         facts = {node: self._fact(seen, at, node, when) for node in there}
         return _Found(
-            prompt="Which node is freed next?",
+            prompt="Which node lets go next of what it saved?",
             choices={node: _label(seen, node) for node in there},
             right=right,
             facts=facts,
-            told=f"Line {seen.steps[first].ran} frees {_names(seen, right)}.",
+            told=f"Line {seen.steps[first].ran} frees what {_names(seen, right)} saved.",
         )
 
     @staticmethod
@@ -345,14 +345,14 @@ class WhatIsFreedNext(Asked):
         name, leaf = _label(seen, node), seen.nodes[node].leaf
         state = next(state.state for state in seen.steps[at].nodes if state.node == node)
         if node in when:
-            return f"{name} is freed by line {seen.steps[when[node]].ran}."
+            return f"Line {seen.steps[when[node]].ran} frees what {name} saved."
         if leaf:
             return f"{name} is a leaf: backward frees nothing there, it adds to its .grad."
         if state == FREED:
-            return f"{name} has been freed before."
+            return f"What {name} saved has been freed before."
         if state not in (ALIVE, MODIFIED):
             return f"{name} saves no tensor, so nothing of it can be freed."
-        return f"{name} is not freed by any line."
+        return f"No line frees what {name} saved."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ export function announcement(trace, timeline, step, where, locked) {
   const named = (what) => listed([...did.variables].filter(([, all]) => all.includes(what)).map(([name]) => name));
   const parts = [`Step ${step + 1}, ${where}.${locked ? "" : ` ${bytes(now.held[0])} held.`}`];
   if (did.made.length) parts.push(`New: ${labels(did.made)}.`);
-  if (did.freed.length) parts.push(`Freed: ${labels(did.freed)}.`);
+  if (did.freed.length) parts.push(`Freed: what ${labels(did.freed)} saved.`);
   if (did.left.length) parts.push(`${plural(did.left.length, "tensor")} gone.`);
   if (did.modified.length) parts.push(`Changed in place: what ${labels(did.modified)} saved.`);
   if (named("changed")) parts.push(`Changed in place: ${named("changed")}.`);
