@@ -8,6 +8,7 @@ it must give the right gradients, which are computed from each loss alone.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import json
@@ -25,6 +26,7 @@ import nbformat
 import pytest
 import torch
 import torch._functorch.config
+import torch.distributed as dist
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -123,6 +125,34 @@ def carried_state(obey):
         seen += grads(trained)
         if obey:
             state = tuple(part.detach() for part in state)
+    return seen, right
+
+
+@obeys("set it back to its start before the forward pass")
+def kept_by_a_module(obey):
+    """Each batch is a sequence of its own."""
+
+    class Keeper(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.state = nn.RNNCell(2, 3), None
+
+        def forward(self, sequence):
+            for x in sequence:
+                self.state = self.cell(x, self.state)
+            return self.state.square().mean()
+
+    keeper, seen, right = Keeper(), [], []
+    trained = parameters(keeper)
+    for sequence in torch.randn(3, 4, 1, 2):
+        fresh = Keeper()
+        fresh.load_state_dict(keeper.state_dict())
+        right += alone(fresh(sequence), parameters(fresh))
+        if obey:
+            keeper.state = None
+        clear(trained)
+        keeper(sequence).backward()
+        seen += grads(trained)
     return seen, right
 
 
@@ -521,6 +551,25 @@ def two_losses_one_step(obey):
     return seen, [a + b for a, b in zip(first, second, strict=True)]
 
 
+@obeys(
+    "take the step as a new tensor, `fast = w - lr * gradient`, with "
+    "`torch.autograd.grad(…, create_graph=True)`"
+)
+def through_the_step(obey):
+    start, lr = torch.tensor(1.0, dtype=torch.float64), 0.1
+    w = start.clone().requires_grad_()
+    if obey:
+        (gradient,) = torch.autograd.grad(w**3, w, create_graph=True)
+        fast = w - lr * gradient
+        (fast**2).backward()
+    else:
+        inner = w**3
+        inner.backward(create_graph=True)
+        torch.optim.SGD([w], lr=lr).step()
+        (inner + w**2).backward()
+    return [w.grad], [2 * (start - lr * 3 * start**2) * (1 - lr * 6 * start)]  # by hand
+
+
 @obeys("`inplace=False`")
 def layer_in_place(obey):
     layer, x = nn.Linear(2, 3), torch.randn(4, 2)
@@ -673,6 +722,42 @@ def penalty_only(obey):
     critic, x, _, penalty = critic_and_penalty(create_graph=obey, retain_graph=True)
     penalty.backward()
     return grads(parameters(critic)), alone(penalty_alone(critic, x), parameters(critic))
+
+
+class Cube(torch.autograd.Function):
+    """A backward that leaves no graph, as the adjoint method of an ODE solver."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * 3 * x.detach().square()
+
+
+@obeys("go through ordinary operations instead")
+def second_derivative_of_a_function(obey):
+    x = torch.randn(3, requires_grad=True)
+    cube = x**3 if obey else Cube.apply(x)
+    (slope,) = torch.autograd.grad(cube.sum(), x, create_graph=True)
+    slope.sum().backward()
+    return grads([x]), [6 * x.detach()]
+
+
+@obeys("compute the loss from what went into it")
+def hard_labels(obey):
+    net, x, labels = deep(2, 3), torch.randn(4, 2), torch.tensor([0, 2, 1, 1])
+    wanted = nn.functional.one_hot(labels, 3)
+    right = alone(-(net(x).log_softmax(1) * wanted).sum(1).mean(), parameters(net))
+    logits = net(x)
+    if obey:
+        nn.functional.cross_entropy(logits, labels).backward()
+    else:
+        nn.functional.mse_loss(logits.argmax(1).float(), labels.float()).backward()
+    return grads(parameters(net)), right
 
 
 @obeys("freeze the part by `requires_grad_(False)`, and run it without `torch.no_grad()`")
@@ -1153,6 +1238,62 @@ def two_processes(obey):
     (right,) = alone((output + output.square()).sum() / len(batch), [net.weight])
     seen = torch.tensor(json.loads(done.stdout))
     return [seen], [right.expand_as(seen)]
+
+
+@contextlib.contextmanager
+def group_of_one():
+    """This process, as the only one of a group: what DistributedDataParallel needs."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@obeys("add the losses, then one backward")
+def heads_in_parallel(obey):
+    """The first loss reaches one head only."""
+
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.trunk, self.heads = nn.Linear(2, 3), nn.ModuleList([nn.Linear(3, 1) for _ in "ab"])
+
+        def forward(self, x):
+            features = self.trunk(x).tanh()
+            return [head(features).sum() for head in self.heads]
+
+    net, x = Heads(), torch.randn(4, 2)
+    right = alone(sum(net(x)), parameters(net))
+    with group_of_one():
+        parallel = nn.parallel.DistributedDataParallel(net)
+        first, second = parallel(x)
+        if obey:
+            (first + second).backward()
+        else:
+            first.backward(retain_graph=True)
+            second.backward()
+    return grads(parameters(net)), right
+
+
+@obeys("`checkpoint(…, use_reentrant=False)`")
+def checkpoint_in_parallel(obey):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x):
+            for _ in range(2):
+                x = checkpoint(self.layer, x, use_reentrant=not obey).tanh()
+            return x.sum()
+
+    net, x = Twice(), torch.randn(4, 2, requires_grad=True)
+    right = alone(net.layer(net.layer(x).tanh()).tanh().sum(), parameters(net))
+    with group_of_one():
+        parallel = nn.parallel.DistributedDataParallel(net, find_unused_parameters=True)
+        parallel(x).backward()
+    return grads(parameters(net)), right
 
 
 @obeys("keep `w.grad.clone()`")

@@ -76,11 +76,13 @@ def name_in_navigation(
     context["generate_toctree_html"] = generate_named
 
 
-def forget_searches(
+def add_search_scripts(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
+    """Forget what was searched for, and find the entry of a pasted message."""
     if pagename == "search":
         app.add_js_file("search_marks.js")
+        app.add_js_file("search_messages.js")
 
 
 def defer_scripts(
@@ -119,7 +121,7 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_js_file(None, body=SUMMARY)
     app.add_js_file("tab_stops.js")
     app.connect("html-page-context", complete_page)
-    app.connect("html-page-context", forget_searches)
+    app.connect("html-page-context", add_search_scripts)
     app.connect("html-page-context", name_in_navigation, priority=900)  # after the theme
     app.connect("html-page-context", defer_scripts, priority=900)  # after all that add scripts
     app.connect("build-finished", measure_what_is_laid_out)

@@ -97,11 +97,93 @@ def test_what_is_not_advised(program):
         assert not close(gradients(first), right)
 
 
+def test_take_the_inner_step_as_a_new_tensor():
+    """Right is the derivative by hand, of ``(x * fast - y)**2`` with ``fast`` as below."""
+    w, x, y, lr = torch.tensor(2.0, requires_grad=True), 3.0, 1.0, 0.01
+    (gradient,) = torch.autograd.grad((x * w - y) ** 2, w, create_graph=True)
+    fast = w - lr * gradient
+    ((x * fast - y) ** 2).backward()
+    assert w.grad is not None
+    right = 2 * x * (x * fast - y) * (1 - 2 * lr * x * x)
+    assert torch.allclose(w.grad, right.detach())
+
+
+def test_detach_what_the_optimizer_in_this_loop_does_not_train():
+    discriminator, generator, *_ = gan()
+    noise, real = torch.randn(16, 3), torch.randn(16, 2) + 2
+    optimizer = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+    fake = generator(noise)
+    for _ in range(3):
+        right = alone(
+            discriminator(generator(noise)).mean() - discriminator(real).mean(), discriminator
+        )
+        loss = discriminator(fake.detach()).mean() - discriminator(real).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        assert close(gradients(discriminator), right)
+        optimizer.step()
+    right = alone(-discriminator(generator(noise)).mean(), generator)
+    (-discriminator(fake).mean()).backward()
+    assert close(gradients(generator), right)
+
+
+@pytest.mark.parametrize("anew", [True, False], ids=["anew after the step", "one optimizer"])
+def test_two_optimizers_that_hold_one_trunk(anew):
+    torch.manual_seed(0)
+    trunk, actor, critic = nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(4, 1)
+    states = torch.randn(8, 3)
+
+    def losses():
+        features = trunk(states).tanh()
+        return actor(features).log_softmax(1)[:, 0].mean(), critic(features).pow(2).mean()
+
+    if anew:
+        first, second = (
+            torch.optim.SGD([*trunk.parameters(), *head.parameters()], lr=0.1)
+            for head in (actor, critic)
+        )
+        first.zero_grad()
+        losses()[0].backward()
+        first.step()
+        right = alone(losses()[1], trunk)
+        second.zero_grad()
+        losses()[1].backward()
+    else:
+        (of_actor, of_critic) = (alone(losses()[which], trunk) for which in (0, 1))
+        right = [a + b for a, b in zip(of_actor, of_critic, strict=True)]
+        sum(losses()).backward()
+    assert close(gradients(trunk), right)
+
+
+def test_call_the_model_that_was_given_to_compile():
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+    critic = torch.compile(plain, backend="aot_eager")
+    x = torch.randn(8, 2, requires_grad=True)
+
+    def loss(judge):
+        (slope,) = torch.autograd.grad(plain(x).sum(), x, create_graph=True)
+        return judge(x).mean() + slope.pow(2).sum()
+
+    right = alone(loss(plain), plain)
+    loss(critic).backward()
+    assert close(gradients(plain), right)
+
+
 def test_the_texts_say_what_was_obeyed():
     for cause in ("optimizer_step_between_backwards", "optimizer_step_between_backwards_silent"):
         text = CAUSES[cause].fixes[-1].text
         assert text.startswith("compute this loss anew after the step")
         assert "loss.backward(inputs=list(own.parameters()))" in text
+    in_place = CAUSES["optimizer_step_between_backwards"].fixes
+    inner = next(f for f in in_place if "differentiable_step" in f.needs)
+    assert inner.text.startswith("take the step as a new tensor, fast = w - lr * gradient")
+    twice = next(f for f in in_place if "owned_twice" in f.needs)
+    assert twice.text.startswith("compute this loss anew after the step")
+    assert twice.otherwise is not None and "let one optimizer hold all" in twice.otherwise
+    once = CAUSES["computed_once_outside_loop"].fixes
+    assert next(f for f in once if "only_others_stepped" in f.needs).text.startswith("detach {it")
+    assert "call the model" in CAUSES["double_backward_compiled"].fixes[0].text
     several = next(f for f in CAUSES["shared_subgraph"].fixes if "several_optimizers" in f.needs)
     assert "loss.backward(inputs=list(own.parameters()))" in several.text
 

@@ -212,3 +212,33 @@ def test_a_second_backward_that_is_not_averaged(run, two_processes, old, new, ca
     assert [(_line(one.raised_at), _line(one.began_at)) for one in findings] == [(10, 9)][
         : len(cause)
     ]
+
+
+HEADS_THAT_END_IN_TWO_LOSSES = """
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk, self.a, self.b = nn.Linear(2, 3), nn.Linear(3, 1), nn.Linear(3, 1)
+
+    def forward(self, x):
+        features = self.trunk(x).tanh()
+        return self.a(features).sum(), self.b(features).sum()
+
+model = DistributedDataParallel(Heads())
+a, b = model(torch.ones(4, 2))
+a.backward(retain_graph=True)
+b.backward()
+"""
+
+
+def test_a_second_backward_that_ddp_refuses(run, two_processes):
+    """The first loss does not reach the second head, so the averaging is not complete yet."""
+    error, found, _ = run(HEADS_THAT_END_IN_TWO_LOSSES)
+    assert "mark a variable ready only once" in str(error)
+    assert (found.cause, _line(found.raised_at)) == ("ddp_ready_twice", 18)
+    added = HEADS_THAT_END_IN_TWO_LOSSES.replace("a.backward(retain_graph=True)\n", "")
+    assert run(added.replace("b.backward()", "(a + b).backward()")) == (None, None, [])

@@ -2,8 +2,11 @@
 
 import functools
 import http.server
+import re
 import threading
+from pathlib import Path
 
+import nbformat
 import pytest
 
 from .conftest import _Quiet
@@ -60,6 +63,49 @@ def test_no_solution_is_found_before_what_gives_nothing_away(visit, below):
     solutions = ["solutions/" in address for address in found]
     assert any(solutions) and not all(solutions)
     assert solutions == sorted(solutions), found
+
+
+def messages_of_the_atlas():
+    """Each stored error, with the heading that it stands under."""
+    atlas = Path(__file__).parents[2] / "notebooks" / "error_atlas.ipynb"
+    chapter = heading = ""
+    for cell in nbformat.read(atlas, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            chapter = (re.findall(r"^## (.+)$", cell.source, re.M) or [chapter])[-1]
+            heading = (re.findall(r"^### (.+)$", cell.source, re.M) or [heading])[-1]
+        for output in cell.get("outputs", ()):
+            if output.output_type == "error" and not chapter.startswith("No error"):
+                yield heading, f"{output.ename}: {output.evalue}"
+
+
+def letters(text):
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def first_found(page, message):
+    """The title of the first result."""
+    find = "text => Search._performSearch(...Search._parseQuery(text)).at(-1)[1]"
+    return page.evaluate(find, message)
+
+
+def test_a_pasted_message_finds_its_entry(visit, below):
+    page = visit(f"{below}search.html?q=retain", below)
+    page.locator(".search-summary", has_text="found").wait_for()
+    messages = list(messages_of_the_atlas())
+    assert len(messages) > 30
+    for heading, message in messages:
+        kind = letters(heading.partition(" (")[0])  # of one message there are several entries
+        assert kind in letters(first_found(page, message)), message
+        # Shapes and versions are the reader's own.
+        theirs = re.sub(r"\[\d, ]+\]|version \d+", "731", message)
+        assert kind in letters(first_found(page, theirs)), theirs
+
+
+def test_the_page_with_most_words_is_found_where_none_has_all(visit, below):
+    page = visit(f"{below}search.html?q=retain", below)
+    page.locator(".search-summary", has_text="found").wait_for()
+    known = "deepcopy protocol graph leaves user"
+    assert first_found(page, f"{known} zzyzx") == first_found(page, known)
 
 
 def test_words_of_a_search_are_marked_on_the_page_opened_from_it_and_on_no_other(visit, below):

@@ -120,7 +120,7 @@ PATTERNS = [
     (r"marked with @once_differentiable", "unsupported", "once_differentiable"),
     (r"derivative for .* is not implemented", "unsupported", "double_backward_unsupported"),
     (r"[Dd]ouble backwards? is not supported", "unsupported", "double_backward_unsupported"),
-    (r"not currently support double backward", "unsupported", "double_backward_unsupported"),
+    (r"not currently support double backward", "unsupported", "double_backward_compiled"),
     (r"cudnn RNN backward can only be called in train", "unsupported", "cudnn_rnn_eval"),
     (
         r"checkpoint(ing)? is (incompatible|not compatible) with",
@@ -128,6 +128,7 @@ PATTERNS = [
         "checkpoint_reentrant",
     ),
     (r"finished reduction in the prior iteration", "unsupported", "ddp_unused_parameter"),
+    (r"mark a variable ready only once", "unsupported", "ddp_ready_twice"),
     (r"is a view and .*modified in-?place", "unsupported", "view_changed_inplace"),
     (r"donated buffer", "unsupported", "donated_buffers"),
     (r"support saved tensor hooks", "unsupported", "saved_tensor_hooks"),
@@ -293,6 +294,14 @@ EVIDENCE = {
         "the change was made through a view of it",
         "the change was not made through a view",
     ),
+    "differentiable_step": (
+        "the gradient of that step was computed with create_graph=True",
+        "the gradient of that step was computed without create_graph=True",
+    ),
+    "owned_twice": (
+        "two optimizers hold what was changed",
+        "no two optimizers hold what was changed",
+    ),
     "written_once": ("it was changed once", "it was changed several times, or that was not seen"),
     "a_buffer": ("what was changed is a buffer of a module", "no buffer was changed"),
     "a_leaf": ("what was changed is a parameter or another leaf", "no leaf was changed"),
@@ -345,6 +354,10 @@ EVIDENCE = {
     "ran_before": (
         "an earlier backward has run through it",
         "no earlier backward has run through it",
+    ),
+    "asks_for_a_graph": (
+        "this backward has create_graph=True",
+        "this backward has no create_graph=True",
     ),
     "creates_graph": (
         "each backward has create_graph=True, and what it adds to .grad has a graph",
@@ -465,6 +478,14 @@ _TABLE = (
         "something that needs gradients was computed once and is used in every iteration; the"
         " first backward freed its graph",
         (
+            Fix(
+                "detach {it|it} where this loss reads it: the optimizer that steps in this loop"
+                " does not train what is behind it",
+                needs=("only_others_stepped",),
+                proof=None,
+                otherwise="compute {it|it} anew in each iteration, before it is used, if this"
+                " loss is to train through it, too",
+            ),
             Fix(
                 "compute {it|it} anew in each iteration, before it is used (to detach it would"
                 " end the training of {trained|the parameters behind it})",
@@ -694,11 +715,28 @@ _TABLE = (
                 " iteration",
             ),
             Fix(
+                "take the step as a new tensor, fast = w - lr * gradient, with gradient from"
+                " torch.autograd.grad(loss, w, create_graph=True), and compute this loss with fast"
+                " (torch.func.functional_call); an optimizer's step writes over the weights, and"
+                " has no derivative",
+                needs=("differentiable_step",),
+                proof=None,
+                otherwise="leave create_graph=True out, and compute this loss anew after the step,"
+                " if nothing is to be differentiated through the step",
+            ),
+            Fix(
                 "compute {it|the older part} anew after each step: it was computed with the old"
                 " weights",
                 needs=("partly_new", "one_optimizer"),
                 proof=None,
                 otherwise="detach {it|it}, where it is made, if it is to enter as numbers",
+            ),
+            Fix(
+                "compute this loss anew after the step, by a new forward pass",
+                needs=("owned_twice",),
+                proof=None,
+                otherwise="let one optimizer hold all that both losses train, add the losses, and"
+                " call backward and step once",
             ),
             Fix(
                 "compute this loss anew after the step, by a new forward pass",
@@ -868,6 +906,18 @@ _TABLE = (
         ),
     ),
     Cause(
+        "double_backward_compiled",
+        "unsupported",
+        "the backward of what torch.compile compiled cannot be differentiated again",
+        (
+            Fix(
+                "where the gradient is part of the loss, call the model that torch.compile was"
+                " given, not what it returned; or keep the part that is differentiated twice out"
+                " of it: torch.compiler.disable(part)",
+            ),
+        ),
+    ),
+    Cause(
         "checkpoint_reentrant",
         "unsupported",
         "reentrant checkpointing runs its forward pass without gradients: it needs an input"
@@ -896,6 +946,20 @@ _TABLE = (
         (
             Fix(
                 "use every output in the loss, or pass find_unused_parameters=True",
+            ),
+        ),
+    ),
+    Cause(
+        "ddp_ready_twice",
+        "unsupported",
+        "DistributedDataParallel averages the gradient of each parameter once for each forward"
+        " pass, and a second backward brought one anew",
+        (
+            Fix(
+                "add the losses and call backward once for each forward pass",
+                proof=None,
+                otherwise="checkpoint(..., use_reentrant=False), where a checkpoint runs: the"
+                " reentrant kind calls backward inside backward",
             ),
         ),
     ),
@@ -932,6 +996,12 @@ _TABLE = (
         "what torch.compile compiled gives its saved tensors away in the first backward, so"
         " this graph cannot be kept",
         (
+            Fix(
+                "where the gradient is part of the loss, call the model that torch.compile was"
+                " given, not what it returned: what is compiled has no second derivative",
+                needs=("asks_for_a_graph",),
+                proof=None,
+            ),
             Fix(
                 "add the losses and call backward once, without retain_graph=True",
                 proof=None,

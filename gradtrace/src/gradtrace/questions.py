@@ -579,6 +579,9 @@ class WhichSettings(Asked):
     >>> asked = WhichSettings(control="retain").put_to(program)
     >>> asked.right, asked.replies["on"]
     (('off',), 'Ends without an error.')
+    >>> right = WhichSettings(control="retain", that=lambda seen: seen.error is None)
+    >>> right.put_to(program).replies["on"]
+    'So it is here.'
     """
 
     control: str
@@ -595,11 +598,10 @@ class WhichSettings(Asked):
         whole = self._whole(program)
         options = program.options[self.control]
         traces = {label: program.trace(**whole | {self.control: value}) for label, value in options}
-        facts = {label: _end(seen) for label, seen in traces.items()}
-        right = tuple(label for label, seen in traces.items() if self.that(seen)) or (NONE_OF_THEM,)
-        named = (
-            " and ".join(f"`{label}`" for label in right if label != NONE_OF_THEM) or NONE_OF_THEM
-        )
+        so = [label for label, seen in traces.items() if self.that(seen)]
+        facts = {label: self._fact(seen) for label, seen in traces.items()}
+        right = tuple(so) or (NONE_OF_THEM,)
+        named = _listed([f"`{label}`" for label in so]) or NONE_OF_THEM
         return _Found(
             prompt=f"With which {self.control} does it raise?",
             choices={label: label for label in traces} | {NONE_OF_THEM: NONE_OF_THEM},
@@ -607,6 +609,12 @@ class WhichSettings(Asked):
             facts=facts | {NONE_OF_THEM: f"It is so with {named}."},
             told=f"It is so with {named}.",
         )
+
+    def _fact(self, seen: Trace) -> str:
+        """How it ended; of one that ended well, whether what was asked is so there."""
+        if self.that is raises or raises(seen):
+            return _end(seen)
+        return "So it is here." if self.that(seen) else "Here it is not so."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -678,8 +686,12 @@ def _names(seen: Trace, nodes: Iterable[int]) -> str:
     count = Counter(_label(seen, node) for node in nodes)
     if len(count) > 3:
         return f"{count.total()} nodes"
-    *most, last = [name if n == 1 else f"{n} × {name}" for name, n in count.items()]
-    return f"{', '.join(most)} and {last}" if most else last
+    return _listed([name if n == 1 else f"{n} × {name}" for name, n in count.items()])
+
+
+def _listed(names: Sequence[str]) -> str:
+    """In words: "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def _statements(seen: Trace) -> list[int]:

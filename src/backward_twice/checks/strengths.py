@@ -1,9 +1,9 @@
 """Exercise ``strengths``: a checkpointed part that reads what changes before it runs again.
 
 All forward passes are made before the first backward, so whatever a part reads from outside has
-changed by then.  Its batch norm counts the batches that went through: that tells whether the part
-ran again, that is, whether it was checkpointed.  In float64, as a batch norm over few rows may
-divide by little.
+changed by then; hooks note the order of the two.  Its batch norm counts the batches that went
+through: that tells whether the part ran again, that is, whether it was checkpointed.  In float64,
+as a batch norm over few rows may divide by little.
 """
 
 import torch
@@ -32,9 +32,13 @@ def _run(answer, weights, x, strengths):
     part.load_state_dict(weights, strict=False)
     for parameter in part.parameters():
         parameter.grad = parameter.detach().cos()  # of something else
+    order = []
+    part.register_forward_pre_hook(lambda *_: order.append("run"))
+    part[0].weight.register_hook(lambda _: order.append("gradient"))
     gradients = answer(part, x, list(strengths))
     return {
         **{f"gradient, strength {n}": gradient for n, gradient in enumerate(gradients, 1)},
+        "runs of the part before the first gradient": [*order, "gradient"].index("gradient"),
         "batches that the part has seen": int(part[1].num_batches_tracked),
         ".grad of the first layer": part[0].weight.grad,
     }
@@ -52,6 +56,7 @@ def _expect(weights, x, strengths):
         (expected[f"gradient, strength {n}"],) = torch.autograd.grad(out.sum(), weight)
     return {
         **expected,
+        "runs of the part before the first gradient": len(strengths) + 1,
         "batches that the part has seen": 2 * len(strengths),
         ".grad of the first layer": weight.detach().cos(),
     }

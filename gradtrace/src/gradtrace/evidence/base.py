@@ -66,6 +66,11 @@ class Evidence:
         return self.timeline.observed
 
     @property
+    def asks_for_a_graph(self) -> bool:
+        """Whether the failed call was to record the gradient's own graph."""
+        return self.call is not None and self.call.creates_graph
+
+    @property
     def names(self) -> Mapping[str, str]:
         """What the texts of the causes leave open: ``it`` is the variable that carried it."""
         return {}

@@ -98,6 +98,19 @@ class ModifiedEvidence(Evidence):
         leaves = {storage_of(node.variable)[0] for node in live if type(node) is _torch.LEAF}
         return any(leaves <= held for _, held in Training(self.timeline, leaves).optimizers)
 
+    @property
+    def owned_twice(self) -> bool:
+        """Whether two optimizers hold the leaf that was changed."""
+        return self.a_leaf and len(Training(self.timeline, {self.storage}).optimizers) > 1
+
+    @property
+    def differentiable_step(self) -> bool:
+        """Whether the optimizer's step was to be differentiated: its gradient has a graph."""
+        if not self.optimizer_wrote:
+            return False
+        last = self.edits[0].last_call
+        return any(call.creates_graph for call in self.timeline.calls if call.number == last)
+
     @cached_property
     def retained(self) -> Retained | None:
         try:
