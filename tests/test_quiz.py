@@ -17,6 +17,16 @@ def test_it_says_what_is_right():
     assert page.count("data-right") - page.count("[data-right]") == 1
 
 
+def test_one_question_has_no_number():
+    one = quiz({"Is it?": choices(yes=1 < 2, no=1 >= 2)})
+    page = one._repr_mimebundle_()["text/html"]
+    assert "<legend>Is it?" in page and "Check my answer<" in page
+    assert repr(one).startswith("Is it?")
+    two = quiz({text: choices(yes=1 < 2, no=1 >= 2) for text in ("Is it?", "And this?")})
+    page = two._repr_mimebundle_()["text/html"]
+    assert "<legend>2. And this?" in page and "Check my answers<" in page
+
+
 @pytest.mark.parametrize(
     ("asked", "error", "words"),
     [

@@ -61,3 +61,17 @@ def test_without_scripts_the_answers_are_folded(browser, server):
         assert not quiz.locator("button").first.is_visible()
         quiz.locator("summary").click()
         assert quiz.locator("details li").count() == 5
+
+
+def test_each_quiz_of_a_page_keeps_its_own_answers(visit, server, page):
+    visit(server + "notebooks/06_explain_my_error.html", server)
+    first, second, *_ = page.locator("form.quiz").all()
+    first.locator("input").nth(1).check()
+    first.get_by_role("button", name="Check my answer").click()
+    assert first.locator("[data-reply]:visible").count() == 1
+    assert first.get_by_role("status").inner_text() == ""
+    second.get_by_role("button", name="Check my answer").click()
+    assert second.get_by_role("status").inner_text() == "Not answered."
+    page.reload()
+    assert page.locator("form.quiz input:checked").count() == 1
+    assert first.locator("input").nth(1).is_checked()
