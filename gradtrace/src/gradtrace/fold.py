@@ -658,7 +658,7 @@ def _show(view: View, most: int) -> None:
         view.boxes = list(group.nodes())
         return
     shown = list(group.members)
-    _open_lone(shown, view)
+    _open_lone(shown, view, most)
     modules = [box for box in shown if isinstance(box, Group) and box.kind == "module"]
     depths = {id(box): 0 for box in shown}
     if len(modules) == 1 and sum(map(_is_module, modules[0].members)) > 2:  # the model comes first
@@ -686,16 +686,21 @@ def _show(view: View, most: int) -> None:
             for box in shown
             for part in (box.members if isinstance(box, Group) and id(box) in opened else [box])
         ]
-    _open_lone(shown, view)
+    _open_lone(shown, view, most)
     view.boxes = shown
 
 
-def _open_lone(shown: list[int | Group], view: View) -> None:
-    """Open the only group among the boxes, and that in it: else there is little to see."""
+def _open_lone(shown: list[int | Group], view: View, most: int) -> None:
+    """Open the only group among the boxes, and that in it: else there is little to see.
+
+    What repeats may stay closed, since its title says what it is.
+    """
     while sum(isinstance(box, Group) for box in shown) == 1:
         place = next(k for k, box in enumerate(shown) if isinstance(box, Group))
         inner = shown[place]
-        if not isinstance(inner, Group) or len(shown) + len(inner.members) > MOST:
+        if not isinstance(inner, Group):
+            break
+        if len(shown) + len(inner.members) > (most if inner.kind in ("run", "loop") else MOST):
             break
         if inner.kind == "run" and not inner.steps:  # layers: "× 12" says it
             break
@@ -876,7 +881,8 @@ def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
             lambda a, b: f"{path} (calls {calls[a]} to {calls[b]})",
             True,
         )
-    if len({*titles}) == count:
+    of = run.recurs
+    if len({*titles}) == count and (of is None or len({*map(_uncounted, titles)}) > 1):
         modules = [title.partition(_AND)[0].partition(_COMMA)[0] for title in titles]
         return _Names(
             f"{_span(modules[0], modules[-1])} × {count}",
@@ -884,7 +890,7 @@ def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
             lambda a, b: _span(modules[a], modules[b]),
             False,
         )
-    if (of := run.recurs) is not None:
+    if of is not None:
         return _Names(
             f"{count} steps{of}",
             [f"step {k}{of}" for k in range(count)],
@@ -898,6 +904,15 @@ def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
         lambda a, b: f"{base} ({a + 1} to {b + 1})",
         True,
     )
+
+
+def _uncounted(title: str) -> str:
+    """A title without the numbers of calls.
+
+    >>> _uncounted("model.cell (call 3)")
+    'model.cell'
+    """
+    return re.sub(r" \(call \d+\)", "", title)
 
 
 def _iteration(scene: Scene, item: int | Group, line: int | None) -> int | str | None:
