@@ -193,7 +193,8 @@ def test_time_steps_inside_a_forward_are_told_by_the_weights_that_they_share():
 
     def program():
         model = Unrolled()
-        return model(torch.ones(30, 1, 2))
+        out = model(torch.ones(30, 1, 2))
+        return out
 
     assert {"steps 0 to 9 of model", "steps 20 to 29 of model"} <= set(
         titles(first_sight(program)[0])
@@ -205,7 +206,8 @@ def test_a_loop_that_does_not_fit_stays_closed():
         layers, x = [nn.Linear(8, 8) for _ in range(15)], torch.ones(2, 8)
         for layer in layers:
             x = torch.tanh(layer(x))
-        return x.sum()
+        total = x.sum()
+        return total
 
     head = program.__code__.co_firstlineno + 2
     loop = f"loop on line {head} × 15"
