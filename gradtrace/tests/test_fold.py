@@ -201,6 +201,13 @@ def test_time_steps_inside_a_forward_are_told_by_the_weights_that_they_share():
     )
 
 
+def test_layers_without_names_are_no_time_steps():
+    x = torch.ones(1, 2, requires_grad=True)
+    model = nn.Sequential(*(layer for _ in range(40) for layer in (nn.Linear(2, 2), nn.Tanh())))
+    text = snapshot(model(x).sum()).to_svg()
+    assert "step" not in text
+
+
 def test_a_loop_that_does_not_fit_stays_closed():
     def program():
         layers, x = [nn.Linear(8, 8) for _ in range(15)], torch.ones(2, 8)

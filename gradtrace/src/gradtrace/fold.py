@@ -439,13 +439,20 @@ class _Alike:
         own: list[int | Group] = []
         others: list[int | Group] = []
         for part in parts:
-            leaves = list(part.nodes()) if isinstance(part, Group) else [part]
+            leaves = list(_nodes(part))
             stays = self.number(part) is not None or (
                 all(within.issuperset(self._users[leaf]) for leaf in leaves)
                 and (not first or all(self.scene.nodes[leaf].module for leaf in leaves))
             )
             (own if stays else others).append(part)
         return own, others
+
+    def recurs(self, leaves: list[int | Group], rounds: list[int | Group]) -> bool:
+        """Whether some of these leaves are used in more than one of the rounds."""
+        round_of = {node: number for number, one in enumerate(rounds) for node in _nodes(one)}
+        several = [leaf for one in leaves for leaf in _nodes(one)]
+        users = [{round_of[i] for i in self._users[leaf] if i in round_of} for leaf in several]
+        return any(len(used_in) > 1 for used_in in users)
 
     def number(self, member: int | Group) -> int | None:
         """None for a leaf, or several."""
@@ -538,15 +545,16 @@ def _repeat(group: Group, alike: _Alike) -> None:
         if len(loose) > 1:
             several = Group("leaves", _path_of(alike.scene, loose), [*loose])
             shared = [alike.measure(several), *filter(_is_group, shared)]
-        members += _beside(group, alike, before, "before") if shared else before
+        recurs = alike.recurs(shared, rounds)
+        members += _beside(group, alike, before, "before") if recurs else before
         members += shared
-        run = Group("run", group.path, rounds, recurs=_of(group) if shared else None)
+        run = Group("run", group.path, rounds, recurs=_of(group) if recurs else None)
         _divide(run, alike)
         members.append(alike.measure(run))
     after = [member for unit in units[at:] for member in unit] + leaves
     end = members[-1] if members else None
-    recurs = isinstance(end, Group) and end.recurs is not None
-    group.members = members + (_beside(group, alike, after, "after") if recurs else after)
+    follows = isinstance(end, Group) and end.recurs is not None
+    group.members = members + (_beside(group, alike, after, "after") if follows else after)
 
 
 def _beside(
@@ -573,6 +581,10 @@ def _layers(units: list[list[int | Group]], start: int, period: int, times: int)
         for k in range(start, start + period * times, period)
     ]
     return all(paths) and not set.intersection(*paths)
+
+
+def _nodes(part: int | Group) -> Iterator[int]:
+    return part.nodes() if isinstance(part, Group) else iter([part])
 
 
 def _is_group(part: int | Group) -> TypeGuard[Group]:
@@ -836,10 +848,7 @@ def _number(scene: Scene, run: Group) -> None:
         if part.kind != "range":
             continue
         inside = _items(part)
-        first, last = (
-            places[id(item) if isinstance(item, Group) else item]
-            for item in (inside[0], inside[-1])
-        )
+        first, last = (places[_key(item)] for item in (inside[0], inside[-1]))
         part.title = names.some(first, last)
         ranges += [member for member in part.members if isinstance(member, Group)]
 
@@ -917,8 +926,7 @@ def _uncounted(title: str) -> str:
 
 def _iteration(scene: Scene, item: int | Group, line: int | None) -> int | str | None:
     """Which iteration of the loop on this line made it."""
-    made = item.nodes() if isinstance(item, Group) else iter([item])
-    places = (place for node in made for place in scene.nodes[node].places)
+    places = (place for node in _nodes(item) for place in scene.nodes[node].places)
     return next((p.number for p in places if p.kind == "iteration" and p.line == line), None)
 
 
