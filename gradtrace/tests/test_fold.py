@@ -178,6 +178,52 @@ def test_steps_inside_one_call_are_counted_from_0_as_the_sequence_is():
     assert titles(steps)[0] == "step 20 of model"
 
 
+def test_time_steps_inside_a_forward_are_told_by_the_weights_that_they_share():
+    class Unrolled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.head = nn.RNNCell(2, 2), nn.Linear(2, 1)
+
+        def forward(self, x):
+            h, outs = torch.zeros(1, 2), []
+            for step in x:
+                h = self.cell(step, h)
+                outs.append(self.head(h))
+            return torch.stack(outs)
+
+    def program():
+        model = Unrolled()
+        out = model(torch.ones(30, 1, 2))
+        return out
+
+    assert {"steps 0 to 9 of model", "steps 20 to 29 of model"} <= set(
+        titles(first_sight(program)[0])
+    )
+
+
+def test_layers_without_names_are_no_time_steps():
+    x = torch.ones(1, 2, requires_grad=True)
+    model = nn.Sequential(*(layer for _ in range(40) for layer in (nn.Linear(2, 2), nn.Tanh())))
+    text = snapshot(model(x).sum()).to_svg()
+    assert "step" not in text
+
+
+def test_a_loop_that_does_not_fit_stays_closed():
+    def program():
+        layers, x = [nn.Linear(8, 8) for _ in range(15)], torch.ones(2, 8)
+        for layer in layers:
+            x = torch.tanh(layer(x))
+        total = x.sum()
+        return total
+
+    head = program.__code__.co_firstlineno + 2
+    loop = f"loop on line {head} × 15"
+    found = first_sight(program)
+    assert titles(found[0]) == [loop, "SumBackward0"]
+    iterations = inside(found, found[0], loop)
+    assert titles(iterations) == [f"iteration {i}, line {head}" for i in range(1, 16)]
+
+
 def test_layers_of_a_recurrent_module_are_told_apart():
     def program():
         model = nn.LSTM(2, 2, 2, bidirectional=True).double()

@@ -87,7 +87,9 @@ CONTROL = {"name": "retain_graph", "kind": "checkbox", "options": ["False", "Tru
 
 
 def line(function, text):
-    source = trace(functools.partial(function, True) if function in (retained, branches) else function).source
+    source = trace(
+        functools.partial(function, True) if function in (retained, branches) else function
+    ).source
     (found,) = [number for number, line in source.items() if line.strip() == text]
     return found
 

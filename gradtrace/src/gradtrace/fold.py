@@ -439,13 +439,20 @@ class _Alike:
         own: list[int | Group] = []
         others: list[int | Group] = []
         for part in parts:
-            leaves = list(part.nodes()) if isinstance(part, Group) else [part]
+            leaves = list(_nodes(part))
             stays = self.number(part) is not None or (
                 all(within.issuperset(self._users[leaf]) for leaf in leaves)
                 and (not first or all(self.scene.nodes[leaf].module for leaf in leaves))
             )
             (own if stays else others).append(part)
         return own, others
+
+    def recurs(self, leaves: list[int | Group], rounds: list[int | Group]) -> bool:
+        """Whether some of these leaves are used in more than one of the rounds."""
+        round_of = {node: number for number, one in enumerate(rounds) for node in _nodes(one)}
+        several = [leaf for one in leaves for leaf in _nodes(one)]
+        users = [{round_of[i] for i in self._users[leaf] if i in round_of} for leaf in several]
+        return any(len(used_in) > 1 for used_in in users)
 
     def number(self, member: int | Group) -> int | None:
         """None for a leaf, or several."""
@@ -538,15 +545,16 @@ def _repeat(group: Group, alike: _Alike) -> None:
         if len(loose) > 1:
             several = Group("leaves", _path_of(alike.scene, loose), [*loose])
             shared = [alike.measure(several), *filter(_is_group, shared)]
-        members += _beside(group, alike, before, "before") if shared else before
+        recurs = alike.recurs(shared, rounds)
+        members += _beside(group, alike, before, "before") if recurs else before
         members += shared
-        run = Group("run", group.path, rounds, recurs=_of(group) if shared else None)
+        run = Group("run", group.path, rounds, recurs=_of(group) if recurs else None)
         _divide(run, alike)
         members.append(alike.measure(run))
     after = [member for unit in units[at:] for member in unit] + leaves
     end = members[-1] if members else None
-    recurs = isinstance(end, Group) and end.recurs is not None
-    group.members = members + (_beside(group, alike, after, "after") if recurs else after)
+    follows = isinstance(end, Group) and end.recurs is not None
+    group.members = members + (_beside(group, alike, after, "after") if follows else after)
 
 
 def _beside(
@@ -573,6 +581,10 @@ def _layers(units: list[list[int | Group]], start: int, period: int, times: int)
         for k in range(start, start + period * times, period)
     ]
     return all(paths) and not set.intersection(*paths)
+
+
+def _nodes(part: int | Group) -> Iterator[int]:
+    return part.nodes() if isinstance(part, Group) else iter([part])
 
 
 def _is_group(part: int | Group) -> TypeGuard[Group]:
@@ -658,7 +670,7 @@ def _show(view: View, most: int) -> None:
         view.boxes = list(group.nodes())
         return
     shown = list(group.members)
-    _open_lone(shown, view)
+    _open_lone(shown, view, most)
     modules = [box for box in shown if isinstance(box, Group) and box.kind == "module"]
     depths = {id(box): 0 for box in shown}
     if len(modules) == 1 and sum(map(_is_module, modules[0].members)) > 2:  # the model comes first
@@ -686,16 +698,21 @@ def _show(view: View, most: int) -> None:
             for box in shown
             for part in (box.members if isinstance(box, Group) and id(box) in opened else [box])
         ]
-    _open_lone(shown, view)
+    _open_lone(shown, view, most)
     view.boxes = shown
 
 
-def _open_lone(shown: list[int | Group], view: View) -> None:
-    """Open the only group among the boxes, and that in it: else there is little to see."""
+def _open_lone(shown: list[int | Group], view: View, most: int) -> None:
+    """Open the only group among the boxes, and that in it: else there is little to see.
+
+    What repeats may stay closed, since its title says what it is.
+    """
     while sum(isinstance(box, Group) for box in shown) == 1:
         place = next(k for k, box in enumerate(shown) if isinstance(box, Group))
         inner = shown[place]
-        if not isinstance(inner, Group) or len(shown) + len(inner.members) > MOST:
+        if not isinstance(inner, Group):
+            break
+        if len(shown) + len(inner.members) > (most if inner.kind in ("run", "loop") else MOST):
             break
         if inner.kind == "run" and not inner.steps:  # layers: "× 12" says it
             break
@@ -831,10 +848,7 @@ def _number(scene: Scene, run: Group) -> None:
         if part.kind != "range":
             continue
         inside = _items(part)
-        first, last = (
-            places[id(item) if isinstance(item, Group) else item]
-            for item in (inside[0], inside[-1])
-        )
+        first, last = (places[_key(item)] for item in (inside[0], inside[-1]))
         part.title = names.some(first, last)
         ranges += [member for member in part.members if isinstance(member, Group)]
 
@@ -876,7 +890,8 @@ def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
             lambda a, b: f"{path} (calls {calls[a]} to {calls[b]})",
             True,
         )
-    if len({*titles}) == count:
+    of = run.recurs
+    if len({*titles}) == count and (of is None or len({*map(_uncounted, titles)}) > 1):
         modules = [title.partition(_AND)[0].partition(_COMMA)[0] for title in titles]
         return _Names(
             f"{_span(modules[0], modules[-1])} × {count}",
@@ -884,7 +899,7 @@ def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
             lambda a, b: _span(modules[a], modules[b]),
             False,
         )
-    if (of := run.recurs) is not None:
+    if of is not None:
         return _Names(
             f"{count} steps{of}",
             [f"step {k}{of}" for k in range(count)],
@@ -900,10 +915,18 @@ def _names(scene: Scene, run: Group, items: list[int | Group]) -> _Names:
     )
 
 
+def _uncounted(title: str) -> str:
+    """A title without the numbers of calls.
+
+    >>> _uncounted("model.cell (call 3)")
+    'model.cell'
+    """
+    return re.sub(r" \(call \d+\)", "", title)
+
+
 def _iteration(scene: Scene, item: int | Group, line: int | None) -> int | str | None:
     """Which iteration of the loop on this line made it."""
-    made = item.nodes() if isinstance(item, Group) else iter([item])
-    places = (place for node in made for place in scene.nodes[node].places)
+    places = (place for node in _nodes(item) for place in scene.nodes[node].places)
     return next((p.number for p in places if p.kind == "iteration" and p.line == line), None)
 
 
