@@ -1,7 +1,8 @@
 // What a trace says about each of its steps. Steps list only what differs from the step before;
 // here the state of every node at any step is looked up, and what a step changed is put together.
 
-export const HELD = new Set(["alive", "modified", "packed"]); // states of a slot that holds its tensor
+/** States of a slot that holds its tensor. */
+export const HELD = new Set(["alive", "modified", "packed"]);
 
 /** Whether a variable still names the same tensor: plain data gets a number only when a graph first saves it. */
 const sameTensor = (before, now) => before[7] === now[7] || (before[7] == null && !before[2] && !now[2] && before[6] === now[6]
