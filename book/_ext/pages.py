@@ -45,6 +45,7 @@ def complete_page(
         context["page_source_suffix"] = ""  # no download: index.md only includes book/intro.md
     if "body" in context:  # The label hides what is to be read there: "Show code cell source".
         body = context["body"].replace(' aria-label="Toggle hidden content"', "")
+        body = body.replace("<pre>", '<pre tabindex="0">')  # until tab_stops.js knows better
         context["body"] = PLAIN.sub(r"\1", body)  # two thirds of a chapter's elements
     if doctree is None or 'name="description"' in context["metatags"]:
         return

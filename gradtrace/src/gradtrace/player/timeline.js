@@ -3,7 +3,8 @@
 
 import { plural } from "./dom.js";
 
-export const HELD = new Set(["alive", "modified", "packed"]); // states of a slot that holds its tensor
+/** States of a slot that holds its tensor. */
+export const HELD = new Set(["alive", "modified", "packed"]);
 
 /** Whether a variable still names the same tensor object. */
 const sameTensor = (before, now) => before[8] === now[8];
