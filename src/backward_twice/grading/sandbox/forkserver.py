@@ -67,7 +67,10 @@ def main(control: int) -> None:
     gc.collect()
     gc.freeze()
     connection = socket.socket(fileno=control)
-    connection.send(json.dumps({"uid": uid}).encode())
+    try:
+        connection.send(json.dumps({"uid": uid}).encode())
+    except BrokenPipeError:  # whoever wanted it was interrupted
+        return
     while True:
         message, fds, *_ = socket.recv_fds(connection, _MESSAGE, 4)
         if not message:
