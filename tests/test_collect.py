@@ -412,3 +412,16 @@ def test_what_is_no_download_is_said(tmp_path, capsys, make, said):
     assert said in capsys.readouterr().err
     assert collect.main([str(tmp_path), "Two", *arguments]) == 2
     assert "there is no exercise 'Two'; there is accumulated_gradients" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_full_is_named(here, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(collect, "copied", _full)
+    download = tmp_path / "work"
+    download.mkdir()
+    (download / "ada.ipynb").write_bytes(RIGHT)
+    assert collect.main([str(download), NAME, "--into", str(here.submissions)]) == 2
+    assert f"error: {here.submissions}: No space left on device" in capsys.readouterr().err
+
+
+def _full(*_):
+    raise OSError(28, "No space left on device")

@@ -40,6 +40,7 @@ from backward_twice.grading.sandbox import (
     steps,
 )
 from backward_twice.grading.sandbox.events import parsed
+from backward_twice.grading.sandbox.process import environment
 
 ROOT = Path(__file__).parents[1]
 MB = 1 << 20
@@ -1759,3 +1760,17 @@ def test_work_that_is_trusted():
         )
     assert loop["outcome"] == "timeout"
     assert observed(honest) == DOUBLED
+
+
+def test_a_warm_process_that_nobody_waits_for_ends_without_a_word():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    module = "backward_twice.grading.sandbox.forkserver"
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stderr=subprocess.PIPE,
+            env=environment(),
+        )
+    ours.close()
+    assert process.communicate()[1] == b"" and process.returncode == 0

@@ -519,6 +519,27 @@ def test_a_disk_that_is_full_is_found_out_first(here, capsys):
     assert [path.name for path in here.out.iterdir()] == ["gradebook.db"]
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device", "grades.csv"), "grades.csv: No space left"),
+        (OSError(28, "No space left on device"), "{out}: No space left on device"),
+    ],
+)
+def test_an_error_names_its_place(here, capsys, error, said):
+    here.hand_in("ada", "bob")
+    here.stop_after = 1, error
+    assert here.grade() == 2 and f"error: {said.format(out=here.out)}" in capsys.readouterr().err
+
+
+def test_a_file_is_no_folder_to_grade_into(here, capsys, tmp_path):
+    here.hand_in("ada")
+    (tmp_path / "graded.csv").touch()
+    assert here.grade("--out", tmp_path / "graded.csv") == 2
+    said = capsys.readouterr().err
+    assert "graded.csv is no folder; choose another name for --out" in said and "kept" not in said
+
+
 def test_a_disk_that_fills_up_while_the_table_is_written(here, capsys, monkeypatch):
     here.hand_in("ada")
 

@@ -12,7 +12,6 @@ a student handed in; a process with limits does it (:mod:`.unpacking`).
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 from collections import Counter, defaultdict
@@ -33,7 +32,7 @@ from backward_twice.grading.platforms.downloads import (
 )
 from backward_twice.grading.platforms.upload import Collected, read_collected
 from backward_twice.grading.roster import Roster, read_roster
-from backward_twice.grading.submissions import Rejected, shown
+from backward_twice.grading.submissions import Rejected, in_words, shown
 from backward_twice.grading.unpacking import copied, folder_name, listed
 
 
@@ -192,8 +191,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        where = f"{shown(os.fsdecode(error.filename))}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"error: {in_words(error, options.into)}", file=sys.stderr)
         return 2
     print(f"{number} submissions of {options.exercise}, from {platform}")
     print(f"  {options.into}")

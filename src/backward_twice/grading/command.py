@@ -52,7 +52,7 @@ from backward_twice.grading.reading import Reader
 from backward_twice.grading.rebuild import Answers
 from backward_twice.grading.roster import Person, Roster, read_roster
 from backward_twice.grading.sandbox import Limits, available, control_group
-from backward_twice.grading.submissions import Place, Rejected, shown
+from backward_twice.grading.submissions import Place, Rejected, in_words, shown
 
 _PROBE_BYTES = 1 << 20
 _WATCHED = (
@@ -293,10 +293,8 @@ def main(arguments: list[str] | None = None) -> int:
     except GradingError as error:
         print(f"error: {error}", file=sys.stderr)
     except OSError as error:
-        where = f"{shown(os.fsdecode(error.filename))}: " if error.filename else ""
         print(
-            f"error: {where}{error.strerror or error}; what was graded is kept, "
-            "start again to go on",
+            f"error: {in_words(error, options.out)}; what was graded is kept, start again to go on",
             file=sys.stderr,
         )
     return 2
@@ -406,6 +404,8 @@ def _look_at_folders(submissions: Path, out: Path) -> None:
         raise GradingError(f"there is no folder {submissions}")
     if out.resolve().is_relative_to(submissions.resolve()):
         raise GradingError(f"{out} lies in {submissions}, where it would be taken for a student's")
+    if out.exists() and not out.is_dir():
+        raise GradingError(f"{out} is no folder; choose another name for --out")
     out.mkdir(parents=True, exist_ok=True)
     probe = out / ".probe"
     try:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.submissions import Rejected, shown
+from backward_twice.grading.submissions import Rejected
 
 SECONDS = 5.0
 """Processor time for one call; honest ones take some hundredths."""
@@ -56,7 +56,8 @@ class Limited:
 
         Raises:
             Rejected: it raised that, or takes too much time or memory, or ended the process.
-            GradingError: it raised that, or an OSError, or nothing can be called here.
+            OSError: it raised that.
+            GradingError: it raised that, or nothing can be called here.
         """
         if self._process is None:
             self._start()
@@ -70,6 +71,8 @@ class Limited:
             raise Rejected(came["rejected"])
         if "failed" in came:
             raise GradingError(came["failed"])
+        if "error" in came:
+            raise OSError(*came["error"])
         return came["gave"]
 
     def _received(self) -> Json:
@@ -135,7 +138,8 @@ def main(descriptor: int) -> None:
         except GradingError as why:
             came = {"failed": str(why)}
         except OSError as why:
-            came = {"failed": f"{shown(os.fsdecode(why.filename or ''))}: {why.strerror or why}"}
+            where = why.filename and os.fsdecode(why.filename)
+            came = {"error": [why.errno, why.strerror or str(why), where]}
         except MemoryError:
             came = {"rejected": f"it cannot be read within {_MEMORY >> 20} MB of memory"}
         said = json.dumps(came).encode()

@@ -76,6 +76,15 @@ def shown(name: str) -> str:
     return "".join(c if c.isprintable() or c in _JOINERS else repr(c)[1:-1] for c in name)
 
 
+def in_words(error: OSError, place: str | os.PathLike[str]) -> str:
+    """What went wrong, and where: at the file that the error names, or else at ``place``.
+
+    >>> in_words(OSError(28, "No space left on device"), "graded")
+    'graded: No space left on device'
+    """
+    return f"{shown(os.fsdecode(error.filename or place))}: {error.strerror or error}"
+
+
 def entries(folder: str | int) -> list[os.DirEntry[str]]:
     """The entries of a folder, given as path or descriptor, without the hidden ones.
 

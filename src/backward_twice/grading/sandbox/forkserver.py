@@ -71,7 +71,10 @@ def main(control: int) -> None:
     gc.freeze()
     _collapse()
     connection = socket.socket(fileno=control)
-    connection.send(json.dumps({"uid": uid}).encode())
+    try:
+        connection.send(json.dumps({"uid": uid}).encode())
+    except BrokenPipeError:  # whoever wanted it was interrupted
+        return
     while True:
         message, fds, *_ = socket.recv_fds(connection, _MESSAGE, 4)
         if not message:
