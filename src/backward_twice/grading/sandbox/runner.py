@@ -119,7 +119,7 @@ def _step(shell: InteractiveShell, step: dict[str, Any]) -> dict[str, Any]:
     observed = error = None
     try:
         with contextlib.redirect_stdout(kept), contextlib.redirect_stderr(kept):
-            torch.default_generator.manual_seed(0)  # no other device is there
+            torch.default_generator.manual_seed(0)  # the CPU's: what is asked lies there
             random.seed(0)
             if step["kind"] == "cell":
                 result = shell.run_cell(step["source"], store_history=True)
