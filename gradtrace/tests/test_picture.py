@@ -61,6 +61,31 @@ def test_a_notebook_shows_drawing_words_and_modules_in_the_colour_of_the_page():
     assert ["2", "2", "0", "0", "20", "32, counted for operations of no module"] in rows
 
 
+def test_a_notebook_opens_what_is_folded_and_draws_what_looks_the_same_once():
+    layers = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(12)))
+    loss = layers(torch.ones(2, 4, requires_grad=True)).sum()
+    page = ET.fromstring(snapshot(loss, model=layers)._repr_html_())
+    opened = {fold.findtext("summary"): fold for fold in page.iter("details")}
+    (layer,) = [fold for name, fold in opened.items() if "11 more look like it" in name]
+    drawing = layer.find(f"{SVG}svg")
+    said = [text.text for text in drawing.iter(f"{SVG}text")]
+    assert {"AddmmBackward0", "TanhBackward0"} <= set(said)
+    dotted = [rect for rect in drawing.iter(f"{SVG}rect") if rect.get("stroke-dasharray") == "1 4"]
+    assert len(dotted) == 2  # what backward comes from, and what it goes on to
+    assert len(page.findall(f".//{SVG}svg")) == 3  # with the first view, and the twelve
+
+
+def test_an_output_with_many_groups_stays_small():
+    torch.manual_seed(0)
+    layers = nn.ModuleList(nn.ModuleList(nn.Linear(4, 4) for _ in range(1 + i)) for i in range(40))
+    x = torch.ones(2, 4)
+    for layer in layers:
+        for part in layer:
+            x = part(x).tanh()
+    page = snapshot(x.sum(), model=layers)._repr_html_()
+    assert 10 < page.count("<svg") < 30 and len(page) < 400_000
+
+
 def test_names_of_a_program_stay_text():
     model = nn.ModuleDict({"<b>&": nn.Linear(1, 1)})
     graph = snapshot(model["<b>&"](torch.ones(1, 1)), model=model)

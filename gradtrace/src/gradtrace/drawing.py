@@ -124,12 +124,13 @@ def _text(x: float, y: float, text: str, more: str = "") -> str:
 
 def _box(box: Box, face: Face) -> str:
     colour = _MARKS[face.mark] if face.mark else "currentColor"
-    dashes = ' stroke-dasharray="5 4"' if face.dashed else ""
+    outside = box.kind == "outside"  # of the group that is open
+    dashes = ' stroke-dasharray="1 4"' if outside else ' stroke-dasharray="5 4"' * face.dashed
     shape = (
         f'<rect x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{box.height:g}" '
         f'rx="{14 if box.kind == "leaf" else 3}" stroke="{colour}" '
         f'stroke-width="{2.4 if face.mark else 1.2}" '
-        f'fill="currentColor" fill-opacity="{0 if face.dashed else 0.07}"{dashes}/>'
+        f'fill="currentColor" fill-opacity="{0 if face.dashed or outside else 0.07}"{dashes}/>'
     )
     if box.kind == "group":  # a stack: there is more behind it
         shape = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -201,7 +202,7 @@ class _Row:
 
 
 class _Picture(NamedTuple):
-    """The first view of a graph, with what its boxes and things say."""
+    """One view of a graph, with what its boxes and things say."""
 
     drawing: Drawing
     faces: list[Face]
@@ -229,39 +230,113 @@ class _Picture(NamedTuple):
             items.append(f"<li>{html.escape('; '.join(parts))}</li>")
         return f"<ul>{''.join(items)}</ul>"
 
+    def look(self) -> object:
+        """Equal for pictures that look the same but for what stands around, and for numbers."""
+        boxes = self.drawing.boxes
+        inside = [i for i, box in enumerate(boxes) if box.kind != "outside"]
+        faces = [self.faces[i] for i in inside]
+        return (
+            tuple((re.sub(r"\d+", "", f.title), *f.rows, f.dashed, f.mark) for f in faces),
+            tuple((e.start, e.end) for e in self.drawing.edges if {e.start, e.end} <= {*inside}),
+        )
 
-def _picture(
-    nodes: Sequence[Node],
-    links: Sequence[Sequence[int]],
-    model: str,
-    marks: Mapping[int, str] | None = None,
-) -> _Picture:
-    with no_garbage_collection():
-        scene = _scene(nodes, links, model, 0 if marks is None else len("  changed"))
-        drawing = layout(scene)[0]
-    storages = _storages(nodes)
-    home = {node: i for i, box in enumerate(drawing.boxes) for node in box.nodes}
-    owners = _owners(nodes)
-    held = _held(drawing.boxes, nodes, owners, home)
-    faces = [
-        _folded(box, nodes, marks, held[i], sum(box.held for box in held))
-        if box.kind == "group"
-        else _face(box, nodes, marks, storages)
-        for i, box in enumerate(drawing.boxes)
-    ]
-    leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf is not None}
-    homes = {}
-    for storage, place in storages.items():
-        tensor = scene.tensors[place]
-        node = leaves.get(storage) if tensor is None else tensor.home
-        if node in home:
-            homes[place] = home[node]
-    texts = {
-        thing.tensor: size(tensor.nbytes)
-        for thing in drawing.things
-        if (tensor := scene.tensors[thing.tensor]) is not None
-    }
-    return _Picture(drawing, faces, texts, homes, [box.shared_with for box in held])
+
+class _Pictures:
+    """The first view of a graph, and one for each group that can be opened; by index."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        links: Sequence[Sequence[int]],
+        model: str,
+        marks: Mapping[int, str] | None = None,
+    ):
+        with no_garbage_collection():
+            least = 0 if marks is None else len("  changed")
+            self._scene = _scene(nodes, links, model, least)
+            self.drawings = layout(self._scene)
+        self._nodes, self._marks = nodes, marks
+        self._storages, self._owners = _storages(nodes), _owners(nodes)
+        self._everything = sum(box.held for box in self._held(self.drawings[0]))
+
+    def __getitem__(self, view: int) -> _Picture:
+        drawing, nodes = self.drawings[view], self._nodes
+        held = self._held(drawing)
+        faces = [self._face(box, held[i]) for i, box in enumerate(drawing.boxes)]
+        home = _home(drawing)
+        leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf is not None}
+        homes = {}
+        for storage, place in self._storages.items():
+            tensor = self._scene.tensors[place]
+            node = leaves.get(storage) if tensor is None else tensor.home
+            if node in home:
+                homes[place] = home[node]
+        texts = {
+            thing.tensor: size(tensor.nbytes)
+            for thing in drawing.things
+            if (tensor := self._scene.tensors[thing.tensor]) is not None
+        }
+        return _Picture(drawing, faces, texts, homes, [box.shared_with for box in held])
+
+    def _held(self, drawing: Drawing) -> list[_Held]:
+        return _held(drawing.boxes, self._nodes, self._owners, _home(drawing))
+
+    def _face(self, box: Box, held: _Held) -> Face:
+        if box.kind == "outside":
+            return Face(box.title, [])
+        if box.kind == "group":
+            return _folded(box, self._nodes, self._marks, held, self._everything)
+        return _face(box, self._nodes, self._marks, self._storages)
+
+    def html(self, title: str, description: str, more: str = "") -> str:
+        """The first view, the others one fold away, and ``more``."""
+        first = self[0]
+        return (
+            f'<div class="gradtrace-graph"><p>{html.escape(description)}</p>'
+            f"{first.svg(title, description)}{_in_words(first)}{self._opened()}{more}</div>"
+        )
+
+    def _opened(self) -> str:
+        """The groups that can be opened, each in a fold; of those that look the same the first."""
+        within: dict[int | None, list[int]] = defaultdict(list)
+        for view, drawing in enumerate(self.drawings):
+            within[drawing.parent].append(view)
+        drawn: dict[int, dict[object, list[int]]] = {}
+        around, left = [0], _OPENED
+        for parent in around:  # grows while it is read
+            drawn[parent] = {}
+            for view in within[parent]:
+                look = self[view].look()
+                if look in drawn[parent]:
+                    drawn[parent][look].append(view)
+                elif left:
+                    left -= 1
+                    drawn[parent][look] = [view]
+                    around.append(view)
+        return self._folds(drawn, 0)
+
+    def _folds(self, drawn: Mapping[int, Mapping[object, list[int]]], parent: int) -> str:
+        folds = []
+        for view, *others in drawn[parent].values():
+            picture, title = self[view], self.drawings[view].title
+            alike = f" ({len(others)} more look like it)" if others else ""
+            folds.append(
+                f"<details><summary>{html.escape(title + alike)}</summary>"
+                f"{picture.svg(title, '')}{_in_words(picture)}{self._folds(drawn, view)}</details>"
+            )
+        return "".join(folds)
+
+
+_OPENED = 24  # drawings below the first: an output that is stored should stay small
+
+
+def _home(drawing: Drawing) -> dict[int, int]:
+    """The box of each node."""
+    return {node: i for i, box in enumerate(drawing.boxes) for node in box.nodes}
+
+
+def _in_words(picture: _Picture) -> str:
+    return f"<details><summary>The graph in words</summary>{picture.words()}</details>"
 
 
 class _Held(NamedTuple):
@@ -278,9 +353,9 @@ def _held(
     found = []
     for i, box in enumerate(boxes):
         storages = {k: v for node in box.nodes for k, v in _activations(nodes[node]).items()}
-        others = {storage: home[owners[storage]] for storage in storages}
+        others = {storage: home.get(owners[storage]) for storage in storages}
         own = sum(nbytes for storage, nbytes in storages.items() if others[storage] == i)
-        shared_with = dict.fromkeys(other for other in others.values() if other != i)
+        shared_with = dict.fromkeys(o for o in others.values() if o is not None and o != i)
         found.append(_Held(own, sum(storages.values()) - own, [*shared_with]))
     return found
 
@@ -324,14 +399,6 @@ def _folded(
     return Face(box.title, [said, second], share=share, mark=mark)
 
 
-def _html(picture: _Picture, title: str, description: str, more: str = "") -> str:
-    return (
-        f'<div class="gradtrace-graph"><p>{html.escape(description)}</p>'
-        f"{picture.svg(title, description)}"
-        f"<details><summary>The graph in words</summary>{picture.words()}</details>{more}</div>"
-    )
-
-
 # One snapshot
 
 
@@ -366,8 +433,7 @@ def graph_html(graph: Graph) -> str:
             '<th scope="col">shared (bytes)</th></tr>'
             f"</thead><tbody>{body}</tbody></table></details>"
         )
-    picture = _picture(graph.nodes, [node.next for node in graph.nodes], graph.model)
-    return _html(picture, "The autograd graph", describe(graph), table)
+    return _pictures(graph).html("The autograd graph", describe(graph), table)
 
 
 def _shared(row: ModuleBytes) -> str:
@@ -380,8 +446,11 @@ def _shared(row: ModuleBytes) -> str:
 
 def graph_svg(graph: Graph) -> str:
     """A snapshot as the text of an SVG file."""
-    picture = _picture(graph.nodes, [node.next for node in graph.nodes], graph.model)
-    return picture.svg("The autograd graph", describe(graph), standalone=True)
+    return _pictures(graph)[0].svg("The autograd graph", describe(graph), standalone=True)
+
+
+def _pictures(graph: Graph) -> _Pictures:
+    return _Pictures(graph.nodes, [node.next for node in graph.nodes], graph.model)
 
 
 def write(text: str, path: str | Path | None) -> str:
@@ -484,16 +553,16 @@ class Comparison:
         told = [f"  {line}" for line in [*lines[:_TOLD], *rest]]
         return "\n".join([f"Comparison({self._sentence()})", *told])
 
-    def _picture(self) -> _Picture:
-        return _picture(self._nodes, self._links, self.after.model, self._marks)
+    def _pictures(self) -> _Pictures:
+        return _Pictures(self._nodes, self._links, self.after.model, self._marks)
 
     def _repr_html_(self) -> str:
-        return _html(self._picture(), "Two snapshots compared", f"{self._sentence()}.")
+        return self._pictures().html("Two snapshots compared", f"{self._sentence()}.")
 
     def to_svg(self, path: str | Path | None = None) -> str:
         """The drawing as SVG text, written to the file ``path`` where one is given."""
         title = "Two snapshots compared"
-        return write(self._picture().svg(title, f"{self._sentence()}.", standalone=True), path)
+        return write(self._pictures()[0].svg(title, f"{self._sentence()}.", standalone=True), path)
 
 
 _TOLD = 20  # lines of a comparison that is printed
