@@ -8,7 +8,6 @@ it must give the right gradients, which are computed from each loss alone.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import json
@@ -1240,13 +1239,19 @@ def two_processes(obey):
     return [seen], [right.expand_as(seen)]
 
 
-@contextlib.contextmanager
-def group_of_one():
-    """This process, as the only one of a group: what DistributedDataParallel needs."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        yield
-    finally:
+def join_group_of_one():
+    """Make this process the only one of a group: what DistributedDataParallel needs."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def end_of_group():
+    """A group's end holds the GIL, which what is still under way may need: both would wait."""
+    yield
+    if dist.is_initialized():
+        gc.collect()
+        dist.barrier()
         dist.destroy_process_group()
 
 
@@ -1265,14 +1270,14 @@ def heads_in_parallel(obey):
 
     net, x = Heads(), torch.randn(4, 2)
     right = alone(sum(net(x)), parameters(net))
-    with group_of_one():
-        parallel = nn.parallel.DistributedDataParallel(net)
-        first, second = parallel(x)
-        if obey:
-            (first + second).backward()
-        else:
-            first.backward(retain_graph=True)
-            second.backward()
+    join_group_of_one()
+    parallel = nn.parallel.DistributedDataParallel(net)
+    first, second = parallel(x)
+    if obey:
+        (first + second).backward()
+    else:
+        first.backward(retain_graph=True)
+        second.backward()
     return grads(parameters(net)), right
 
 
@@ -1290,9 +1295,9 @@ def checkpoint_in_parallel(obey):
 
     net, x = Twice(), torch.randn(4, 2, requires_grad=True)
     right = alone(net.layer(net.layer(x).tanh()).tanh().sum(), parameters(net))
-    with group_of_one():
-        parallel = nn.parallel.DistributedDataParallel(net, find_unused_parameters=True)
-        parallel(x).backward()
+    join_group_of_one()
+    parallel = nn.parallel.DistributedDataParallel(net, find_unused_parameters=True)
+    parallel(x).backward()
     return grads(parameters(net)), right
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import gc
 import io
 import linecache
 import re
@@ -191,6 +192,8 @@ def two_processes(monkeypatch):
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     monkeypatch.setattr(distributed, "get_world_size", lambda *_: 2)
     yield
+    gc.collect()
+    distributed.barrier()  # the group's end holds the GIL, which what is under way may need
     distributed.destroy_process_group()
 
 
