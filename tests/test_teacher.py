@@ -579,7 +579,7 @@ def test_folders_that_cannot_be(here, capsys):
     here.out = here.submissions.parent / "file"
     here.out.write_text("")
     assert here.grade() == 2
-    assert "File exists" in capsys.readouterr().err
+    assert "file is no folder; choose another name for --out" in capsys.readouterr().err
 
 
 def test_an_empty_folder_of_submissions(here):
