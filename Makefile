@@ -16,9 +16,8 @@ BIN := .venv/bin
 LIGHT := .venv/.light
 FULL := .venv/.full
 SITE := _build/html
-# Two processes of tests for each core, with one thread each: half of the time a test waits for a
-# browser, a kernel or a limit.  Of 0.8 GB each, so eight at the most; a notebook is one process's.
-SIDE_BY_SIDE := -n $(shell $(PYTHON) -c 'import os; print(min(8, 2 * os.cpu_count()))')
+# One process of tests for each core, with one thread each; a notebook is one process's.
+SIDE_BY_SIDE := -n auto
 # axe-core, for the tests of accessibility; without npm they skip, unless BROWSER=required.
 AXE := tests/browser/node_modules/.package-lock.json
 

@@ -4,10 +4,13 @@ import importlib.util
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import nbformat
 import pytest
@@ -61,6 +64,7 @@ def jupyter(request, tmp_path_factory):
             if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
                 # Unread, its log would fill the pipe, and then the server would wait for ever.
                 threading.Thread(target=server.stderr.read, daemon=True).start()
+                await_listening(server, found[0])
                 yield found[0], page, root
                 break
         else:
@@ -68,6 +72,18 @@ def jupyter(request, tmp_path_factory):
     finally:
         server.terminate()
         server.wait(120)
+
+
+def await_listening(server, address):
+    """Jupyter tells its address before it listens there."""
+    parts = urlsplit(address)
+    while server.poll() is None:
+        try:
+            socket.create_connection((parts.hostname, parts.port)).close()
+            return
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+    pytest.fail("the server ended")
 
 
 @pytest.fixture
