@@ -275,12 +275,11 @@ def _by_line_and_module(scene: Scene, order: list[int]) -> Group:
 
 def _places(scene: Scene, order: list[int]) -> dict[int, tuple[Place, ...]]:
     """What each operation was made in, outermost first."""
+    places = {i: scene.nodes[i].places for i in order}
     if scene.calls_known:
-        places = {i: scene.nodes[i].places for i in order}
         # What uses parameters of a module that was not called, as with torch.nn.functional.
         paths = {i: path for i, path in _own(scene, order).items() if not places[i][-1].path}
     else:
-        places = {i: scene.nodes[i].places for i in order}
         paths = _paths(scene, order)
     for i, path in paths.items():
         modules = (Place("module", None, None, path[:k]) for k in range(1, len(path) + 1))

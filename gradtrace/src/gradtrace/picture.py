@@ -257,18 +257,18 @@ class _Pictures:
             self.drawings = layout(self._scene)
         self._nodes, self._marks = nodes, marks
         self._storages, self._owners = _storages(nodes), _owners(nodes)
+        self._leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf}
         self._everything = sum(box.held for box in self._held(self.drawings[0]))
 
     def __getitem__(self, view: int) -> _Picture:
-        drawing, nodes = self.drawings[view], self._nodes
+        drawing = self.drawings[view]
         held = self._held(drawing)
         faces = [self._face(box, held[i]) for i, box in enumerate(drawing.boxes)]
         home = _home(drawing)
-        leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf is not None}
         homes = {}
         for storage, place in self._storages.items():
             tensor = self._scene.tensors[place]
-            node = leaves.get(storage) if tensor is None else tensor.home
+            node = self._leaves.get(storage) if tensor is None else tensor.home
             if node in home:
                 homes[place] = home[node]
         texts = {
@@ -301,30 +301,40 @@ class _Pictures:
         within: dict[int | None, list[int]] = defaultdict(list)
         for view, drawing in enumerate(self.drawings):
             within[drawing.parent].append(view)
-        drawn: dict[int, dict[object, list[int]]] = {}
+        drawn: dict[int, dict[object, _Fold]] = {}
         around, left = [0], _OPENED
         for parent in around:  # grows while it is read
-            drawn[parent] = {}
+            folds = drawn[parent] = {}
             for view in within[parent]:
-                look = self[view].look()
-                if look in drawn[parent]:
-                    drawn[parent][look].append(view)
+                picture = self[view]
+                look = picture.look()
+                if look in folds:
+                    folds[look].others.append(view)
                 elif left:
                     left -= 1
-                    drawn[parent][look] = [view]
+                    folds[look] = _Fold(view, picture, [])
                     around.append(view)
-        return self._folds(drawn, 0)
+        return _folds(drawn, 0)
 
-    def _folds(self, drawn: Mapping[int, Mapping[object, list[int]]], parent: int) -> str:
-        folds = []
-        for view, *others in drawn[parent].values():
-            picture, title = self[view], self.drawings[view].title
-            alike = f" ({len(others)} more look like it)" if others else ""
-            folds.append(
-                f"<details><summary>{html.escape(title + alike)}</summary>"
-                f"{picture.svg(title, '')}{_in_words(picture)}{self._folds(drawn, view)}</details>"
-            )
-        return "".join(folds)
+
+class _Fold(NamedTuple):
+    """A view that is drawn, and those that look like it."""
+
+    view: int
+    picture: _Picture
+    others: list[int]
+
+
+def _folds(drawn: Mapping[int, Mapping[object, _Fold]], parent: int) -> str:
+    folds = []
+    for view, picture, others in drawn[parent].values():
+        title = picture.drawing.title
+        alike = f" ({len(others)} more look like it)" if others else ""
+        folds.append(
+            f"<details><summary>{html.escape(title + alike)}</summary>"
+            f"{picture.svg(title, '')}{_in_words(picture)}{_folds(drawn, view)}</details>"
+        )
+    return "".join(folds)
 
 
 _OPENED = 24  # drawings below the first: an output that is stored should stay small
