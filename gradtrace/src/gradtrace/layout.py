@@ -5,10 +5,9 @@ stages make it.  *Fold* (:mod:`gradtrace.fold`): a large graph becomes several v
 each of which stands for a node or for a group with a view of its own.  *Rank*: every box lies one
 layer below all that backward reaches from it, a layer that is too wide is broken like a line of
 text, an edge over several layers passes through each, and a folded drawing that is too high goes on
-at the top of a next column.  *Order*: the boxes of one layer are
-sorted by the mean place of their neighbours.  *Place*: each is put as near to its neighbours as
-order and gaps allow; parts that never live at the same time, such as the iterations of a loop,
-share one column.
+at the top of a next column.  *Order*: the boxes of one layer are sorted by the mean place of their
+neighbours.  *Place*: each is put as near to its neighbours as order and gaps allow; parts that
+never live at the same time, such as the iterations of a loop, share one column.
 
 A tensor is drawn to the right of its home, the box of the node that made it or first saved it.  Of
 a group, only those are that the graph hands on over its border.

@@ -211,6 +211,11 @@ def standalone(
     )
 
 
+def write(page: str, path: str | Path) -> None:
+    """Write a page to a file; what a program prints or raises need not be valid text."""
+    Path(path).write_text(page, encoding="utf-8", errors="backslashreplace")
+
+
 # Whatever a traced program prints or is called, the page cannot ask for anything outside of it.
 _ASKS_FOR_NOTHING = (
     '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '

@@ -282,11 +282,9 @@ class Trace:
 
         A graph of any size is folded into views of a few boxes.
         """
-        from gradtrace.page import standalone
+        from gradtrace.page import standalone, write
 
-        # What a program prints or raises need not be valid text.
-        text = standalone([self], f"{self.function}, line by line")
-        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+        write(standalone([self], f"{self.function}, line by line"), path)
 
     def _repr_html_(self) -> str:
         """What a notebook shows of a trace: the player."""

@@ -25,7 +25,7 @@ import torch
 from IPython.display import display
 
 from gradtrace.notebook.player import Player
-from gradtrace.page import outcome, payload, standalone, static_html
+from gradtrace.page import outcome, payload, standalone, static_html, write
 from gradtrace.questions import Asked, Program, line_of, place
 from gradtrace.steps import Trace
 from gradtrace.tracer import trace
@@ -204,8 +204,7 @@ class Exploration:
             self._stored, f"{self.__name__}, line by line", self._controls(), self._initial(),
             step=self._step, question=self.question,
         )  # fmt: skip
-        # What a program prints or raises need not be valid text.
-        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+        write(text, path)
 
     def _initial(self) -> list[int]:
         """The setting that a page without a kernel begins with."""
