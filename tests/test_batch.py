@@ -1,6 +1,7 @@
 """Jobs on Dask workers: none is lost with its worker, and what cannot be done is said soon."""
 
 import contextlib
+import logging
 import os
 import socket
 import subprocess
@@ -24,6 +25,8 @@ def jobs(folder, numbers):
 
 
 def done(job):
+    for name in ("distributed.worker", "distributed.client", "tornado.application", "asyncio"):
+        logging.getLogger(name).error("a worker's own trouble")
     return {"student": job["student"], "worker": os.getpid()}
 
 

@@ -10,10 +10,8 @@ then is final, and what still kills its workers is given up.
 from __future__ import annotations
 
 import gc
-import logging
 import signal
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,7 +22,7 @@ import dask
 from distributed import Client, Future, LocalCluster, as_completed
 from distributed.scheduler import KilledWorker
 
-from backward_twice.grading import GradingError
+from backward_twice.grading import GradingError, quiet
 from backward_twice.grading.judge import Json, failed, grade
 
 _IN_HAND = 2
@@ -45,7 +43,7 @@ def workers(address: str | None, number: int) -> Iterator[Client]:
     Raises:
         GradingError: there is no scheduler at this address.
     """
-    _be_quiet()
+    quiet.be_quiet()
     with ExitStack() as stack:
         if address is None:
             client = stack.enter_context(_local(number))
@@ -62,25 +60,14 @@ def workers(address: str | None, number: int) -> Iterator[Client]:
         yield stack.enter_context(client)
 
 
-def _be_quiet() -> None:
-    """Keep Dask's own warnings from the teacher: what there is to say is said here in words."""
-    for name in _loggers():
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    warnings.filterwarnings("ignore", module=r"distributed\b")
-
-
-def _loggers() -> list[str]:
-    known = logging.root.manager.loggerDict
-    return ["distributed", *(name for name in known if name.startswith("distributed."))]
-
-
 @contextmanager
 def _local(number: int) -> Iterator[Client]:
     # One thread each: what costs time and memory runs in sandboxes, whose limits are their own.
     # Ctrl-C reaches every process of the terminal; only this one is to answer it.
     settings = {
         "distributed.scheduler.allowed-failures": 2,
-        "distributed.logging": dict.fromkeys(_loggers(), "critical"),
+        # A worker sets its loggers up anew, and takes no word of this process's on them.
+        "distributed.worker.preload": [quiet.__name__],
         # What Dask measures of itself, for a dashboard, takes as much time as what is asked of it,
         # and what it logs grows with each job.
         "distributed.worker.profile.enabled": False,
