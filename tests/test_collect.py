@@ -108,6 +108,40 @@ def test_moodles_second_student_of_a_name_takes_nothing_from_the_first(here, col
         assert "3 of 3 points" in archive.read(first.replace(".ipynb", ".html")).decode()
 
 
+@pytest.mark.parametrize("form", [*MOODLE.values(), "{student}_5_{file}", "{student}/{file}"])
+def test_what_a_student_hands_in_does_not_choose_the_platform(here, collected, form):
+    """A folder with Moodle's name for another student, and a clone's, in what one hands in."""
+    students = ["ada_101", "bob_102", "zoe_103"]
+    files = {form.format(student=student, file=FILE): RIGHT for student in students}
+    before = collected(files)
+    expected = handed_in(here).keys()
+    mine = form.format(student="bob_102", file="{}").format("{}/").rpartition("/")[0] or "bob_102"
+    for inner in ("zoe_103_assignsubmission_file/x.ipynb", ".git/HEAD"):
+        files[f"{mine}/{inner}"] = b"{}"
+    assert collected(files, name="again").splitlines()[0] == before.splitlines()[0]
+    assert handed_in(here).keys() == expected and FILE in handed_in(here)[sorted(expected)[2]]
+
+
+def test_a_folder_of_clones_in_which_one_looks_like_moodles(here, collected):
+    clones = ["two-losses-ada", "two-losses-bob", "two-losses-zoe"]
+    files = {f"{clone}/{name}": RIGHT for clone in clones for name in (FILE, ".git/HEAD")}
+    files["two-losses-bob/zoe_103_assignsubmission_file/two_losses.ipynb"] = b"{}"
+    said = collected(files, unpacked=True, name="two-losses-submissions")
+    assert "3 submissions of two_losses, from GitHub Classroom" in said
+    assert handed_in(here).keys() == {"ada", "bob", "zoe"}
+
+
+def test_nobody_is_known_by_a_name_that_two_have(here, collected, tmp_path):
+    """A student may call oneself as one likes; only the class list's own number says who it is."""
+    form = MOODLE["4.1 and newer"]
+    students = ["Bob Kahn_9001", "Bob Kahn_9002", "bob@example.org_9003"]
+    files = {form.format(student=student, file=FILE): RIGHT for student in students}
+    listed = roster_of(tmp_path, "Full name,Email address\nBob Kahn,bob@example.org\n")
+    said = collected(files, "--roster", str(listed))
+    assert "3 not found in the class list" in said
+    assert handed_in(here).keys() == {"Bob Kahn 9001", "Bob Kahn 9002", "bob@example.org 9003"}
+
+
 def test_a_class_list_given_later_renames_the_folder(here, collected, tmp_path):
     form = MOODLE["4.1 and newer"]
     students = ["Ada Lovelace_9001", "Eve_9004"]

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 from test_grading import empty_gradebook as empty_gradebook
+from test_roster import roster_of
 from test_teacher import CHECKOUT, SCRIPT, Here, answered, write
 
 NAME = "two_losses"
@@ -109,7 +110,8 @@ def test_formgrader_opens_each_submission_and_keeps_what_is_entered(course, serv
     path = course.submissions / "eve" / NAME / f"{NAME}.ipynb"
     path.parent.mkdir(parents=True)
     path.write_text("nonsense")
-    assert course.grade("--formgrader") == 0
+    listed = roster_of(course.folder, f"First name,Last name,Username\nAda,{SCRIPT},ada\n")
+    assert course.grade("--formgrader", "--roster", listed) == 0
 
     for page in ("manage_assignments", "gradebook", f"gradebook/{NAME}/{NAME}", "manage_students"):
         assert server.ask(f"formgrader/{page}")[0] == 200
@@ -129,6 +131,7 @@ def test_formgrader_opens_each_submission_and_keeps_what_is_entered(course, serv
     assert "one_update: failed, 0 of 2" in pages["bob"] and "missing" in pages["bob"]
     assert "not JSON" in pages["eve"]
     assert SCRIPT not in pages["Zoë O'Neill"] and "alert(1)" in pages["Zoë O'Neill"]
+    assert SCRIPT not in pages["ada"] and "alert(1)" in pages["ada"]  # in the name, on the list
     assert not [page for page in pages.values() if "HIDDEN TESTS" in page]
 
     of_bob = found["bob"]["id"]

@@ -93,9 +93,11 @@ def test_names_that_no_gradebook_takes(tmp_path):
     bad = os.fsencode(tmp_path) + b"/M\xfcller"
     Path(os.fsdecode(bad)).mkdir()
     (tmp_path / ("n" * 129)).mkdir()
+    (tmp_path / "<svg onload=alert(1)>").mkdir()
     problems = {p.student: p.problem for p in find(tmp_path, {NAME})}
     assert "not UTF-8" in problems[os.fsdecode(b"M\xfcller")]
     assert "longer than 128" in problems["n" * 129]
+    assert 'has one of < > "' in problems["<svg onload=alert(1)>"]
     assert shown(os.fsdecode(b"M\xfcller")) == r"M\udcfcller"
 
 

@@ -31,7 +31,7 @@ from backward_twice.grading.platforms.downloads import (
     recognised,
 )
 from backward_twice.grading.platforms.upload import Collected, read_collected
-from backward_twice.grading.roster import Roster, read_roster
+from backward_twice.grading.roster import Person, Roster, read_roster
 from backward_twice.grading.submissions import Rejected, in_words, shown
 from backward_twice.grading.unpacking import copied, folder_name, listed
 
@@ -110,11 +110,13 @@ def _folders(
     folders, said, unknown = {}, [], []
     for name, number in students:
         numbered = folder_name(f"{name} {number}")
-        person = roster and (roster.find(f"{name} {number}") or roster.find(name))
+        alone = alike[name.casefold()] == 1
+        person = roster and _listed(roster, name, number, alone)
         if roster and person is None:
             unknown.append(numbered)
         # Canvas's number is the person's, Moodle's is another one in each assignment.
-        clear = platform != CANVAS and alike[name.casefold()] == 1 and name != HIDDEN
+        clear = platform != CANVAS and alone and name != HIDDEN
+        clear = clear and not (number and roster and person is None and roster.find(name))
         named = before.get((name, number), folder_name(name) if clear else numbered)
         wanted = folder_name(person.identifier) if person else named
         others = (folder for who, folder in before.items() if who != (name, number))
@@ -134,6 +136,18 @@ def _folders(
             "worksheet as --roster they keep one name"
         )
     return folders, said
+
+
+def _listed(roster: Roster, name: str, number: str, alone: bool) -> Person | None:
+    """Who in the class list this is.
+
+    On a platform, which gives a number, people choose their names.  So nobody is known by a name
+    that two have, or that is no name in the list but somebody's login or address.
+    """
+    if person := roster.find(f"{name} {number}".rstrip()):
+        return person
+    person = roster.find(name) if alone else None
+    return person if person and (not number or person.goes_by(name)) else None
 
 
 def _forget(student: Path, exercise: str) -> None:

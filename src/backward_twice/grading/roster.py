@@ -48,6 +48,13 @@ class Person:
     identifiers: frozenset[str] = field(default_factory=frozenset)
     names: frozenset[str] = field(default_factory=frozenset)
 
+    def goes_by(self, name: str) -> bool:
+        """Whether this is the person's name, in whatever order or as Canvas writes it."""
+        return any(
+            _words(name) == _words(each) or _squashed(name) == _squashed(each)
+            for each in self.names
+        )
+
 
 @dataclass(frozen=True)
 class Roster:

@@ -73,16 +73,26 @@ def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
     """
     paths = sorted(paths)
     visible = [path for path in paths if not _hidden(path)]
-    notebooks = [path for path in visible if path.endswith(".ipynb")]
     clones = sorted({path.split("/.git/")[0] for path in paths if "/.git/" in path})
-    if any(map(_moodle, visible)):
+    in_clones = _of_clones(clones, root, exercise) if clones else None
+    around = _around(visible)
+
+    def most(reader: Callable[[str], File | None]) -> bool:
+        """Whether it knows most: what one student hands in does not decide whose all of it is."""
+        tops: dict[str, bool] = {}
+        for path in visible:
+            top = path.split("/")[around]
+            tops[top] = tops.get(top, False) or reader(path) is not None
+        return 2 * sum(tops.values()) > len(tops)
+
+    if most(_moodle):
         platform, reader = MOODLE, _moodle
-    elif any(map(_canvas, visible)) and all(map(_canvas, notebooks)):
+    elif most(_canvas):
         platform, reader = CANVAS, _canvas
-    elif clones:
-        platform, reader = GITHUB, _of_clones(clones, root, exercise)
+    elif in_clones and most(in_clones):
+        platform, reader = GITHUB, in_clones
     else:
-        platform, reader = FOLDER, _of_folder(visible, exercise)
+        platform, reader = FOLDER, _of_folder(around, exercise)
     files = {path: reader(path) for path in visible}
     return Download(
         platform,
@@ -140,14 +150,19 @@ def _of_clones(clones: list[str], root: str, exercise: str) -> Callable[[str], F
     return reader
 
 
-def _of_folder(paths: list[str], exercise: str) -> Callable[[str], File | None]:
-    """``<student>/…``, or files with the student's name; a folder around all does not count."""
+def _around(paths: list[str]) -> int:
+    """How many folders lie around all of the paths; the last two names of each do not count."""
     split = [path.split("/") for path in paths]
     around = 0
     while split and all(len(parts) > around + 2 for parts in split):
         if len({parts[around] for parts in split}) > 1:
             break
         around += 1
+    return around
+
+
+def _of_folder(around: int, exercise: str) -> Callable[[str], File | None]:
+    """``<student>/…``, or files with the student's name; a folder around all does not count."""
 
     def reader(path: str) -> File | None:
         parts = path.split("/")[around:]

@@ -27,6 +27,9 @@ from backward_twice.grading.submissions import (
 MAX_NAME = 128
 """The longest student's name, in characters: nbgrader's gradebook takes no longer one."""
 
+MARKUP = '<>"'
+"""What no name may have in it: Formgrader puts names into its pages as they are, markup too."""
+
 
 def find(submissions: Path, assignments: Collection[str]) -> list[Place]:
     """All places in the folder ``submissions``, sorted; hidden entries are left out.
@@ -95,6 +98,8 @@ def _name_problem(name: str) -> str | None:
         return "the folder's name is not UTF-8; rename it"
     if len(name) > MAX_NAME:
         return f"the folder's name is longer than {MAX_NAME} characters; rename it"
+    if any(character in MARKUP for character in name):
+        return f"the folder's name has one of {' '.join(MARKUP)} in it; rename it"
     return None
 
 

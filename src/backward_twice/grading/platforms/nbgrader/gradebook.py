@@ -28,6 +28,7 @@ from backward_twice.checks.question import LOOKS_LIKE
 from backward_twice.grading import GradingError
 from backward_twice.grading.judge import Json
 from backward_twice.grading.master import Master
+from backward_twice.grading.platforms.nbgrader.collected import MARKUP
 from backward_twice.grading.roster import Person
 
 COURSE = "backward_twice"
@@ -89,8 +90,8 @@ class Grades:
         there = {row.id: row for chunk in chunks for row in self._all(api.Student, "id", chunk)}
         for id, person in people.items():
             student = there.get(id) or self._new(api.Student(id=id))
-            student.first_name = student.first_name or person.first[:_LONGEST] or None
-            student.last_name = student.last_name or person.last[:_LONGEST] or None
+            student.first_name = student.first_name or _name(person.first)
+            student.last_name = student.last_name or _name(person.last)
             student.email = student.email or person.email[:_LONGEST] or None
         self._db.commit()
         self._db.expunge_all()
@@ -193,6 +194,11 @@ class Grades:
             said = html.escape("\n".join(lines), quote=False)
             words[of[found["id"]]] = f"{before}\n\n{said}" if before else said
         return words
+
+
+def _name(name: str) -> str | None:
+    """``name`` as Formgrader may show it: it puts names into its pages as they are, markup too."""
+    return "".join(c for c in name if c not in MARKUP)[:_LONGEST] or None
 
 
 def _late(submission: api.SubmittedAssignment, due: datetime | None) -> float:
