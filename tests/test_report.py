@@ -9,7 +9,7 @@ from test_submissions import CHECKOUT, NAME
 
 from backward_twice.checks import question
 from backward_twice.grading import judge, report
-from backward_twice.grading.feedback.alike import alike, tokens
+from backward_twice.grading.feedback.alike import Group, Pair, alike, grouped, tokens
 from backward_twice.grading.journal import open_journal
 from backward_twice.grading.limited import Limited
 from backward_twice.grading.submissions import Rejected
@@ -110,6 +110,27 @@ def test_what_the_exercise_led_to_is_not_called_alike():
     assert (pair.one, pair.other, pair.share) == ("ada", "bob", 1)
     assert alike(read, [answers["ada"]]) == []
     assert alike({student: tokens("def f(x): return x") for student in "abc"}, []) == []
+
+
+def test_many_who_share_one_answer_are_one_group_and_hide_nobody():
+    pairs = [Pair(*two, 1.0) for two in ("ab", "ac", "bc", "de")] + [Pair("c", "f", 0.9)]
+    assert grouped(pairs) == [
+        Group(("a", "b", "c", "f"), pairs[0]),
+        Group(("d", "e"), pairs[3]),
+    ]
+
+
+def test_groups_beyond_those_that_are_shown_are_counted(out, monkeypatch):
+    long = "x = 1\n" * 20
+    with open_journal(out / "results.jsonl") as journal:
+        for student in ("one", "two", "three"):
+            found = journal["ada", NAME] | {"student": student}
+            found["cells"][0]["source"] = long
+            journal.add(student, found)
+    monkeypatch.setattr(report, "_MOST_GROUPS", 1)
+    said = told(page_of(out))
+    assert "one, three and two: 100 %" in said and "And 1 more." in said
+    assert "Nearest to each other, and shown here, are" in said
 
 
 TAKES_LONG = "# takes long"

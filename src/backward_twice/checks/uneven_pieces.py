@@ -3,7 +3,8 @@
 The loader writes each piece into the memory of the one before, as loaders do that save copies: who
 keeps the graphs of all pieces for one backward at the end is told so.  Several updates are played,
 the first with gradients left over.  The truth is the gradient of the whole batch, in double
-precision.
+precision.  Under a scaler one of the updates overflows: without a scaler the other weights would
+come out the same, so only there it is seen who uses it.
 """
 
 import torch
@@ -12,9 +13,12 @@ from torch import nn
 from backward_twice.checks.question import Question
 
 _UPDATES = 2
+_OVERFLOWS = 1
+"""The number of the update whose scaled gradients float32 does not hold; from 0."""
+_LARGE = 1e38
 
 
-def _draw(generator):
+def _draw(generator, updates=_UPDATES):
     def normal(*shape):
         return torch.randn(*shape, generator=generator)
 
@@ -25,7 +29,7 @@ def _draw(generator):
 
     return {
         "weights": [normal(4, 3), normal(4), normal(1, 4), normal(1)],
-        "batches": [[[normal(n, 3), normal(n, 1)] for n in sizes()] for _ in range(_UPDATES)],
+        "batches": [[[normal(n, 3), normal(n, 1)] for n in sizes()] for _ in range(updates)],
         "rate": 0.05 + 0.1 * torch.rand((), generator=generator).item(),
     }
 
@@ -33,7 +37,10 @@ def _draw(generator):
 def _draw_scaled(generator):
     scale = 2.0 ** torch.randint(8, 15, (), generator=generator).item()
     norm = 0.1 + 0.2 * torch.rand((), generator=generator).item()
-    return _draw(generator) | {"scale": scale, "max_norm": norm}
+    drawn = _draw(generator, _UPDATES + 1)
+    target = drawn["batches"][_OVERFLOWS][0][1]
+    target[0] = _LARGE
+    return drawn | {"scale": scale, "max_norm": norm}
 
 
 def _pieces(batch):
@@ -68,10 +75,10 @@ def _run_scaled(answer, weights, batches, rate, scale, max_norm):
     def update(net, optimizer, pieces, count):
         answer(net, optimizer, scaler, pieces, count, max_norm)
 
-    return _train(weights, batches, rate, update)
+    return _train(weights, batches, rate, update) | {"scale at the end": scaler.get_scale()}
 
 
-def _expect(weights, batches, rate, scale=1.0, max_norm=float("inf")):
+def _expect(weights, batches, rate, max_norm=float("inf")):
     weights = [weight.double().requires_grad_() for weight in weights]
     for batch in batches:
         x, target = (torch.cat(parts).double() for parts in zip(*batch, strict=True))
@@ -88,6 +95,12 @@ def _expect(weights, batches, rate, scale=1.0, max_norm=float("inf")):
     return dict(zip(names, (weight.detach() for weight in weights), strict=True))
 
 
+def _expect_scaled(batches, scale, **given):
+    """The step that overflows is left out, and the scale is halved after it."""
+    finite = [batch for number, batch in enumerate(batches) if number != _OVERFLOWS]
+    return _expect(batches=finite, **given) | {"scale at the end": scale / 2}
+
+
 accumulate = Question("accumulate", _draw, _expect, _run)
 
-accumulate_scaled = Question("accumulate_scaled", _draw_scaled, _expect, _run_scaled)
+accumulate_scaled = Question("accumulate_scaled", _draw_scaled, _expect_scaled, _run_scaled)

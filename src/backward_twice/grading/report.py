@@ -22,7 +22,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.feedback.alike import ALIKE, Pair, alike, read, side_by_side
+from backward_twice.grading.feedback.alike import (
+    ALIKE,
+    Group,
+    alike,
+    grouped,
+    read,
+    side_by_side,
+)
 from backward_twice.grading.journal import Journal, open_journal
 from backward_twice.grading.judge import FAILED, PASSED, Json
 from backward_twice.grading.limited import Limited
@@ -30,7 +37,7 @@ from backward_twice.grading.master import Answer, Asked, Master, read_masters
 from backward_twice.grading.submissions import Rejected, shown
 
 _MOST = 8
-_MOST_PAIRS = 20
+_MOST_GROUPS = 20
 _PAGES = Environment(
     loader=PackageLoader("backward_twice.grading.feedback", "."),
     autoescape=True,
@@ -178,8 +185,8 @@ def _led(master: Path) -> dict[str, list[str]]:
 def _alike(
     master: Master, results: list[Json], led: dict[str, list[str]], limited: Limited
 ) -> Json:
-    """The pairs of answers that are most alike, side by side, and whose could not be compared."""
-    found: list[tuple[Pair, str, dict[str, str]]] = []
+    """Whose answers are most alike, two of each group side by side, and whose are not compared."""
+    found: list[tuple[Group, str, dict[str, str]]] = []
     unread: set[str] = set()
     for answer in master.answers:
         written = {
@@ -190,19 +197,21 @@ def _alike(
         }
         answers, more = read(written, limited)
         unread.update(more)
-        found += [(pair, answer.id, written) for pair in alike(answers, led.get(answer.id, []))]
-    found.sort(key=lambda each: -each[0].share)
-    pairs = [
+        pairs = alike(answers, led.get(answer.id, []))
+        found += [(group, answer.id, written) for group in grouped(pairs)]
+    found.sort(key=lambda each: (-each[0].nearest.share, -len(each[0].students)))
+    groups = [
         {
             "answer": id,
-            "one": shown(pair.one),
-            "other": shown(pair.other),
-            "share": pair.share,
-            "diff": _drawn(limited, written[pair.one], written[pair.other]),
+            "students": [shown(student) for student in group.students],
+            "shown": [shown(group.nearest.one), shown(group.nearest.other)],
+            "share": group.nearest.share,
+            "diff": _drawn(limited, written[group.nearest.one], written[group.nearest.other]),
         }
-        for pair, id, written in found[:_MOST_PAIRS]
+        for group, id, written in found[:_MOST_GROUPS]
     ]
-    return {"alike": pairs, "unread": sorted(map(shown, unread))}
+    more = max(0, len(found) - _MOST_GROUPS)
+    return {"alike": groups, "more_alike": more, "unread": sorted(map(shown, unread))}
 
 
 def _drawn(limited: Limited, one: str, other: str) -> Markup:

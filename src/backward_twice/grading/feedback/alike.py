@@ -112,6 +112,31 @@ def alike(answers: Mapping[str, Sequence[str]], led: Sequence[str]) -> list[Pair
     return sorted(pairs, key=lambda pair: -pair.share)
 
 
+@dataclass(frozen=True)
+class Group:
+    """Students whose answers are alike, each to one of the others at least; the nearest pair."""
+
+    students: tuple[str, ...]
+    nearest: Pair
+
+
+def grouped(pairs: Sequence[Pair]) -> list[Group]:
+    """The pairs, those that share a student together: twelve that share one answer are one group.
+
+    Args:
+        pairs: those most alike first, and so are the groups.
+    """
+    of: dict[str, set[str]] = {}
+    for pair in pairs:
+        if pair.other not in of.get(pair.one, ()):
+            joined = {pair.one, pair.other, *of.get(pair.one, ()), *of.get(pair.other, ())}
+            of |= dict.fromkeys(joined, joined)
+    nearest: dict[int, Pair] = {}
+    for pair in pairs:
+        nearest.setdefault(id(of[pair.one]), pair)
+    return [Group(tuple(sorted(of[pair.one])), pair) for pair in nearest.values()]
+
+
 def side_by_side(one: str, other: str) -> str:
     """Two sources next to each other, as a table of HTML; what is HTML in them is escaped.
 
