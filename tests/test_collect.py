@@ -122,6 +122,16 @@ def test_what_a_student_hands_in_does_not_choose_the_platform(here, collected, f
     assert handed_in(here).keys() == expected and FILE in handed_in(here)[sorted(expected)[2]]
 
 
+@pytest.mark.parametrize("form", [MOODLE["4.1 and newer"], "{student}/{file}"])
+def test_a_name_is_the_same_in_other_writings_of_unicode(here, collected, form):
+    """As some systems write it that a download is unpacked on."""
+    composed, apart = "Zo\u00eb M\u00fcller_9003", "Zoe\u0308 Mu\u0308ller_9003"
+    collected({form.format(student=composed, file=FILE): b"{}"})
+    collected({form.format(student=apart, file=FILE): RIGHT}, unpacked=True, name="again")
+    [folder] = handed_in(here)
+    assert (here.submissions / folder / NAME / FILE).read_bytes() == RIGHT
+
+
 def test_a_folder_of_clones_in_which_one_looks_like_moodles(here, collected):
     clones = ["two-losses-ada", "two-losses-bob", "two-losses-zoe"]
     files = {f"{clone}/{name}": RIGHT for clone in clones for name in (FILE, ".git/HEAD")}

@@ -20,8 +20,9 @@ code, and whoever changes one should look there:
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 MOODLE, CANVAS, GITHUB, FOLDER = "Moodle", "Canvas", "GitHub Classroom", "folder"
@@ -96,7 +97,12 @@ def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
     files = {path: reader(path) for path in visible}
     return Download(
         platform,
-        tuple(file for file in files.values() if file is not None),
+        tuple(
+            # As one text: an archive and the folder that it was unpacked to may write ë otherwise.
+            replace(file, student=unicodedata.normalize("NFC", file.student))
+            for file in files.values()
+            if file is not None
+        ),
         tuple(path for path, file in files.items() if file is None),
     )
 
