@@ -110,7 +110,8 @@ def test_formgrader_opens_each_submission_and_keeps_what_is_entered(course, serv
     path = course.submissions / "eve" / NAME / f"{NAME}.ipynb"
     path.parent.mkdir(parents=True)
     path.write_text("nonsense")
-    listed = roster_of(course.folder, f"First name,Last name,Username\nAda,{SCRIPT},ada\n")
+    people = f'First name,Last name,Username\nAda,{SCRIPT},ada\nKim,Kim,"""+alert(2)+"""\n'
+    listed = roster_of(course.folder, people)
     assert course.grade("--formgrader", "--roster", listed) == 0
 
     for page in ("manage_assignments", "gradebook", f"gradebook/{NAME}/{NAME}", "manage_students"):
@@ -133,6 +134,9 @@ def test_formgrader_opens_each_submission_and_keeps_what_is_entered(course, serv
     assert SCRIPT not in pages["Zoë O'Neill"] and "alert(1)" in pages["Zoë O'Neill"]
     assert SCRIPT not in pages["ada"] and "alert(1)" in pages["ada"]  # in the name, on the list
     assert not [page for page in pages.values() if "HIDDEN TESTS" in page]
+    students = json.loads(server.ask("formgrader/api/students")[1])
+    [kim] = [student["id"] for student in students if "alert(2)" in student["id"]]
+    assert '""+alert(2)' not in server.ask(f"formgrader/manage_students/{kim}")[1]
 
     of_bob = found["bob"]["id"]
     grades = json.loads(server.ask(f"formgrader/api/grades?submission_id={of_bob}")[1])

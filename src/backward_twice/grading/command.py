@@ -53,6 +53,7 @@ from backward_twice.grading.rebuild import Answers
 from backward_twice.grading.roster import Person, Roster, read_roster
 from backward_twice.grading.sandbox import Limits, available, control_group
 from backward_twice.grading.submissions import Place, Rejected, in_words, shown
+from backward_twice.grading.unpacking import folder_name
 
 _PROBE_BYTES = 1 << 20
 _WATCHED = (
@@ -258,11 +259,11 @@ class Grading:
             )
 
     def _people(self, keys: list[Key]) -> dict[str, Person]:
-        """Everybody in the class list, by the folder's name where there is one."""
+        """Everybody in the class list, by the folder's name, or what that would be."""
         of = {student: self.roster.find(student) for student, _ in keys}
         known = {student: person for student, person in of.items() if person is not None}
         seen = set(known.values())
-        return known | {p.identifier: p for p in self.roster.people if p not in seen}
+        return known | {folder_name(p.identifier): p for p in self.roster.people if p not in seen}
 
 
 @dataclass(frozen=True)
