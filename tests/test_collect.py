@@ -115,9 +115,10 @@ def test_what_a_student_hands_in_does_not_choose_the_platform(here, collected, f
     files = {form.format(student=student, file=FILE): RIGHT for student in students}
     before = collected(files)
     expected = handed_in(here).keys()
-    mine = form.format(student="bob_102", file="{}").format("{}/").rpartition("/")[0] or "bob_102"
+    mine = form.format(student="bob_102", file="")  # a folder, or what Canvas puts before a name
     for inner in ("zoe_103_assignsubmission_file/x.ipynb", ".git/HEAD"):
-        files[f"{mine}/{inner}"] = b"{}"
+        name = inner if mine.endswith("/") else inner.replace("/", "_")
+        files[f"{mine}{name}"] = b"{}"
     assert collected(files, name="again").splitlines()[0] == before.splitlines()[0]
     assert handed_in(here).keys() == expected and FILE in handed_in(here)[sorted(expected)[2]]
 
@@ -130,6 +131,12 @@ def test_a_name_is_the_same_in_other_writings_of_unicode(here, collected, form):
     collected({form.format(student=apart, file=FILE): RIGHT}, unpacked=True, name="again")
     [folder] = handed_in(here)
     assert (here.submissions / folder / NAME / FILE).read_bytes() == RIGHT
+
+
+def test_files_in_folders_are_not_canvass_whatever_they_are_called(here, collected):
+    said = collected({f"{student}/week_3_1_{FILE}": RIGHT for student in ("ada", "bob")})
+    assert "2 submissions of two_losses, from folder" in said
+    assert handed_in(here).keys() == {"ada", "bob"}
 
 
 def test_a_folder_of_clones_in_which_one_looks_like_moodles(here, collected):

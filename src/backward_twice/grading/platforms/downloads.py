@@ -88,7 +88,7 @@ def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
 
     if most(_moodle):
         platform, reader = MOODLE, _moodle
-    elif most(_canvas):
+    elif len({path.rpartition("/")[0] for path in visible}) == 1 and most(_canvas):  # no folders
         platform, reader = CANVAS, _canvas
     elif in_clones and most(in_clones):
         platform, reader = GITHUB, in_clones
