@@ -154,8 +154,12 @@ def test_nobody_is_known_by_a_name_that_two_have(here, collected, tmp_path):
     students = ["Bob Kahn_9001", "Bob Kahn_9002", "bob@example.org_9003"]
     files = {form.format(student=student, file=FILE): RIGHT for student in students}
     listed = roster_of(tmp_path, "Full name,Email address\nBob Kahn,bob@example.org\n")
+    [first, *_] = files
+    collected({first: RIGHT}, "--roster", str(listed))
+    assert handed_in(here).keys() == {"bob@example.org"}  # nobody else has the name, so far
     said = collected(files, "--roster", str(listed))
     assert "3 not found in the class list" in said
+    assert "1 have other names now (bob@example.org is Bob Kahn 9001)" in said
     assert handed_in(here).keys() == {"Bob Kahn 9001", "Bob Kahn 9002", "bob@example.org 9003"}
 
 

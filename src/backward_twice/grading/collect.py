@@ -116,8 +116,9 @@ def _folders(
             unknown.append(numbered)
         # Canvas's number is the person's, Moodle's is another one in each assignment.
         clear = platform != CANVAS and alone and name != HIDDEN
-        clear = clear and not (number and roster and person is None and roster.find(name))
         named = before.get((name, number), folder_name(name) if clear else numbered)
+        if number and roster and person is None and roster.find(named):
+            named = numbered  # under that name the work would be another's
         wanted = folder_name(person.identifier) if person else named
         others = (folder for who, folder in before.items() if who != (name, number))
         taken = {*folders.values(), *others}

@@ -263,7 +263,8 @@ class Grading:
         of = {student: self.roster.find(student) for student, _ in keys}
         known = {student: person for student, person in of.items() if person is not None}
         seen = set(known.values())
-        return known | {folder_name(p.identifier): p for p in self.roster.people if p not in seen}
+        others = {folder_name(p.identifier): p for p in self.roster.people if p not in seen}
+        return others | known
 
 
 @dataclass(frozen=True)
