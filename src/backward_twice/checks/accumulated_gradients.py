@@ -10,7 +10,8 @@ from torch import nn
 
 from backward_twice.checks.question import Finding, Question
 
-_PROGRAMS = 4
+# How often each program clears the gradient: first, somewhere in its middle, and last.
+_CLEARINGS = (1, 0, 0), (0, 0, 0), (1, 0, 1), (0, 1, 0)
 
 _LINES = {
     "loss1.backward(retain_graph=True)": lambda x, a, b: a.backward(retain_graph=True),
@@ -35,12 +36,12 @@ def _draw_programs(generator):
 
     adding = [line for line in _LINES if line not in (_CLEAR, _ASK)]
     programs = []
-    for number in range(_PROGRAMS):
+    for before, within, after in _CLEARINGS:
         picks = torch.randint(len(adding), (5,), generator=generator).tolist()
         first, *between, last = (adding[pick] for pick in picks)
-        # Something is added on both sides of the clearing; once, for certain, asked for behind it.
-        middle = shuffled([*between, _CLEAR, _ASK]) if number else [_CLEAR, *between, _ASK]
-        programs.append([first, *middle, last])
+        # Something is added on both sides of each clearing; once, for certain, asked for behind it.
+        middle = shuffled([*between, *[_CLEAR] * within, _ASK])
+        programs.append([first, *[_CLEAR] * before, *middle, *[_CLEAR] * after, last])
     return {"programs": programs}
 
 
