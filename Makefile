@@ -32,7 +32,7 @@ help: ## list the targets
 	$(PYTHON) -m venv .venv
 
 $(LIGHT): .venv/pyvenv.cfg requirements.txt
-	$(BIN)/python -m pip install --quiet -c requirements.txt jupyter-book
+	$(BIN)/python -m pip install --quiet -c requirements.txt jupyter-book tinycss2
 	@touch $@
 
 $(FULL): .venv/pyvenv.cfg requirements.txt pyproject.toml gradtrace/pyproject.toml

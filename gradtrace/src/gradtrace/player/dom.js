@@ -34,9 +34,9 @@ export function bytes(count) {
 
 export const dimensions = (sizes) => (sizes.length ? `[${sizes.join(", ")}]` : "scalar");
 
-const grouped = new Intl.NumberFormat("en-US");
+const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ","); // Intl takes long to load
 
-export const plural = (count, one, many = `${one}s`) => `${grouped.format(count)} ${count === 1 ? one : many}`;
+export const plural = (count, one, many = `${one}s`) => `${grouped(count)} ${count === 1 ? one : many}`;
 
 /** "a, b and 3 more". */
 export function listed(names, most = 4) {
