@@ -421,7 +421,7 @@ def test_line_node_and_variable_light_each_other(show, page):
     made = line(shared, "features = x.exp()")
     place.locator(f'[data-line="{made}"]').hover()
     assert place.locator(".scroll .box.lit").text_content().startswith("ExpBackward0")
-    assert place.locator("tr.lit td").first.inner_text() == "features"
+    assert place.locator("tr.lit th").first.inner_text() == "features"
     place.locator("tr", has_text="features").hover()
     assert place.locator(".lines .lit").get_attribute("data-line") == str(made)
     page.mouse.move(0, 0)
@@ -657,6 +657,40 @@ def test_words_stand_apart_and_nothing_is_said_twice(show):
     words += [box.get_attribute("aria-description") for box in place.locator(".box.group").all()]
     assert any("4 leaves" in text for text in words), words
     assert not [text for text in words if " 1 nodes" in f" {text}" or "1 leaves" in text]
+
+
+def read_aloud(page, role):
+    """The names of all that has this role, as Chromium tells them to a screen reader."""
+    nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    return [node["name"]["value"] for node in nodes if node.get("role", {}).get("value") == role]
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_lines_boxes_and_tables_are_read_aloud_as_one_says_them(show, page, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    question = asked(WhichLineRaises(), shared)
+    page = show(static_html([trace(shared)], question=question))
+    place = opened_at(page, "shared")
+    first, second = line(shared, "a.backward()"), line(shared, "b.backward()")
+    assert f"line {second} b.backward()" in read_aloud(page, "button")
+    place.locator(f'[data-line="{second}"]').dblclick()
+    said = read_aloud(page, "button")
+    (chosen,) = [name for name in said if name.startswith(f"line {second} b.backward(),")]
+    assert chosen.endswith(", raised, your answer, right")
+    assert (
+        f"line {line(shared, 'x = torch.ones(3, requires_grad=True)')} "
+        + ("x = torch.ones(3, requires_grad=True)")
+        in said
+    )
+    step_after(place, first)
+    said = read_aloud(page, "button")
+    assert f"line {first} a.backward(), 1 freed, 1 grad, has just run" in said
+    assert "ExpBackward0 result freed ✂ freed now" in said
+    told = place.locator(".scroll .box", has_text="ExpBackward0").get_attribute("aria-description")
+    assert told.startswith("made on line")  # its name was read before
+    assert read_aloud(page, "rowheader") == ["x", "features", "a", "b"]
+    assert {"gradient written", "[3]", "yes"} <= set(read_aloud(page, "cell"))
+    assert "grad" in read_aloud(page, "columnheader")
 
 
 def test_numbers_of_the_chart_stand_apart(show, page):

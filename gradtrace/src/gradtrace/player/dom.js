@@ -20,6 +20,10 @@ export const shape = (tag, attributes = {}, ...children) =>
 export const button = (text, label, onclick, attributes = {}) =>
   element("button", { type: "button", "aria-label": label, title: label, onclick, ...attributes }, text);
 
+/** A flag of this kind; its sign is not read aloud. */
+export const signed = (kind, sign, text) =>
+  element("span", { class: `flag ${kind}` }, element("span", { "aria-hidden": "true" }, `${sign} `), text);
+
 /** "12 B", "3.4 kB", "12.3 MB". */
 export function bytes(count) {
   let unit = 0;
