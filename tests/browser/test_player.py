@@ -659,6 +659,39 @@ def test_words_stand_apart_and_nothing_is_said_twice(show):
     assert not [text for text in words if " 1 nodes" in f" {text}" or "1 leaves" in text]
 
 
+SMALLEST = """place => Math.min(...[...place.gradtrace.root.querySelectorAll(".graph svg text")]
+  .filter((text) => text.getClientRects().length)
+  .map((text) => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a))"""
+# Pairs of boxes or tensors that cover one another.
+COVERED = """place => {
+  const { boxes, things } = place.gradtrace.scene.graph.view;
+  const parts = [...boxes, ...things];
+  const over = (a, b, from, size) => a[from] < b[from] + b[size] && b[from] < a[from] + a[size];
+  const covers = (a, b) => over(a, b, "x", "width") && over(a, b, "y", "height");
+  return parts.flatMap((a, i) => parts.slice(i + 1).filter((b) => covers(a, b)));
+}"""
+
+
+def test_on_a_phone_the_graph_is_laid_out_anew_and_no_text_is_small(show, page):
+    page.set_viewport_size({"width": 360, "height": 800})
+    programs = (shared, layers, passing, recurrent)
+    page = show(*(static_html([trace(program)]) for program in programs))
+    for program in programs:
+        place = opened_at(page, program.__name__)
+        assert round(place.evaluate(SMALLEST), 1) >= 11  # how to read the graph
+        place.get_by_label("Last step").press("Enter")
+        place.get_by_label("Step back").press("Enter")
+        assert round(place.evaluate(SMALLEST), 1) >= 11
+        assert place.locator(".scroll").evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+        assert place.evaluate(COVERED) == []
+        tops = "place => place.gradtrace.scene.graph.edges.map(({ a, b }) => a.y - b.y)"
+        assert min(place.evaluate(tops)) > 0  # arrows lead up
+    as_wide = "place => place.gradtrace.scene.graph.view === place.gradtrace.trace.views[0]"
+    assert not place.evaluate(as_wide)
+    page.set_viewport_size({"width": 1200, "height": 800})
+    page.wait_for_function(f"({as_wide})(document.querySelector('[data-function=recurrent]'))")
+
+
 def read_aloud(page, role):
     """The names of all that has this role, as Chromium tells them to a screen reader."""
     nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
