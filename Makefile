@@ -32,7 +32,7 @@ help: ## list the targets
 	$(PYTHON) -m venv .venv
 
 $(LIGHT): .venv/pyvenv.cfg requirements.txt
-	$(BIN)/python -m pip install --quiet -c requirements.txt jupyter-book
+	$(BIN)/python -m pip install --quiet -c requirements.txt jupyter-book tinycss2
 	@touch $@
 
 $(FULL): .venv/pyvenv.cfg requirements.txt pyproject.toml gradtrace/pyproject.toml
@@ -119,7 +119,7 @@ test: $(FULL) $(AXE) ## prove everything: style, types, site, tests, every store
 	$(BIN)/ruff format --check
 	cd gradtrace && ../$(BIN)/mypy
 	$(MAKE) book
-	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src
+	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src book/_ext/styles.py
 	$(if $(ELSEWHERE),$(BIN)/python -c "import torch; torch.ones(1, device='$(DEVICE)')")
 	$(if $(ELSEWHERE),GRADTRACE_DEVICE=$(DEVICE)) $(BIN)/pytest --nbval --nbval-cell-timeout=120 \
 		$(if $(ELSEWHERE),,$(SIDE_BY_SIDE) --dist loadscope) \

@@ -23,6 +23,9 @@ settings.mode ||= "auto";
 settings.theme ||= matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 """
 
+# What is said of a page that is no text: search, index, 404.
+SUBJECT = "a course on PyTorch's autograd graph"
+
 # Search results are summarised by fetching the pages found, which a browser refuses to a file.
 SUMMARY = 'DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = location.protocol !== "file:";'
 
@@ -47,13 +50,18 @@ def complete_page(
         body = context["body"].replace(' aria-label="Toggle hidden content"', "")
         body = body.replace("<pre>", '<pre tabindex="0">')  # until tab_stops.js knows better
         context["body"] = PLAIN.sub(r"\1", body)  # two thirds of a chapter's elements
-    if doctree is None or 'name="description"' in context["metatags"]:
-        return
-    # The beginning of the page's first paragraph, unless the page has its own ``html_meta``.
-    for paragraph in doctree.findall(nodes.paragraph):
-        text = textwrap.shorten(paragraph.astext(), 160, placeholder=" …")
-        context["metatags"] += f'<meta name="description" content="{html.escape(text)}" />\n'
-        return
+    if 'name="description"' not in context.get("metatags", ""):
+        text = html.escape(description(doctree) or f"{app.config.html_title}, {SUBJECT}")
+        context["metatags"] = context.get("metatags", "") + (
+            f'<meta name="description" content="{text}" />\n'
+        )
+
+
+def description(doctree: nodes.document | None) -> str | None:
+    """Of a page without its own: the beginning of its first paragraph, if it has one."""
+    for paragraph in doctree.findall(nodes.paragraph) if doctree else ():
+        return textwrap.shorten(paragraph.astext(), 160, placeholder=" …")
+    return None
 
 
 def name_in_navigation(

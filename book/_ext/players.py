@@ -7,8 +7,8 @@ from a page that was opened as a file.
 
 ``[words](#play:FUNCTION:after=9)`` leads into a player of the page; a link that leads nowhere is a
 warning.  A page that asks gets a place for the sum of its answers (which the front end fills) and,
-on paper only, the answers themselves.  The "**Observe.**" below a question tells its answer: it is
-folded, and the front end unfolds it once there is an answer.
+on paper only, the answers themselves.  What stands below a question and tells its answer is folded;
+the front end unfolds it once there is an answer, ``_static/folds.js`` below a quiz and for links.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import html
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from backward_twice.markdown import inline
 logger = logging.getLogger(__name__)
 
 PLAYER = '<div class="gradtrace"'
+QUIZ = '<form class="quiz">'
 FRONT_END = re.compile(r'<script type="module">(.*?)</script>', re.S)
 DATA = re.compile(r'(<script type="application/json">)(.*?)(</script>)', re.S)
 # What a classic script cannot have: "export default {…};", "export {…};", "export " before a name.
@@ -115,38 +116,55 @@ def one_front_end(app: Sphinx, document: nodes.document, docname: str) -> None:
         (document.children[-1] if document.children else document).append(summary(asked))
 
 
-def fold_observations(app: Sphinx, document: nodes.document, docname: str) -> None:
-    """Fold the cell of text that begins with "Observe." below a player that asks."""
+def fold_what_tells(app: Sphinx, document: nodes.document, docname: str) -> None:
+    """Fold what stands below a question and tells its answer.
+
+    That are outputs of code, and text that begins with "Observe.", up to the first other text, the
+    next player or quiz, or the end of the section.
+    """
     if app.builder.format != "html":
         return
-    asks = where = None
-    for node in list(document.findall(lambda node: isinstance(node, (nodes.raw, nodes.paragraph)))):
-        if isinstance(node, nodes.raw):
-            if node.get("format") == "html" and PLAYER in node.astext():
-                data = data_of(node.astext())
-                asks = data["traces"][0]["function"] if data.get("question") else None
-                where = section_of(node)
-        elif asks and node.parent is where and node.astext().startswith("Observe."):
-            first = where.index(node)
-            told = [node]
-            for after in where[first + 1 :]:
-                if cell_of(after) != cell_of(node):
-                    break
-                told.append(after)
-            begin = f'<details class="observe" data-observe="{html.escape(asks)}">'
-            begin += "<summary>Observe: after your answer</summary>"
+    quizzes = 0
+    for node in list(document.findall(nodes.raw)):
+        text = node.astext() if node.get("format") == "html" else ""
+        if PLAYER in text and (data := data_of(text)).get("question"):
+            name = data["traces"][0]["function"]
+        elif QUIZ in text:
+            name = f"quiz {quizzes}"
+            quizzes += 1
+        else:
+            continue
+        cell = node
+        while not isinstance(cell.parent, (nodes.section, nodes.document)):
+            cell = cell.parent
+        where = cell.parent
+        first = where.index(cell) + 1
+        told = list(telling(where[first:]))
+        begin = f'<details class="observe" data-observe="{html.escape(name)}">'
+        begin += "<summary>Observe: after your answer</summary>"
+        if told:
             where[first : first + len(told)] = [
                 nodes.raw("", begin, format="html"),
                 *told,
                 nodes.raw("", "</details>", format="html"),
             ]
-            asks = None
 
 
-def section_of(node: nodes.Node) -> nodes.Node:
-    while not isinstance(node, (nodes.section, nodes.document)):
-        node = node.parent
-    return node
+def telling(after: Iterable[nodes.Node]) -> Iterator[nodes.Node]:
+    """Of what stands below a question, that which tells its answer."""
+    observing = None  # the cell of text that began so
+    for node in after:
+        if node.get("nb_element") == "cell_code":
+            asks = any(
+                PLAYER in raw.astext() or QUIZ in raw.astext() for raw in node.findall(nodes.raw)
+            )
+            if asks:
+                return
+        elif isinstance(node, nodes.paragraph) and node.astext().startswith("Observe."):
+            observing = cell_of(node)
+        elif isinstance(node, nodes.section) or observing is None or cell_of(node) != observing:
+            return
+        yield node
 
 
 def cell_of(node: nodes.Node) -> int | None:
@@ -179,7 +197,8 @@ def add_scripts(
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_transform(PlayLinks)
-    app.connect("doctree-resolved", fold_observations)
+    app.connect("doctree-resolved", fold_what_tells)
     app.connect("doctree-resolved", one_front_end)
     app.connect("html-page-context", add_scripts)
+    app.add_js_file("folds.js")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

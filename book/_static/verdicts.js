@@ -8,7 +8,7 @@ const headings = [...table.tHead.rows[0].cells];
 const verdictOf = (row) => row.querySelector(".judged").textContent.replace(/^\S (?=\w)/, "");
 
 // "1.10" comes after "1.9": numbers inside a text count as numbers.
-const order = new Intl.Collator("en", { numeric: true });
+const order = () => new Intl.Collator("en", { numeric: true }); // made when it is sorted: it takes long
 const keys = [
   (row) => row.cells[0].textContent.trim(),
   (row) => row.cells[1].textContent.trim(),
@@ -21,8 +21,9 @@ function sort(column) {
   for (const other of headings) other.removeAttribute("aria-sort");
   heading.setAttribute("aria-sort", descending ? "descending" : "ascending");
   const key = keys[column];
+  const { compare } = order();
   // Sorting is stable, so equal rows stay in the articles' order.
-  const sorted = rows.toSorted((a, b) => order.compare(key(a), key(b)) * (descending ? -1 : 1));
+  const sorted = rows.toSorted((a, b) => compare(key(a), key(b)) * (descending ? -1 : 1));
   body.append(...sorted);
 }
 

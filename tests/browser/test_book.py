@@ -68,21 +68,47 @@ def test_what_tells_the_answer_is_folded_until_there_is_one(visit, server):
     page = visit(server + CHAPTER, server)
     folds = page.locator("details.observe")
     assert folds.count() == page.locator(".gradtrace[data-question]").count()
-    told = page.locator('details[data-observe="two_networks"]').get_by_text("Nothing raises")
-    assert not told.is_visible()
+    fold = page.locator('details[data-observe="two_networks"]')
+    words, card = fold.get_by_text("Nothing raises"), fold.locator("#claim-1\\.1")
+    printed = fold.get_by_text("error: None")
+    told = (words, card, printed)
+    assert not any(part.is_visible() for part in told)
+    assert page.locator("#claim-1\\.11").is_visible()  # it tells nothing of what is asked
     page.emulate_media(media="print")
-    assert told.is_visible() and not page.locator(".observe > summary").first.is_visible()
+    assert all(part.is_visible() for part in told)
+    assert not page.locator(".observe > summary").first.is_visible()
     page.emulate_media(media="screen")
-    assert not told.is_visible()
+    assert not any(part.is_visible() for part in told)
     asking = player(page, "two_networks")
     asking.get_by_role("button", name="Show me").click()
+    assert all(part.is_visible() for part in told)
+    assert page.locator("details.observe[open]").count() == 1
+    page.reload()
+    assert words.is_visible()
+    player(page, "two_networks").get_by_role("button", name="Ask me again").click()
+    assert not any(part.is_visible() for part in told)
+    fold.locator("> summary").press("Enter")
+    assert words.is_visible()  # who does not want to answer
+    page.goto(server + CHAPTER + "#claim-1.8")  # as the page of all verdicts links it
+    assert page.locator("#claim-1\\.8").is_visible()
+    assert page.locator("details.observe[open]").count() == 2
+    assert page.complaints == []
+
+
+def test_what_tells_the_answer_of_a_quiz_is_folded_too(visit, server):
+    page = visit(server + "notebooks/07_several_of_everything.html", server)
+    told = page.get_by_text("The tidy way is wrong from the second round on")
+    quiz = page.locator("form.quiz").first
+    check = quiz.get_by_role("button", name="Check my answer")
+    check.click()
+    assert not told.is_visible()  # nothing was chosen
+    quiz.locator("input").first.check()
+    check.click()
     assert told.is_visible() and page.locator("details.observe[open]").count() == 1
     page.reload()
     assert told.is_visible()
-    player(page, "two_networks").get_by_role("button", name="Ask me again").click()
-    assert not told.is_visible()
-    page.locator('details[data-observe="two_networks"] summary').press("Enter")
-    assert told.is_visible()  # who does not want to answer
+    quiz.get_by_role("button", name="Begin again").click()
+    told.wait_for(state="hidden")
     assert page.complaints == []
 
 
@@ -106,6 +132,10 @@ def test_without_scripts_the_question_is_asked_and_the_answer_folded(browser, se
         assert not answer.get_by_text("The two losses share no node").is_visible()
         answer.locator("summary").click()
         assert answer.get_by_text("The two losses share no node").is_visible()
+        fold = page.locator('details[data-observe="two_networks"]')
+        assert not fold.locator(".verdict").first.is_visible()
+        fold.locator("> summary").click()
+        assert fold.locator(".verdict").first.is_visible()
 
 
 def test_on_paper_the_answers_stand_at_the_end(visit, server):

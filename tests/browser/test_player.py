@@ -421,7 +421,7 @@ def test_line_node_and_variable_light_each_other(show, page):
     made = line(shared, "features = x.exp()")
     place.locator(f'[data-line="{made}"]').hover()
     assert place.locator(".scroll .box.lit").text_content().startswith("ExpBackward0")
-    assert place.locator("tr.lit td").first.inner_text() == "features"
+    assert place.locator("tr.lit th").first.inner_text() == "features"
     place.locator("tr", has_text="features").hover()
     assert place.locator(".lines .lit").get_attribute("data-line") == str(made)
     page.mouse.move(0, 0)
@@ -657,6 +657,73 @@ def test_words_stand_apart_and_nothing_is_said_twice(show):
     words += [box.get_attribute("aria-description") for box in place.locator(".box.group").all()]
     assert any("4 leaves" in text for text in words), words
     assert not [text for text in words if " 1 nodes" in f" {text}" or "1 leaves" in text]
+
+
+SMALLEST = """place => Math.min(...[...place.gradtrace.root.querySelectorAll(".graph svg text")]
+  .filter((text) => text.getClientRects().length)
+  .map((text) => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a))"""
+# Pairs of boxes or tensors that cover one another.
+COVERED = """place => {
+  const { boxes, things } = place.gradtrace.scene.graph.view;
+  const parts = [...boxes, ...things];
+  const over = (a, b, from, size) => a[from] < b[from] + b[size] && b[from] < a[from] + a[size];
+  const covers = (a, b) => over(a, b, "x", "width") && over(a, b, "y", "height");
+  return parts.flatMap((a, i) => parts.slice(i + 1).filter((b) => covers(a, b)));
+}"""
+
+
+def test_on_a_phone_the_graph_is_laid_out_anew_and_no_text_is_small(show, page):
+    page.set_viewport_size({"width": 360, "height": 800})
+    programs = (shared, layers, passing, recurrent)
+    page = show(*(static_html([trace(program)]) for program in programs))
+    for program in programs:
+        place = opened_at(page, program.__name__)
+        assert round(place.evaluate(SMALLEST), 1) >= 11  # how to read the graph
+        place.get_by_label("Last step").press("Enter")
+        place.get_by_label("Step back").press("Enter")
+        assert round(place.evaluate(SMALLEST), 1) >= 11
+        assert place.locator(".scroll").evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+        assert place.evaluate(COVERED) == []
+        tops = "place => place.gradtrace.scene.graph.edges.map(({ a, b }) => a.y - b.y)"
+        assert min(place.evaluate(tops)) > 0  # arrows lead up
+    as_wide = "place => place.gradtrace.scene.graph.view === place.gradtrace.trace.views[0]"
+    assert not place.evaluate(as_wide)
+    page.set_viewport_size({"width": 1200, "height": 800})
+    page.wait_for_function(f"({as_wide})(document.querySelector('[data-function=recurrent]'))")
+
+
+def read_aloud(page, role):
+    """The names of all that has this role, as Chromium tells them to a screen reader."""
+    nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    return [node["name"]["value"] for node in nodes if node.get("role", {}).get("value") == role]
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_lines_boxes_and_tables_are_read_aloud_as_one_says_them(show, page, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    question = asked(WhichLineRaises(), shared)
+    page = show(static_html([trace(shared)], question=question))
+    place = opened_at(page, "shared")
+    first, second = line(shared, "a.backward()"), line(shared, "b.backward()")
+    assert f"line {second} b.backward()" in read_aloud(page, "button")
+    place.locator(f'[data-line="{second}"]').dblclick()
+    said = read_aloud(page, "button")
+    (chosen,) = [name for name in said if name.startswith(f"line {second} b.backward(),")]
+    assert chosen.endswith(", raised, your answer, right")
+    assert (
+        f"line {line(shared, 'x = torch.ones(3, requires_grad=True)')} "
+        + ("x = torch.ones(3, requires_grad=True)")
+        in said
+    )
+    step_after(place, first)
+    said = read_aloud(page, "button")
+    assert f"line {first} a.backward(), 1 freed, 1 grad, has just run" in said
+    assert "ExpBackward0 result freed ✂ freed now" in said
+    told = place.locator(".scroll .box", has_text="ExpBackward0").get_attribute("aria-description")
+    assert told.startswith("made on line")  # its name was read before
+    assert read_aloud(page, "rowheader") == ["x", "features", "a", "b"]
+    assert {"gradient written", "[3]", "yes"} <= set(read_aloud(page, "cell"))
+    assert "grad" in read_aloud(page, "columnheader")
 
 
 def test_numbers_of_the_chart_stand_apart(show, page):

@@ -60,7 +60,7 @@ def test_the_page_of_an_exploration_has_its_controls_and_fits_a_phone(visit, pag
     visit(file.as_uri(), file.as_uri())
     page.get_by_label("Last step").click()
     assert "RuntimeError" in page.locator(".outcome").inner_text()
-    page.get_by_label("retain_graph").select_option("True")
+    page.get_by_role("combobox", name="retain_graph").select_option("True")
     page.locator(".outcome", has_text="Ends without an error").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     assert page.complaints == []

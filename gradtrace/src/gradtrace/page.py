@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _PLAYER = Path(__file__).with_name("player")
 _MODULES = (
-    "dom", "python", "timeline", "words", "strings", "graph", "source", "variables", "memory",
-    "controls", "answers", "question", "player", "mount", "widget",
+    "dom", "python", "timeline", "words", "strings", "narrow", "graph", "source", "variables",
+    "memory", "controls", "answers", "question", "player", "mount", "widget",
 )  # fmt: skip
 
 

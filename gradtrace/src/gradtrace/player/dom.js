@@ -20,6 +20,10 @@ export const shape = (tag, attributes = {}, ...children) =>
 export const button = (text, label, onclick, attributes = {}) =>
   element("button", { type: "button", "aria-label": label, title: label, onclick, ...attributes }, text);
 
+/** A flag of this kind; its sign is not read aloud. */
+export const signed = (kind, sign, text) =>
+  element("span", { class: `flag ${kind}` }, element("span", { "aria-hidden": "true" }, `${sign} `), text);
+
 /** "12 B", "3.4 kB", "12.3 MB". */
 export function bytes(count) {
   let unit = 0;
@@ -34,9 +38,9 @@ export function bytes(count) {
 
 export const dimensions = (sizes) => (sizes.length ? `[${sizes.join(", ")}]` : "scalar");
 
-const grouped = new Intl.NumberFormat("en-US");
+const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ","); // Intl takes long to load
 
-export const plural = (count, one, many = `${one}s`) => `${grouped.format(count)} ${count === 1 ? one : many}`;
+export const plural = (count, one, many = `${one}s`) => `${grouped(count)} ${count === 1 ? one : many}`;
 
 /** "a, b and 3 more". */
 export function listed(names, most = 4) {

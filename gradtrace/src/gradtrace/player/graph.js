@@ -2,13 +2,14 @@
 // a step only changes classes and texts, and draws the strings anew.
 
 import { button, bytes, element, listed, plural, shape, shortened } from "./dom.js";
+import { narrowed } from "./narrow.js";
 import { port, strings } from "./strings.js";
 import { HELD } from "./timeline.js";
 import { describe, describeGroup, describeTensor } from "./words.js";
 
 const MARGIN = 16; // around a view, for flags
 const READABLE = 0.72; // the smallest scale that a view opens at; below it the panel scrolls
-const SMALL = 0.58; // the same on a phone, which is held closer, where all of the drawing fits so
+const NARROW = 420; // pixels: on less a view is laid out anew where it would be smaller than it is drawn
 const LARGEST = 1.1;
 const LEGEND = [
   ["new", "+", "new"],
@@ -64,6 +65,8 @@ export class Graph {
   open(index) {
     this.index = index;
     this.view = this.trace.views[index];
+    this.narrow = this.scroll.clientWidth;
+    if (this.shrinks(this.narrow)) this.view = narrowed(this.view, this.narrow - 2 - 2 * MARGIN);
     const { boxes, things, edges } = this.view;
     this.boxOf = new Map(boxes.flatMap((box) => box.nodes.map((node) => [node, box])));
     this.thingOf = new Map(things.map((thing) => [thing.tensor, thing]));
@@ -88,6 +91,11 @@ export class Graph {
     if (this.step === undefined) return;
     this.show(this.step, this.differs);
     this.settle();
+  }
+
+  /** Whether a panel of this width is too narrow for the view as it was laid out. */
+  shrinks(width) {
+    return width > 0 && width < NARROW && this.trace.views[this.index].width + 2 * MARGIN > width - 2;
   }
 
   interactive(group, kind, id, act) {
@@ -124,8 +132,11 @@ export class Graph {
     const { x, y, width, height, tensor } = thing;
     const face = shape("rect", { class: "face", x, y, width, height, rx: Math.min(8, height / 2) });
     const size = shape("text", { class: "size", x: x + width / 2, y: y + height / 2 + 4 }, bytes(this.trace.tensors[tensor].nbytes));
-    const names = shape("text", { class: "names", x: x + width + 9, y: y + height / 2 + 4 });
-    const tie = shape("path", { class: "string name", d: `M${x + width} ${y + height / 2}h7` });
+    const [right, middle] = [x + width, y + height / 2];
+    const names = thing.below
+      ? shape("text", { class: "names", x: right, y: y + height + 15, "text-anchor": "end" })
+      : shape("text", { class: "names", x: right + 9, y: middle + 4 });
+    const tie = shape("path", { class: "string name", d: thing.below ? `M${right - 9} ${y + height}v4` : `M${right} ${middle}h7` });
     const group = shape("g", { class: `thing ${this.trace.tensors[tensor].role}`, role: "button", tabindex: "-1" }, tie, face, names, " ", size);
     this.interactive(group, "tensors", [tensor], () => this.onPick("tensor", tensor));
     this.things.set(thing, { group, size, names, tie });
@@ -314,7 +325,7 @@ export class Graph {
     const text = bytes(this.trace.tensors[thing.tensor].nbytes);
     size.textContent = version && thing.width > 64 ? `${text} v${version}` : text;
     const called = (held?.names ?? []).map((row) => row[0]);
-    names.textContent = ghost ? (thing.room > 34 ? "gone" : "") : shortened(listed(called, 3), 22);
+    names.textContent = ghost ? (thing.room > 34 ? "gone" : "") : shortened(listed(called, 3), thing.letters ?? 22);
     tie.classList.toggle("absent", !called.length);
     group.setAttribute("aria-description", describeTensor(this.trace, thing.tensor, held, ghost));
   }
@@ -355,10 +366,11 @@ export class Graph {
     this.zoomed = false;
     const width = this.scroll.clientWidth;
     if (!width) return;
+    if (width !== this.narrow && (this.shrinks(width) || this.shrinks(this.narrow))) return this.open(this.index);
     this.fitted = true;
     const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
     const across = Math.min((width - 2) / wide, LARGEST);
-    const least = width < 420 && across >= SMALL ? SMALL : READABLE;
+    const least = width < NARROW ? 1 : READABLE;
     const height = Math.round(Math.min(Math.max(across, least) * high + 2, Math.max(360, Math.min(0.66 * innerHeight, 700))));
     this.box.style.setProperty("--drawing", `${height}px`);
     this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), least));

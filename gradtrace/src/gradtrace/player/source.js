@@ -1,6 +1,6 @@
 // The program: which line runs next, which has just run, what it did, and lines as answers.
 
-import { element, plural } from "./dom.js";
+import { element, plural, signed } from "./dom.js";
 import { coloured, tokenize } from "./python.js";
 
 const HANG = 2; // further than the line itself, in characters
@@ -29,7 +29,6 @@ export class Source {
     const items = entries.map(([key, text], i) => {
       const number = Number(key);
       const mark = element("span", { class: "mark", "aria-hidden": "true" });
-      const says = element("span", { class: "unseen" });
       const flags = element("span", { class: "flags" });
       const indent = Math.max(0, text.search(/\S/));
       const code = element("span", { class: "text", style: `--hang: ${indent + HANG}ch` }, ...coloured(words[i]), flags);
@@ -38,9 +37,9 @@ export class Source {
         onclick: () => getSelection().isCollapsed && this.onPick(number),
         onpointerenter: () => this.onLight(number), onpointerleave: () => this.onLight(null),
         onfocus: () => this.onLight(number), onblur: () => this.onLight(null),
-      }, mark, element("span", { class: "unseen" }, "line "), element("span", { class: "number" }, key), code, says);
+      }, mark, element("span", { class: "number" }, key), " ", code);
       if (skipped.has(number)) item.classList.add("skipped", ...(skipped.has(number - 1) ? [] : ["first"]));
-      this.lines.set(number, { item, mark, says, flags });
+      this.lines.set(number, { item, mark, flags });
       return item;
     });
     this.list.replaceChildren(...items);
@@ -51,18 +50,28 @@ export class Source {
   show(now, did, peer) {
     const failed = now.raised?.line ?? null;
     const end = this.trace.statements[now.line] ?? now.line;
-    for (const [number, { item, mark, says, flags }] of this.lines) {
+    for (const [number, { item, mark, flags }] of this.lines) {
       const isNext = now.line !== null && number >= now.line && number <= end;
       const isRan = number === now.ran;
       item.classList.toggle("next", isNext);
       item.classList.toggle("failed", number === failed);
       item.classList.toggle("ran", isRan && number !== failed);
       mark.textContent = number === failed ? "✗" : number === now.line ? "▶" : isRan ? "✓" : peer && number === peer.line ? "▷" : "";
-      const passed = item.classList.contains("skipped") ? ", not run" : "";
-      says.textContent = passed || (number === failed ? ", raised" : number === now.line ? ", runs next" : isRan ? ", has just run" : "");
-      flags.replaceChildren(...(number === (failed ?? now.ran) ? did : []).map(([kind, text]) => element("span", { class: `flag ${kind}` }, text)));
+      flags.replaceChildren(...(number === (failed ?? now.ran) ? did : []).map(([kind, ...words]) => signed(kind, ...words)));
     }
     this.line = now.line ?? failed ?? now.ran;
+    this.name();
+  }
+
+  /** What is read aloud of each line: its text in one piece, although it may be broken, and its marks in words. */
+  name() {
+    for (const [number, { item, flags }] of this.lines) {
+      const is = (name) => item.classList.contains(name);
+      const state = is("skipped") ? "not run" : is("failed") ? "raised" : number === this.line && is("next") ? "runs next" : is("ran") ? "has just run" : "";
+      const answer = is("choice") ? "" : is("right") ? (is("picked") ? "your answer, right" : "the right answer") : is("picked") ? "your answer" : "";
+      const did = [...flags.children].map((flag) => flag.lastChild.textContent);
+      item.setAttribute("aria-label", [`line ${number} ${this.trace.source[number].trim() || "blank"}`, ...did, state, answer].filter(Boolean).join(", "));
+    }
   }
 
   /** Keep the line in the middle of a window that is too low for all. */
@@ -93,6 +102,7 @@ export class Source {
       if (offered && !right) item.setAttribute("aria-pressed", picked.has(number));
       else item.removeAttribute("aria-pressed");
     }
+    this.name();
   }
 
   key(event) {
@@ -115,9 +125,9 @@ export function deeds({ made, freed, modified, variables }) {
   const gradients = [...variables].filter(([, what]) => what.includes("gradient")).length;
   const changed = [...variables].filter(([, what]) => what.includes("changed")).length;
   return [
-    made.length && ["new", `+ ${plural(made.length, "node")}`],
-    freed.length && ["cut", `✂ ${freed.length} freed`],
-    gradients && ["gradient", `∇ ${plural(gradients, "grad")}`],
-    (modified.length || changed) && ["modified", `▲ ${modified.length || changed} changed`],
+    made.length && ["new", "+", plural(made.length, "node")],
+    freed.length && ["cut", "✂", `${freed.length} freed`],
+    gradients && ["gradient", "∇", plural(gradients, "grad")],
+    (modified.length || changed) && ["modified", "▲", `${modified.length || changed} changed`],
   ].filter(Boolean);
 }

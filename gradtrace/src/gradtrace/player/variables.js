@@ -1,7 +1,7 @@
 // The live tensors as a table. What the last line did to each is said in its last column; the
 // parameters of a module share one row until it is opened.
 
-import { bytes, dimensions, element, plural } from "./dom.js";
+import { bytes, dimensions, element, plural, signed } from "./dom.js";
 
 const FOLD = 4; // as many leaves of one module share a row
 const HEAD = ["name", "this line", "shape", "version", "grad", "requires_grad", "leaf"];
@@ -65,9 +65,9 @@ export class Variables {
     const cells = ([name, size, requires, leaf, version, grad]) => [name, dimensions(size), String(version ?? "–"), grad ?? "none", yes(requires), yes(leaf)];
     const other = peer?.get(row[0]) && cells(peer.get(row[0]));
     const texts = cells(row).map((text, i) => {
-      const head = i ? HEAD[i + 1] : false;
-      if (!peer || (other ? other[i] === text : i > 0)) return element("td", { "data-head": head }, text);
-      return element("td", { class: "differs", "data-head": head }, text, element("span", { class: "other" }, ` ≠ ${other ? other[i] : "not there"}`));
+      const [tag, at] = i ? ["td", { "data-head": HEAD[i + 1] }] : ["th", { scope: "row" }];
+      if (!peer || (other ? other[i] === text : i > 0)) return element(tag, at, text);
+      return element(tag, { class: "differs", ...at }, text, element("span", { class: "other" }, ` ≠ ${other ? other[i] : "not there"}`));
     });
     texts[0].classList.toggle("inside", Boolean(inside));
     return element("tr", {
@@ -78,7 +78,7 @@ export class Variables {
 
   says(what) {
     return element("td", { class: "what" }, ...what.map((kind) =>
-      element("span", { class: `flag ${{ changed: "modified", cleared: "freed", rebound: "bound" }[kind] ?? kind}` }, WORDS[kind].join(" "))));
+      signed({ changed: "modified", cleared: "freed", rebound: "bound" }[kind] ?? kind, ...WORDS[kind])));
   }
 
   group(name, rows, did) {
@@ -98,7 +98,7 @@ export class Variables {
     }, `${open ? "▾" : "▸"} ${name}`);
     const text = `${plural(parameters.length, "parameter")}, ${bytes(size)}, ${gradients} with grad${buffers ? `; ${plural(buffers, "buffer")}` : ""}`;
     return element("tr", { class: what.join(" "), "data-group": name },
-      element("td", {}, button), this.says(what), element("td", { colspan: HEAD.length - 2 }, text));
+      element("th", { scope: "row" }, button), this.says(what), element("td", { colspan: HEAD.length - 2 }, text));
   }
 
   light(names) {

@@ -2,11 +2,13 @@
 
 import { bytes, dimensions, element, listed, plural } from "./dom.js";
 
-/** One node in words. */
+const called = ({ leaf, label, name }) => (leaf ? label : name);
+
+/** One node in words, without its name. */
 export function describe(trace, now, index, changed) {
   const node = trace.nodes[index];
   const row = now.nodes.get(index);
-  const parts = [node.leaf ? `${node.label}, a leaf` : node.name];
+  const parts = node.leaf ? ["a leaf"] : [];
   if (node.line !== null && !node.leaf) parts.push(`made on line ${node.line}`);
   if (node.next.length) parts.push(`backward goes on to ${listed(node.next.map((i) => trace.nodes[i].label))}`);
   let slots = 0;
@@ -35,7 +37,7 @@ function otherHolders(trace, now, tensor, index) {
 }
 
 export function describeGroup(box, present, freed, held, some) {
-  const parts = [box.title, `${plural(present.length, "node")}, ${freed} freed`, `${bytes(held)} held`];
+  const parts = [`${plural(present.length, "node")}, ${freed} freed`, `${bytes(held)} held`];
   if (some.cut) parts.push(`${some.cut} freed now`);
   if (some.new) parts.push(`${some.new} new`);
   if (some.stopped) parts.push("backward stopped inside");
@@ -62,7 +64,7 @@ export function twin(trace, timeline, step) {
     new: new Set(did.made), cut: new Set(did.freed), modified: new Set(did.modified), gradient: new Set(written),
     stopped: new Set(stopped == null ? [] : [stopped]), differs: new Set(),
   };
-  const nodes = [...now.nodes.keys()].map((node) => element("li", {}, describe(trace, now, node, changed)));
+  const nodes = [...now.nodes.keys()].map((node) => element("li", {}, [called(trace.nodes[node]), describe(trace, now, node, changed)].filter(Boolean).join("; ")));
   const tensors = [...now.tensors.keys()].map((tensor) => element("li", {}, describeTensor(trace, tensor, now.tensors.get(tensor), false)));
   if (!nodes.length) return [element("p", {}, "No graph: no live variable has one.")];
   return [

@@ -1,0 +1,177 @@
+"""One style sheet for the book, with the rules that some page can use.
+
+Theme and extensions bring nine sheets, 550 kB, of which the pages use a fifth; until all have
+come and are parsed a browser shows nothing.  When the pages are written their sheets are joined, in
+their order, to ``_static/styles.css``, less each rule that names an element, class, id or attribute
+which neither a page has nor a script says, and each variable that nothing asks for.  Its address
+changes with its content, as Sphinx's do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import tinycss2
+from sphinx.application import Sphinx
+from sphinx.util.typing import ExtensionMetadata
+from tinycss2.ast import Node
+
+JOINED = "_static/styles.css"
+# Those that the theme's templates link, ours not (webpack-macros.html).
+THEME = ["_static/basic.css", "_static/styles/pydata-sphinx-theme.css"]
+
+WORD = re.compile(r"[A-Za-z_][\w-]*")
+TAG = re.compile(r"<([a-z][\w-]*)((?:\s[^<>]*)?)>", re.I)
+ATTRIBUTE = re.compile(r"""([\w-]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
+# What a page says in its own script, style or style attribute.
+INLINE = re.compile(r"(?s)<(?:script|style)>.*?</|style=\"[^\"]*\"")
+SCRIPT = re.compile(r'"(?:\.\./)*_static/([^"?]+\.js)')
+URL = re.compile(r"""url\((["']?)(?!data:|#)([^"')]+)\1\)""")
+LINK = re.compile(rf'({re.escape(JOINED)})(?:\?v=\w+)?"')
+VARIABLE = re.compile(r"""(?<=[{;])(--([\w-]+):(?:"[^"]*"|'[^']*'|[^;{}"'])*(?:;|(?=\})))""")
+# A selector's functions that match one of what they are given; of the others nothing is known.
+ALTERNATIVES = {"is", "where", "has", "-webkit-any", "matches"}
+
+
+def one_sheet(
+    app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object
+) -> None:
+    """Link the joined sheet in place of all others."""
+    sheets = context["css_files"]
+    app.sheets = THEME + [sheet.filename for sheet in sheets]
+    sheets[:] = [type(sheets[0])(JOINED)]
+
+
+def join(app: Sphinx, exception: Exception | None) -> None:
+    if exception or not app.sheets:  # no page was written
+        return
+    folder = Path(app.outdir)
+    pages = [path for path in folder.rglob("*.html") if "_static" not in path.parts]
+    texts = {path: path.read_text("utf-8") for path in pages}
+    words = vocabulary(texts.values(), folder / "_static")
+    sheets = [moved((folder / name).read_text("utf-8"), name) for name in app.sheets]
+    text = asked_for("".join(usable(sheet, words) for sheet in sheets), words)
+    (folder / JOINED).write_text(text, "utf-8")
+    version = hashlib.sha256(text.encode()).hexdigest()[:8]
+    for path, page in texts.items():
+        linked = LINK.sub(rf'\1?v={version}"', page)
+        if linked != page:
+            path.write_text(linked, "utf-8")
+
+
+def vocabulary(pages: Iterable[str], static: Path) -> set[str]:
+    """Elements, attributes, classes and ids of the pages, and all words of their scripts."""
+    words = {"html", "body"}
+    scripts = set()
+    for page in pages:
+        scripts.update(SCRIPT.findall(page))
+        for tag, attributes in set(TAG.findall(page)):
+            words.add(tag.lower())
+            for name, *values in ATTRIBUTE.findall(attributes):
+                words.add(name.lower())
+                words.update("".join(values).split() if name in ("class", "id") else ())
+        for text in INLINE.findall(page):
+            words.update(WORD.findall(text))
+    for name in scripts:
+        words.update(WORD.findall((static / name).read_text("utf-8")))
+    return words
+
+
+def moved(text: str, name: str) -> str:
+    """The sheet as if it lay where the joined one is."""
+    here = posixpath.dirname(JOINED)
+    there = posixpath.relpath(posixpath.dirname(name), here)
+    return URL.sub(lambda url: f'url("{posixpath.normpath(posixpath.join(there, url[2]))}")', text)
+
+
+def usable(text: str, words: set[str]) -> str:
+    """The rules of a sheet that may match something made of these words.
+
+    >>> usable("a.known, .other {color: red} .other b {top: 0} @media print {.other {}}",
+    ...        {"a", "b", "known"})
+    'a.known{color:red}'
+    >>> usable(":is(.other, .known) > a:not(.other)::after {top: 0}", {"a", "known"})
+    ':is(.other, .known) > a:not(.other)::after{top:0}'
+    """
+    rules = tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True)
+    return "".join(kept(rules, words))
+
+
+def kept(rules: Iterable[Node], words: set[str]) -> Iterator[str]:
+    for rule in rules:
+        if rule.type == "qualified-rule":
+            selectors = [part for part in split(rule.prelude) if possible(part, words)]
+            if selectors:
+                prelude = ",".join(tinycss2.serialize(part).strip() for part in selectors)
+                yield f"{prelude}{{{body(rule.content)}}}"
+        elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports", "layer"):
+            inner = tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)
+            if some := "".join(kept(inner, words)):
+                yield f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{{{some}}}"
+        elif rule.type == "at-rule" and rule.lower_at_keyword != "charset":
+            yield rule.serialize()
+
+
+def body(content: Iterable[Node]) -> str:
+    inside = tinycss2.parse_blocks_contents(content, skip_comments=True, skip_whitespace=True)
+    return ";".join(
+        f"{node.name}:{tinycss2.serialize(node.value).strip()}{'!important' * node.important}"
+        if node.type == "declaration"
+        else node.serialize()
+        for node in inside
+    )
+
+
+def asked_for(text: str, words: set[str]) -> str:
+    """The sheet less variables that neither it nor a script asks for.
+
+    >>> asked_for('a{--b:"1;";--c:var(--b);--d:1;color:var(--d)}', set())
+    'a{--d:1;color:var(--d)}'
+    """
+    before = None
+    while text != before:
+        before = text
+        asked = words | set(re.findall(r"var\(\s*--([\w-]+)", text))
+        parts = VARIABLE.split(text)  # between two others: a variable and its name
+        for k in range(1, len(parts), 3):
+            parts[k : k + 2] = [parts[k] if parts[k + 1] in asked else "", ""]
+        text = "".join(parts)
+    return text
+
+
+def split(selectors: Iterable[Node]) -> Iterator[list[Node]]:
+    """The selectors of a list, at its commas."""
+    part: list[Node] = []
+    for token in selectors:
+        if token == ",":
+            yield part
+            part = []
+        elif token.type != "comment":
+            part.append(token)
+    yield part
+
+
+def possible(selector: list[Node], words: set[str]) -> bool:
+    """Whether all that the selector names is among the words."""
+    for before, token in zip([None, *selector], selector, strict=False):
+        if token.type == "hash" and token.value not in words:
+            return False
+        if token.type == "ident" and before != ":" and token.value not in words:
+            return False  # an element, or a class after its dot
+        if token.type == "[] block" and token.content[0].lower_value not in words:
+            return False
+        alternatives = token.type == "function" and token.lower_name in ALTERNATIVES
+        if alternatives and not any(possible(part, words) for part in split(token.arguments)):
+            return False
+    return True
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.sheets = []
+    app.connect("html-page-context", one_sheet, priority=950)  # after all that add sheets
+    app.connect("build-finished", join, priority=900)  # after the theme has written its own
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
