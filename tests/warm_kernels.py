@@ -110,7 +110,7 @@ def provisioner(**given: Any) -> Any:
 
     class WarmProvisioner(LocalProvisioner):
         async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
-            self.cwd = kwargs.get("cwd") or os.getcwd()
+            self.cwd = kwargs.get("cwd") or Path.cwd()
             self.process = Server.fork(cmd, str(self.cwd), kwargs["env"])
             self.pid = self.pgid = self.process.pid  # it leads a session of its own
             return self.connection_info
