@@ -1,10 +1,12 @@
 """Kernels that need not import PyTorch: ``pytest -p warm_kernels --nbval …``.
 
-One process for each of pytest's imports PyTorch and the kernel, runs no operation, and each
-notebook's kernel is a fork of it: three seconds of the processor sooner in each of them.  What a
-notebook shows is that kernel's own work; it has its own folder, environment, session of processes
-and ``__main__``, as one that is started.  No package of ours is imported before the fork.  Where
-processes cannot be forked safely (all but Linux), and without this plugin, each kernel is started.
+One process for each of pytest's imports PyTorch and the kernel, computes nothing, and each
+notebook's kernel is a fork of it: two seconds of the processor saved for each.  It has its own
+folder, environment, session of processes and ``__main__``, as one that is started, and no package
+of ours is imported before the fork.  What a notebook forgot to import of PyTorch may be there all
+the same: ``make notebooks`` starts each kernel as a reader does.  Where processes cannot be forked
+safely (all but Linux), and without this plugin, each is started; so it is where a GPU is used,
+which a fork may not find as it was.
 """
 
 from __future__ import annotations
