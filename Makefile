@@ -121,8 +121,8 @@ test: $(FULL) $(AXE) ## prove everything: style, types, site, tests, every store
 	$(MAKE) book
 	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src book/_ext/styles.py
 	$(if $(ELSEWHERE),$(BIN)/python -c "import torch; torch.ones(1, device='$(DEVICE)')")
-	$(if $(ELSEWHERE),GRADTRACE_DEVICE=$(DEVICE)) $(BIN)/pytest --nbval --nbval-cell-timeout=120 \
-		$(if $(ELSEWHERE),,$(SIDE_BY_SIDE) --dist loadscope) \
+	$(if $(ELSEWHERE),GRADTRACE_DEVICE=$(DEVICE),PYTHONPATH=tests) $(BIN)/pytest --nbval --nbval-cell-timeout=120 \
+		$(if $(ELSEWHERE),,-p warm_kernels $(SIDE_BY_SIDE) --dist loadscope) \
 		--nbval-sanitize-with=tests/$(if $(ELSEWHERE),device,nbval).cfg notebooks solutions
 
 clean: ## remove what was built, but not the environment

@@ -13,7 +13,6 @@ import subprocess
 import zipfile
 
 import pytest
-from test_grading import empty_gradebook as empty_gradebook
 from test_roster import CANVAS, GITHUB, WORKSHEET, roster_of
 from test_teacher import Here, answered
 

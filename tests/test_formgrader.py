@@ -11,7 +11,6 @@ import urllib.request
 from urllib.parse import quote
 
 import pytest
-from test_grading import empty_gradebook as empty_gradebook
 from test_roster import roster_of
 from test_teacher import CHECKOUT, SCRIPT, Here, answered, write
 

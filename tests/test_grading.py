@@ -517,13 +517,6 @@ def rows(url):
         }
 
 
-@pytest.fixture(scope="module")
-def empty_gradebook(tmp_path_factory):
-    path = tmp_path_factory.mktemp("empty") / "gradebook.db"
-    record(f"sqlite:///{path}", masters={})  # nbgrader takes two seconds to make one
-    return path
-
-
 @pytest.fixture
 def url(tmp_path, empty_gradebook):
     return f"sqlite:///{shutil.copy(empty_gradebook, tmp_path / 'gradebook.db')}"

@@ -8,6 +8,7 @@ nbval together catch each way in which a stored output can go wrong.
 
 import ast
 import copy
+import os
 import re
 import subprocess
 import sys
@@ -231,9 +232,11 @@ def test_nothing_stored_can_change_unseen(tmp_path):
         change(changed[change.__name__])
         assert changed[change.__name__] != stored
         nbformat.write(changed[change.__name__], tmp_path / f"{change.__name__}.ipynb")
+    nbval = ["-m", "pytest", "-p", "warm_kernels", "--nbval"]  # as `make test` has it
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "--nbval", "-q", "-rf", "-p", "no:cacheprovider", "."],
+        [sys.executable, *nbval, "-q", "-rf", "-p", "no:cacheprovider", "."],
         cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,
         text=True,
     )

@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 from nbgrader import api
-from test_grading import empty_gradebook as empty_gradebook
 from test_teacher import RIGHT, Here, answered, gradebook_in, write
 
 from backward_twice.grading import GradingError

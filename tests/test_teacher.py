@@ -19,7 +19,6 @@ import pytest
 from nbgrader import api
 from sqlalchemy import URL
 from test_grading import VARIANT, ran
-from test_grading import empty_gradebook as empty_gradebook
 from test_submissions import CHECKOUT, NAME, ONE, TRUNK, answer_cell, code, notebook
 
 from backward_twice.grading import command, judge

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import json
 import os
@@ -64,20 +65,54 @@ class Outcome:
 
 
 def run(jobs: Sequence[Job], command: bool = False) -> list[Outcome]:
-    """Run all jobs, some at once; from a process in which nothing has run yet."""
-    with tempfile.TemporaryDirectory() as folder:
-        # Frames of ours are below those of each program: in this folder they count as a library's.
-        here = Path(folder, "site-packages")
-        here.symlink_to(HERE)
-        done = subprocess.run(
-            [sys.executable, here / Path(__file__).name, *["--command"] * command],
-            input=json.dumps([asdict(job) for job in jobs]),
-            env=os.environ | _SURROUNDINGS,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-    return [Outcome(**one) for one in json.loads(done.stdout)]
+    """Run all jobs, some at once; from a process in which nothing has run yet.
+
+    Raises:
+        RuntimeError: that process has ended; what it said is on standard error.
+    """
+    launcher = _launcher()
+    assert launcher.stdin is not None and launcher.stdout is not None
+    wanted = {"jobs": [asdict(job) for job in jobs], "command": command}
+    try:
+        print(json.dumps(wanted), file=launcher.stdin, flush=True)
+        done = launcher.stdout.readline()
+    except BrokenPipeError:
+        done = ""
+    if not done:
+        _launcher.cache_clear()
+        raise RuntimeError("the process that runs the programs has ended")
+    return [Outcome(**one) for one in json.loads(done)]
+
+
+@functools.cache
+def _launcher() -> subprocess.Popen[str]:
+    """The process that all runs begin from; it ends with this one."""
+    folder = tempfile.TemporaryDirectory()
+    # Frames of ours are below those of each program: in this folder they count as a library's.
+    here = Path(folder.name, "site-packages")
+    here.symlink_to(HERE)
+    launcher = subprocess.Popen(
+        [sys.executable, here / Path(__file__).name],
+        env=os.environ | _SURROUNDINGS,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    @atexit.register
+    def end() -> None:
+        launcher.communicate()
+        folder.cleanup()
+
+    return launcher
+
+
+def _serve() -> None:
+    """Run the jobs of each line that comes, and answer with a line of outcomes."""
+    while line := sys.stdin.readline():
+        wanted = json.loads(line)
+        outcomes = _run_all([Job(**job) for job in wanted["jobs"]], wanted["command"])
+        print(json.dumps([asdict(one) for one in outcomes]), flush=True)
 
 
 def _run_all(jobs: Sequence[Job], command: bool) -> list[Outcome]:
@@ -141,6 +176,7 @@ def _start_command(job: Job, folder: Path) -> int:
     return process.pid
 
 
+@functools.cache
 def _prepare() -> None:
     """Import what every program needs, and run nothing: no thread may be there when we fork."""
     import numpy  # noqa: F401
@@ -161,6 +197,7 @@ def _fork(job: Job, folder: Path) -> int:
     code = 70
     try:
         signal.alarm(LIMIT)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number, name in ((1, "stdout"), (2, "stderr")):
             file = os.open(folder / name, os.O_WRONLY | os.O_CREAT)
             os.dup2(file, number)
@@ -224,5 +261,4 @@ def _execute(main: Path, module: types.ModuleType) -> int:
 
 
 if __name__ == "__main__":
-    wanted = [Job(**job) for job in json.load(sys.stdin)]
-    json.dump([asdict(one) for one in _run_all(wanted, "--command" in sys.argv)], sys.stdout)
+    _serve()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -508,6 +510,29 @@ def test_a_module_run_with_m(worker, tmp_path, monkeypatch):
     with Worker(["-m", "package.train"]) as one:
         found = prove(one, Limits(seconds=60))
     assert kinds(found) == ["detach_state"]
+
+
+class Named(pickle.Unpickler):
+    """Reads what was pickled, and notes the packages that it has to import for it."""
+
+    def __init__(self, data: object):
+        super().__init__(io.BytesIO(pickle.dumps(data)))
+        self.packages: set[str] = set()
+        self.load()
+
+    def find_class(self, module: str, name: str) -> object:
+        self.packages.add(module.partition(".")[0])
+        return super().find_class(module, name)
+
+
+def test_what_a_run_saw_is_read_without_torch(worker, tmp_path):
+    """The command would import it for nothing else, and the reader would wait for that."""
+    path = tmp_path / "program.py"
+    path.write_text(STATE, encoding="utf-8")
+    worker.program = [str(path)]
+    run, _ = worker.run({}, Limits(seconds=60))
+    assert run.diagnosis and run.torch and run.calls
+    assert Named(run).packages == {"gradtrace", "collections"}
 
 
 def test_without_forks(tmp_path, monkeypatch):

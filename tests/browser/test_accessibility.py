@@ -26,6 +26,7 @@ FIND = """
 LAID_OUT = ".cell, section { content-visibility: visible !important; }"
 # In the dark only colours differ.
 RULES = {"light": [], "dark": ["color-contrast", "link-in-text-block"]}
+WIDTHS = (640, 320)  # 1280 pixels at 200 %, and a phone
 
 
 @pytest.fixture(scope="session")
@@ -36,18 +37,31 @@ def axe():
     return AXE.read_text(encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def tab(browser):
+    """One page for all visits: a browser takes half as long again for each new one."""
+    # With motion colours fade, and have to be waited for.
+    with browser.new_context(reduced_motion="reduce") as context:
+        yield context.new_page()
+
+
 @pytest.mark.parametrize("name", PAGES)
-def test_axe_finds_nothing(visit, server, page, axe, name):
-    page.emulate_media(reduced_motion="reduce")  # else colours fade, and have to be waited for
-    visit(server + name, server)
-    page.wait_for_load_state("load")
-    page.add_style_tag(content=LAID_OUT)
-    page.evaluate(axe)
+def test_axe_finds_nothing_and_no_page_scrolls_sideways(tab, server, axe, name):
+    tab.set_viewport_size({"width": 1280, "height": 900})
+    tab.goto(server + name, wait_until="load")
+    tab.add_style_tag(content=LAID_OUT)
+    tab.evaluate(axe)
     found = {}
     for mode, rules in RULES.items():
-        page.evaluate("mode => { document.documentElement.dataset.theme = mode; }", mode)
-        found[mode] = page.evaluate(FIND, rules)
+        tab.evaluate("mode => { document.documentElement.dataset.theme = mode; }", mode)
+        found[mode] = tab.evaluate(FIND, rules)
     assert found == {"light": [], "dark": []}
+    wide = {}
+    for width in WIDTHS:
+        tab.set_viewport_size({"width": width, "height": 700})
+        if (needed := tab.evaluate("document.documentElement.scrollWidth")) > width:
+            wide[width] = needed
+    assert wide == {}
 
 
 def test_code_far_from_the_view_is_neither_laid_out_nor_measured(visit, server, page):
@@ -59,18 +73,6 @@ def test_code_far_from_the_view_is_neither_laid_out_nor_measured(visit, server, 
     last.scroll_into_view_if_needed()
     page.wait_for_function("box => box.tabIndex === -1", arg=last.element_handle())
     assert last.evaluate("box => box.scrollWidth <= box.clientWidth")
-
-
-@pytest.mark.parametrize("width", [320, 640], ids=["a phone", "1280 pixels at 200 %"])
-def test_no_page_scrolls_sideways(visit, server, page, width):
-    page.set_viewport_size({"width": width, "height": 700})
-    visit(server, server)
-    wide = {}
-    for name in PAGES:
-        page.goto(server + name)
-        if (needed := page.evaluate("document.documentElement.scrollWidth")) > width:
-            wide[name] = needed
-    assert wide == {}
 
 
 def test_reduced_motion_is_respected(visit, server, page):

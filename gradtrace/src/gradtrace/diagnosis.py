@@ -92,7 +92,7 @@ class Diagnosis:
         """What ``python -m gradtrace --json`` writes: see :data:`gradtrace.causes.KEYS`."""
         return {
             "schema": SCHEMA,
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),  # plain: what is told is read where torch is not
             "family": self.family,
             "cause": self.cause,
             "confidence": self.confidence,

@@ -216,7 +216,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
             run.explanation = watching.findings[0].text()
         run.files = _files_of_the_user(job["program"], set(sys.modules) - before)
         run.touched = touched.names
-        run.torch = sys.modules["torch"].__version__
+        run.torch = str(sys.modules["torch"].__version__)
         Path(job["result"]).write_bytes(pickle.dumps(run))
         sys.stdout.flush()
         os._exit(0)
