@@ -55,7 +55,8 @@ _READ_A_LINE = 16  # nodes
 class LiveGraph:
     """What the variables reached when :meth:`look` was called last.
 
-    ``nodes`` are all nodes ever seen; ``states`` those of the live ones, in the order of ``nodes``.
+    ``nodes`` are all nodes ever seen; ``changed`` are the states that the last look found new or
+    different, ``gone`` the nodes that it did not find any more, both in the order of ``nodes``.
     ``tensors`` are all tensors ever seen that a node saved or a variable with a graph named;
     ``tensor_of`` holds, for each of the variables, which one it names, if any.  ``last_run`` is the
     index of the node that backward ran last.  ``whole`` tells whether everything was read, not only
@@ -66,7 +67,8 @@ class LiveGraph:
         self.nodes: list[TraceNode] = []
         self.tensors = _Tensors()
         self.tensor_of: dict[str, int | None] = {}
-        self.states: tuple[NodeState, ...] = ()
+        self.changed: tuple[NodeState, ...] = ()
+        self.gone: tuple[int, ...] = ()
         self.last_run: int | None = None
         self.whole = True
         self._new_index = itertools.count()
@@ -81,7 +83,6 @@ class LiveGraph:
         self._users: dict[int, set[int]] = {}  # for each, the live nodes that lead to it
         self._leaves: dict[int, TensorWeakRef] = {}
         self._states: dict[int, NodeState] = {}
-        self._stale = False  # states differ from _states
         self._memory = _Memory()
 
     @property
@@ -185,16 +186,18 @@ class LiveGraph:
         """Forget the nodes that died: no variable names them, no live node leads to them."""
         pending = list(self._named - named)
         self._named = named
+        gone = []
         for index in pending:  # grows while it is read
             if index in named or index not in self._users or self._users[index]:
                 continue
             for alive in (self._users, self._states, self._leaves):
                 alive.pop(index, None)
             self._memory.let_go(index)
-            self._stale = True
+            gone.append(index)
             for successor in self.nodes[index].next:
                 self._users[successor].discard(index)
                 pending.append(successor)
+        self.gone = tuple(sorted(gone))
 
     # What state they are in
 
@@ -240,7 +243,7 @@ class LiveGraph:
         links = [found.links.get(index, ()) for index in indices]
         described = graph.describe(nodes, links, self._memory.roles()).nodes
         names = {id(tensor): name for name, tensor in reversed(tensors.items())}
-        seen_before = len(self.nodes)
+        changed = []
         for index, node, now in zip(indices, nodes, described, strict=True):
             if index == len(self.nodes):
                 label = names.get(id(node.variable), _UNNAMED) if now.leaf else now.name
@@ -249,13 +252,9 @@ class LiveGraph:
             state = _state(index, self.nodes[index], now)
             if self._states.get(index) != state:
                 self._states[index] = state
-                self._stale = True
+                changed.append(state)
             self._memory.hold(index, now)
-        if any(index < seen_before for index in found.entered):  # they were alive before: sort them
-            self._states = dict(sorted(self._states.items()))
-        if self._stale:
-            self.states = tuple(self._states.values())
-            self._stale = False
+        self.changed = tuple(sorted(changed, key=lambda state: state.node))
 
     def _name(
         self, tensors: dict[str, torch.Tensor], named: dict[str, int], line: int | None

@@ -87,7 +87,7 @@ def _cause(trace: Trace, error: Raised) -> list[str]:
     for step in trace.steps:
         if step.raised == error:
             break
-        state = next((state.state for state in step.nodes if state.node == error.node), None)
+        state = next((state.state for state in step.changed if state.node == error.node), None)
         if state in (FREED, MODIFIED) and step.ran is not None:
             saved = "saved tensors were freed" if state == FREED else "saved tensor was changed"
             again = ", when it ran before" if step.ran == error.line else ""

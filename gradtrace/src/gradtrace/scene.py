@@ -122,10 +122,10 @@ def scene_of(trace: Trace) -> Scene:
     count = len(trace.nodes)
     first, last = [-1] * count, [len(trace.steps)] * count
     texts = [len(_LEAF_TEXT) if node.leaf else 0 for node in trace.nodes]
-    for moment, (step, changed, gone) in enumerate(trace.changes()):
-        for node in gone:
+    for moment, step in enumerate(trace.steps):
+        for node in step.gone:
             last[node] = moment - 1
-        for state in changed:
+        for state in step.changed:
             node = state.node
             if first[node] < 0:
                 first[node] = moment

@@ -2,16 +2,16 @@
 
 A :class:`Trace` is plain data: it holds neither tensors nor widgets, so it can be compared, stored
 and sent.  Nodes are told apart by their index in ``Trace.nodes``; each :class:`Step` lists the
-states of those that were alive.  A tensor is a thing of its own, in ``Trace.tensors``: nodes that
-saved it, variables that name it and leaves refer to it by index, so who shares memory with whom can
-be told.  In JSON a step lists only what differs from the step before.
+states that differ from the step before, so that many steps of a large graph stay small.  A tensor
+is a thing of its own, in ``Trace.tensors``: nodes that saved it, variables that name it and leaves
+refer to it by index, so who shares memory with whom can be told.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -145,7 +145,9 @@ class Raised:
 class Step:
     """The program between two lines: ``ran`` has just run, ``line`` is about to.
 
-    ``ran`` is None at the first step, ``line`` at the last.  ``held`` counts the bytes that saved
+    ``ran`` is None at the first step, ``line`` at the last.  ``changed`` are the states of nodes
+    that are new or differ from the step before, ``gone`` the nodes that are there no longer, both
+    in the order of ``Trace.nodes``.  ``held`` counts the bytes that saved
     tensors hold, each storage once: activations, leaves, inputs (the last two are held by the
     program anyway).  ``gradients`` counts those of the ``.grad`` of leaves and variables.  ``peak``
     is the largest number of bytes that tensors made by the program held at once while ``ran`` ran,
@@ -157,7 +159,8 @@ class Step:
 
     line: int | None
     ran: int | None
-    nodes: tuple[NodeState, ...]
+    changed: tuple[NodeState, ...]
+    gone: tuple[int, ...]
     held: tuple[int, int, int]
     gradients: int
     peak: int | None
@@ -205,40 +208,31 @@ class Trace:
 
     def _first(self, condition: Callable[[NodeState], bool]) -> dict[int, int | None]:
         lines: dict[int, int | None] = {}
-        for step, changed, _ in self.changes():
+        for step in self.steps:
             recorded = step.line is not None or not self.unrecorded
-            for state in changed:
+            for state in step.changed:
                 if condition(state):
                     lines.setdefault(state.node, step.ran if recorded else None)
         return lines
 
-    def changes(self) -> Iterator[tuple[Step, list[NodeState], list[int]]]:
-        """Each step, with the states that differ from the step before and the nodes that are gone.
+    def states(self, step: int) -> tuple[NodeState, ...]:
+        """The state of each node that is alive at a step, in the order of ``nodes``.
 
         >>> import torch
         >>> from gradtrace import trace
         >>> def program():
         ...     y = torch.ones(1, requires_grad=True).exp()
         ...     del y
-        >>> for step, changed, gone in trace(program).changes():
-        ...     print([state.state for state in changed], gone)
-        [] []
-        ['alive', 'saves nothing'] []
-        [] [0, 1]
+        >>> seen = trace(program)
+        >>> [[state.state for state in seen.states(step)] for step in range(len(seen.steps))]
+        [[], ['alive', 'saves nothing'], []]
         """
-        before: tuple[NodeState, ...] = ()
-        known: dict[int, NodeState] = {}
-        for step in self.steps:
-            changed, gone = [], []
-            if step.nodes is not before:
-                now = {state.node: state for state in step.nodes}
-                for node, state in now.items():
-                    old = known.get(node)
-                    if old is not state and old != state:
-                        changed.append(state)
-                gone = [node for node in known if node not in now]
-                before, known = step.nodes, now
-            yield step, changed, gone
+        alive: dict[int, NodeState] = {}
+        for past in self.steps[: range(len(self.steps))[step] + 1]:
+            for node in past.gone:
+                del alive[node]
+            alive.update((state.node, state) for state in past.changed)
+        return tuple(alive[node] for node in sorted(alive))
 
     @property
     def retained_bytes(self) -> list[int]:
@@ -311,8 +305,8 @@ class Trace:
             {
                 "line": step.line,
                 "ran": step.ran,
-                "changed": [shared(tuple(vars(state).values())) for state in changed],
-                "gone": gone,
+                "changed": [shared(tuple(vars(state).values())) for state in step.changed],
+                "gone": step.gone,
                 "held": step.held,
                 "gradients": step.gradients,
                 "peak": step.peak,
@@ -321,7 +315,7 @@ class Trace:
                 "values": step.values,
                 "raised": step.raised and dataclasses.asdict(step.raised),
             }
-            for step, changed, gone in self.changes()
+            for step in self.steps
         ]
         return {
             "schema": SCHEMA,
@@ -381,27 +375,26 @@ class Trace:
             name, shape, *rest = rows[i]
             return Variable(name, tuple(shape), *rest)
 
-        steps = []
-        states: dict[int, NodeState] = {}
-        for item in data["steps"]:
-            for node, name, slots in (rows[i] for i in item["changed"]):
-                states[node] = NodeState(node, name, tuple(tuple(slot) for slot in slots))
-            for node in item["gone"]:
-                del states[node]
-            steps.append(
-                Step(
-                    line=item["line"],
-                    ran=item["ran"],
-                    nodes=tuple(states[node] for node in sorted(states)),
-                    held=tuple(item["held"]),
-                    gradients=item["gradients"],
-                    peak=item["peak"],
-                    device=item["device"],
-                    variables=tuple(variable(i) for i in item["variables"]),
-                    values=tuple(tuple(pair) for pair in item["values"]),
-                    raised=item["raised"] and Raised(**item["raised"]),
-                )
+        def state(i: int) -> NodeState:
+            node, name, slots = rows[i]
+            return NodeState(node, name, tuple(tuple(slot) for slot in slots))
+
+        steps = (
+            Step(
+                line=item["line"],
+                ran=item["ran"],
+                changed=tuple(state(i) for i in item["changed"]),
+                gone=tuple(item["gone"]),
+                held=tuple(item["held"]),
+                gradients=item["gradients"],
+                peak=item["peak"],
+                device=item["device"],
+                variables=tuple(variable(i) for i in item["variables"]),
+                values=tuple(tuple(pair) for pair in item["values"]),
+                raised=item["raised"] and Raised(**item["raised"]),
             )
+            for item in data["steps"]
+        )
         return cls(
             function=data["function"],
             source={int(line): text for line, text in data["source"].items()},
