@@ -19,7 +19,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
 
 from gradtrace.fold import Group, View, views
 from gradtrace.scene import Scene, clipped
@@ -95,7 +94,10 @@ class Edge:
 
 @dataclass
 class Drawing:
-    """One view with the place of everything; ``parent`` is the index of the view around it."""
+    """One view with the place of everything; ``parent`` is the index of the view around it.
+
+    ``like`` is the same number for drawings of the same kinds of boxes in the same places.
+    """
 
     title: str
     parent: int | None
@@ -104,11 +106,7 @@ class Drawing:
     boxes: list[Box]
     things: list[Thing]
     edges: list[Edge]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready data."""
-        parts = ("boxes", "things", "edges")  # dataclasses.asdict copies deeply: that is slow
-        return vars(self) | {name: [dict(vars(p)) for p in vars(self)[name]] for name in parts}
+    like: int
 
 
 def layout(scene: Scene) -> list[Drawing]:
@@ -154,7 +152,7 @@ def layout(scene: Scene) -> list[Drawing]:
         plans.append(plan)
         key = plan.key()
         if key not in placed:  # the steps of a loop look alike
-            placed[key] = _place(plan)
+            placed[key] = replace(_place(plan), number=len(placed))
         drawings.append(placed[key].drawing(plan, view))
     return drawings
 
@@ -518,13 +516,17 @@ class _Unit:
 
 @dataclass
 class _Placed:
-    """The places of a plan: corners of boxes and things, bends of each link, size of it all."""
+    """The places of a plan: corners of boxes and things, bends of each link, size of it all.
+
+    ``number`` tells it from those of other plans.
+    """
 
     boxes: list[tuple[float, float]]
     things: list[tuple[float, float]]
     bends: dict[tuple[int, int], list[tuple[float, float]]]
     width: float
     height: float
+    number: int = -1
 
     def drawing(self, plan: _Plan, view: View) -> Drawing:
         for box, (x, y) in zip(plan.boxes, self.boxes, strict=True):
@@ -533,7 +535,8 @@ class _Placed:
             thing.x, thing.y = x, y
         edges = [Edge(i, j, self.bends[i, j]) for i, j in plan.links]
         title = clipped(view.group.title)
-        return Drawing(title, view.parent, self.width, self.height, plan.boxes, plan.things, edges)
+        size = self.width, self.height
+        return Drawing(title, view.parent, *size, plan.boxes, plan.things, edges, self.number)
 
 
 def _place(plan: _Plan) -> _Placed:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ from gradtrace.graph import FREED, MODIFIED
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True)
@@ -293,38 +294,79 @@ class Trace:
     def to_dict(self) -> dict[str, Any]:
         """The trace as JSON-ready data.
 
-        ``rows`` holds each variable and node state once; the steps refer to them by index.  For
-        nodes a step lists only the states that differ from the step before, and what is gone.
+        What many have in common is there once, in ``kinds`` of nodes, ``states`` of nodes and
+        ``rows`` of variables; the rest refers to them by index.  Numbers that grow are told by
+        their distance: in ``nodes``, of ``[kind, line, call, order, tensor, next, tensors of
+        slots]``, from the last order and the last tensor mentioned, ``next`` from the node itself;
+        in a step's ``changed``, nodes and states in turn, and ``gone`` from the last node.  A
+        step's ``variables`` are ``[start, removed, row, ...]``: what takes which place in those of
+        the step before.
         """
+        kinds: dict[Any, int] = {}
+        order = tensor = 0
+
+        def tensors(indices: Iterable[int | None]) -> list[int | None]:
+            nonlocal tensor
+            found: list[int | None] = []
+            for index in indices:
+                found.append(None if index is None else index - tensor)
+                tensor = tensor if index is None else index
+            return found
+
+        nodes = []
+        for i, node in enumerate(self.nodes):
+            slots = tuple(tuple(vars(slot).values())[:-1] for slot in node.slots)
+            kind = kinds.setdefault((node.name, node.label, node.leaf, slots), len(kinds))
+            grown = None
+            if node.order is not None:
+                grown, order = node.order - order, node.order
+            own, *saved = tensors([node.tensor, *(slot.tensor for slot in node.slots)])
+            links = [link - i for link in node.next]
+            nodes.append([kind, node.line, node.call, grown, own, links, saved])
+        states: dict[Any, int] = {}
         rows: dict[Any, int] = {}
-
-        def shared(row: Any) -> int:
-            return rows.setdefault(row, len(rows))
-
-        steps = [
-            {
-                "line": step.line,
-                "ran": step.ran,
-                "changed": [shared(tuple(vars(state).values())) for state in step.changed],
-                "gone": step.gone,
-                "held": step.held,
-                "gradients": step.gradients,
-                "peak": step.peak,
-                "device": step.device,
-                "variables": [shared(tuple(vars(v).values())) for v in step.variables],
-                "values": step.values,
-                "raised": step.raised and dataclasses.asdict(step.raised),
-            }
-            for step in self.steps
-        ]
+        steps = []
+        before: tuple[Variable, ...] = ()
+        for step in self.steps:
+            changed: list[int] = []
+            last = 0
+            for state in step.changed:
+                known = states.setdefault((state.state, state.slots), len(states))
+                changed += state.node - last, known
+                last = state.node
+            start, stop = _same(before, step.variables)
+            new = step.variables[start : len(step.variables) - stop]
+            removed = len(before) - start - stop
+            before = step.variables
+            steps.append(
+                {
+                    "line": step.line,
+                    "ran": step.ran,
+                    "changed": changed,
+                    "gone": [node - past for past, node in pairwise((0, *step.gone))],
+                    "held": step.held,
+                    "gradients": step.gradients,
+                    "peak": step.peak,
+                    "device": step.device,
+                    "variables": [
+                        start,
+                        removed,
+                        *(rows.setdefault(tuple(vars(v).values()), len(rows)) for v in new),
+                    ],
+                    "values": step.values,
+                    "raised": step.raised and dataclasses.asdict(step.raised),
+                }
+            )
         return {
             "schema": SCHEMA,
             "function": self.function,
             "source": self.source,
             "statements": self.statements,
             "skipped": self.skipped,
-            "nodes": [_plain(node) for node in self.nodes],
-            "tensors": [_plain(tensor) for tensor in self.tensors],
+            "kinds": list(kinds),
+            "nodes": nodes,
+            "tensors": [list(vars(known).values()) for known in self.tensors],
+            "states": list(states),
             "rows": list(rows),
             "steps": steps,
             "error": self.error and dataclasses.asdict(self.error),
@@ -354,7 +396,7 @@ class Trace:
             raise ValueError("this JSON is not a trace: it has no schema number")
         if schema < SCHEMA:
             raise ValueError(
-                f"this trace has schema {schema}, which does not tell tensors apart, and this "
+                f"this trace has schema {schema}, which another gradtrace wrote, and this "
                 f"gradtrace reads schema {SCHEMA}: run the program again under gradtrace.trace"
             )
         if schema > SCHEMA:
@@ -369,40 +411,40 @@ class Trace:
 
     @classmethod
     def _from_dict(cls, data: dict[str, Any]) -> Trace:
-        rows = data["rows"]
-
-        def variable(i: int) -> Variable:
-            name, shape, *rest = rows[i]
-            return Variable(name, tuple(shape), *rest)
-
-        def state(i: int) -> NodeState:
-            node, name, slots = rows[i]
-            return NodeState(node, name, tuple(tuple(slot) for slot in slots))
-
-        steps = (
-            Step(
-                line=item["line"],
-                ran=item["ran"],
-                changed=tuple(state(i) for i in item["changed"]),
-                gone=tuple(item["gone"]),
-                held=tuple(item["held"]),
-                gradients=item["gradients"],
-                peak=item["peak"],
-                device=item["device"],
-                variables=tuple(variable(i) for i in item["variables"]),
-                values=tuple(tuple(pair) for pair in item["values"]),
-                raised=item["raised"] and Raised(**item["raised"]),
+        rows = [Variable(name, tuple(shape), *rest) for name, shape, *rest in data["rows"]]
+        states = [
+            (name, tuple((state, version) for state, version in slots))
+            for name, slots in data["states"]
+        ]
+        variables: list[Variable] = []
+        steps = []
+        for item in data["steps"]:
+            start, removed, *new = item["variables"]
+            variables[start : start + removed] = [rows[i] for i in new]
+            changed = zip(accumulate(item["changed"][::2]), item["changed"][1::2], strict=True)
+            steps.append(
+                Step(
+                    line=item["line"],
+                    ran=item["ran"],
+                    changed=tuple(NodeState(node, *states[known]) for node, known in changed),
+                    gone=tuple(accumulate(item["gone"])),
+                    held=tuple(item["held"]),
+                    gradients=item["gradients"],
+                    peak=item["peak"],
+                    device=item["device"],
+                    variables=tuple(variables),
+                    values=tuple(tuple(pair) for pair in item["values"]),
+                    raised=item["raised"] and Raised(**item["raised"]),
+                )
             )
-            for item in data["steps"]
-        )
         return cls(
             function=data["function"],
             source={int(line): text for line, text in data["source"].items()},
             statements={int(first): last for first, last in data["statements"].items()},
             skipped=tuple(data["skipped"]),
-            nodes=tuple(_node_from_json(item) for item in data["nodes"]),
+            nodes=tuple(_nodes(data["kinds"], data["nodes"])),
             tensors=tuple(
-                TraceTensor(**item | {"shape": tuple(item["shape"])}) for item in data["tensors"]
+                TraceTensor(label, tuple(shape), *rest) for label, shape, *rest in data["tensors"]
             ),
             steps=tuple(steps),
             error=data["error"] and Raised(**data["error"]),
@@ -415,17 +457,56 @@ class Trace:
         return f"Trace({self.function}, {len(self.steps)} steps, {end})"
 
 
-def _plain(made: Any) -> dict[str, Any]:
-    """A data class as a dict, its slots too; ``dataclasses.asdict`` copies deeply: that is slow."""
-    fields = dict(vars(made))
-    if "slots" in fields:
-        fields["slots"] = [_plain(slot) for slot in fields["slots"]]
-    return fields
+def _same(before: Sequence[object], now: Sequence[object]) -> tuple[int, int]:
+    """How many at the start, and of the others how many at the end, are the same.
+
+    >>> _same("abcd", "abxcd"), _same("aa", "aaa")
+    ((2, 2), (2, 0))
+    """
+    most = min(len(before), len(now))
+    start = next((k for k in range(most) if before[k] is not now[k]), most)
+    most -= start
+    end = next((k for k in range(most) if before[-1 - k] is not now[-1 - k]), most)
+    return start, end
 
 
-def _node_from_json(item: dict[str, Any]) -> TraceNode:
-    slots = tuple(
-        Slot(**slot | {"shape": None if slot["shape"] is None else tuple(slot["shape"])})
-        for slot in item["slots"]
-    )
-    return TraceNode(**item | {"next": tuple(item["next"]), "slots": slots})
+def _nodes(kinds: list[Any], nodes: list[Any]) -> Iterator[TraceNode]:
+    """The nodes that :meth:`Trace.to_dict` told."""
+    order = tensor = 0
+
+    def grown(distance: int | None) -> int | None:
+        nonlocal tensor
+        if distance is None:
+            return None
+        tensor += distance
+        return tensor
+
+    for i, (kind, line, call, step, own, links, saved) in enumerate(nodes):
+        name, label, leaf, slots = kinds[kind]
+        order += step or 0
+        home = grown(own)
+        yield TraceNode(
+            name=name,
+            label=label,
+            leaf=leaf,
+            line=line,
+            next=tuple(i + link for link in links),
+            slots=tuple(
+                Slot(
+                    saves,
+                    empty,
+                    None if shape is None else tuple(shape),
+                    dtype,
+                    nbytes,
+                    version,
+                    role,
+                    grown(distance),
+                )
+                for (saves, empty, shape, dtype, nbytes, version, role), distance in zip(
+                    slots, saved, strict=True
+                )
+            ),
+            order=None if step is None else order,
+            tensor=home,
+            call=call,
+        )

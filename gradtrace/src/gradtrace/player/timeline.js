@@ -15,7 +15,7 @@ export class Timeline {
     this.last = trace.steps.length - 1;
     this.history = trace.nodes.map(() => []);
     trace.steps.forEach((step, time) => {
-      for (const index of step.changed) this.history[trace.rows[index][0]].push([time, trace.rows[index]]);
+      for (const row of step.changed) this.history[row[0]].push([time, row]);
       for (const node of step.gone) this.history[node].push([time, null]);
     });
     const visits = new Map();
@@ -52,7 +52,7 @@ export class Timeline {
         if (row) nodes.set(node, row);
       });
     }
-    const variables = step < 0 ? [] : this.trace.steps[step].variables.map((index) => this.trace.rows[index]);
+    const variables = step < 0 ? [] : this.trace.steps[step].variables;
     const tensors = new Map(); // tensor → { slots: [[node, slot]], names: [variable] }
     const holders = (tensor) => {
       if (!tensors.has(tensor)) tensors.set(tensor, { slots: [], names: [] });
@@ -113,7 +113,7 @@ export class Timeline {
     let before = new Map();
     for (const { ran, variables } of this.trace.steps.slice(0, step + 1)) {
       const [now, next] = [new Map(), new Map()];
-      for (const row of variables.map((index) => this.trace.rows[index])) {
+      for (const row of variables) {
         const old = before.get(row[0]);
         const same = old && sameTensor(old, row);
         now.set(row[0], row);
