@@ -108,13 +108,14 @@ def module_of(label: str) -> tuple[str, ...]:
     return tuple(_DOT.split(label)[:-1])
 
 
-def clipped(label: str) -> str:
-    """What stands at the top of a box.
+def clipped(label: str, more: int = 0) -> str:
+    """What stands at the top of a box, where there is room for ``more`` characters behind it.
 
     >>> clipped("a" * 33)
     'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…'
     """
-    return label if len(label) <= _LONGEST_TITLE else label[: _LONGEST_TITLE - 1] + "…"
+    longest = _LONGEST_TITLE - more
+    return label if len(label) <= longest else label[: longest - 1] + "…"
 
 
 def scene_of(trace: Trace) -> Scene:
