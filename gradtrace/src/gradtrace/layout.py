@@ -146,11 +146,17 @@ def layout(scene: Scene) -> list[Drawing]:
             placed[key] = replace(_place(plan), number=len(placed))
         return plan, placed[key]
 
+    tried: list[tuple[list[int | Group], _Plan, _Placed]] = []  # of one view
+
     def excess(view: View) -> float:
-        return planned(view)[1].excess
+        tried.append((view.boxes, *planned(view)))
+        return tried[-1][-1].excess
 
     for view in views(scene, excess):
-        plan, places = planned(view)
+        plan, places = next((plan, places) for boxes, plan, places in tried if boxes == view.boxes)
+        tried.clear()
+        for box, opens in zip(plan.boxes, view.opens, strict=False):  # those outside come after
+            box.view = opens
         plans.append(plan)
         drawings.append(places.drawing(plan, view))
     return drawings
@@ -507,7 +513,7 @@ def _order(part: list[int], ranked: _Ranked) -> list[list[int]]:
 # Place
 
 
-@dataclass
+@dataclass(slots=True)
 class _Unit:
     """A box with its things, or a bend; edges meet it at ``x + middle``."""
 
@@ -748,9 +754,11 @@ def _place_across(
             widest = max(widest, edge - _TURN - left)
         left += widest + 2 * _GAP_X
     for row in shared:
-        wanted = {box: _mean(units, ranked.neighbours[box] - set(row)) for box in row}
+        wanted = {
+            box: _mean([units[other] for other in ranked.neighbours[box] - set(row)]) for box in row
+        }
         row.sort(key=lambda box: (wanted[box], box))
-        _spread(row, units, wanted)
+        _spread([units[box] for box in row], [wanted[box] for box in row])
     shift = min((unit.x for unit in units), default=0.0)
     for unit in units:
         unit.x -= shift
@@ -768,16 +776,22 @@ def _straight(
     Returns its width.
     """
     part = {box for row in rows for box in row}
-    for row in rows:
-        _spread(row, units, {box: 0.0 for box in row})
-    near = {
-        box: _near(box, neighbours[box] & part - set(row), bends) for row in rows for box in row
-    }
+    placed = [[units[box] for box in row] for row in rows]
+    near = [
+        [
+            [units[other] for other in _near(box, neighbours[box] & part - set(row), bends)]
+            for box in row
+        ]
+        for row in rows
+    ]
+    down = list(zip(placed, near, strict=True))
+    for row in placed:
+        _spread(row, [0.0] * len(row))
     for sweep in range(_PLACINGS):
-        before = [units[box].x for row in rows for box in row]
-        for row in rows if sweep % 2 == 0 else reversed(rows):
-            _spread(row, units, {box: _mean(units, near[box]) for box in row})
-        if sweep and before == [units[box].x for row in rows for box in row]:
+        before = [unit.x for row in placed for unit in row]
+        for row, around in down if sweep % 2 == 0 else reversed(down):
+            _spread(row, [_mean(others) for others in around])
+        if sweep and before == [unit.x for row in placed for unit in row]:
             break  # nor will it move any more
     return _move(part, units, left)
 
@@ -808,27 +822,29 @@ def _move(part: set[int], units: list[_Unit], left: float) -> float:
 
 def _near(box: int, others: set[int], bends: range) -> set[int]:
     """What a box or a bend is drawn near to: its own kind where there is any, to be straight."""
-    same = {other for other in others if (other in bends) == (box in bends)}
+    bend = box in bends
+    same = {other for other in others if (other in bends) == bend}
     return same or others
 
 
-def _mean(units: list[_Unit], others: set[int]) -> float:
+def _mean(others: list[_Unit]) -> float:
     """The mean of the places where edges meet these."""
-    middles = [units[i].x + units[i].middle for i in others]
-    return sum(middles) / len(middles) if middles else 0.0
+    return sum([unit.x + unit.middle for unit in others]) / len(others) if others else 0.0
 
 
-def _spread(row: list[int], units: list[_Unit], wanted: dict[int, float]) -> None:
+def _spread(row: list[_Unit], wanted: list[float]) -> None:
     """Put the middles of a row as near to ``wanted`` as order and gaps allow; bends make way."""
     edge = float("-inf")
-    for i in row:
-        units[i].x = max(wanted[i] - units[i].middle, edge)
-        edge = units[i].x + units[i].width + _gap(units[i])
-    if row:
-        boxes = [i for i in row if units[i].height] or row
-        drift = [units[i].x + units[i].middle - wanted[i] for i in boxes]
-        for i in row:
-            units[i].x -= sum(drift) / len(drift)
+    boxes, bends = [], []  # how far each is from where it should be
+    for unit, middle in zip(row, wanted, strict=True):
+        unit.x = max(middle - unit.middle, edge)
+        edge = unit.x + unit.width + _gap(unit)
+        (boxes if unit.height else bends).append(unit.x + unit.middle - middle)
+    drift = boxes or bends
+    if drift:
+        shift = sum(drift) / len(drift)
+        for unit in row:
+            unit.x -= shift
 
 
 def _gap(unit: _Unit) -> float:
