@@ -94,8 +94,8 @@ class View:
 def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> Iterator[View]:
     """The first view, and one for each group that any view shows as a box; outer ones first.
 
-    ``excess`` tells how many times larger than its panel a view is: as many groups are opened as
-    fit.
+    ``excess`` tells how many times larger than its panel a view is, at most 1 where it fits: as
+    many groups are opened as do.
     """
     found = [View(fold(scene), None)]
     for index, view in enumerate(found):  # grows while it is read
@@ -109,15 +109,14 @@ def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> I
 
 def _fit(view: View, excess: Callable[[View], float]) -> None:
     """Show a view node by node, or with as many groups opened as its panel has room for."""
-    sizes: dict[int, float] = {}
+    ways: list[tuple[float, list[int | Group], tuple[str, ...]]] = []
     for most in SHOWN if view.group.size > WHOLE else (WHOLE, *SHOWN):
-        before = view.boxes
         _show(view, most)
-        if not sizes or view.boxes != before:
-            sizes[most] = excess(view)
-        if min(sizes.values()) <= 1.0 or len(view.boxes) <= len(view.group.members):
+        if not ways or view.boxes != ways[-1][1]:
+            ways.append((excess(view), view.boxes, view.path))
+        if ways[-1][0] <= 1.0 or len(view.boxes) <= len(view.group.members):
             break
-    _show(view, min(sizes, key=sizes.__getitem__))
+    _, view.boxes, view.path = min(ways, key=lambda way: way[0])
 
 
 def fold(scene: Scene) -> Group:

@@ -138,24 +138,21 @@ def layout(scene: Scene) -> list[Drawing]:
     plans: list[_Plan] = []
     placed: dict[object, _Placed] = {}
 
-    def planned(view: View) -> tuple[_Plan, _Placed]:
+    tried: list[tuple[list[int | Group], _Plan, _Placed]] = []
+
+    def excess(view: View) -> float:
         plan = _plan(scene, view, None if view.parent is None else plans[view.parent], users)
         _add_things(scene, plan, at_home, largest)
         key = plan.key()
         if key not in placed:  # the steps of a loop look alike
             placed[key] = replace(_place(plan), number=len(placed))
-        return plan, placed[key]
-
-    tried: list[tuple[list[int | Group], _Plan, _Placed]] = []  # of one view
-
-    def excess(view: View) -> float:
-        tried.append((view.boxes, *planned(view)))
-        return tried[-1][-1].excess
+        tried.append((view.boxes, plan, placed[key]))
+        return placed[key].excess
 
     for view in views(scene, excess):
-        plan, places = next((plan, places) for boxes, plan, places in tried if boxes == view.boxes)
+        plan, places = next((plan, at) for boxes, plan, at in tried if boxes is view.boxes)
         tried.clear()
-        for box, opens in zip(plan.boxes, view.opens, strict=False):  # those outside come after
+        for box, opens in zip(plan.boxes, view.opens, strict=False):  # beyond them are stubs
             box.view = opens
         plans.append(plan)
         drawings.append(places.drawing(plan, view))
@@ -203,8 +200,8 @@ def _plan(
 ) -> _Plan:
     boxes: list[Box] = []
     where: dict[int, int] = {}
-    for place, member in enumerate(view.boxes):
-        box = _box(scene, view, member, view.opens[place] if view.opens else None)
+    for member in view.boxes:
+        box = _box(scene, view, member)
         where.update(dict.fromkeys(box.nodes, len(boxes)))
         boxes.append(box)
     inside = len(boxes)
@@ -224,7 +221,7 @@ def _plan(
     return _Plan(boxes, where, outside, sorted(links), sources, lives)
 
 
-def _box(scene: Scene, view: View, member: int | Group, opens: int | None) -> Box:
+def _box(scene: Scene, view: View, member: int | Group) -> Box:
     if isinstance(member, Group):
         title = clipped(_within(view, member.title))
         count = f"{member.size} nodes, {member.size} freed"
@@ -237,7 +234,7 @@ def _box(scene: Scene, view: View, member: int | Group, opens: int | None) -> Bo
         kind, nodes = "leaf" if node.leaf else "node", [member]
     width = round(length * CHARACTER + 2 * PADDING, 1)
     height = (1 + rows) * LINE + _FRAME + (_BAR if kind == "group" else 0)
-    return Box(kind, title, nodes, opens, rows, width, height)
+    return Box(kind, title, nodes, None, rows, width, height)
 
 
 def _within(view: View, title: str) -> str:
@@ -360,7 +357,7 @@ class _Ranked:
     neighbours: dict[int, set[int]]
 
 
-def _rank(plan: _Plan, widths: list[float], lifted: frozenset[int]) -> _Ranked:
+def _rank(plan: _Plan, widths: list[float], lifted: set[int]) -> _Ranked:
     count = len(plan.boxes)
     ranks = _ranks(count, plan.links, plan.sources)
     parts = _parts(plan)
@@ -563,20 +560,22 @@ def _place(plan: _Plan) -> _Placed:
     """
     leaves = {i for i in plan.sources if plan.boxes[i].kind != "group"}
     users = Counter(end for _, end in plan.links)
-    common = frozenset(i for i in plan.sources if users[i] > 1)
-    best = None
-    for sources in (plan.sources, leaves):
-        for lifted in (frozenset[int](), common):
-            placed = _placed(replace(plan, sources=sources), lifted & sources)
-            if best is None or placed.excess < best.excess:
-                best = placed
-            if best.excess <= 1.0:
-                return best
-    assert best is not None
+    common = {i for i in plan.sources if users[i] > 1}
+    best = _placed(plan, set())
+    for sources, lifted in (
+        (plan.sources, common),
+        (leaves, set[int]()),
+        (leaves, common & leaves),
+    ):
+        if best.excess <= 1.0:
+            break
+        if lifted or sources < plan.sources:
+            placed = _placed(replace(plan, sources=sources), lifted)
+            best = min(best, placed, key=lambda placed: placed.excess)
     return best
 
 
-def _placed(plan: _Plan, lifted: frozenset[int]) -> _Placed:
+def _placed(plan: _Plan, lifted: set[int]) -> _Placed:
     things: dict[int, list[int]] = defaultdict(list)
     for k, thing in enumerate(plan.things):
         things[thing.box].append(k)
