@@ -198,19 +198,27 @@ def _plan(
     around: _Plan | None,
     users: list[list[int]],
 ) -> _Plan:
-    boxes: list[Box] = []
-    where: dict[int, int] = {}
-    for member in view.boxes:
-        box = _box(scene, view, member)
-        where.update(dict.fromkeys(box.nodes, len(boxes)))
-        boxes.append(box)
+    boxes = [_box(scene, view, member) for member in view.boxes]
+    where = {node: number for number, box in enumerate(boxes) for node in box.nodes}
     inside = len(boxes)
     outside: dict[int, Box] = {}
+    links: set[tuple[int, int]] = set()
+    # Nodes outside, with the boxes that they meet: what these build on, and what uses them.
+    before: dict[int, set[int]] = defaultdict(set)
+    after: dict[int, set[int]] = defaultdict(set)
     nodes, here = scene.nodes, where.get
-    links = {(box, here(j, box)) for i, box in where.items() for j in nodes[i].next}
-    links = {(box, other) for box, other in links if box != other}
+    for i, own in where.items():
+        for j in nodes[i].next:
+            other = here(j)
+            if other is None:
+                before[j].add(own)
+            elif other != own:
+                links.add((own, other))
+        for j in users[i]:
+            if j not in where:
+                after[j].add(own)
     if around is not None:
-        links |= _stubs(scene, view, boxes, where, outside, around, users)
+        links |= _stubs(scene, view, boxes, where, outside, around, (before, after))
     sources = {i for i in range(inside) if all(scene.nodes[n].leaf for n in boxes[i].nodes)}
     starts = {i for i, _ in links}
     sources |= {i for i in range(inside, len(boxes)) if i not in starts}
@@ -249,28 +257,25 @@ def _stubs(
     where: dict[int, int],
     outside: dict[int, Box],
     around: _Plan,
-    users: list[list[int]],
+    neighbours: tuple[Mapping[int, set[int]], Mapping[int, set[int]]],
 ) -> set[tuple[int, int]]:
     """Add boxes for the neighbours of an open group, as the view around it shows them.
 
-    Those that several boxes use alike are one, so that their edges do not cross.
+    Those that several boxes use alike are one, so that their edges do not cross.  ``neighbours``
+    are the nodes before the group and those after it, with the boxes that each of them meets.
     """
-    inside = list(where)
     # Nodes outside, by the box that they are in; beside single nodes each leaf is one of its own.
     one_by_one = all(box.kind != "group" for box in boxes)
     sides: tuple[dict[tuple[int, int], set[int]], ...] = defaultdict(set), defaultdict(set)
     meets: dict[tuple[int, int, int], set[int]] = defaultdict(set)
     homes: dict[int, Box] = {}
-    for i in inside:
-        for number, others in enumerate((scene.nodes[i].next, users[i])):
-            for j in others:
-                if j not in where:
-                    home = around.outside.get(j) or around.boxes[around.where[j]]
-                    outside[j] = homes[id(home)] = home
-                    leaf = j if number == 0 and one_by_one and scene.nodes[j].leaf else -1
-                    sides[number][id(home), leaf].add(j)
-                    meets[number, id(home), leaf].add(where[i])
-    within = set(inside)
+    for number, outer in enumerate(neighbours):
+        for j, met in outer.items():
+            home = around.outside.get(j) or around.boxes[around.where[j]]
+            outside[j] = homes[id(home)] = home
+            leaf = j if number == 0 and one_by_one and scene.nodes[j].leaf else -1
+            sides[number][id(home), leaf].add(j)
+            meets[number, id(home), leaf] |= met
     for number, side in enumerate(sides):
         alike: dict[object, list[tuple[int, int]]] = defaultdict(list)
         for key in side:
@@ -292,11 +297,9 @@ def _stubs(
             width = round(len(title) * CHARACTER + 2 * PADDING, 1)
             height = LINE + _FRAME
             boxes.append(Box("outside", title, nodes, leads_to, 0, width, height))
-    return {
-        (where[i], where[j])
-        for i in [*within, *(n for nodes in sides[1].values() for n in nodes)]
-        for j in scene.nodes[i].next
-        if j in where and where[i] != where[j] and (i in within or j in within)
+    before, after = neighbours
+    return {(box, where[j]) for j, met in before.items() for box in met} | {
+        (where[j], box) for j, met in after.items() for box in met
     }
 
 
@@ -834,7 +837,8 @@ def _mean(others: list[_Unit]) -> float:
 def _spread(row: list[_Unit], wanted: list[float]) -> None:
     """Put the middles of a row as near to ``wanted`` as order and gaps allow; bends make way."""
     edge = float("-inf")
-    boxes, bends = [], []  # how far each is from where it should be
+    boxes: list[float] = []  # how far each is from where it should be
+    bends: list[float] = []
     for unit, middle in zip(row, wanted, strict=True):
         unit.x = max(middle - unit.middle, edge)
         edge = unit.x + unit.width + _gap(unit)
