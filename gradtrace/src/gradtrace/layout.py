@@ -503,10 +503,12 @@ def _order(part: list[int], ranked: _Ranked) -> list[list[int]]:
         known = [place[other] for other in ranked.neighbours[box] if other in place]
         return sum(known) / len(known) if known else place[box]
 
+    several = [row for row in rows if len(row) > 1]
     for sweep in range(_ORDERINGS):
-        for row in rows if sweep % 2 == 0 else reversed(rows):
+        for row in several if sweep % 2 == 0 else reversed(several):
             row.sort(key=mean_place)
-            place.update({box: i / len(row) for i, box in enumerate(row)})
+            length = len(row)
+            place.update({box: i / length for i, box in enumerate(row)})
     return rows
 
 
