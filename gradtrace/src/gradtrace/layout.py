@@ -44,6 +44,7 @@ _MOST_THINGS = 4  # of one folded box
 
 _STUBS = 5  # neighbours of an open group that are drawn, before it and after it
 _BAR = 8.0  # below the rows of a folded box: how much it holds
+_STEPS_TEXT = len("steps 20 to 49")
 _FOLDED_TEXT = len("99.9 kB, 512 B shared")
 
 _ORDERINGS, _PLACINGS = 4, 6  # down and up again
@@ -294,7 +295,9 @@ def _stubs(
             more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
             title = clipped(_within(view, title), len(more)) + more
             leads_to = view.parent if home.view is None or more else home.view
-            width = round(len(title) * CHARACTER + 2 * PADDING, 1)
+            # Of steps side by side all look alike, whatever the numbers of those beside them.
+            length = max(len(title), _STEPS_TEXT if home.kind == "group" else 0)
+            width = round(length * CHARACTER + 2 * PADDING, 1)
             height = LINE + _FRAME
             boxes.append(Box("outside", title, nodes, leads_to, 0, width, height))
     before, after = neighbours
