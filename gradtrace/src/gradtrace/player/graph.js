@@ -53,8 +53,8 @@ export class Graph {
     this.timeline = timeline;
     this.most = Math.max(1, ...trace.steps.map((step) => step.held[0]));
     this.home = new Map(); // node → the view in which it has a box of its own
-    trace.views.forEach((view, k) => view.boxes.forEach((box) => {
-      if (box.kind === "node" || box.kind === "leaf") for (const node of box.nodes) this.home.set(node, k);
+    trace.views.forEach(({ place, nodes }, k) => place.boxes.forEach(([kind], i) => {
+      if (kind === "node" || kind === "leaf") this.home.set(nodes[i][0], k);
     }));
     this.broad = trace.views[0].width > 560;
     this.open(0);
@@ -271,10 +271,8 @@ export class Graph {
   heldBy(nodes, now, leaves) {
     const seen = new Map();
     const shared = new Map();
-    const order = ([node]) => this.trace.nodes[node].order;
     const inside = new Set(nodes);
-    const counts = (tensor) => tensor == null
-      || inside.has(now.tensors.get(tensor).slots.reduce((first, slot) => (order(slot) < order(first) ? slot : first))[0]);
+    const counts = (tensor) => tensor == null || inside.has(now.tensors.get(tensor).first);
     for (const node of nodes) {
       if (leaves) {
         const tensor = this.tensorOf(node);

@@ -53,14 +53,18 @@ export class Timeline {
       });
     }
     const variables = step < 0 ? [] : this.trace.steps[step].variables;
-    const tensors = new Map(); // tensor → { slots: [[node, slot]], names: [variable] }
+    const tensors = new Map(); // tensor → { slots: [[node, slot]], names: [variable], first: the node that saved it first }
     const holders = (tensor) => {
-      if (!tensors.has(tensor)) tensors.set(tensor, { slots: [], names: [] });
+      if (!tensors.has(tensor)) tensors.set(tensor, { slots: [], names: [], first: null });
       return tensors.get(tensor);
     };
     for (const [node, row] of nodes) {
-      this.trace.nodes[node].slots.forEach(({ empty, tensor }, slot) => {
-        if (!empty && tensor != null && HELD.has(row[2][slot][0])) holders(tensor).slots.push([node, slot]);
+      const { slots, order } = this.trace.nodes[node];
+      slots.forEach(({ empty, tensor }, slot) => {
+        if (empty || tensor == null || !HELD.has(row[2][slot][0])) return;
+        const held = holders(tensor);
+        held.slots.push([node, slot]);
+        if (held.first === null || order < this.trace.nodes[held.first].order) held.first = node;
       });
     }
     for (const variable of variables) if (variable[7] != null) holders(variable[7]).names.push(variable);

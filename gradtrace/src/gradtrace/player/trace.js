@@ -7,30 +7,27 @@ function indices() {
   return (distance) => distance == null ? null : (last += distance);
 }
 
-const named = (names, values) => Object.fromEntries(names.map((name, k) => [name, values[k]]));
-
-const SLOT = ["name", "empty", "shape", "dtype", "nbytes", "version", "role"];
-const TENSOR = ["label", "shape", "dtype", "nbytes", "role", "line"];
-const BOX = ["kind", "x", "y", "width", "height", "rows"];
-const THING = ["box", "x", "y", "width", "height", "room"];
-const EDGE = ["start", "end", "bends"];
-
 /**
  * The trace with `nodes`, `tensors`, `steps` and `views` in full. A step's `changed` are rows
  * `[node, state, [[state, version] of each slot]]`, its `variables` all rows there.
  */
 export function unpacked(trace) {
-  return { ...trace, nodes: nodesOf(trace), tensors: trace.tensors.map((values) => named(TENSOR, values)), steps: stepsOf(trace), views: viewsOf(trace) };
+  return { ...trace, nodes: nodesOf(trace), tensors: tensorsOf(trace), steps: stepsOf(trace), views: viewsOf(trace) };
 }
 
 function nodesOf({ kinds, nodes }) {
   const [order, tensor] = [indices(), indices()];
-  const known = kinds.map(([name, label, leaf, slots]) => ({ name, label, leaf, slots: slots.map((slot) => named(SLOT, slot)) }));
-  return nodes.map(([kind, line, call, made, own, links, saved], i) => ({
-    ...known[kind], line, call, order: order(made), tensor: tensor(own), next: links.map((link) => i + link),
-    slots: known[kind].slots.map((slot, k) => ({ ...slot, tensor: tensor(saved[k]) })),
-  }));
+  return nodes.map(([kind, line, call, made, own, links, saved], i) => {
+    const [name, label, leaf, slots] = kinds[kind];
+    return {
+      name, label, leaf, line, call, order: order(made), tensor: tensor(own), next: links.map((link) => i + link),
+      slots: slots.map(([slot, empty, shape, dtype, nbytes, version, role], k) =>
+        ({ name: slot, empty, shape, dtype, nbytes, version, role, tensor: tensor(saved[k]) })),
+    };
+  });
 }
+
+const tensorsOf = ({ tensors }) => tensors.map(([label, shape, dtype, nbytes, role, line]) => ({ label, shape, dtype, nbytes, role, line }));
 
 function stepsOf({ states, rows, steps }) {
   let variables = [];
@@ -38,26 +35,47 @@ function stepsOf({ states, rows, steps }) {
     const [start, removed, ...rest] = step.variables;
     if (removed || rest.length) variables = [...variables.slice(0, start), ...rest.map((row) => rows[row]), ...variables.slice(start + removed)];
     const node = indices();
-    const changed = step.changed.flatMap((number, k, pairs) => (k % 2 ? [] : [[node(number), ...states[pairs[k + 1]]]]));
+    const changed = [];
+    for (let k = 0; k < step.changed.length; k += 2) changed.push([node(step.changed[k]), ...states[step.changed[k + 1]]]);
     return { ...step, changed, gone: step.gone.map(indices()), variables };
   });
 }
 
 function viewsOf({ views, places }) {
-  const made = views.map(({ title, parent, place, titles, opens, nodes, things }) => {
-    const { width, height, boxes, things: spots, edges } = places[place];
-    const [node, tensor] = [indices(), indices()];
-    return {
-      title, parent, width, height,
-      boxes: boxes.map((box, k) => ({ ...named(BOX, box), title: titles[k], view: opens[k], nodes: nodes[k].map(node) })),
-      things: spots.map((spot, k) => ({ ...named(THING, spot), tensor: tensor(things[k]) })),
-      edges: edges.map((edge) => named(EDGE, edge)),
-    };
-  });
-  for (const { boxes } of [...made].reverse()) { // inner views come after outer ones
-    for (const box of boxes) {
-      if (box.kind === "group") box.nodes = made[box.view].boxes.flatMap(({ kind, nodes }) => (kind === "outside" ? [] : nodes));
-    }
-  }
+  const made = views.map((view) => new View(view, places[view.place]));
+  for (let k = made.length - 1; k >= 0; k -= 1) made[k].fill(made); // inner views come after outer ones
   return made;
+}
+
+/** What is shown at once; `nodes` are those of each box. Its parts are made when it is opened: few are. */
+class View {
+  constructor(stored, place) {
+    Object.assign(this, { stored, place, title: stored.title, parent: stored.parent, width: place.width, height: place.height });
+    const node = indices();
+    this.nodes = stored.nodes.map((some) => some.map(node));
+  }
+
+  /** The nodes of a group are those inside of the view that it opens. */
+  fill(views) {
+    this.place.boxes.forEach(([kind], k) => {
+      if (kind !== "group") return;
+      const { place, nodes } = views[this.stored.opens[k]];
+      this.nodes[k] = nodes.filter((_, i) => place.boxes[i][0] !== "outside").flat();
+    });
+  }
+
+  get boxes() {
+    const { titles, opens } = this.stored;
+    return (this.made ??= this.place.boxes.map(([kind, x, y, width, height, rows], k) =>
+      ({ kind, title: titles[k], nodes: this.nodes[k], view: opens[k], rows, x, y, width, height })));
+  }
+
+  get things() {
+    const tensor = indices();
+    return this.place.things.map(([box, x, y, width, height, room], k) => ({ tensor: tensor(this.stored.things[k]), box, x, y, width, height, room }));
+  }
+
+  get edges() {
+    return this.place.edges.map(([start, end, bends]) => ({ start, end, bends }));
+  }
 }
