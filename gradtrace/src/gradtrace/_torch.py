@@ -45,6 +45,18 @@ MODULE_CALL = torch.nn.Module._call_impl.__code__
 # The number of the operation that made a node; all leaves have the same, a huge one.
 sequence_nr: Callable[[Any], int] = methodcaller("_sequence_nr")
 
+
+def outputs_of(node: Any) -> list[tuple[Any, torch.dtype]]:
+    """Shape and dtype of each output of the operation; empty where PyTorch does not tell.
+
+    2.4.1 never does, 2.13.0 does but for nested tensors.
+    """
+    try:
+        return [(made.shape, made.dtype) for made in node._input_metadata]
+    except (AttributeError, RuntimeError):
+        return []
+
+
 # A node's attributes of this prefix are handles of what it saved.  A node without them saves
 # nothing that can be seen.
 RAW_SAVED = "_raw_saved_"

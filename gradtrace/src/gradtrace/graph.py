@@ -40,6 +40,7 @@ from gradtrace._torch import (
     LiveNode,
     no_dispatch_modes,
     no_torch_function,
+    outputs_of,
     sequence_nr,
     storage_identity,
     version_of,
@@ -106,6 +107,13 @@ class Leaf(NamedTuple):
     name: str | None = None
 
 
+class Output(NamedTuple):
+    """One tensor that an operation made."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
 class Node(NamedTuple):
     """One node of the graph.
 
@@ -114,7 +122,8 @@ class Node(NamedTuple):
     thread), None for leaves.  ``leaf`` describes the leaf tensor of an AccumulateGrad node and is
     None for every other node.  ``state`` is ``"freed"`` when any of its saved tensors is, else the
     first of ``"modified"``, ``"packed"``, ``"alive"`` that applies, else ``"saves nothing"``;
-    ``"hidden"`` when PyTorch shows Python nothing of what the node saves.
+    ``"hidden"`` when PyTorch shows Python nothing of what the node saves.  ``outputs`` are the
+    tensors that the operation made, empty where PyTorch does not tell (2.4.1 never does).
     """
 
     name: str
@@ -123,6 +132,7 @@ class Node(NamedTuple):
     saved: tuple[SavedTensor, ...]
     sequence_nr: int | None
     leaf: Leaf | None
+    outputs: tuple[Output, ...] = ()
 
 
 class HeldBytes(NamedTuple):
@@ -178,10 +188,10 @@ class Graph:
         """Give leaves the names of the model's parameters."""
         self.model = type(model).__name__
         names = {id(parameter): name for name, parameter in model.named_parameters()}
-        for i, (layout, number, successors, held) in enumerate(self._records):
+        for i, (layout, number, successors, held, made) in enumerate(self._records):
             if isinstance(held, Leaf):
                 named = held._replace(name=names.get(id(live[i].variable)))
-                self._records[i] = (layout, number, successors, named)
+                self._records[i] = (layout, number, successors, named, made)
 
     @cached_property
     def nodes(self) -> list[Node]:
@@ -209,7 +219,7 @@ class Graph:
         """What the saved tensors hold now, in bytes."""
         storages = {
             fields[-2]: fields[-1]
-            for _, _, _, held in self._records
+            for _, _, _, held, _ in self._records
             if not isinstance(held, (Leaf, _Hidden))
             for fields in held
             if len(fields) > 2
@@ -468,7 +478,8 @@ def describe(
         if layout is None:
             layout = layouts[type(node)] = _LAYOUTS.get(type(node)) or _layout(node)
         held = layout.read(node, layout) if layout.read else []
-        records.append((layout, sequence_nr(node), successors, held))
+        made = [] if isinstance(held, Leaf) else outputs_of(node)
+        records.append((layout, sequence_nr(node), successors, held, made))
         if isinstance(held, Leaf):
             roles[held.storage] = "leaf"
     return Graph(records, roles)
@@ -524,8 +535,9 @@ class _Layout(NamedTuple):
     slots: tuple[tuple[str, _Getter, _Getter], ...] = ()
 
 
-# Of one node: its type's layout, its sequence number, the indices of its successors, what it holds.
-_Record = tuple[_Layout, int, Sequence[int], _Held]
+# Of one node: its type's layout, its sequence number, the indices of its successors, what it holds,
+# and what its operation made.
+_Record = tuple[_Layout, int, Sequence[int], _Held, list[tuple[Any, torch.dtype]]]
 
 # Weak keys: a torch.autograd.Function has a node type of its own, which holds the Function.
 _LAYOUTS: WeakKeyDictionary[type, _Layout] = WeakKeyDictionary()
@@ -713,13 +725,20 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _node(
-    layout: _Layout, number: int, successors: Sequence[int], held: _Held, roles: dict[int, str]
+    layout: _Layout,
+    number: int,
+    successors: Sequence[int],
+    held: _Held,
+    made: list[tuple[Any, torch.dtype]],
+    roles: dict[int, str],
 ) -> Node:
     """Give the values of one record their names."""
     if isinstance(held, Leaf):
-        return Node(layout.name, NOTHING_SAVED, tuple(successors), (), None, held)
+        one = (_new(Output, (held.shape, held.dtype)),)
+        return Node(layout.name, NOTHING_SAVED, tuple(successors), (), None, held, one)
+    outputs = tuple(_new(Output, (torch.Size(shape), dtype)) for shape, dtype in made)
     if isinstance(held, _Hidden):
-        return Node(held.name, held.state, tuple(successors), (), number, None)
+        return Node(held.name, held.state, tuple(successors), (), number, None, outputs)
     saved = []
     for fields in held:
         if len(fields) > 2:
@@ -728,10 +747,30 @@ def _node(
         else:
             saved.append(SavedTensor(*fields))
     state = state_of({fields[1] for fields in held}) if held else NOTHING_SAVED
-    return _new(Node, (layout.name, state, tuple(successors), tuple(saved), number, None))
+    return _new(Node, (layout.name, state, tuple(successors), tuple(saved), number, None, outputs))
 
 
 _new = tuple.__new__  # half the time of a named tuple's own constructor
+
+
+def shapes_of(outputs: Sequence[Output]) -> str:
+    """The shapes of what an operation made, short; a dtype only where it is not float32.
+
+    >>> shapes_of([Output(torch.Size((2, 4)), torch.float32)] * 3)
+    '3 × [2, 4]'
+    >>> shapes_of([Output(torch.Size(()), torch.float64)])
+    'scalar float64'
+    """
+    if not outputs:
+        return ""
+    shape, dtype = outputs[0]
+    text = f"[{', '.join(map(str, shape))}]" if shape else "scalar"
+    if dtype != torch.float32:
+        text += f" {str(dtype).removeprefix('torch.')}"
+    if len(outputs) == 1:
+        return text
+    alike = all(output == outputs[0] for output in outputs)
+    return f"{len(outputs)} × {text}" if alike else f"{len(outputs)} tensors"
 
 
 def state_of(slots: Iterable[str]) -> str:

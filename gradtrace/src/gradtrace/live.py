@@ -307,6 +307,7 @@ class LiveGraph:
             slots=tuple(slots),
             order=node.sequence_nr,
             tensor=tensor,
+            made=graph.shapes_of(node.outputs),
         )
 
     def _hook(self, index: int, node: LiveNode, described: graph.Node) -> None:

@@ -73,7 +73,9 @@ class TraceNode:
     variable, if it has one, else the node's own.  ``order`` counts the operations in the order in
     which they were made, from 0; it is None for leaves.  ``tensor`` is the tensor of a leaf, an
     index in ``Trace.tensors``, and None for all other nodes.  ``call`` is the innermost call of a
-    module that made the operation, an index in ``Trace.calls``; None outside of modules.
+    module that made the operation, an index in ``Trace.calls``; None outside of modules.  ``made``
+    are the shapes of what the operation made, and a dtype that is not float32, as text:
+    ``"[4, 16]"``, ``"2 × [8] float64"``; empty where PyTorch does not tell.
     """
 
     name: str
@@ -85,6 +87,7 @@ class TraceNode:
     order: int | None
     tensor: int | None
     call: int | None = None
+    made: str = ""
 
 
 class ModuleCall(NamedTuple):
