@@ -329,7 +329,7 @@ def test_a_group_hands_on_what_others_use_and_an_end_says_so():
         return loss
 
     seen = trace(program)
-    if not any(node.made for node in seen.nodes):
+    if not any(node.made for node in seen.nodes if not node.leaf):
         pytest.skip("this PyTorch does not tell what an operation made")
     written = {box.title: below(box) for box in layout(scene_of(seen))[0].boxes}
     assert written["SumBackward0"] == "output scalar"
