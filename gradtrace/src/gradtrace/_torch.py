@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable
 from operator import attrgetter, methodcaller
 from types import CodeType, FrameType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import graph as _graph
@@ -46,15 +46,22 @@ MODULE_CALL = torch.nn.Module._call_impl.__code__
 sequence_nr: Callable[[Any], int] = methodcaller("_sequence_nr")
 
 
-def outputs_of(node: Any) -> list[tuple[Any, torch.dtype]]:
-    """Shape and dtype of each output of the operation; empty where PyTorch does not tell.
+class Output(NamedTuple):
+    """One tensor that an operation made."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+def outputs_of(node: Any) -> tuple[Output, ...]:
+    """What the operation of a node made; empty where PyTorch does not tell.
 
     2.4.1 never does, 2.13.0 does but for nested tensors.
     """
     try:
-        return [(made.shape, made.dtype) for made in node._input_metadata]
+        return tuple(Output(torch.Size(made.shape), made.dtype) for made in node._input_metadata)
     except (AttributeError, RuntimeError):
-        return []
+        return ()
 
 
 # A node's attributes of this prefix are handles of what it saved.  A node without them saves

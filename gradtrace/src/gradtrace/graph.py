@@ -38,6 +38,7 @@ from gradtrace._torch import (
     RAW_SAVED,
     SAVED_TENSORS_SHOW_THEIR_DATA,
     LiveNode,
+    Output,
     no_dispatch_modes,
     no_torch_function,
     outputs_of,
@@ -59,6 +60,8 @@ HIDDEN = "hidden"
 
 # On ``node.metadata``: a trace saw backward free this node, which hides what it saves (CopySlices).
 FREED_UNSEEN_TAG = "gradtrace.freed"
+
+_FEW = 5_000  # nodes: what they made is read without being asked for
 
 
 class SavedTensor(NamedTuple):
@@ -107,13 +110,6 @@ class Leaf(NamedTuple):
     name: str | None = None
 
 
-class Output(NamedTuple):
-    """One tensor that an operation made."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-
-
 class Node(NamedTuple):
     """One node of the graph.
 
@@ -123,7 +119,8 @@ class Node(NamedTuple):
     None for every other node.  ``state`` is ``"freed"`` when any of its saved tensors is, else the
     first of ``"modified"``, ``"packed"``, ``"alive"`` that applies, else ``"saves nothing"``;
     ``"hidden"`` when PyTorch shows Python nothing of what the node saves.  ``outputs`` are the
-    tensors that the operation made, empty where PyTorch does not tell (2.4.1 never does).
+    tensors that the operation made, empty where PyTorch does not tell (2.4.1 never does), and in a
+    graph of more than 5,000 nodes whose ``model`` is not given: asking takes as long as all else.
     """
 
     name: str
@@ -182,22 +179,31 @@ class Graph:
     def __init__(self, records: list[_Record], roles: dict[int, str]):
         self._records = records
         self._roles = roles
+        self._outputs: list[tuple[Output, ...]] = []
         self.model = ""
+
+    def read_outputs(self, live: Sequence[LiveNode]) -> None:
+        """Note what each operation made."""
+        self._outputs = list(map(outputs_of, live))
 
     def name_leaves(self, live: Sequence[LiveNode], model: torch.nn.Module) -> None:
         """Give leaves the names of the model's parameters."""
         self.model = type(model).__name__
         names = {id(parameter): name for name, parameter in model.named_parameters()}
-        for i, (layout, number, successors, held, made) in enumerate(self._records):
+        for i, (layout, number, successors, held) in enumerate(self._records):
             if isinstance(held, Leaf):
                 named = held._replace(name=names.get(id(live[i].variable)))
-                self._records[i] = (layout, number, successors, named, made)
+                self._records[i] = (layout, number, successors, named)
 
     @cached_property
     def nodes(self) -> list[Node]:
         """The nodes, breadth first from the roots."""
         with no_garbage_collection():
-            return [_node(*record, self._roles) for record in self._records]
+            outputs = self._outputs or [()] * len(self._records)
+            return [
+                _node(*record, made, self._roles)
+                for record, made in zip(self._records, outputs, strict=True)
+            ]
 
     @cached_property
     def edges(self) -> list[tuple[int, int]]:
@@ -219,7 +225,7 @@ class Graph:
         """What the saved tensors hold now, in bytes."""
         storages = {
             fields[-2]: fields[-1]
-            for _, _, _, held, _ in self._records
+            for _, _, _, held in self._records
             if not isinstance(held, (Leaf, _Hidden))
             for fields in held
             if len(fields) > 2
@@ -341,6 +347,8 @@ def snapshot(
         if model is not None:
             inputs += [*model.parameters(), *model.buffers()]
         found = describe(live, links, {storage_of(tensor)[0]: "input" for tensor in inputs})
+        if model is not None or len(live) <= _FEW:
+            found.read_outputs(live)
         if model is not None:
             found.name_leaves(live, model)
         return found
@@ -478,8 +486,7 @@ def describe(
         if layout is None:
             layout = layouts[type(node)] = _LAYOUTS.get(type(node)) or _layout(node)
         held = layout.read(node, layout) if layout.read else []
-        made = [] if isinstance(held, Leaf) else outputs_of(node)
-        records.append((layout, sequence_nr(node), successors, held, made))
+        records.append((layout, sequence_nr(node), successors, held))
         if isinstance(held, Leaf):
             roles[held.storage] = "leaf"
     return Graph(records, roles)
@@ -535,9 +542,8 @@ class _Layout(NamedTuple):
     slots: tuple[tuple[str, _Getter, _Getter], ...] = ()
 
 
-# Of one node: its type's layout, its sequence number, the indices of its successors, what it holds,
-# and what its operation made.
-_Record = tuple[_Layout, int, Sequence[int], _Held, list[tuple[Any, torch.dtype]]]
+# Of one node: its type's layout, its sequence number, the indices of its successors, what it holds.
+_Record = tuple[_Layout, int, Sequence[int], _Held]
 
 # Weak keys: a torch.autograd.Function has a node type of its own, which holds the Function.
 _LAYOUTS: WeakKeyDictionary[type, _Layout] = WeakKeyDictionary()
@@ -729,14 +735,13 @@ def _node(
     number: int,
     successors: Sequence[int],
     held: _Held,
-    made: list[tuple[Any, torch.dtype]],
+    outputs: tuple[Output, ...],
     roles: dict[int, str],
 ) -> Node:
     """Give the values of one record their names."""
     if isinstance(held, Leaf):
         one = (_new(Output, (held.shape, held.dtype)),)
         return Node(layout.name, NOTHING_SAVED, tuple(successors), (), None, held, one)
-    outputs = tuple(_new(Output, (torch.Size(shape), dtype)) for shape, dtype in made)
     if isinstance(held, _Hidden):
         return Node(held.name, held.state, tuple(successors), (), number, None, outputs)
     saved = []
