@@ -27,6 +27,9 @@ from gradtrace.scene import Scene, clipped
 CHARACTER = 7.3
 LINE = 16
 PADDING = 8
+SMALL = 6.1  # a character of what is written below a box, 10 px
+BESIDE = 7.0  # from the edge that arrives below a box to this text
+_END = 16.0  # below a box that nothing builds on
 _FRAME = 12.0  # above and below the rows of a box, together
 _GAP_X, _GAP_Y = 16, 20
 _WIDEST = 640.0  # of a row, where it can be broken
@@ -55,7 +58,9 @@ class Box:
     """A rectangle for a node, a leaf, a group, or for what lies outside of an open group.
 
     ``x``, ``y`` is its upper left corner.  ``nodes`` are indices in the scene, ``view`` is the
-    index of the view that a click leads to, ``rows`` the number of rows below the title.
+    index of the view that a click leads to, ``rows`` the number of rows below the title.  ``made``
+    are the shapes of what it hands on last, to be written below it; ``end`` tells that nothing
+    builds on that.
     """
 
     kind: str
@@ -65,6 +70,8 @@ class Box:
     rows: int
     width: float
     height: float
+    made: str = ""
+    end: bool = False
     x: float = 0.0
     y: float = 0.0
 
@@ -185,7 +192,7 @@ class _Plan:
         times = sorted({time for life in self.lives for time in life})
         order = {time: i for i, time in enumerate(times)}
         return (
-            tuple((box.kind, box.width, box.height) for box in self.boxes),
+            tuple((box.kind, box.width, box.height, below(box)) for box in self.boxes),
             tuple(self.links),
             tuple(sorted(self.sources)),
             tuple((order[first], order[last]) for first, last in self.lives),
@@ -199,7 +206,12 @@ def _plan(
     around: _Plan | None,
     users: list[list[int]],
 ) -> _Plan:
+    nodes = scene.nodes
     boxes = [_box(scene, view, member) for member in view.boxes]
+    for box in boxes:
+        last = _last(scene, box, users)
+        if box.kind == "leaf" or not nodes[last].leaf:
+            box.made, box.end = nodes[last].made, not (nodes[last].leaf or users[last])
     where = {node: number for number, box in enumerate(boxes) for node in box.nodes}
     inside = len(boxes)
     outside: dict[int, Box] = {}
@@ -207,7 +219,7 @@ def _plan(
     # Nodes outside, with the boxes that they meet: what these build on, and what uses them.
     before: dict[int, set[int]] = defaultdict(set)
     after: dict[int, set[int]] = defaultdict(set)
-    nodes, here = scene.nodes, where.get
+    here = where.get
     for i, own in where.items():
         for j in nodes[i].next:
             other = here(j)
@@ -244,6 +256,22 @@ def _box(scene: Scene, view: View, member: int | Group) -> Box:
     width = round(length * CHARACTER + 2 * PADDING, 1)
     height = (1 + rows) * LINE + _FRAME + (_BAR if kind == "group" else 0)
     return Box(kind, title, nodes, None, rows, width, height)
+
+
+def _last(scene: Scene, box: Box, users: list[list[int]]) -> int:
+    """The last node of a box that others build on; its last node, where none do."""
+    last = box.nodes[-1]
+    if not users[last] and not scene.nodes[last].leaf:
+        within = set(box.nodes)
+        for node in reversed(box.nodes):
+            if not scene.nodes[node].leaf and not within.issuperset(users[node]):
+                return node
+    return last
+
+
+def below(box: Box) -> str:
+    """What is written below a box, right of its middle: the shape of what it hands on."""
+    return f"output {box.made}".rstrip() if box.end else box.made
 
 
 def _within(view: View, title: str) -> str:
@@ -609,6 +637,9 @@ def _placed(plan: _Plan, lifted: set[int]) -> _Placed:
             down += plan.things[k].height + _BETWEEN_THINGS
     ways = _ways(units, parts, ranked)
     width = max((unit.x + unit.width for unit in units), default=0.0)
+    height += max((_END for box in plan.boxes if box.end), default=0.0)
+    for box, (x, _) in zip(plan.boxes, boxes, strict=True):
+        width = max(width, x + box.width / 2 + BESIDE + SMALL * len(below(box)))
     return _Placed(boxes, placed, ways, round(width, 1), round(height, 1))
 
 

@@ -39,6 +39,7 @@ from gradtrace._torch import (
     WeakIdKeyDictionary,
     current_node,
     keeps_graph,
+    outputs_of,
     version_of,
 )
 from gradtrace.calls import Calls
@@ -247,7 +248,8 @@ class LiveGraph:
         for index, node, now in zip(indices, nodes, described, strict=True):
             if index == len(self.nodes):
                 label = names.get(id(node.variable), _UNNAMED) if now.leaf else now.name
-                self.nodes.append(self._first_seen(now, label, line))
+                made = graph.shapes_of(now.outputs or outputs_of(node))  # a leaf's are known
+                self.nodes.append(self._first_seen(now, label, line, made))
                 self._hook(index, node, now)
             state = _state(index, self.nodes[index], now)
             if self._states.get(index) != state:
@@ -271,7 +273,7 @@ class LiveGraph:
                 self.tensors.meet(storage, nbytes, shape, dtype, role, line, name)
             self.tensor_of[name] = self.tensors.find(storage, name)
 
-    def _first_seen(self, node: graph.Node, label: str, line: int | None) -> TraceNode:
+    def _first_seen(self, node: graph.Node, label: str, line: int | None, made: str) -> TraceNode:
         slots, tensor = [], None
         for saved in node.saved:
             which = None
@@ -306,6 +308,7 @@ class LiveGraph:
             slots=tuple(slots),
             order=node.sequence_nr,
             tensor=tensor,
+            made=made,
         )
 
     def _hook(self, index: int, node: LiveNode, described: graph.Node) -> None:

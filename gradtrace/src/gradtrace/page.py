@@ -145,6 +145,8 @@ def _views(drawings: list[Drawing]) -> dict[str, Any]:
                 "place": numbers[drawing.like],
                 "titles": [box.title for box in drawing.boxes],
                 "opens": [box.view for box in drawing.boxes],
+                "made": [box.made for box in drawing.boxes],
+                "ends": [k for k, box in enumerate(drawing.boxes) if box.end],
                 "nodes": nodes,
                 "things": [tensor - past for past, tensor in pairwise([0, *tensors])],
             }

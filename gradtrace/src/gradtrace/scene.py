@@ -45,7 +45,7 @@ class SceneNode(NamedTuple):
     where nobody knows.  ``text`` is the number of characters of the longest text that its box will
     ever show beside its label, ``rows`` the number of rows below the title.  ``module`` is the one
     that a leaf is a parameter of, part by part.  ``places`` are what an operation was made in,
-    outermost first.
+    outermost first.  ``made`` are the shapes of what it made, as text.
     """
 
     name: str
@@ -59,6 +59,7 @@ class SceneNode(NamedTuple):
     rows: int
     module: tuple[str, ...] = ()
     places: tuple[Place, ...] = ()
+    made: str = ""
 
 
 class SceneTensor(NamedTuple):
@@ -164,6 +165,7 @@ def scene_of(trace: Trace) -> Scene:
                 Place("line", first[i], node.line),
                 *(calls[node.call] if node.call is not None else ()),
             ),
+            node.made,
         )
         for i, node in enumerate(trace.nodes)
     ]

@@ -74,7 +74,9 @@ class TraceNode:
     variable, if it has one, else the node's own.  ``order`` counts the operations in the order in
     which they were made, from 0; it is None for leaves.  ``tensor`` is the tensor of a leaf, an
     index in ``Trace.tensors``, and None for all other nodes.  ``call`` is the innermost call of a
-    module that made the operation, an index in ``Trace.calls``; None outside of modules.
+    module that made the operation, an index in ``Trace.calls``; None outside of modules.  ``made``
+    are the shapes of what the operation made, and a dtype that is not float32, as text:
+    ``"[4, 16]"``, ``"2 × [8] float64"``; empty where PyTorch does not tell.
     """
 
     name: str
@@ -86,6 +88,7 @@ class TraceNode:
     order: int | None
     tensor: int | None
     call: int | None = None
+    made: str = ""
 
 
 class ModuleCall(NamedTuple):
@@ -316,7 +319,8 @@ class Trace:
         nodes = []
         for i, node in enumerate(self.nodes):
             slots = tuple(tuple(vars(slot).values())[:-1] for slot in node.slots)
-            kind = kinds.setdefault((node.name, node.label, node.leaf, slots), len(kinds))
+            looks = (node.name, node.label, node.leaf, node.made, slots)
+            kind = kinds.setdefault(looks, len(kinds))
             grown = None
             if node.order is not None:
                 grown, order = node.order - order, node.order
@@ -482,7 +486,7 @@ def _nodes(kinds: list[Any], nodes: list[Any]) -> Iterator[TraceNode]:
         return tensor
 
     for i, (kind, line, call, step, own, links, saved) in enumerate(nodes):
-        name, label, leaf, slots = kinds[kind]
+        name, label, leaf, made, slots = kinds[kind]
         order += step or 0
         home = grown(own)
         yield TraceNode(
@@ -509,4 +513,5 @@ def _nodes(kinds: list[Any], nodes: list[Any]) -> Iterator[TraceNode]:
             order=None if step is None else order,
             tensor=home,
             call=call,
+            made=made,
         )

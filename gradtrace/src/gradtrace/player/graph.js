@@ -114,6 +114,8 @@ export class Graph {
     const flags = shape("g", { class: "flags" });
     const bar = kind === "group" && rows > 1 ? shape("rect", { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
     if (bar) parts.push(bar);
+    if (box.end) parts.push(shape("path", { class: "edge", d: `M${x + width / 2} ${y + height}v13m-5 0h10` }));
+    if (box.made || box.end) parts.push(" ", shape("text", { class: "made", x: x + width / 2 + 7, y: y + height + 11 }, `${box.end ? "output " : ""}${box.made}`));
     const group = shape("g", { class: `box ${kind}`, role: "button", tabindex: "-1" }, ...parts, flags);
     this.interactive(group, "nodes", nodes, () => this.act(box));
     this.boxes.set(box, { group, title, texts, ports, flags, bar, folded });
@@ -235,7 +237,7 @@ export class Graph {
       const leaves = present.length && present.every((node) => this.trace.nodes[node].leaf);
       const [held, shared] = this.heldBy(present, now, leaves);
       if (texts[0]) texts[0].textContent = leaves ? `${plural(present.length, "leaf", "leaves")}, ${bytes(held)}` : `${plural(present.length, "node")}, ${freed} freed`;
-      if (texts[1]) texts[1].textContent = box.kind === "group" && !leaves ? shortened(`${bytes(held)} held${shared ? `, ${bytes(shared)} shared` : ""}`, room) : "";
+      if (texts[1]) texts[1].textContent = box.kind === "group" && !leaves ? shortened(shared ? `${bytes(held)}, ${bytes(shared)} shared` : `${bytes(held)} held`, room) : "";
       if (bar) bar.setAttribute("width", leaves ? 0 : Math.max(0, (box.width - 18) * Math.min(1, held / this.most)).toFixed(1));
       group.setAttribute("aria-description", describeGroup(box, present, freed, held, some));
       return;

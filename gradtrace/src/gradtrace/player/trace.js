@@ -17,10 +17,10 @@ export function unpacked(trace) {
 
 function nodesOf({ kinds, nodes }) {
   const [order, tensor] = [indices(), indices()];
-  return nodes.map(([kind, line, call, made, own, links, saved], i) => {
-    const [name, label, leaf, slots] = kinds[kind];
+  return nodes.map(([kind, line, call, step, own, links, saved], i) => {
+    const [name, label, leaf, made, slots] = kinds[kind];
     return {
-      name, label, leaf, line, call, order: order(made), tensor: tensor(own), next: links.map((link) => i + link),
+      name, label, leaf, made, line, call, order: order(step), tensor: tensor(own), next: links.map((link) => i + link),
       slots: slots.map(([slot, empty, shape, dtype, nbytes, version, role], k) =>
         ({ name: slot, empty, shape, dtype, nbytes, version, role, tensor: tensor(saved[k]) })),
     };
@@ -65,9 +65,9 @@ class View {
   }
 
   get boxes() {
-    const { titles, opens } = this.stored;
+    const { titles, opens, made, ends } = this.stored;
     return (this.made ??= this.place.boxes.map(([kind, x, y, width, height, rows], k) =>
-      ({ kind, title: titles[k], nodes: this.nodes[k], view: opens[k], rows, x, y, width, height })));
+      ({ kind, title: titles[k], nodes: this.nodes[k], view: opens[k], made: made[k], end: ends.includes(k), rows, x, y, width, height })));
   }
 
   get things() {
