@@ -21,7 +21,9 @@ from models import MODELS, recurrent_loop
 from playwright.sync_api import Browser, sync_playwright
 
 from gradtrace import trace
-from gradtrace.page import payload, static_html
+from gradtrace.layout import layout
+from gradtrace.page import static_html
+from gradtrace.scene import scene_of
 
 SITE = Path(__file__).parents[2] / "_build" / "html"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -98,7 +100,7 @@ def measure(browser: Browser, program: Callable[[], object], file: Path) -> None
     seen = trace(program, max_steps=10**6)
     seen.to_html(file)
     weight = len(gzip.compress(file.read_bytes(), 6))
-    views = payload(seen)["views"]
+    views = layout(scene_of(seen))
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.goto("about:blank")
     empty = statistics.median(page.evaluate(FRAMES))
@@ -112,8 +114,8 @@ def measure(browser: Browser, program: Callable[[], object], file: Path) -> None
     page.close()
     print(
         f"{seen.function}: {len(seen.nodes):,} nodes, {len(seen.steps)} steps; "
-        f"{len(views[0]['boxes'])} boxes at first sight, at most "
-        f"{max(len(view['boxes']) for view in views)} in {len(views)} views; "
+        f"{len(views[0].boxes)} boxes at first sight, at most "
+        f"{max(len(view.boxes) for view in views)} in {len(views)} views; "
         f"page {weight / 1e3:.0f} kB compressed; built in {built:.0f} ms; "
         f"a step: median {statistics.median(times):.1f} ms, slowest {max(times):.1f} ms, "
         f"on the screen after {statistics.median(painted) / empty:.1f} empty frames"

@@ -119,21 +119,33 @@ def recurrent(steps):
     loss.backward()
 
 
-def test_the_iterations_of_a_loop_are_ranges_and_their_parameters_stand_above():
+def test_of_a_loop_the_first_iterations_and_the_last_are_seen_and_ranges_of_those_between():
     found = first_sight(recurrent, 200)
     head = 1 + recurrent.__code__.co_firstlineno + 2
-    loop = f"loop on line {head} × 200"
-    assert titles(found[0]) == ["cell: 4 parameters", loop, "SumBackward0"]
-    ranges = inside(found, found[0], loop)
-    assert titles(ranges) == [
-        f"iterations {begin} to {begin + 19}, line {head}" for begin in range(1, 200, 20)
+    assert titles(found[0]) == [
+        "cell: 4 parameters",
+        f"iteration 1, line {head}",
+        f"iteration 2, line {head}",
+        f"iterations 3 to 199, line {head}",
+        f"iteration 200, line {head}",
+        "SumBackward0",
     ]
-    steps = inside(found, ranges, f"iterations 21 to 40, line {head}")
-    assert titles(steps) == [f"iteration {i}, line {head}" for i in range(21, 41)]
+    ranges = inside(found, found[0], f"iterations 3 to 199, line {head}")
+    assert titles(ranges) == [
+        f"iterations {begin} to {end}, line {head}"
+        for begin, end in ((3, 50), (51, 100), (101, 150), (151, 199))
+    ]
+    tens = inside(found, ranges, f"iterations 3 to 50, line {head}")
+    assert titles(tens) == [
+        f"iterations {begin} to {end}, line {head}"
+        for begin, end in ((3, 10), (11, 20), (21, 30), (31, 40), (41, 50))
+    ]
+    steps = inside(found, tens, f"iterations 21 to 30, line {head}")
+    assert titles(steps) == [f"iteration {i}, line {head}" for i in range(21, 31)]
     step = inside(found, steps, f"iteration 30, line {head}")
     assert {"TanhBackward0", "SigmoidBackward0"} <= set(titles(step))
     outside = {box.title for box in step.boxes if box.kind == "outside"}
-    assert {f"iteration 29, line {head}", f"iteration 31, line {head}"} <= outside
+    assert {f"iteration 29, line {head}", f"iterations 31 to 40, line {head}"} <= outside
     # However long the loop: the way into any step is short.
     assert len(titles(first_sight(recurrent, 400)[0])) <= 40
 
@@ -169,13 +181,19 @@ def module_with_steps():
 def test_steps_inside_one_call_are_counted_from_0_as_the_sequence_is():
     found = first_sight(module_with_steps)
     assert titles(found[0]) == [
-        "before the steps of model", "model: 2 parameters", "200 steps of model",
-        "after the steps of model", "SumBackward0",
+        "before the steps of model", "model: 2 parameters", "step 0 of model", "step 1 of model",
+        "steps 2 to 198 of model", "step 199 of model", "after the steps of model", "SumBackward0",
     ]  # fmt: skip
-    ranges = inside(found, found[0], "200 steps of model")
-    assert titles(ranges)[::9] == ["steps 0 to 19 of model", "steps 180 to 199 of model"]
-    steps = inside(found, ranges, "steps 20 to 39 of model")
-    assert titles(steps)[0] == "step 20 of model"
+    ranges = inside(found, found[0], "steps 2 to 198 of model")
+    assert titles(ranges) == ["steps 2 to 49", "steps 50 to 99", "steps 100 to 149",
+                              "steps 150 to 198"]  # fmt: skip
+    tens = inside(found, ranges, "steps 50 to 99")
+    steps = inside(found, tens, "steps 60 to 69")
+    assert titles(steps) == [f"step {k}" for k in range(60, 70)]
+    outside = {box.title for box in steps.boxes if box.kind == "outside"}
+    assert outside == {
+        "before the steps and 1 more", "steps 50 to 59", "steps 70 to 79", "after the steps"
+    }  # fmt: skip
 
 
 def test_time_steps_inside_a_forward_are_told_by_the_weights_that_they_share():
@@ -196,7 +214,7 @@ def test_time_steps_inside_a_forward_are_told_by_the_weights_that_they_share():
         out = model(torch.ones(30, 1, 2))
         return out
 
-    assert {"steps 0 to 9 of model", "steps 20 to 29 of model"} <= set(
+    assert {"step 0 of model", "steps 2 to 28 of model", "step 29 of model"} <= set(
         titles(first_sight(program)[0])
     )
 
@@ -208,7 +226,7 @@ def test_layers_without_names_are_no_time_steps():
     assert "step" not in text
 
 
-def test_a_loop_that_does_not_fit_stays_closed():
+def test_a_loop_without_shared_parameters_is_seen_by_its_first_and_last_iterations():
     def program():
         layers, x = [nn.Linear(8, 8) for _ in range(15)], torch.ones(2, 8)
         for layer in layers:
@@ -217,11 +235,13 @@ def test_a_loop_that_does_not_fit_stays_closed():
         return total
 
     head = program.__code__.co_firstlineno + 2
-    loop = f"loop on line {head} × 15"
     found = first_sight(program)
-    assert titles(found[0]) == [loop, "SumBackward0"]
-    iterations = inside(found, found[0], loop)
-    assert titles(iterations) == [f"iteration {i}, line {head}" for i in range(1, 16)]
+    assert titles(found[0]) == [
+        *(f"iteration{i}, line {head}" for i in (" 1", " 2", "s 3 to 14", " 15")),
+        "SumBackward0",
+    ]
+    iterations = inside(found, found[0], f"iterations 3 to 14, line {head}")
+    assert titles(iterations) == [f"iteration {i}, line {head}" for i in range(3, 15)]
 
 
 def test_layers_of_a_recurrent_module_are_told_apart():
@@ -244,8 +264,7 @@ def test_lines_of_a_loop_without_modules_are_iterations():
 
     head = program.__code__.co_firstlineno + 2
     shown = titles(first_sight(program)[0])
-    assert shown[:2] == ["y", f"iterations 1 to 10, line {head}"]
-    assert len(shown) == 6
+    assert shown == ["y", *(f"iteration{i}, line {head}" for i in (" 1", " 2", "s 3 to 49", " 50"))]
 
 
 SMOOTH = [nn.Softplus(), nn.Sigmoid(), nn.Tanh(), nn.GELU(), nn.SiLU()]
@@ -332,7 +351,8 @@ def test_steps_of_a_model_are_called_after_its_class():
     model = nn.GRU(2, 2)
     out, _ = model(torch.ones(200, 1, 2))
     text = snapshot(out.sum(), model=model).to_svg()
-    assert ">steps 0 to 19 of GRU<" in text
+    assert ">step 0 of GRU<" in text
+    assert ">steps 2 to 198 of GRU<" in text
     assert ">GRU: 2 parameters<" in text
 
 

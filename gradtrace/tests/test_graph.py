@@ -10,7 +10,8 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from gradtrace import snapshot
-from gradtrace.graph import root_node, walk
+from gradtrace._torch import Output, outputs_of
+from gradtrace.graph import root_node, shapes_of, walk
 
 READS_HANDLES = hasattr(torch._C._autograd.SavedTensor, "data")
 needs_handles = pytest.mark.skipif(
@@ -581,3 +582,32 @@ def test_no_function_is_kept_alive_by_a_snapshot():
     gone = look()
     gc.collect()  # a class is part of a cycle
     assert gone() is None
+
+
+@pytest.mark.skipif(
+    not outputs_of(torch.ones(1, requires_grad=True).exp().grad_fn),
+    reason="this PyTorch does not tell what an operation made",
+)
+def test_an_operation_tells_the_shapes_and_dtypes_that_it_made():
+    x = torch.ones(2, 3, requires_grad=True)
+    parts = (x.double() * 2).split(1)
+    made = {node.name: shapes_of(node.outputs) for node in snapshot(parts[0].sum()).nodes}
+    assert made == {
+        "SumBackward0": "scalar float64",
+        "SplitBackward0": "2 × [1, 3] float64",
+        "MulBackward0": "[2, 3] float64",
+        "ToCopyBackward0": "[2, 3] float64",
+        "AccumulateGrad": "[2, 3]",
+    }
+
+
+def test_what_an_operation_made_is_unknown_where_pytorch_does_not_tell():
+    class Silent:
+        @property
+        def _input_metadata(self):
+            raise RuntimeError("nested tensors have no shape")
+
+    assert outputs_of(Silent()) == outputs_of(object()) == ()
+    assert shapes_of(()) == ""
+    different = [Output(torch.Size((2,)), torch.float32), Output(torch.Size((3,)), torch.float32)]
+    assert shapes_of(different) == "2 tensors"

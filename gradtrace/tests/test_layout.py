@@ -9,7 +9,7 @@ import torch
 
 from gradtrace import trace
 from gradtrace.fold import in_order
-from gradtrace.layout import CHARACTER, LINE, layout
+from gradtrace.layout import CHARACTER, LINE, below, layout
 from gradtrace.scene import Scene, SceneNode, SceneTensor, module_of, scene_of
 
 MOST = 40  # boxes of one view, as promised
@@ -319,3 +319,18 @@ def test_a_tensor_is_at_home_with_the_node_that_made_it_and_larger_with_more_byt
 def test_wide_rows_are_broken():
     views = layout(scene_of(trace(many_leaves)))
     assert max(view.width for view in views) < 1000
+
+
+def test_a_group_hands_on_what_others_use_and_an_end_says_so():
+    def program():
+        model = torch.nn.GRU(2, 2)
+        out, _ = model(torch.ones(5, 1, 2))
+        loss = out.sum()
+        return loss
+
+    seen = trace(program)
+    if not any(node.made for node in seen.nodes if not node.leaf):
+        pytest.skip("this PyTorch does not tell what an operation made")
+    written = {box.title: below(box) for box in layout(scene_of(seen))[0].boxes}
+    assert written["SumBackward0"] == "output scalar"
+    assert written["after the steps of model"] == "[5, 1, 2]"

@@ -127,12 +127,11 @@ def test_what_may_have_changed_is_all_that_changed(program, request):
 def test_a_node_that_comes_back_is_the_same_one():
     seen = trace(comes_back)
     (exp,) = [i for i, node in enumerate(seen.nodes) if node.name == "ExpBackward0"]
-    alive = [exp in {state.node for state in step.nodes} for step in seen.steps]
+    there = [[state.node for state in seen.states(step)] for step in range(len(seen.steps))]
+    assert there == [sorted(nodes) for nodes in there]
+    alive = [exp in nodes for nodes in there]
     first, gone = alive.index(True), alive.index(False, alive.index(True))
     assert True in alive[gone:]
-    assert [state.node for state in seen.steps[-1].nodes] == sorted(
-        state.node for state in seen.steps[-1].nodes
-    )
     assert text(seen, seen.steps[first].ran) == "y = x.exp()"
     assert lines_of(seen, seen.freed) == [("ExpBackward0", "y.sum().backward()")]
 

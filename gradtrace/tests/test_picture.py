@@ -54,7 +54,8 @@ def test_a_notebook_shows_drawing_words_and_modules_in_the_colour_of_the_page():
     page = ET.fromstring(shown)
     assert "prefers-color-scheme" not in shown  # the page decides
     words = " ".join(item.text for item in page.iter("li"))
-    assert "TanhBackward0; ■ result [2, 4]; backward goes on to AddmmBackward0" in words
+    assert "TanhBackward0; ■ result [2, 4]; " in words
+    assert "; backward goes on to AddmmBackward0" in words
     rows = [[cell.text for cell in row] for row in page.iter("tr")]
     # The data is not named as an input: 24 bytes.
     assert rows[1] == ["all", "6", "0", "56", "84", "0"]
@@ -126,8 +127,8 @@ def test_a_tensor_that_two_modules_saved_counts_once_in_the_table_and_in_the_pic
     boxes = {t: held for t, _, held in zip(said, said[1:], said[2:], strict=False) if t in rows}
     assert boxes
     for title, held in boxes.items():
-        shared = f", {rows[title].shared} B shared" if rows[title].shared else ""
-        assert held == f"{rows[title].activations} B held{shared}"
+        shared = f", {rows[title].shared} B shared" if rows[title].shared else " held"
+        assert held == f"{rows[title].activations} B{shared}"
     assert "what is shared counts for ExpBackward0" in page
 
 
@@ -227,3 +228,14 @@ def test_a_drawing_keeps_nothing_alive_and_is_quick_for_a_large_graph():
         y = y.exp()
     text = snapshot(y).to_svg()
     assert len(texts(text)) < 200
+
+
+def test_shapes_stand_below_what_made_them_and_the_loss_is_an_end():
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+    graph = snapshot(model(torch.ones(4, 8)).mean(), model=model)
+    if not graph.nodes[0].outputs:
+        pytest.skip("this PyTorch does not tell what an operation made")
+    text = graph.to_svg()
+    assert text.count(">[4, 16]<") == 2  # of Addmm and of Relu
+    assert text.count(">output scalar<") == 1
+    assert "made [4, 16]" in graph._repr_html_()  # in words, too

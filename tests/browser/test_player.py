@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from gradtrace import trace
+from gradtrace.layout import layout
 from gradtrace.page import module, payload, static_html
 from gradtrace.questions import (
     HowManyBytes,
@@ -21,6 +22,7 @@ from gradtrace.questions import (
     WhichSettings,
     WhichTensorGoesNext,
 )
+from gradtrace.scene import scene_of
 
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -139,6 +141,36 @@ def opened_at(page, function):
 def step_after(place, number):
     steps = place.evaluate("place => place.gradtrace.trace.steps.map(step => step.ran)")
     place.evaluate("(place, step) => place.gradtrace.go(step)", steps.index(number))
+
+
+def test_a_page_unpacks_what_was_traced(show, page):
+    """What is stored once, and told by distances, is there again: nodes, lines, views."""
+    seen = trace(recurrent)
+    page = show(static_html([seen]))
+    opened_at(page, "recurrent")
+    read = page.evaluate("""() => {
+      const { nodes, tensors, steps, views } = document.querySelector(".gradtrace").gradtrace.trace;
+      return { nodes, tensors, steps, views: views.map(({ title, parent, boxes, things, edges }) =>
+        ({ title, parent, boxes, things, edges })) };
+    }""")
+
+    def known(parts):
+        return json.loads(json.dumps([asdict(part) for part in parts]))
+
+    assert read["nodes"] == known(seen.nodes)
+    assert read["tensors"] == known(seen.tensors)
+    for step, there in zip(seen.steps, read["steps"], strict=True):
+        assert [row[0] for row in there["changed"]] == [state.node for state in step.changed]
+        assert [row[1] for row in there["changed"]] == [state.state for state in step.changed]
+        assert there["gone"] == list(step.gone)
+        assert [row[0] for row in there["variables"]] == [row.name for row in step.variables]
+    drawings = layout(scene_of(seen))
+    assert len(drawings) > 1
+    for drawing, view in zip(drawings, read["views"], strict=True):
+        assert (view["title"], view["parent"]) == (drawing.title, drawing.parent)
+        assert view["boxes"] == known(drawing.boxes)
+        assert view["things"] == known(drawing.things)
+        assert view["edges"] == known(drawing.edges)
 
 
 def test_a_question_hides_what_answers_it_and_replies_to_the_answer(show, page):

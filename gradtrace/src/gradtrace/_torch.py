@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable
 from operator import attrgetter, methodcaller
 from types import CodeType, FrameType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import graph as _graph
@@ -44,6 +44,25 @@ MODULE_CALL = torch.nn.Module._call_impl.__code__
 
 # The number of the operation that made a node; all leaves have the same, a huge one.
 sequence_nr: Callable[[Any], int] = methodcaller("_sequence_nr")
+
+
+class Output(NamedTuple):
+    """One tensor that an operation made."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+def outputs_of(node: Any) -> tuple[Output, ...]:
+    """What the operation of a node made; empty where PyTorch does not tell.
+
+    2.4.1 never does, 2.13.0 does but for nested tensors.
+    """
+    try:
+        return tuple(Output(torch.Size(made.shape), made.dtype) for made in node._input_metadata)
+    except (AttributeError, RuntimeError):
+        return ()
+
 
 # A node's attributes of this prefix are handles of what it saved.  A node without them saves
 # nothing that can be seen.

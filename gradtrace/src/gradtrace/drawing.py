@@ -10,7 +10,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gradtrace.layout import CHARACTER, LINE, PADDING, Box, Drawing, Edge, Thing
+from gradtrace.layout import BESIDE, CHARACTER, LINE, PADDING, Box, Drawing, Edge, Thing, below
 
 BLUE, GREEN, RED, AMBER = "#3b7dd8", "#2f8f5b", "#d1483c", "#b7791f"
 _MARKS = {"new": GREEN, "gone": RED, "freed": AMBER, "changed": BLUE}
@@ -147,6 +147,11 @@ def _box(box: Box, face: Face) -> str:
             f'stroke-width="4"/><path d="M{x:g} {box.y + box.height - 9:g}'
             f'h{across * face.share:.1f}" stroke="{BLUE}" stroke-width="4"/>'
         )
+    middle, bottom = box.x + box.width / 2, box.y + box.height
+    if written := below(box):
+        texts.append(_text(middle + BESIDE, bottom + 11, written, ' font-size="10" opacity=".8"'))
+    if box.end:
+        shape += f'<path d="M{middle:g} {bottom:g}v13m-5 0h10"/>'
     return shape + "".join(texts)
 
 

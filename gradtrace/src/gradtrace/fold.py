@@ -29,9 +29,9 @@ from typing import NamedTuple, TypeGuard
 
 from gradtrace.scene import Place, Scene
 
-WHOLE = 28  # nodes: a group of no more is shown node by node
+WHOLE = 28  # nodes: a group of no more is shown node by node, where that fits
 SHOWN = (16, 12, 9, 6)  # boxes: groups are opened as long as no more are shown, and these fit
-MOST = 20  # members of one group
+MOST = 12  # members of one group
 ALIKE = 6  # neighbours that look alike are one group from here on
 LAYERS = 3  # the same for modules with names of their own
 
@@ -59,8 +59,8 @@ class Group:
     like: int = 0  # the same number for groups of the same operations
     place: Place | None = None  # where its operations were made
     call: int | None = None  # of a module that is called several times here: which of them, from 1
-    recurs: str | None = None  # of a run that uses the same leaves again and again: " of model"
-    steps: bool = False  # of a run: whether all that repeats has the same name
+    recurs: str | None = None  # of a run that uses the same leaves again and again, and its ranges
+    steps: bool = False  # of a run and its ranges: whether all that repeats has the same name
 
     def nodes(self) -> Iterator[int]:
         """All nodes in it, those of inner groups too, in the order of the row."""
@@ -77,36 +77,46 @@ class Group:
 class View:
     """What is shown at once: boxes for nodes and groups.
 
-    ``group`` is the one that is open, ``parent`` the index of the view around it, ``path`` the
-    module that need not be named in the titles.
+    ``group`` is the one that is open, ``parent`` the index of the view around it, ``path`` and
+    ``of`` are the module, and whose steps they are, that need not be named in the titles.
+    ``opens`` are, for each box, the index of the view
+    that it opens, None for a node.
     """
 
     group: Group
     parent: int | None
     boxes: list[int | Group] = field(default_factory=list)
     path: tuple[str, ...] = ()
+    of: str = ""
+    opens: list[int | None] = field(default_factory=list)
 
 
-def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> list[View]:
-    """The first view, and one for each group that any view shows as a box.
+def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> Iterator[View]:
+    """The first view, and one for each group that any view shows as a box; outer ones first.
 
-    ``excess`` tells how many times larger than its panel a view is: in the first, as many groups
-    are opened as fit.
+    ``excess`` tells how many times larger than its panel a view is, at most 1 where it fits: as
+    many groups are opened as do.
     """
     found = [View(fold(scene), None)]
-    sizes = {}
-    for most in SHOWN:
-        _show(found[0], most)
-        sizes[most] = excess(found[0])
-        if sizes[most] <= 1.0:
-            break
-    else:
-        _show(found[0], min(SHOWN, key=lambda most: sizes[most]))
     for index, view in enumerate(found):  # grows while it is read
-        if index:
-            _show(view, SHOWN[0])
-        found += [View(box, index) for box in view.boxes if isinstance(box, Group)]
-    return found
+        _fit(view, excess)
+        for box in view.boxes:
+            opens = isinstance(box, Group)
+            view.opens.append(len(found) if opens else None)
+            found += [View(box, index)] if isinstance(box, Group) else []
+        yield view
+
+
+def _fit(view: View, excess: Callable[[View], float]) -> None:
+    """Show a view node by node, or with as many groups opened as its panel has room for."""
+    ways: list[tuple[float, list[int | Group], tuple[str, ...]]] = []
+    for most in SHOWN if view.group.size > WHOLE else (WHOLE, *SHOWN):
+        _show(view, most)
+        if not ways or view.boxes != ways[-1][1]:
+            ways.append((excess(view), view.boxes, view.path))
+        if ways[-1][0] <= 1.0 or len(view.boxes) <= len(view.group.members):
+            break
+    _, view.boxes, view.path = min(ways, key=lambda way: way[0])
 
 
 def fold(scene: Scene) -> Group:
@@ -646,26 +656,46 @@ def _runs(numbers: list[int], least: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _divide(group: Group, alike: _Alike) -> None:
-    """Put what is too much side by side into ranges of neighbours."""
-    while len(group.members) > MOST:
-        count = len(group.members)
-        size = next(size for size in _SIZES if size >= MOST or size * size >= count)
+    """Put what is too much side by side into ranges of neighbours.
+
+    Of what repeats the first, the second and the last stay apart: so one sees how it goes on.
+    """
+    if len(group.members) <= (MOST if group.recurs is None else ALIKE):
+        return
+    if group.kind not in ("run", "loop"):
+        _into_ranges(group, 0, alike)
+        return
+    first, second, *others, last = group.members
+    middle = Group("range", group.path, others)
+    _into_ranges(middle, 2, alike)
+    group.members = [first, second, alike.measure(middle), last]
+
+
+def _into_ranges(group: Group, begin: int, alike: _Alike) -> None:
+    """Ranges that end where a multiple of their size does; ``begin`` is the first one's number."""
+    while (count := len(group.members)) > MOST:
+        size = next((size for size in _SIZES if size * size >= count), _SIZES[-1])
         ranges: list[int | Group] = []
-        for begin in range(0, count, size):
-            part = Group("range", group.path, group.members[begin : begin + size])
+        at = 0
+        while at < count:
+            end = at + size - (begin + at) % size
+            part = Group("range", group.path, group.members[at:end])
             ranges.append(alike.measure(part) if len(part.members) > 1 else part.members[0])
-        group.members = ranges
+            at = end
+        group.members, begin = ranges, begin // size
 
 
-_SIZES = (2, 5, 10, MOST)
+_SIZES = (2, 5, 10)
 
 
 def _show(view: View, most: int) -> None:
     """Find the boxes of a view: groups are opened as long as there are no more than ``most``."""
     group = view.group
-    # The items of a run are told by their own names: "layers.3".
-    view.path = group.path[:-1] if group.kind in ("run", "range") else group.path
-    if group.size <= WHOLE:
+    # Layers are told by their own names: "layers.3".
+    layers = group.kind in ("run", "range") and not group.steps
+    view.path = group.path[:-1] if layers else group.path
+    view.of = group.recurs or _of(group)
+    if group.size <= most:
         view.boxes = list(group.nodes())
         return
     shown = list(group.members)
@@ -732,7 +762,7 @@ def _opens(group: Group, shown: int) -> bool:
     """
     if group.kind == "run":
         apart = group.moments is not None and group.moments[0] < group.moments[1]
-        return apart or group.steps or len(group.members) <= _FEW
+        return apart or group.steps or len(_items(group)) <= _FEW
     if group.kind in ("module", "layer"):
         inner = [part for m in group.members if isinstance(m, Group) for part in m.members]
         return group.operations > 0 and shown < _ENOUGH and any(map(_is_group, inner))
@@ -848,7 +878,7 @@ def _number(scene: Scene, run: Group) -> None:
             continue
         inside = _items(part)
         first, last = (places[_key(item)] for item in (inside[0], inside[-1]))
-        part.title = names.some(first, last)
+        part.title, part.steps, part.recurs = names.some(first, last), names.steps, run.recurs
         ranges += [member for member in part.members if isinstance(member, Group)]
 
 

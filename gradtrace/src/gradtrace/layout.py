@@ -19,7 +19,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
 
 from gradtrace.fold import Group, View, views
 from gradtrace.scene import Scene, clipped
@@ -28,14 +27,18 @@ from gradtrace.scene import Scene, clipped
 CHARACTER = 7.3
 LINE = 16
 PADDING = 8
-_GAP_X, _GAP_Y = 16, 28
+SMALL = 6.1  # a character of what is written below a box, 10 px
+BESIDE = 7.0  # from the edge that arrives below a box to this text
+_END = 16.0  # below a box that nothing builds on
+_FRAME = 12.0  # above and below the rows of a box, together
+_GAP_X, _GAP_Y = 16, 20
 _WIDEST = 640.0  # of a row, where it can be broken
 PANEL = (670.0, 780.0)  # width and height that can be read at once, on a page of 1440 × 900
 _BEND = 8.0
-_TURN = 40.0  # between two columns, and above and below them: for edges from one to the next
+_TURN = 36.0  # between two columns, and above and below them: for edges from one to the next
 _LANE = 6.0
 
-_TO_THING = 34.0  # from a box to its things: room for the strings
+_TO_THING = 28.0  # from a box to its things: room for the strings
 _THING_TEXT = "999.9 MB"
 _THING_HEIGHT = 22.0
 _GROWTH = (44.0, 26.0)  # of the largest thing, in width and height
@@ -44,7 +47,8 @@ _MOST_THINGS = 4  # of one folded box
 
 _STUBS = 5  # neighbours of an open group that are drawn, before it and after it
 _BAR = 8.0  # below the rows of a folded box: how much it holds
-_FOLDED_TEXT = len("9999 alive, 9999 freed")
+_STEPS_TEXT = len("steps 20 to 49")
+_FOLDED_TEXT = len("99.9 kB, 512 B shared")
 
 _ORDERINGS, _PLACINGS = 4, 6  # down and up again
 
@@ -54,7 +58,9 @@ class Box:
     """A rectangle for a node, a leaf, a group, or for what lies outside of an open group.
 
     ``x``, ``y`` is its upper left corner.  ``nodes`` are indices in the scene, ``view`` is the
-    index of the view that a click leads to, ``rows`` the number of rows below the title.
+    index of the view that a click leads to, ``rows`` the number of rows below the title.  ``made``
+    are the shapes of what it hands on last, to be written below it; ``end`` tells that nothing
+    builds on that.
     """
 
     kind: str
@@ -64,6 +70,8 @@ class Box:
     rows: int
     width: float
     height: float
+    made: str = ""
+    end: bool = False
     x: float = 0.0
     y: float = 0.0
 
@@ -95,7 +103,10 @@ class Edge:
 
 @dataclass
 class Drawing:
-    """One view with the place of everything; ``parent`` is the index of the view around it."""
+    """One view with the place of everything; ``parent`` is the index of the view around it.
+
+    ``like`` is the same number for drawings of the same kinds of boxes in the same places.
+    """
 
     title: str
     parent: int | None
@@ -104,11 +115,7 @@ class Drawing:
     boxes: list[Box]
     things: list[Thing]
     edges: list[Edge]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready data."""
-        parts = ("boxes", "things", "edges")  # dataclasses.asdict copies deeply: that is slow
-        return vars(self) | {name: [dict(vars(p)) for p in vars(self)[name]] for name in parts}
+    like: int
 
 
 def layout(scene: Scene) -> list[Drawing]:
@@ -135,27 +142,28 @@ def layout(scene: Scene) -> list[Drawing]:
             at_home[tensor.home].append(k)
     largest = max((t.nbytes for t in scene.tensors if t is not None), default=0)
 
-    def excess(view: View) -> float:
-        """How many times larger than its panel a view is; at most 1 where it fits."""
-        plan = _plan(scene, view, None, users, {})
-        _add_things(scene, plan, at_home, largest)
-        sketch = _place(plan)
-        return max(sketch.width / PANEL[0], sketch.height / PANEL[1])
-
-    found = views(scene, excess)
-    index_of = {id(view.group): i for i, view in enumerate(found)}
     drawings: list[Drawing] = []
     plans: list[_Plan] = []
     placed: dict[object, _Placed] = {}
-    for view in found:
-        around = None if view.parent is None else plans[view.parent]
-        plan = _plan(scene, view, around, users, index_of)
+
+    tried: list[tuple[list[int | Group], _Plan, _Placed]] = []
+
+    def excess(view: View) -> float:
+        plan = _plan(scene, view, None if view.parent is None else plans[view.parent], users)
         _add_things(scene, plan, at_home, largest)
-        plans.append(plan)
         key = plan.key()
         if key not in placed:  # the steps of a loop look alike
-            placed[key] = _place(plan)
-        drawings.append(placed[key].drawing(plan, view))
+            placed[key] = replace(_place(plan), number=len(placed))
+        tried.append((view.boxes, plan, placed[key]))
+        return placed[key].excess
+
+    for view in views(scene, excess):
+        plan, places = next((plan, at) for boxes, plan, at in tried if boxes is view.boxes)
+        tried.clear()
+        for box, opens in zip(plan.boxes, view.opens, strict=False):  # beyond them are stubs
+            box.view = opens
+        plans.append(plan)
+        drawings.append(places.drawing(plan, view))
     return drawings
 
 
@@ -166,12 +174,14 @@ def layout(scene: Scene) -> list[Drawing]:
 class _Plan:
     """A view before it has places.
 
-    ``where`` maps nodes to boxes, also those outside that are drawn as a stub.  ``links`` are pairs
-    of boxes, in the direction of backward.  ``sources`` are boxes that stand above what uses them.
+    ``where`` maps nodes to boxes, also those outside that are drawn as a stub; ``outside`` maps
+    these to the box that they are in where they are inside.  ``links`` are pairs of boxes, in the
+    direction of backward.  ``sources`` are boxes that stand above what uses them.
     """
 
     boxes: list[Box]
     where: dict[int, int]
+    outside: dict[int, Box]
     links: list[tuple[int, int]]
     sources: set[int]
     lives: list[tuple[int, int]]
@@ -182,7 +192,7 @@ class _Plan:
         times = sorted({time for life in self.lives for time in life})
         order = {time: i for i, time in enumerate(times)}
         return (
-            tuple((box.kind, box.width, box.height) for box in self.boxes),
+            tuple((box.kind, box.width, box.height, below(box)) for box in self.boxes),
             tuple(self.links),
             tuple(sorted(self.sources)),
             tuple((order[first], order[last]) for first, last in self.lives),
@@ -195,21 +205,33 @@ def _plan(
     view: View,
     around: _Plan | None,
     users: list[list[int]],
-    index_of: Mapping[int, int],
 ) -> _Plan:
-    boxes: list[Box] = []
-    where: dict[int, int] = {}
-    for member in view.boxes:
-        box = _box(scene, view.path, member, index_of)
-        where.update(dict.fromkeys(box.nodes, len(boxes)))
-        boxes.append(box)
+    nodes = scene.nodes
+    boxes = [_box(scene, view, member) for member in view.boxes]
+    for box in boxes:
+        last = _last(scene, box, users)
+        if box.kind == "leaf" or not nodes[last].leaf:
+            box.made, box.end = nodes[last].made, not (nodes[last].leaf or users[last])
+    where = {node: number for number, box in enumerate(boxes) for node in box.nodes}
     inside = len(boxes)
-    nodes, here = scene.nodes, where.get
-    links = {(box, here(j, box)) for i, box in where.items() for j in nodes[i].next}
-    links = {(box, other) for box, other in links if box != other}
+    outside: dict[int, Box] = {}
+    links: set[tuple[int, int]] = set()
+    # Nodes outside, with the boxes that they meet: what these build on, and what uses them.
+    before: dict[int, set[int]] = defaultdict(set)
+    after: dict[int, set[int]] = defaultdict(set)
+    here = where.get
+    for i, own in where.items():
+        for j in nodes[i].next:
+            other = here(j)
+            if other is None:
+                before[j].add(own)
+            elif other != own:
+                links.add((own, other))
+        for j in users[i]:
+            if j not in where:
+                after[j].add(own)
     if around is not None:
-        assert view.parent is not None
-        links |= _stubs(scene, boxes, where, around, users, view.parent)
+        links |= _stubs(scene, view, boxes, where, outside, around, (before, after))
     sources = {i for i in range(inside) if all(scene.nodes[n].leaf for n in boxes[i].nodes)}
     starts = {i for i, _ in links}
     sources |= {i for i in range(inside, len(boxes)) if i not in starts}
@@ -217,81 +239,98 @@ def _plan(
     for box in boxes:
         begins, ends = zip(*map(scene.lives.__getitem__, box.nodes), strict=True)
         lives.append((min(begins), max(ends)))
-    return _Plan(boxes, where, sorted(links), sources, lives)
+    return _Plan(boxes, where, outside, sorted(links), sources, lives)
 
 
-def _box(
-    scene: Scene, path: tuple[str, ...], member: int | Group, index_of: Mapping[int, int]
-) -> Box:
+def _box(scene: Scene, view: View, member: int | Group) -> Box:
     if isinstance(member, Group):
-        title = clipped(_within(path, member.title))
-        length, rows = max(len(title), _FOLDED_TEXT), 2
-        kind, nodes, view = "group", list(member.nodes()), index_of.get(id(member))
+        title = clipped(_within(view, member.title))
+        count = f"{member.size} nodes, {member.size} freed"
+        length, rows = max(len(title), len(count), _FOLDED_TEXT), 2
+        kind, nodes = "group", list(member.nodes())
     else:
         node = scene.nodes[member]
-        title = clipped(_within(path, node.label) if node.leaf else node.label)
+        title = clipped(_within(view, node.label) if node.leaf else node.label)
         length, rows = max(len(title), node.text), node.rows
-        kind, nodes, view = "leaf" if node.leaf else "node", [member], None
+        kind, nodes = "leaf" if node.leaf else "node", [member]
     width = round(length * CHARACTER + 2 * PADDING, 1)
-    height = (1 + rows) * LINE + 2 * PADDING + (_BAR if kind == "group" else 0)
-    return Box(kind, title, nodes, view, rows, width, height)
+    height = (1 + rows) * LINE + _FRAME + (_BAR if kind == "group" else 0)
+    return Box(kind, title, nodes, None, rows, width, height)
 
 
-def _within(path: tuple[str, ...], title: str) -> str:
-    """A name without the module that is open.
+def _last(scene: Scene, box: Box, users: list[list[int]]) -> int:
+    """The last node of a box that others build on; its last node, where none do."""
+    last = box.nodes[-1]
+    if not users[last] and not scene.nodes[last].leaf:
+        within = set(box.nodes)
+        for node in reversed(box.nodes):
+            if not scene.nodes[node].leaf and not within.issuperset(users[node]):
+                return node
+    return last
 
-    >>> _within(("model",), "model.layers.0 to 11 × 12"), _within(("model",), "step 3 of model")
-    ('layers.0 to 11 × 12', 'step 3')
-    """
-    name = ".".join(path)
-    return title.removeprefix(f"{name}.").removesuffix(f" of {name}") if path else title
+
+def below(box: Box) -> str:
+    """What is written below a box, right of its middle: the shape of what it hands on."""
+    return f"output {box.made}".rstrip() if box.end else box.made
+
+
+def _within(view: View, title: str) -> str:
+    """A name without the module, or whose steps it is, that is open."""
+    return title.removeprefix("".join(f"{part}." for part in view.path)).removesuffix(view.of)
 
 
 def _stubs(
     scene: Scene,
+    view: View,
     boxes: list[Box],
     where: dict[int, int],
+    outside: dict[int, Box],
     around: _Plan,
-    users: list[list[int]],
-    parent: int,
+    neighbours: tuple[Mapping[int, set[int]], Mapping[int, set[int]]],
 ) -> set[tuple[int, int]]:
-    """Add boxes for the neighbours of an open group, as the view around it shows them."""
-    inside = list(where)
-    # Nodes outside, by the box around; beside single nodes each leaf is one of its own.
+    """Add boxes for the neighbours of an open group, as the view around it shows them.
+
+    Those that several boxes use alike are one, so that their edges do not cross.  ``neighbours``
+    are the nodes before the group and those after it, with the boxes that each of them meets.
+    """
+    # Nodes outside, by the box that they are in; beside single nodes each leaf is one of its own.
     one_by_one = all(box.kind != "group" for box in boxes)
-    before: dict[tuple[int, int], set[int]] = defaultdict(set)
-    after: dict[tuple[int, int], set[int]] = defaultdict(set)
-    for i in inside:
-        for j in scene.nodes[i].next:
-            if j not in where:
-                leaf = j if one_by_one and scene.nodes[j].leaf else -1
-                before[around.where[j], leaf].add(j)
-        for j in users[i]:
-            if j not in where:
-                after[around.where[j], -1].add(j)
-    within = set(inside)
-    for side in (before, after):
-        stubs = [([key], nodes) for key, nodes in sorted(side.items())]
+    sides: tuple[dict[tuple[int, int], set[int]], ...] = defaultdict(set), defaultdict(set)
+    meets: dict[tuple[int, int, int], set[int]] = defaultdict(set)
+    homes: dict[int, Box] = {}
+    for number, outer in enumerate(neighbours):
+        for j, met in outer.items():
+            home = around.outside.get(j) or around.boxes[around.where[j]]
+            outside[j] = homes[id(home)] = home
+            leaf = j if number == 0 and one_by_one and scene.nodes[j].leaf else -1
+            sides[number][id(home), leaf].add(j)
+            meets[number, id(home), leaf] |= met
+    for number, side in enumerate(sides):
+        alike: dict[object, list[tuple[int, int]]] = defaultdict(list)
+        for key in side:
+            met = meets[number, *key]
+            apart = len(met) == 1 and len(side) <= _STUBS
+            alike[key if apart else frozenset(met)].append(key)
+        stubs = list(alike.values())
         if len(stubs) > _STUBS:
-            rest = stubs[_STUBS - 1 :]
-            keys, nodes = [key for some, _ in rest for key in some], {n for _, s in rest for n in s}
-            stubs = [*stubs[: _STUBS - 1], (keys, nodes)]
-        for keys, nodes in stubs:
-            where.update(dict.fromkeys(sorted(nodes), len(boxes)))
-            title, view = f"{len(keys)} more", parent
-            if len(keys) == 1:
-                ((outer, leaf),) = keys
-                box = around.boxes[outer]
-                title = box.title if leaf < 0 else clipped(scene.nodes[leaf].label)
-                view = parent if box.view is None else box.view
-            width = round(len(title) * CHARACTER + 2 * PADDING, 1)
-            height = LINE + 2 * PADDING
-            boxes.append(Box("outside", title, sorted(nodes), view, 0, width, height))
-    return {
-        (where[i], where[j])
-        for i in [*within, *(n for nodes in after.values() for n in nodes)]
-        for j in scene.nodes[i].next
-        if j in where and where[i] != where[j] and (i in within or j in within)
+            stubs = [*stubs[: _STUBS - 1], [key for keys in stubs[_STUBS - 1 :] for key in keys]]
+        for keys in stubs:
+            nodes = sorted({node for key in keys for node in side[key]})
+            where.update(dict.fromkeys(nodes, len(boxes)))
+            first, leaf = keys[0]
+            home = homes[first]
+            title = home.title if leaf < 0 else scene.nodes[leaf].label
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            title = clipped(_within(view, title), len(more)) + more
+            leads_to = view.parent if home.view is None or more else home.view
+            # Of steps side by side all look alike, whatever the numbers of those beside them.
+            length = max(len(title), _STEPS_TEXT if home.kind == "group" else 0)
+            width = round(length * CHARACTER + 2 * PADDING, 1)
+            height = LINE + _FRAME
+            boxes.append(Box("outside", title, nodes, leads_to, 0, width, height))
+    before, after = neighbours
+    return {(box, where[j]) for j, met in before.items() for box in met} | {
+        (where[j], box) for j, met in after.items() for box in met
     }
 
 
@@ -352,20 +391,21 @@ class _Ranked:
     neighbours: dict[int, set[int]]
 
 
-def _rank(plan: _Plan, widths: list[float]) -> _Ranked:
+def _rank(plan: _Plan, widths: list[float], lifted: set[int]) -> _Ranked:
     count = len(plan.boxes)
     ranks = _ranks(count, plan.links, plan.sources)
     parts = _parts(plan)
     part_of = {box: i for i, part in enumerate(parts) for box in part}
 
-    # A source that one part uses is placed with it; those that several use stand in the top rows.
+    # A source that one part uses is placed with it; those that several use, and those that are
+    # ``lifted``, stand in the top rows.
     users: dict[int, set[int]] = defaultdict(set)
     for i, j in plan.links:
         if j in plan.sources:
             users[j].add(part_of[i])
     shared = []
     for source in sorted(plan.sources):
-        if len(users[source]) == 1:
+        if len(users[source]) == 1 and source not in lifted:
             (only,) = users[source]
             parts[only].append(source)
             part_of[source] = only
@@ -494,17 +534,19 @@ def _order(part: list[int], ranked: _Ranked) -> list[list[int]]:
         known = [place[other] for other in ranked.neighbours[box] if other in place]
         return sum(known) / len(known) if known else place[box]
 
+    several = [row for row in rows if len(row) > 1]
     for sweep in range(_ORDERINGS):
-        for row in rows if sweep % 2 == 0 else reversed(rows):
+        for row in several if sweep % 2 == 0 else reversed(several):
             row.sort(key=mean_place)
-            place.update({box: i / len(row) for i, box in enumerate(row)})
+            length = len(row)
+            place.update({box: i / length for i, box in enumerate(row)})
     return rows
 
 
 # Place
 
 
-@dataclass
+@dataclass(slots=True)
 class _Unit:
     """A box with its things, or a bend; edges meet it at ``x + middle``."""
 
@@ -518,13 +560,22 @@ class _Unit:
 
 @dataclass
 class _Placed:
-    """The places of a plan: corners of boxes and things, bends of each link, size of it all."""
+    """The places of a plan: corners of boxes and things, bends of each link, size of it all.
+
+    ``number`` tells it from those of other plans.
+    """
 
     boxes: list[tuple[float, float]]
     things: list[tuple[float, float]]
     bends: dict[tuple[int, int], list[tuple[float, float]]]
     width: float
     height: float
+    number: int = -1
+
+    @property
+    def excess(self) -> float:
+        """How many times larger than its panel it is; at most 1 where it fits."""
+        return max(self.width / PANEL[0], self.height / PANEL[1])
 
     def drawing(self, plan: _Plan, view: View) -> Drawing:
         for box, (x, y) in zip(plan.boxes, self.boxes, strict=True):
@@ -533,33 +584,44 @@ class _Placed:
             thing.x, thing.y = x, y
         edges = [Edge(i, j, self.bends[i, j]) for i, j in plan.links]
         title = clipped(view.group.title)
-        return Drawing(title, view.parent, self.width, self.height, plan.boxes, plan.things, edges)
+        size = self.width, self.height
+        return Drawing(title, view.parent, *size, plan.boxes, plan.things, edges, self.number)
 
 
 def _place(plan: _Plan) -> _Placed:
-    """Find the place of every box, thing and bend.
+    """Find the place of every box, thing and bend, in the first of some ways that fits its panel.
 
-    What only parameters connect stands side by side, where there is room for that.
+    What only parameters connect stands side by side, where there is room for that.  Where it is too
+    high, what several boxes use stands above all columns.
     """
-    placed = _placed(plan)
     leaves = {i for i in plan.sources if plan.boxes[i].kind != "group"}
-    if placed.width > PANEL[0] and leaves < plan.sources:
-        connected = _placed(replace(plan, sources=leaves))
-        placed = min(placed, connected, key=lambda placed: placed.width)
-    return placed
+    users = Counter(end for _, end in plan.links)
+    common = {i for i in plan.sources if users[i] > 1}
+    best = _placed(plan, set())
+    for sources, lifted in (
+        (plan.sources, common),
+        (leaves, set[int]()),
+        (leaves, common & leaves),
+    ):
+        if best.excess <= 1.0:
+            break
+        if lifted or sources < plan.sources:
+            placed = _placed(replace(plan, sources=sources), lifted)
+            best = min(best, placed, key=lambda placed: placed.excess)
+    return best
 
 
-def _placed(plan: _Plan) -> _Placed:
+def _placed(plan: _Plan, lifted: set[int]) -> _Placed:
     things: dict[int, list[int]] = defaultdict(list)
     for k, thing in enumerate(plan.things):
         things[thing.box].append(k)
     units = [_unit(box, [plan.things[k] for k in things[i]]) for i, box in enumerate(plan.boxes)]
-    ranked = _rank(plan, [unit.width for unit in units])
+    ranked = _rank(plan, [unit.width for unit in units], lifted)
     units += [_Unit(_BEND, 0.0, _BEND / 2) for _ in ranked.ranks[len(units) :]]
     rows = [_order(part, ranked) for part in ranked.parts]
-    folded = any(box.kind == "group" for box in plan.boxes)
     above = sum(max(units[box].height for box in row) + _GAP_Y for row in rows[-1])
-    parts = [_in_columns(part, units, above) if folded else [part] for part in rows[:-1]]
+    parts = [_in_columns(part, units, above) for part in rows[:-1]]
+    _drop_bends(parts, ranked, len(plan.boxes))
     bends = range(len(plan.boxes), len(units))
     _place_across(units, parts, rows[-1], _columns(plan, ranked), ranked, bends)
     height = _place_down(units, parts, rows[-1])
@@ -575,17 +637,20 @@ def _placed(plan: _Plan) -> _Placed:
             down += plan.things[k].height + _BETWEEN_THINGS
     ways = _ways(units, parts, ranked)
     width = max((unit.x + unit.width for unit in units), default=0.0)
+    height += max((_END for box in plan.boxes if box.end), default=0.0)
+    for box, (x, _) in zip(plan.boxes, boxes, strict=True):
+        width = max(width, x + box.width / 2 + BESIDE + SMALL * len(below(box)))
     return _Placed(boxes, placed, ways, round(width, 1), round(height, 1))
 
 
 def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list[list[list[int]]]:
-    """The rows of a part, in as few columns as the panel is high enough for.
+    """The rows of a part, in as few columns as fit the panel, or come nearest to that.
 
-    No more than it is wide enough for, either.  ``above`` is the height of what stands over them.
+    ``above`` is the height of what stands over them.
     """
     heights = [max(units[i].height for i in row) + _GAP_Y for row in rows]
     widths = [_row_width(row, units) for row in rows]
-    best = [rows]
+    least, best = float("inf"), [rows]
     for count in range(1, len(rows) + 1):
         # Each column takes what brings it nearest to its share.
         columns: list[list[int]] = [[] for _ in range(count)]
@@ -594,13 +659,43 @@ def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list
             columns[min(int((seen + height / 2) / total * count), count - 1)].append(row)
             seen += height
         columns = [column for column in columns if column]
-        if sum(max(widths[row] for row in column) + _TURN for column in columns) - _TURN > PANEL[0]:
-            break
-        best = [[rows[row] for row in column] for column in columns]
+        width = sum(max(widths[row] for row in column) + _TURN for column in columns) - _TURN
         highest = max(sum(heights[row] for row in column) for column in columns)
-        if above + highest + 2 * _TURN * (count > 1) <= PANEL[1]:
+        height = above + highest + 2 * _TURN * (len(columns) > 1) - _GAP_Y
+        excess = max(width / PANEL[0], height / PANEL[1])
+        if excess < least:
+            least, best = excess, [[rows[row] for row in column] for column in columns]
+        if excess <= 1.0 or width > 2 * PANEL[0]:
             break
     return best
+
+
+def _drop_bends(parts: list[list[list[list[int]]]], ranked: _Ranked, boxes: int) -> None:
+    """Leave out the bends of edges to what stands above all columns, in columns before their own.
+
+    Such an edge leads straight up.  Bends are numbered after the ``boxes``.
+    """
+    column_of = _column_of(parts)
+    for (start, end), path in ranked.paths.items():
+        if end not in column_of:
+            own = [k for k in path if column_of.get(k, column_of[start]) == column_of[start]]
+            ranked.paths[start, end] = own
+    used = {k for path in ranked.paths.values() for k in path} | set(range(boxes))
+    for columns in parts:
+        for rows in columns:
+            rows[:] = [kept for row in rows if (kept := [k for k in row if k in used])]
+        columns[:] = [rows for rows in columns if rows]
+
+
+def _column_of(parts: list[list[list[list[int]]]]) -> dict[int, tuple[int, int]]:
+    """For each box and bend its part, and its column there."""
+    return {
+        box: (part, column)
+        for part, columns in enumerate(parts)
+        for column, rows in enumerate(columns)
+        for row in rows
+        for box in row
+    }
 
 
 def _ways(
@@ -610,13 +705,7 @@ def _ways(
 
     From one column to the one before it, an edge runs over the top, between the two, and below.
     """
-    column_of = {
-        box: (part, column)
-        for part, columns in enumerate(parts)
-        for column, rows in enumerate(columns)
-        for row in rows
-        for box in row
-    }
+    column_of = _column_of(parts)
     edges = {
         place: (
             min(units[box].x for row in rows for box in row),
@@ -630,9 +719,7 @@ def _ways(
     lanes: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     ways = {}
     for link, path in ranked.paths.items():
-        start, end = link
-        if end not in column_of:  # it stands above all columns: the way leads straight up
-            path = [k for k in path if column_of.get(k, column_of[start]) == column_of[start]]
+        end = link[1]
         points: list[tuple[float, float]] = []
         for before, k in pairwise(path):
             here, there = column_of.get(before), column_of.get(k)
@@ -696,75 +783,107 @@ def _place_across(
     for column in columns:
         widest = 0.0
         for part in column:
-            edge = left
-            for rows in parts[part]:
-                edge += _place_part(rows, units, ranked.neighbours, edge, bends) + _TURN
+            for place in (_straight, _close):  # straight edges may take too much room
+                edge = left
+                for rows in parts[part]:
+                    edge += place(rows, units, ranked.neighbours, edge, bends) + _TURN
+                if edge - _TURN - left <= PANEL[0]:
+                    break
             widest = max(widest, edge - _TURN - left)
         left += widest + 2 * _GAP_X
     for row in shared:
-        wanted = {box: _mean(units, ranked.neighbours[box] - set(row)) for box in row}
+        wanted = {
+            box: _mean([units[other] for other in ranked.neighbours[box] - set(row)]) for box in row
+        }
         row.sort(key=lambda box: (wanted[box], box))
-        _spread(row, units, wanted)
+        _spread([units[box] for box in row], [wanted[box] for box in row])
     shift = min((unit.x for unit in units), default=0.0)
     for unit in units:
         unit.x -= shift
 
 
-def _place_part(
+def _straight(
     rows: list[list[int]],
     units: list[_Unit],
     neighbours: dict[int, set[int]],
     left: float,
     bends: range,
 ) -> float:
-    """Set x within one part, whose left edge is at ``left``; returns its width."""
+    """Set x within one column, whose left edge is at ``left``, each unit near to its neighbours.
+
+    Returns its width.
+    """
     part = {box for row in rows for box in row}
-    for row in rows:
-        _spread(row, units, {box: 0.0 for box in row})
-    near = {
-        box: _straight(box, neighbours[box] & part - set(row), bends) for row in rows for box in row
-    }
+    placed = [[units[box] for box in row] for row in rows]
+    near = [
+        [
+            [units[other] for other in _near(box, neighbours[box] & part - set(row), bends)]
+            for box in row
+        ]
+        for row in rows
+    ]
+    down = list(zip(placed, near, strict=True))
+    for row in placed:
+        _spread(row, [0.0] * len(row))
     for sweep in range(_PLACINGS):
-        before = [units[box].x for row in rows for box in row]
-        for row in rows if sweep % 2 == 0 else reversed(rows):
-            _spread(row, units, {box: _mean(units, near[box]) for box in row})
-        if sweep and before == [units[box].x for row in rows for box in row]:
+        before = [unit.x for row in placed for unit in row]
+        for row, around in down if sweep % 2 == 0 else reversed(down):
+            _spread(row, [_mean(others) for others in around])
+        if sweep and before == [unit.x for row in placed for unit in row]:
             break  # nor will it move any more
-    if max(units[i].x + units[i].width for i in part) - min(units[i].x for i in part) > PANEL[0]:
-        for row in rows:  # straight edges take too much room
-            edge = -_row_width(row, units) / 2
-            for i in row:
-                units[i].x = edge
-                edge += units[i].width + _gap(units[i])
+    return _move(part, units, left)
+
+
+def _close(
+    rows: list[list[int]],
+    units: list[_Unit],
+    neighbours: dict[int, set[int]],
+    left: float,
+    bends: range,
+) -> float:
+    """As :func:`_straight`, each row as narrow as it can be."""
+    for row in rows:
+        edge = -_row_width(row, units) / 2
+        for i in row:
+            units[i].x = edge
+            edge += units[i].width + _gap(units[i])
+    return _move({box for row in rows for box in row}, units, left)
+
+
+def _move(part: set[int], units: list[_Unit], left: float) -> float:
+    """Put the left edge of these at ``left``; returns their width."""
     start = min(units[box].x for box in part)
     for box in part:
         units[box].x += left - start
     return max(units[box].x + units[box].width for box in part) - left
 
 
-def _straight(box: int, others: set[int], bends: range) -> set[int]:
+def _near(box: int, others: set[int], bends: range) -> set[int]:
     """What a box or a bend is drawn near to: its own kind where there is any, to be straight."""
-    same = {other for other in others if (other in bends) == (box in bends)}
+    bend = box in bends
+    same = {other for other in others if (other in bends) == bend}
     return same or others
 
 
-def _mean(units: list[_Unit], others: set[int]) -> float:
+def _mean(others: list[_Unit]) -> float:
     """The mean of the places where edges meet these."""
-    middles = [units[i].x + units[i].middle for i in others]
-    return sum(middles) / len(middles) if middles else 0.0
+    return sum([unit.x + unit.middle for unit in others]) / len(others) if others else 0.0
 
 
-def _spread(row: list[int], units: list[_Unit], wanted: dict[int, float]) -> None:
+def _spread(row: list[_Unit], wanted: list[float]) -> None:
     """Put the middles of a row as near to ``wanted`` as order and gaps allow; bends make way."""
     edge = float("-inf")
-    for i in row:
-        units[i].x = max(wanted[i] - units[i].middle, edge)
-        edge = units[i].x + units[i].width + _gap(units[i])
-    if row:
-        boxes = [i for i in row if units[i].height] or row
-        drift = [units[i].x + units[i].middle - wanted[i] for i in boxes]
-        for i in row:
-            units[i].x -= sum(drift) / len(drift)
+    boxes: list[float] = []  # how far each is from where it should be
+    bends: list[float] = []
+    for unit, middle in zip(row, wanted, strict=True):
+        unit.x = max(middle - unit.middle, edge)
+        edge = unit.x + unit.width + _gap(unit)
+        (boxes if unit.height else bends).append(unit.x + unit.middle - middle)
+    drift = boxes or bends
+    if drift:
+        shift = sum(drift) / len(drift)
+        for unit in row:
+            unit.x -= shift
 
 
 def _gap(unit: _Unit) -> float:

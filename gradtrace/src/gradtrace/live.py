@@ -39,6 +39,7 @@ from gradtrace._torch import (
     WeakIdKeyDictionary,
     current_node,
     keeps_graph,
+    outputs_of,
     version_of,
 )
 from gradtrace.calls import Calls
@@ -55,7 +56,8 @@ _READ_A_LINE = 16  # nodes
 class LiveGraph:
     """What the variables reached when :meth:`look` was called last.
 
-    ``nodes`` are all nodes ever seen; ``states`` those of the live ones, in the order of ``nodes``.
+    ``nodes`` are all nodes ever seen; ``changed`` are the states that the last look found new or
+    different, ``gone`` the nodes that it did not find any more, both in the order of ``nodes``.
     ``tensors`` are all tensors ever seen that a node saved or a variable with a graph named;
     ``tensor_of`` holds, for each of the variables, which one it names, if any.  ``last_run`` is the
     index of the node that backward ran last.  ``whole`` tells whether everything was read, not only
@@ -66,7 +68,8 @@ class LiveGraph:
         self.nodes: list[TraceNode] = []
         self.tensors = _Tensors()
         self.tensor_of: dict[str, int | None] = {}
-        self.states: tuple[NodeState, ...] = ()
+        self.changed: tuple[NodeState, ...] = ()
+        self.gone: tuple[int, ...] = ()
         self.last_run: int | None = None
         self.whole = True
         self._new_index = itertools.count()
@@ -81,7 +84,6 @@ class LiveGraph:
         self._users: dict[int, set[int]] = {}  # for each, the live nodes that lead to it
         self._leaves: dict[int, TensorWeakRef] = {}
         self._states: dict[int, NodeState] = {}
-        self._stale = False  # states differ from _states
         self._memory = _Memory()
 
     @property
@@ -185,16 +187,18 @@ class LiveGraph:
         """Forget the nodes that died: no variable names them, no live node leads to them."""
         pending = list(self._named - named)
         self._named = named
+        gone = []
         for index in pending:  # grows while it is read
             if index in named or index not in self._users or self._users[index]:
                 continue
             for alive in (self._users, self._states, self._leaves):
                 alive.pop(index, None)
             self._memory.let_go(index)
-            self._stale = True
+            gone.append(index)
             for successor in self.nodes[index].next:
                 self._users[successor].discard(index)
                 pending.append(successor)
+        self.gone = tuple(sorted(gone))
 
     # What state they are in
 
@@ -240,22 +244,19 @@ class LiveGraph:
         links = [found.links.get(index, ()) for index in indices]
         described = graph.describe(nodes, links, self._memory.roles()).nodes
         names = {id(tensor): name for name, tensor in reversed(tensors.items())}
-        seen_before = len(self.nodes)
+        changed = []
         for index, node, now in zip(indices, nodes, described, strict=True):
             if index == len(self.nodes):
                 label = names.get(id(node.variable), _UNNAMED) if now.leaf else now.name
-                self.nodes.append(self._first_seen(now, label, line))
+                made = graph.shapes_of(now.outputs or outputs_of(node))  # a leaf's are known
+                self.nodes.append(self._first_seen(now, label, line, made))
                 self._hook(index, node, now)
             state = _state(index, self.nodes[index], now)
             if self._states.get(index) != state:
                 self._states[index] = state
-                self._stale = True
+                changed.append(state)
             self._memory.hold(index, now)
-        if any(index < seen_before for index in found.entered):  # they were alive before: sort them
-            self._states = dict(sorted(self._states.items()))
-        if self._stale:
-            self.states = tuple(self._states.values())
-            self._stale = False
+        self.changed = tuple(sorted(changed, key=lambda state: state.node))
 
     def _name(
         self, tensors: dict[str, torch.Tensor], named: dict[str, int], line: int | None
@@ -272,7 +273,7 @@ class LiveGraph:
                 self.tensors.meet(storage, nbytes, shape, dtype, role, line, name)
             self.tensor_of[name] = self.tensors.find(storage, name)
 
-    def _first_seen(self, node: graph.Node, label: str, line: int | None) -> TraceNode:
+    def _first_seen(self, node: graph.Node, label: str, line: int | None, made: str) -> TraceNode:
         slots, tensor = [], None
         for saved in node.saved:
             which = None
@@ -307,6 +308,7 @@ class LiveGraph:
             slots=tuple(slots),
             order=node.sequence_nr,
             tensor=tensor,
+            made=made,
         )
 
     def _hook(self, index: int, node: LiveNode, described: graph.Node) -> None:

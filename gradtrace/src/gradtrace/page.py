@@ -14,11 +14,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtrace.graph import FREED, MODIFIED, no_garbage_collection
-from gradtrace.layout import layout
+from gradtrace.layout import Drawing, layout
 from gradtrace.scene import scene_of
 from gradtrace.steps import Raised, Trace
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 _PLAYER = Path(__file__).with_name("player")
 _MODULES = (
-    "dom", "python", "timeline", "words", "strings", "narrow", "graph", "source", "variables",
-    "memory", "controls", "answers", "question", "player", "mount", "widget",
+    "dom", "python", "trace", "timeline", "words", "strings", "narrow", "graph", "source",
+    "variables", "memory", "controls", "answers", "question", "player", "mount", "widget",
 )  # fmt: skip
 
 
@@ -87,7 +88,7 @@ def _cause(trace: Trace, error: Raised) -> list[str]:
     for step in trace.steps:
         if step.raised == error:
             break
-        state = next((state.state for state in step.nodes if state.node == error.node), None)
+        state = next((state.state for state in step.changed if state.node == error.node), None)
         if state in (FREED, MODIFIED) and step.ran is not None:
             saved = "saved tensors were freed" if state == FREED else "saved tensor was changed"
             again = ", when it ran before" if step.ran == error.line else ""
@@ -102,12 +103,59 @@ def _cause(trace: Trace, error: Raised) -> list[str]:
 def payload(trace: Trace) -> dict[str, Any]:
     """What the front end needs to play ``trace``: JSON-ready data."""
     with no_garbage_collection():
-        views = [view.to_dict() for view in layout(scene_of(trace))]
-        return trace.to_dict() | {"views": views, "outcome": outcome(trace)}
+        views = _views(layout(scene_of(trace)))
+        return trace.to_dict() | views | {"outcome": outcome(trace)}
+
+
+def _views(drawings: list[Drawing]) -> dict[str, Any]:
+    """The views, and the places of their parts, which many have in common; JSON-ready data.
+
+    In ``nodes`` of a view, a list for each box, and in ``things``, the tensors that they are, each
+    index is told by its distance from the last one.  The nodes of a group are those of the view
+    that it opens, but for what is outside of that.
+    """
+    numbers: dict[int, int] = {}
+    places: list[dict[str, Any]] = []
+    found = []
+    for drawing in drawings:
+        if drawing.like not in numbers:
+            numbers[drawing.like] = len(places)
+            places.append(
+                {
+                    "width": drawing.width,
+                    "height": drawing.height,
+                    "boxes": [[b.kind, b.x, b.y, b.width, b.height, b.rows] for b in drawing.boxes],
+                    "things": [
+                        [t.box, t.x, t.y, t.width, t.height, t.room] for t in drawing.things
+                    ],
+                    "edges": [[edge.start, edge.end, edge.bends] for edge in drawing.edges],
+                }
+            )
+        last = 0
+        nodes = []
+        for box in drawing.boxes:
+            told = box.nodes if box.kind != "group" else []
+            nodes.append([node - past for past, node in pairwise([last, *told])])
+            last = told[-1] if told else last
+        tensors = [thing.tensor for thing in drawing.things]
+        found.append(
+            {
+                "title": drawing.title,
+                "parent": drawing.parent,
+                "place": numbers[drawing.like],
+                "titles": [box.title for box in drawing.boxes],
+                "opens": [box.view for box in drawing.boxes],
+                "made": [box.made for box in drawing.boxes],
+                "ends": [k for k, box in enumerate(drawing.boxes) if box.end],
+                "nodes": nodes,
+                "things": [tensor - past for past, tensor in pairwise([0, *tensors])],
+            }
+        )
+    return {"views": found, "places": places}
 
 
 # Of a trace: what is large, and often the same in several settings.
-_SHARED = ("nodes", "tensors", "views", "rows")
+_SHARED = ("kinds", "nodes", "tensors", "states", "rows", "views", "places")
 
 
 def _told_once(payloads: list[dict[str, Any]]) -> dict[str, Any]:
@@ -169,9 +217,9 @@ def _element(
     # In a script element only "<" can do harm: "</script>" would end it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     asks = "" if question is None else f' data-question="{html.escape(question.prompt)}"'
-    name = html.escape(traces[0].function)
+    name, high = html.escape(traces[0].function), _height(traces, data)
     return (
-        f'<div class="gradtrace" data-function="{name}"{asks} style="--high: {_height(data)}px">'
+        f'<div class="gradtrace" data-function="{name}"{asks} style="--high: {high}px">'
         f"<style>{_UNBUILT}</style>"
         f"<div><div>{above}{_as_text(traces, controls, question)}</div></div>"
         f'<script type="application/json">{text}</script>'
@@ -241,11 +289,10 @@ _UNBUILT = (
 )
 
 
-def _height(data: dict[str, Any]) -> int:
-    """Roughly how high the player of this data will be, in CSS pixels."""
-    traces = data["traces"]
-    drawing = min(max(150, *(views[0]["height"] + 32 for views in data["shared"]["views"])), 560)
-    rows = min(max(len(step["variables"]) for trace in traces for step in trace["steps"]), 8)
+def _height(traces: Sequence[Trace], data: dict[str, Any]) -> int:
+    """Roughly how high the player of these traces will be, in CSS pixels."""
+    drawing = min(max(150, *(places[0]["height"] + 32 for places in data["shared"]["places"])), 560)
+    rows = min(max(len(step.variables) for trace in traces for step in trace.steps), 8)
     controls = any(len(control["options"]) > 1 for control in data["controls"])
     return round(460 + drawing + 28 * rows + 47 * controls + 125 * bool(data["question"]))
 

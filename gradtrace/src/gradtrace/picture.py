@@ -27,6 +27,7 @@ from gradtrace.graph import (
     Node,
     SavedTensor,
     no_garbage_collection,
+    shapes_of,
 )
 from gradtrace.layout import Box, Drawing, layout
 from gradtrace.scene import Scene, SceneNode, SceneTensor, clipped, module_of
@@ -102,6 +103,7 @@ def _scene(
             text=max(least, len(clipped(label_of(node))) + 7, *map(len, _rows(node) or [""])),
             rows=len(_rows(node)),
             module=_module(node, model),
+            made="" if node.leaf is not None else shapes_of(node.outputs),  # a leaf's row says it
         )
         for node, successors in zip(nodes, links, strict=True)
     ]
@@ -221,6 +223,8 @@ class _Picture(NamedTuple):
         items = []
         for i, face in enumerate(self.faces):
             parts = [face.title, *face.rows]
+            if made := self.drawing.boxes[i].made:
+                parts.append(f"made {made}")
             if self.shared_with[i]:
                 others = " and ".join(self.faces[j].title for j in self.shared_with[i])
                 parts.append(f"what is shared counts for {others}")
@@ -399,7 +403,8 @@ def _folded(
     freed = sum(node.state == FREED for node in inside)
     share = bytes_.held / everything if everything else None
     second = f"{size(bytes_.held)} held" if any(node.leaf is None for node in inside) else ""
-    second += f", {size(bytes_.shared)} shared" if bytes_.shared else ""
+    if bytes_.shared:
+        second = f"{size(bytes_.held)}, {size(bytes_.shared)} shared"
     if marks is None:
         first = f"{len(inside) - freed} alive, {freed} freed" if freed else f"{len(inside)} nodes"
         return Face(box.title, [first, second], share=share, dashed=freed == len(inside))

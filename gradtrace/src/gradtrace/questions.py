@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from gradtrace.graph import ALIVE, FREED, MODIFIED
 from gradtrace.page import outcome
-from gradtrace.steps import Step, Trace
+from gradtrace.steps import Trace
 
 NO_LINE = "none"
 NONE_OF_THEM = "none of them"
@@ -314,7 +314,7 @@ class WhatIsFreedNext(Asked):
         for choice, text in self.believes.items():
             nodes = [
                 state.node
-                for state in seen.steps[self._step(seen)].nodes
+                for state in seen.states(self._step(seen))
                 if choice in (state.node, _label(seen, state.node))
             ]
             beliefs |= dict.fromkeys(nodes, text) or {choice: text}
@@ -322,7 +322,7 @@ class WhatIsFreedNext(Asked):
 
     def _found(self, seen: Trace, program: Program) -> _Found:
         at = self._step(seen)
-        there = [state.node for state in seen.steps[at].nodes]
+        there = [state.node for state in seen.states(at)]
         when = {node: step for node, step in _freed_at(seen).items() if step > at}
         first = min((when[node] for node in there if node in when), default=None)
         if first is None:
@@ -343,7 +343,7 @@ class WhatIsFreedNext(Asked):
     @staticmethod
     def _fact(seen: Trace, at: int, node: int, when: Mapping[int, int]) -> str:
         name, leaf = _label(seen, node), seen.nodes[node].leaf
-        state = next(state.state for state in seen.steps[at].nodes if state.node == node)
+        state = next(state.state for state in seen.states(at) if state.node == node)
         if node in when:
             return f"Line {seen.steps[when[node]].ran} frees what {name} saved."
         if leaf:
@@ -390,11 +390,11 @@ class WhichTensorGoesNext(Asked):
         at = self._step(seen)
         labels = {
             tensor: f"{_holders(holders)}, {seen.tensors[tensor].nbytes:,} B"
-            for tensor, holders in _held_by(seen, seen.steps[at]).items()
+            for tensor, holders in _held_by(seen, at).items()
         }
         goes: dict[int, int] = {}
         for index in range(at + 1, len(seen.steps)):
-            held = _held_by(seen, seen.steps[index])
+            held = _held_by(seen, index)
             for tensor in labels:
                 if tensor not in held:
                     goes.setdefault(tensor, index)
@@ -404,7 +404,7 @@ class WhichTensorGoesNext(Asked):
                 f"{seen.steps[at].ran} goes later"
             )
         first = min(goes.values())
-        last = _held_by(seen, seen.steps[-1])
+        last = _held_by(seen, -1)
         facts = {
             tensor: f"Line {seen.steps[goes[tensor]].ran} lets it go: nothing holds it after that."
             if tensor in goes
@@ -449,12 +449,12 @@ class HowManyBytes(Asked):
                 f"{self._name} of {program.name}: give the numbers of bytes to choose from as "
                 "believes={bytes: what that belief is}"
             )
-        step = seen.steps[self._step(seen)]
-        right = step.held[0]
+        at = self._step(seen)
+        right = seen.steps[at].held[0]
         numbers = sorted({right, *self.believes})
-        fact = _bytes_held(seen, step)
+        fact = _bytes_held(seen, at)
         return _Found(
-            prompt=f"How many bytes do saved tensors hold after line {step.ran}?",
+            prompt=f"How many bytes do saved tensors hold after line {seen.steps[at].ran}?",
             choices={number: f"{number:,} B" for number in numbers},
             right=(right,),
             facts=dict.fromkeys(numbers, fact),
@@ -774,19 +774,19 @@ def _freed_at(seen: Trace) -> dict[int, int]:
     """For each node that was freed, the index of the first step at which it was."""
     found: dict[int, int] = {}
     for index, step in enumerate(seen.steps):
-        for state in step.nodes:
+        for state in step.changed:
             if state.state == FREED:
                 found.setdefault(state.node, index)
     return found
 
 
-def _held_by(seen: Trace, step: Step) -> dict[int, tuple[list[str], list[str]]]:
+def _held_by(seen: Trace, at: int) -> dict[int, tuple[list[str], list[str]]]:
     """For each tensor that is no leaf, the variables that name it and the nodes that saved it."""
     held: dict[int, tuple[list[str], list[str]]] = {}
-    for variable in step.variables:
+    for variable in seen.steps[at].variables:
         if variable.tensor is not None:
             held.setdefault(variable.tensor, ([], []))[0].append(variable.name)
-    for state in step.nodes:
+    for state in seen.states(at):
         node = seen.nodes[state.node]
         for slot, (slot_state, _) in zip(node.slots, state.slots, strict=True):
             if slot.tensor is not None and slot_state in (ALIVE, MODIFIED):
@@ -800,10 +800,11 @@ def _holders(held: tuple[list[str], list[str]]) -> str:
     return ", ".join(names) if names else f"saved by {' and '.join(dict.fromkeys(nodes))}"
 
 
-def _bytes_held(seen: Trace, step: Step) -> str:
+def _bytes_held(seen: Trace, at: int) -> str:
     """What is held at a step, and by which nodes."""
     holders, total = [], 0
-    for state in step.nodes:
+    (activations, _, _) = seen.steps[at].held
+    for state in seen.states(at):
         node = seen.nodes[state.node]
         saved = [
             slot
@@ -815,7 +816,7 @@ def _bytes_held(seen: Trace, step: Step) -> str:
         if kept:
             holders.append(f"{node.label} ({', '.join(kept)})")
     if not holders:
-        return f"{step.held[0]:,} bytes are held: no node keeps an activation."
+        return f"{activations:,} bytes are held: no node keeps an activation."
     named = [who if n == 1 else f"{n} × {who}" for who, n in Counter(holders).items()]
-    shared = "" if total == step.held[0] else " A tensor that several saved is held once."
-    return f"{step.held[0]:,} bytes are held, by {' and '.join(named)}.{shared}"
+    shared = "" if total == activations else " A tensor that several saved is held once."
+    return f"{activations:,} bytes are held, by {' and '.join(named)}.{shared}"

@@ -45,7 +45,7 @@ class SceneNode(NamedTuple):
     where nobody knows.  ``text`` is the number of characters of the longest text that its box will
     ever show beside its label, ``rows`` the number of rows below the title.  ``module`` is the one
     that a leaf is a parameter of, part by part.  ``places`` are what an operation was made in,
-    outermost first.
+    outermost first.  ``made`` are the shapes of what it made, as text.
     """
 
     name: str
@@ -59,6 +59,7 @@ class SceneNode(NamedTuple):
     rows: int
     module: tuple[str, ...] = ()
     places: tuple[Place, ...] = ()
+    made: str = ""
 
 
 class SceneTensor(NamedTuple):
@@ -108,13 +109,14 @@ def module_of(label: str) -> tuple[str, ...]:
     return tuple(_DOT.split(label)[:-1])
 
 
-def clipped(label: str) -> str:
-    """What stands at the top of a box.
+def clipped(label: str, more: int = 0) -> str:
+    """What stands at the top of a box, where there is room for ``more`` characters behind it.
 
     >>> clipped("a" * 33)
     'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…'
     """
-    return label if len(label) <= _LONGEST_TITLE else label[: _LONGEST_TITLE - 1] + "…"
+    longest = _LONGEST_TITLE - more
+    return label if len(label) <= longest else label[: longest - 1] + "…"
 
 
 def scene_of(trace: Trace) -> Scene:
@@ -122,10 +124,10 @@ def scene_of(trace: Trace) -> Scene:
     count = len(trace.nodes)
     first, last = [-1] * count, [len(trace.steps)] * count
     texts = [len(_LEAF_TEXT) if node.leaf else 0 for node in trace.nodes]
-    for moment, (step, changed, gone) in enumerate(trace.changes()):
-        for node in gone:
+    for moment, step in enumerate(trace.steps):
+        for node in step.gone:
             last[node] = moment - 1
-        for state in changed:
+        for state in step.changed:
             node = state.node
             if first[node] < 0:
                 first[node] = moment
@@ -163,6 +165,7 @@ def scene_of(trace: Trace) -> Scene:
                 Place("line", first[i], node.line),
                 *(calls[node.call] if node.call is not None else ()),
             ),
+            node.made,
         )
         for i, node in enumerate(trace.nodes)
     ]

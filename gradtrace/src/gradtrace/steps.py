@@ -2,17 +2,18 @@
 
 A :class:`Trace` is plain data: it holds neither tensors nor widgets, so it can be compared, stored
 and sent.  Nodes are told apart by their index in ``Trace.nodes``; each :class:`Step` lists the
-states of those that were alive.  A tensor is a thing of its own, in ``Trace.tensors``: nodes that
-saved it, variables that name it and leaves refer to it by index, so who shares memory with whom can
-be told.  In JSON a step lists only what differs from the step before.
+states that differ from the step before, so that many steps of a large graph stay small.  A tensor
+is a thing of its own, in ``Trace.tensors``: nodes that saved it, variables that name it and leaves
+refer to it by index, so who shares memory with whom can be told.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ from gradtrace.graph import FREED, MODIFIED
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,9 @@ class TraceNode:
     variable, if it has one, else the node's own.  ``order`` counts the operations in the order in
     which they were made, from 0; it is None for leaves.  ``tensor`` is the tensor of a leaf, an
     index in ``Trace.tensors``, and None for all other nodes.  ``call`` is the innermost call of a
-    module that made the operation, an index in ``Trace.calls``; None outside of modules.
+    module that made the operation, an index in ``Trace.calls``; None outside of modules.  ``made``
+    are the shapes of what the operation made, and a dtype that is not float32, as text:
+    ``"[4, 16]"``, ``"2 × [8] float64"``; empty where PyTorch does not tell.
     """
 
     name: str
@@ -85,6 +88,7 @@ class TraceNode:
     order: int | None
     tensor: int | None
     call: int | None = None
+    made: str = ""
 
 
 class ModuleCall(NamedTuple):
@@ -145,7 +149,9 @@ class Raised:
 class Step:
     """The program between two lines: ``ran`` has just run, ``line`` is about to.
 
-    ``ran`` is None at the first step, ``line`` at the last.  ``held`` counts the bytes that saved
+    ``ran`` is None at the first step, ``line`` at the last.  ``changed`` are the states of nodes
+    that are new or differ from the step before, ``gone`` the nodes that are there no longer, both
+    in the order of ``Trace.nodes``.  ``held`` counts the bytes that saved
     tensors hold, each storage once: activations, leaves, inputs (the last two are held by the
     program anyway).  ``gradients`` counts those of the ``.grad`` of leaves and variables.  ``peak``
     is the largest number of bytes that tensors made by the program held at once while ``ran`` ran,
@@ -157,7 +163,8 @@ class Step:
 
     line: int | None
     ran: int | None
-    nodes: tuple[NodeState, ...]
+    changed: tuple[NodeState, ...]
+    gone: tuple[int, ...]
     held: tuple[int, int, int]
     gradients: int
     peak: int | None
@@ -205,40 +212,31 @@ class Trace:
 
     def _first(self, condition: Callable[[NodeState], bool]) -> dict[int, int | None]:
         lines: dict[int, int | None] = {}
-        for step, changed, _ in self.changes():
+        for step in self.steps:
             recorded = step.line is not None or not self.unrecorded
-            for state in changed:
+            for state in step.changed:
                 if condition(state):
                     lines.setdefault(state.node, step.ran if recorded else None)
         return lines
 
-    def changes(self) -> Iterator[tuple[Step, list[NodeState], list[int]]]:
-        """Each step, with the states that differ from the step before and the nodes that are gone.
+    def states(self, step: int) -> tuple[NodeState, ...]:
+        """The state of each node that is alive at a step, in the order of ``nodes``.
 
         >>> import torch
         >>> from gradtrace import trace
         >>> def program():
         ...     y = torch.ones(1, requires_grad=True).exp()
         ...     del y
-        >>> for step, changed, gone in trace(program).changes():
-        ...     print([state.state for state in changed], gone)
-        [] []
-        ['alive', 'saves nothing'] []
-        [] [0, 1]
+        >>> seen = trace(program)
+        >>> [[state.state for state in seen.states(step)] for step in range(len(seen.steps))]
+        [[], ['alive', 'saves nothing'], []]
         """
-        before: tuple[NodeState, ...] = ()
-        known: dict[int, NodeState] = {}
-        for step in self.steps:
-            changed, gone = [], []
-            if step.nodes is not before:
-                now = {state.node: state for state in step.nodes}
-                for node, state in now.items():
-                    old = known.get(node)
-                    if old is not state and old != state:
-                        changed.append(state)
-                gone = [node for node in known if node not in now]
-                before, known = step.nodes, now
-            yield step, changed, gone
+        alive: dict[int, NodeState] = {}
+        for past in self.steps[: range(len(self.steps))[step] + 1]:
+            for node in past.gone:
+                del alive[node]
+            alive.update((state.node, state) for state in past.changed)
+        return tuple(alive[node] for node in sorted(alive))
 
     @property
     def retained_bytes(self) -> list[int]:
@@ -299,38 +297,80 @@ class Trace:
     def to_dict(self) -> dict[str, Any]:
         """The trace as JSON-ready data.
 
-        ``rows`` holds each variable and node state once; the steps refer to them by index.  For
-        nodes a step lists only the states that differ from the step before, and what is gone.
+        What many have in common is there once, in ``kinds`` of nodes, ``states`` of nodes and
+        ``rows`` of variables; the rest refers to them by index.  Numbers that grow are told by
+        their distance: in ``nodes``, of ``[kind, line, call, order, tensor, next, tensors of
+        slots]``, from the last order and the last tensor mentioned, ``next`` from the node itself;
+        in a step's ``changed``, nodes and states in turn, and ``gone`` from the last node.  A
+        step's ``variables`` are ``[start, removed, row, ...]``: what takes which place in those of
+        the step before.
         """
+        kinds: dict[Any, int] = {}
+        order = tensor = 0
+
+        def tensors(indices: Iterable[int | None]) -> list[int | None]:
+            nonlocal tensor
+            found: list[int | None] = []
+            for index in indices:
+                found.append(None if index is None else index - tensor)
+                tensor = tensor if index is None else index
+            return found
+
+        nodes = []
+        for i, node in enumerate(self.nodes):
+            slots = tuple(tuple(vars(slot).values())[:-1] for slot in node.slots)
+            looks = (node.name, node.label, node.leaf, node.made, slots)
+            kind = kinds.setdefault(looks, len(kinds))
+            grown = None
+            if node.order is not None:
+                grown, order = node.order - order, node.order
+            own, *saved = tensors([node.tensor, *(slot.tensor for slot in node.slots)])
+            links = [link - i for link in node.next]
+            nodes.append([kind, node.line, node.call, grown, own, links, saved])
+        states: dict[Any, int] = {}
         rows: dict[Any, int] = {}
-
-        def shared(row: Any) -> int:
-            return rows.setdefault(row, len(rows))
-
-        steps = [
-            {
-                "line": step.line,
-                "ran": step.ran,
-                "changed": [shared(tuple(vars(state).values())) for state in changed],
-                "gone": gone,
-                "held": step.held,
-                "gradients": step.gradients,
-                "peak": step.peak,
-                "device": step.device,
-                "variables": [shared(tuple(vars(v).values())) for v in step.variables],
-                "values": step.values,
-                "raised": step.raised and dataclasses.asdict(step.raised),
-            }
-            for step, changed, gone in self.changes()
-        ]
+        steps = []
+        before: tuple[Variable, ...] = ()
+        for step in self.steps:
+            changed: list[int] = []
+            last = 0
+            for state in step.changed:
+                known = states.setdefault((state.state, state.slots), len(states))
+                changed += state.node - last, known
+                last = state.node
+            start, stop = _same(before, step.variables)
+            new = step.variables[start : len(step.variables) - stop]
+            removed = len(before) - start - stop
+            before = step.variables
+            steps.append(
+                {
+                    "line": step.line,
+                    "ran": step.ran,
+                    "changed": changed,
+                    "gone": [node - past for past, node in pairwise((0, *step.gone))],
+                    "held": step.held,
+                    "gradients": step.gradients,
+                    "peak": step.peak,
+                    "device": step.device,
+                    "variables": [
+                        start,
+                        removed,
+                        *(rows.setdefault(tuple(vars(v).values()), len(rows)) for v in new),
+                    ],
+                    "values": step.values,
+                    "raised": step.raised and dataclasses.asdict(step.raised),
+                }
+            )
         return {
             "schema": SCHEMA,
             "function": self.function,
             "source": self.source,
             "statements": self.statements,
             "skipped": self.skipped,
-            "nodes": [_plain(node) for node in self.nodes],
-            "tensors": [_plain(tensor) for tensor in self.tensors],
+            "kinds": list(kinds),
+            "nodes": nodes,
+            "tensors": [list(vars(known).values()) for known in self.tensors],
+            "states": list(states),
             "rows": list(rows),
             "steps": steps,
             "error": self.error and dataclasses.asdict(self.error),
@@ -360,7 +400,7 @@ class Trace:
             raise ValueError("this JSON is not a trace: it has no schema number")
         if schema < SCHEMA:
             raise ValueError(
-                f"this trace has schema {schema}, which does not tell tensors apart, and this "
+                f"this trace has schema {schema}, which another gradtrace wrote, and this "
                 f"gradtrace reads schema {SCHEMA}: run the program again under gradtrace.trace"
             )
         if schema > SCHEMA:
@@ -375,29 +415,28 @@ class Trace:
 
     @classmethod
     def _from_dict(cls, data: dict[str, Any]) -> Trace:
-        rows = data["rows"]
-
-        def variable(i: int) -> Variable:
-            name, shape, *rest = rows[i]
-            return Variable(name, tuple(shape), *rest)
-
+        rows = [Variable(name, tuple(shape), *rest) for name, shape, *rest in data["rows"]]
+        states = [
+            (name, tuple((state, version) for state, version in slots))
+            for name, slots in data["states"]
+        ]
+        variables: list[Variable] = []
         steps = []
-        states: dict[int, NodeState] = {}
         for item in data["steps"]:
-            for node, name, slots in (rows[i] for i in item["changed"]):
-                states[node] = NodeState(node, name, tuple(tuple(slot) for slot in slots))
-            for node in item["gone"]:
-                del states[node]
+            start, removed, *new = item["variables"]
+            variables[start : start + removed] = [rows[i] for i in new]
+            changed = zip(accumulate(item["changed"][::2]), item["changed"][1::2], strict=True)
             steps.append(
                 Step(
                     line=item["line"],
                     ran=item["ran"],
-                    nodes=tuple(states[node] for node in sorted(states)),
+                    changed=tuple(NodeState(node, *states[known]) for node, known in changed),
+                    gone=tuple(accumulate(item["gone"])),
                     held=tuple(item["held"]),
                     gradients=item["gradients"],
                     peak=item["peak"],
                     device=item["device"],
-                    variables=tuple(variable(i) for i in item["variables"]),
+                    variables=tuple(variables),
                     values=tuple(tuple(pair) for pair in item["values"]),
                     raised=item["raised"] and Raised(**item["raised"]),
                 )
@@ -407,9 +446,9 @@ class Trace:
             source={int(line): text for line, text in data["source"].items()},
             statements={int(first): last for first, last in data["statements"].items()},
             skipped=tuple(data["skipped"]),
-            nodes=tuple(_node_from_json(item) for item in data["nodes"]),
+            nodes=tuple(_nodes(data["kinds"], data["nodes"])),
             tensors=tuple(
-                TraceTensor(**item | {"shape": tuple(item["shape"])}) for item in data["tensors"]
+                TraceTensor(label, tuple(shape), *rest) for label, shape, *rest in data["tensors"]
             ),
             steps=tuple(steps),
             error=data["error"] and Raised(**data["error"]),
@@ -422,17 +461,57 @@ class Trace:
         return f"Trace({self.function}, {len(self.steps)} steps, {end})"
 
 
-def _plain(made: Any) -> dict[str, Any]:
-    """A data class as a dict, its slots too; ``dataclasses.asdict`` copies deeply: that is slow."""
-    fields = dict(vars(made))
-    if "slots" in fields:
-        fields["slots"] = [_plain(slot) for slot in fields["slots"]]
-    return fields
+def _same(before: Sequence[object], now: Sequence[object]) -> tuple[int, int]:
+    """How many at the start, and of the others how many at the end, are the same.
+
+    >>> _same("abcd", "abxcd"), _same("aa", "aaa")
+    ((2, 2), (2, 0))
+    """
+    most = min(len(before), len(now))
+    start = next((k for k in range(most) if before[k] is not now[k]), most)
+    most -= start
+    end = next((k for k in range(most) if before[-1 - k] is not now[-1 - k]), most)
+    return start, end
 
 
-def _node_from_json(item: dict[str, Any]) -> TraceNode:
-    slots = tuple(
-        Slot(**slot | {"shape": None if slot["shape"] is None else tuple(slot["shape"])})
-        for slot in item["slots"]
-    )
-    return TraceNode(**item | {"next": tuple(item["next"]), "slots": slots})
+def _nodes(kinds: list[Any], nodes: list[Any]) -> Iterator[TraceNode]:
+    """The nodes that :meth:`Trace.to_dict` told."""
+    order = tensor = 0
+
+    def grown(distance: int | None) -> int | None:
+        nonlocal tensor
+        if distance is None:
+            return None
+        tensor += distance
+        return tensor
+
+    for i, (kind, line, call, step, own, links, saved) in enumerate(nodes):
+        name, label, leaf, made, slots = kinds[kind]
+        order += step or 0
+        home = grown(own)
+        yield TraceNode(
+            name=name,
+            label=label,
+            leaf=leaf,
+            line=line,
+            next=tuple(i + link for link in links),
+            slots=tuple(
+                Slot(
+                    saves,
+                    empty,
+                    None if shape is None else tuple(shape),
+                    dtype,
+                    nbytes,
+                    version,
+                    role,
+                    grown(distance),
+                )
+                for (saves, empty, shape, dtype, nbytes, version, role), distance in zip(
+                    slots, saved, strict=True
+                )
+            ),
+            order=None if step is None else order,
+            tensor=home,
+            call=call,
+            made=made,
+        )

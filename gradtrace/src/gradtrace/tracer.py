@@ -419,7 +419,8 @@ class _Recorder:
             Step(
                 line=line,
                 ran=self.line,
-                nodes=self.live.states,
+                changed=self.live.changed,
+                gone=self.live.gone,
                 held=self.live.held,
                 gradients=self.live.gradients,
                 peak=peak,

@@ -58,13 +58,12 @@ def _function(program: str) -> Any:
 def _lines(seen: Trace) -> Iterator[dict[str, Any]]:
     known: set[int] = set()
     gradients: dict[str, str | None] = {}
-    for step, changed, _ in seen.changes():
-        there = [state.node for state in step.nodes]
-        made = [node for node in there if node not in known]
-        known.update(there)
+    for step in seen.steps:
+        made = [state.node for state in step.changed if state.node not in known]
+        known.update(made)
         said = _named("makes", made, seen)
         for what, state in ((_FREES, FREED), (_CHANGES, MODIFIED)):
-            said += _named(what, [s.node for s in changed if s.state == state], seen)
+            said += _named(what, [s.node for s in step.changed if s.state == state], seen)
         now = {variable.name: variable.grad for variable in step.variables}
         said += [
             f"{name}.grad is {'None' if grad is None else grad}"

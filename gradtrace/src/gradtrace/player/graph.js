@@ -54,8 +54,8 @@ export class Graph {
     this.timeline = timeline;
     this.most = Math.max(1, ...trace.steps.map((step) => step.held[0]));
     this.home = new Map(); // node → the view in which it has a box of its own
-    trace.views.forEach((view, k) => view.boxes.forEach((box) => {
-      if (box.kind === "node" || box.kind === "leaf") for (const node of box.nodes) this.home.set(node, k);
+    trace.views.forEach(({ place, nodes }, k) => place.boxes.forEach(([kind], i) => {
+      if (kind === "node" || kind === "leaf") this.home.set(nodes[i][0], k);
     }));
     this.broad = trace.views[0].width > 560;
     this.open(0);
@@ -122,6 +122,8 @@ export class Graph {
     const flags = shape("g", { class: "flags" });
     const bar = kind === "group" && rows > 1 ? shape("rect", { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
     if (bar) parts.push(bar);
+    if (box.end) parts.push(shape("path", { class: "edge", d: `M${x + width / 2} ${y + height}v13m-5 0h10` }));
+    if (box.made || box.end) parts.push(" ", shape("text", { class: "made", x: x + width / 2 + 7, y: y + height + 11 }, `${box.end ? "output " : ""}${box.made}`));
     const group = shape("g", { class: `box ${kind}`, role: "button", tabindex: "-1" }, ...parts, flags);
     this.interactive(group, "nodes", nodes, () => this.act(box));
     this.boxes.set(box, { group, title, texts, ports, flags, bar, folded });
@@ -246,7 +248,7 @@ export class Graph {
       const leaves = present.length && present.every((node) => this.trace.nodes[node].leaf);
       const [held, shared] = this.heldBy(present, now, leaves);
       if (texts[0]) texts[0].textContent = leaves ? `${plural(present.length, "leaf", "leaves")}, ${bytes(held)}` : `${plural(present.length, "node")}, ${freed} freed`;
-      if (texts[1]) texts[1].textContent = box.kind === "group" && !leaves ? shortened(`${bytes(held)} held${shared ? `, ${bytes(shared)} shared` : ""}`, room) : "";
+      if (texts[1]) texts[1].textContent = box.kind === "group" && !leaves ? shortened(shared ? `${bytes(held)}, ${bytes(shared)} shared` : `${bytes(held)} held`, room) : "";
       if (bar) bar.setAttribute("width", leaves ? 0 : Math.max(0, (box.width - 18) * Math.min(1, held / this.most)).toFixed(1));
       group.setAttribute("aria-description", describeGroup(box, present, freed, held, some));
       return;
@@ -282,10 +284,8 @@ export class Graph {
   heldBy(nodes, now, leaves) {
     const seen = new Map();
     const shared = new Map();
-    const order = ([node]) => this.trace.nodes[node].order;
     const inside = new Set(nodes);
-    const counts = (tensor) => tensor == null
-      || inside.has(now.tensors.get(tensor).slots.reduce((first, slot) => (order(slot) < order(first) ? slot : first))[0]);
+    const counts = (tensor) => tensor == null || inside.has(now.tensors.get(tensor).first);
     for (const node of nodes) {
       if (leaves) {
         const tensor = this.tensorOf(node);

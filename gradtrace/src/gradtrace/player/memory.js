@@ -97,6 +97,7 @@ export class Memory {
     this.svg.style.height = `${HEIGHT + BOTTOM}px`;
     this.svg.replaceChildren(this.cursor, ...marks, ...this.bars, ...labels, this.pointer);
     this.across = across;
+    this.until = undefined;
     if (this.step !== undefined) this.show(this.step, this.shown, this.peer);
   }
 
@@ -109,7 +110,9 @@ export class Memory {
     this.reading.replaceChildren(this.words(step), ...(differs ? [element("span", { class: "other" }, ` ≠ ${bytes(peer.held[0])} of activations in the other setting`)] : []));
     if (!this.bars) return;
     this.cursor.setAttribute("transform", `translate(${LEFT + step * this.across} 0)`);
+    if (this.until === shown) return;
     this.bars.forEach((bar, i) => bar.classList.toggle("absent", i > shown));
+    this.until = shown;
   }
 
   point(step) {

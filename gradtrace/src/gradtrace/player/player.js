@@ -11,6 +11,7 @@ import { Question, reach } from "./question.js";
 import { Source, deeds } from "./source.js";
 import { STYLE } from "./style.js";
 import { Timeline } from "./timeline.js";
+import { unpacked } from "./trace.js";
 import { Variables } from "./variables.js";
 import { announcement, twin } from "./words.js";
 
@@ -32,7 +33,7 @@ export class Player {
     this.peer = null;
     this.build();
     if (data.question) this.askFirst();
-    this.setTrace(data.traces[traceOf(data.controls, this.setting)], null);
+    this.setTrace(data.traces[traceOf(data.controls, this.setting)]);
     this.show(this.opening());
   }
 
@@ -232,8 +233,9 @@ export class Player {
     if (told) this.hooks.onStep?.(this.step);
   }
 
-  setTrace(trace, step) {
-    this.scene.setTrace(trace);
+  setTrace(stored) {
+    this.scene.setTrace(stored);
+    const { trace } = this;
     this.shareAxis();
     this.box.classList.toggle("broad", this.scene.graph.broad);
     this.box.setAttribute("aria-label", `Line player: ${trace.function}`);
@@ -245,7 +247,6 @@ export class Player {
     this.outcome.replaceChildren(...trace.outcome.map((text, i) =>
       element("p", {}, i === 0 ? element("strong", {}, failed ? "✗ " : "✓ ") : "", text)));
     if (this.question) this.questionChanged();
-    if (step !== null) this.show(step);
   }
 
   drawControls() {
@@ -267,7 +268,7 @@ export class Player {
     const { step } = this;
     this.setting = setting;
     this.scene.setting = setting;
-    this.setTrace(this.data.traces[traceOf(this.data.controls, setting)], null);
+    this.setTrace(this.data.traces[traceOf(this.data.controls, setting)]);
     this.go(step === undefined ? 0 : before.matching(this.timeline, step));
     this.light(null);
   }
@@ -277,7 +278,7 @@ export class Player {
     const before = this.timeline;
     const { step } = this;
     this.setting = setting;
-    this.setTrace(trace, null);
+    this.setTrace(trace);
     this.go(before.matching(this.timeline, step));
   }
 
@@ -503,7 +504,8 @@ class Scene {
     this.graph.onOpen = (title) => (player.status.textContent = `Inside ${title || "the whole graph"}.`);
   }
 
-  setTrace(trace) {
+  setTrace(stored) {
+    const trace = unpacked(stored);
     this.trace = trace;
     this.timeline = new Timeline(trace);
     this.graph.step = undefined;

@@ -15,7 +15,7 @@ export class Timeline {
     this.last = trace.steps.length - 1;
     this.history = trace.nodes.map(() => []);
     trace.steps.forEach((step, time) => {
-      for (const index of step.changed) this.history[trace.rows[index][0]].push([time, trace.rows[index]]);
+      for (const row of step.changed) this.history[row[0]].push([time, row]);
       for (const node of step.gone) this.history[node].push([time, null]);
     });
     const visits = new Map();
@@ -52,15 +52,19 @@ export class Timeline {
         if (row) nodes.set(node, row);
       });
     }
-    const variables = step < 0 ? [] : this.trace.steps[step].variables.map((index) => this.trace.rows[index]);
-    const tensors = new Map(); // tensor → { slots: [[node, slot]], names: [variable] }
+    const variables = step < 0 ? [] : this.trace.steps[step].variables;
+    const tensors = new Map(); // tensor → { slots: [[node, slot]], names: [variable], first: the node that saved it first }
     const holders = (tensor) => {
-      if (!tensors.has(tensor)) tensors.set(tensor, { slots: [], names: [] });
+      if (!tensors.has(tensor)) tensors.set(tensor, { slots: [], names: [], first: null });
       return tensors.get(tensor);
     };
     for (const [node, row] of nodes) {
-      this.trace.nodes[node].slots.forEach(({ empty, tensor }, slot) => {
-        if (!empty && tensor != null && HELD.has(row[2][slot][0])) holders(tensor).slots.push([node, slot]);
+      const { slots, order } = this.trace.nodes[node];
+      slots.forEach(({ empty, tensor }, slot) => {
+        if (empty || tensor == null || !HELD.has(row[2][slot][0])) return;
+        const held = holders(tensor);
+        held.slots.push([node, slot]);
+        if (held.first === null || order < this.trace.nodes[held.first].order) held.first = node;
       });
     }
     for (const variable of variables) if (variable[7] != null) holders(variable[7]).names.push(variable);
@@ -113,7 +117,7 @@ export class Timeline {
     let before = new Map();
     for (const { ran, variables } of this.trace.steps.slice(0, step + 1)) {
       const [now, next] = [new Map(), new Map()];
-      for (const row of variables.map((index) => this.trace.rows[index])) {
+      for (const row of variables) {
         const old = before.get(row[0]);
         const same = old && sameTensor(old, row);
         now.set(row[0], row);

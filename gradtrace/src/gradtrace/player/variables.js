@@ -27,7 +27,7 @@ export class Variables {
 
   setTrace(trace) {
     this.trace = trace;
-    const rows = trace.steps.map(({ variables, values }) => this.entries(variables.map((i) => trace.rows[i])).length + (values.length > 0));
+    const rows = trace.steps.map(({ variables, values }) => this.entries(variables).length + (values.length > 0));
     this.box.style.setProperty("--rows", Math.max(1, ...rows));
   }
 

@@ -10,6 +10,7 @@ export function describe(trace, now, index, changed) {
   const row = now.nodes.get(index);
   const parts = node.leaf ? ["a leaf"] : [];
   if (node.line !== null && !node.leaf) parts.push(`made on line ${node.line}`);
+  if (node.made) parts.push(`shape ${node.made}`);
   if (node.next.length) parts.push(`backward goes on to ${listed(node.next.map((i) => trace.nodes[i].label))}`);
   let slots = 0;
   node.slots.forEach((slot, i) => {
@@ -38,6 +39,7 @@ function otherHolders(trace, now, tensor, index) {
 
 export function describeGroup(box, present, freed, held, some) {
   const parts = [`${plural(present.length, "node")}, ${freed} freed`, `${bytes(held)} held`];
+  if (box.made) parts.push(`hands on ${box.made}`);
   if (some.cut) parts.push(`${some.cut} freed now`);
   if (some.new) parts.push(`${some.new} new`);
   if (some.stopped) parts.push("backward stopped inside");
