@@ -59,7 +59,7 @@ class Group:
     like: int = 0  # the same number for groups of the same operations
     place: Place | None = None  # where its operations were made
     call: int | None = None  # of a module that is called several times here: which of them, from 1
-    recurs: str | None = None  # of a run that uses the same leaves again and again, and its ranges
+    recurs: str | None = None  # of a run that uses some leaves again and again: " of model"
     steps: bool = False  # of a run and its ranges: whether all that repeats has the same name
 
     def nodes(self) -> Iterator[int]:
@@ -77,10 +77,9 @@ class Group:
 class View:
     """What is shown at once: boxes for nodes and groups.
 
-    ``group`` is the one that is open, ``parent`` the index of the view around it, ``path`` and
-    ``of`` are the module, and whose steps they are, that need not be named in the titles.
-    ``opens`` are, for each box, the index of the view
-    that it opens, None for a node.
+    ``group`` is the one that is open, ``parent`` the index of the view around it.  ``path`` and
+    ``of`` need not be said in the titles: the module, and whose steps they are (" of model").
+    ``opens`` are, for each box, the index of the view that it opens, None for a node.
     """
 
     group: Group
@@ -101,9 +100,11 @@ def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> I
     for index, view in enumerate(found):  # grows while it is read
         _fit(view, excess)
         for box in view.boxes:
-            opens = isinstance(box, Group)
-            view.opens.append(len(found) if opens else None)
-            found += [View(box, index)] if isinstance(box, Group) else []
+            if isinstance(box, Group):
+                view.opens.append(len(found))
+                found.append(View(box, index))
+            else:
+                view.opens.append(None)
         yield view
 
 
