@@ -1,10 +1,15 @@
 """Hand jobs to Dask workers, a few for each worker at a time, and take the results as they come.
 
+What Dask does for a task, it does in the one process that all workers wait for.  So a task is
+several jobs: one at first, and more when so many were done that a worker which ends with less of
+them than another has not waited for long.  A worker that has been at a task for some time gives
+back the jobs of it that it has not begun.
+
 No more jobs are drawn than the workers have in hand, so a class of ten thousand takes no more
 memory than one of ten.  Where a worker dies (its machine is lost, or short of memory), Dask starts
-the tasks it held again elsewhere.  A task that lost several workers, or that ran out of time by the
-clock, may only have been in bad company: it is tried once more at the end, alone.  What comes of it
-then is final, and what still kills its workers is given up.
+the tasks it held again elsewhere.  A job of a task that lost several workers, or one that ran out
+of time by the clock, may only have been in bad company: it is tried once more at the end, alone.
+What comes of it then is final, and what still kills its workers is given up.
 """
 
 from __future__ import annotations
@@ -14,9 +19,11 @@ import logging
 import signal
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import takewhile
 from multiprocessing import active_children
 from typing import Any
 
@@ -28,7 +35,14 @@ from backward_twice.grading import GradingError
 from backward_twice.grading.judge import Json, failed, grade
 
 _IN_HAND = 2
-"""Jobs for each thread: one that runs and one that waits, so that no worker waits for a job."""
+"""Tasks for each thread: one that runs and one that waits, so that no worker waits for a task."""
+
+_TOGETHER = 8
+"""The most jobs in one task."""
+
+_TASK_SECONDS = 0.25
+"""By the clock, after which a worker begins no further job of a task: that much of what it did is
+lost with it, or when the grading is interrupted, beside the job that it was at."""
 
 _CONNECT_SECONDS = 5
 _CLOSE_SECONDS = 10
@@ -118,9 +132,13 @@ def _close(cluster: LocalCluster) -> None:
         cluster.close(timeout=_CLOSE_SECONDS)
 
 
+Tagged = tuple[Any, Json]
+"""What the caller knows a job by, and the job."""
+
+
 def run(
-    client: Client, jobs: Iterable[tuple[Any, Json]], task: Callable[[Json], Json] = grade
-) -> Iterator[tuple[Any, Json]]:
+    client: Client, jobs: Iterable[Tagged], task: Callable[[Json], Json] = grade
+) -> Iterator[Tagged]:
     """Do each job; give its tag and its result, in the order in which they end.
 
     Args:
@@ -129,21 +147,23 @@ def run(
     Raises:
         GradingError: the scheduler went away, or a worker cannot grade.
     """
-    again: list[tuple[Any, Json]] = []
+    again: list[Tagged] = []
     for tag, job, result in _results(client, iter(jobs), task):
-        if isinstance(result, KilledWorker) or result.get("slow"):
+        if isinstance(result, Exception) or result.get("slow"):
             again.append((tag, job))
         else:
             yield tag, result
     for tag, job, result in _results(client, iter(again), task, alone=True):
         if isinstance(result, KilledWorker):
             result = failed(job, "the worker that graded it died, each time")
+        elif isinstance(result, Exception):  # a fault of the grader's own must not stop the others
+            result = failed(job, f"the grader failed: {type(result).__name__}: {result}"[:500])
         result.pop("slow", None)
         yield tag, result
 
 
 class _Workers:
-    """How many jobs the workers may have in hand together; workers may come and go."""
+    """How many tasks the workers may have in hand together; workers may come and go."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -152,8 +172,13 @@ class _Workers:
         self._missed = 0
 
     def room(self) -> int:
+        """The most tasks that may be handed out."""
         self.look()
         return max(1, self._threads) * _IN_HAND
+
+    def share(self, done: int) -> int:
+        """Jobs for one task, when so many are done: not long to do, beside what was done."""
+        return 1 + done // (2 * self.room())
 
     def look(self) -> None:
         """Count them, now and then.
@@ -173,22 +198,27 @@ class _Workers:
 
 
 def _results(
-    client: Client,
-    waiting: Iterator[tuple[Any, Json]],
-    task: Callable[[Json], Json],
-    alone: bool = False,
-) -> Iterator[tuple[Any, Json, Json | KilledWorker]]:
-    in_hand: dict[Future, tuple[Any, Json]] = {}
+    client: Client, jobs: Iterator[Tagged], task: Callable[[Json], Json], alone: bool = False
+) -> Iterator[tuple[Any, Json, Json | Exception]]:
+    """Each job's tag, the job and its result, or what was raised for its task."""
+    in_hand: dict[Future, list[Tagged]] = {}
+    given_back: deque[Tagged] = deque()
     ended = as_completed(loop=client.loop)
     there = _Workers(client)
+    done = 0  # jobs
+    most = 1  # in one task, by what the last one had the time for
+
+    def waiting() -> Tagged | None:
+        return given_back.popleft() if given_back else next(jobs, None)
 
     def fill() -> None:
         while len(in_hand) < (1 if alone else there.room()):
-            tag, job = next(waiting, (None, None))
-            if job is None:
+            number = 1 if alone else min(most, there.share(done))
+            some = [*takewhile(bool, (waiting() for _ in range(number)))]
+            if not some:
                 return
-            future = client.submit(_fit, task, job, pure=False)
-            in_hand[future] = tag, job
+            future = client.submit(_done, task, [job for _, job in some], pure=False)
+            in_hand[future] = some
             ended.add(future)
 
     with _scheduler_there(client):
@@ -199,10 +229,16 @@ def _results(
                 time.sleep(_PAUSE)
                 continue
             future = next(ended)
-            tag, job = in_hand.pop(future)
-            result = _result(future, job, there)
+            some = in_hand.pop(future)
+            results = _came(future, there)
             future.release()
-            yield tag, job, result
+            if isinstance(results, Exception):
+                results = [results] * len(some)
+            for (tag, job), result in zip(some, results, strict=False):
+                yield tag, job, result
+            given_back += some[len(results) :]
+            done += len(results)
+            most = min(_TOGETHER, len(results) + 1)
             fill()
 
 
@@ -222,22 +258,21 @@ _KEPT = "what was graded is kept, start again to go on"
 _GONE = f"the Dask scheduler went away; {_KEPT}"
 
 
-def _result(future: Future, job: Json, there: _Workers) -> Json | KilledWorker:
+def _came(future: Future, there: _Workers) -> list[Json] | Exception:
+    """The results of a task's first jobs, or what was raised for it."""
     if future.status == "cancelled":
         raise GradingError(_GONE)
     try:
         done = _fetched(future, there)
-        if isinstance(done, dict):
-            return done
     except GradingError:
         raise
-    except KilledWorker as error:
-        return error
     except CancelledError as error:
         raise GradingError(_GONE) from error
-    except Exception as error:  # a fault of the grader's own must not stop the others
-        return failed(job, f"the grader failed: {type(error).__name__}: {error}"[:500])
-    raise GradingError(done)
+    except Exception as error:
+        return error
+    if isinstance(done, str):
+        raise GradingError(done)
+    return done
 
 
 def _fetched(future: Future, there: _Workers) -> Any:
@@ -255,9 +290,15 @@ def _fetched(future: Future, there: _Workers) -> Any:
             there.look()
 
 
-def _fit(task: Callable[[Json], Json], job: Json) -> Json | str:
-    """What a worker does: the result, or in words why it can do none of them."""
+def _done(task: Callable[[Json], Json], jobs: list[Json]) -> list[Json] | str:
+    """What a worker does: results of the first jobs, or in words why it can do none of them."""
+    give_back = time.monotonic() + _TASK_SECONDS
+    results: list[Json] = []
     try:
-        return task(job)
+        for job in jobs:
+            if results and time.monotonic() > give_back:
+                break
+            results.append(task(job))
     except GradingError as error:
         return str(error)
+    return results

@@ -116,7 +116,8 @@ def run(job: int, events: int, shell: InteractiveShell | None = None) -> None:
 
 
 def _step(shell: InteractiveShell, step: dict[str, Any]) -> dict[str, Any]:
-    reserve = mmap.mmap(-1, _RESERVE, _PRIVATE)  # to report with, when a step has used up the memory
+    # To report with, when a step has used up the memory.  Nothing fills its pages.
+    reserve = mmap.mmap(-1, _RESERVE, _PRIVATE)
     kept = _Kept(step["output"])
     observed = error = None
     try:
