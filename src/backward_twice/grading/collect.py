@@ -31,7 +31,7 @@ from backward_twice.grading.platforms.downloads import (
     recognised,
 )
 from backward_twice.grading.platforms.upload import Collected, read_collected
-from backward_twice.grading.roster import Roster, read_roster
+from backward_twice.grading.roster import Person, Roster, read_roster
 from backward_twice.grading.submissions import Rejected, in_words, shown
 from backward_twice.grading.unpacking import copied, folder_name, listed
 
@@ -108,13 +108,15 @@ def _folders(
     students = sorted({(file.student, file.number) for file in files})
     alike = Counter(name.casefold() for name, _ in students)
     folders, said, unknown = {}, [], []
+    in_groups = platform == MOODLE and len(alike) > 1 and all("-" in name for name in alike)
     for name, number in students:
         numbered = folder_name(f"{name} {number}")
-        person = roster and (roster.find(f"{name} {number}") or roster.find(name))
+        person = roster and _person(roster, name, number, in_groups)
         if roster and person is None:
             unknown.append(numbered)
         # Canvas's number is the person's, Moodle's is another one in each assignment.
-        clear = platform != CANVAS and alike[name.casefold()] == 1 and name != HIDDEN
+        hidden = name.rpartition("-")[2] == HIDDEN
+        clear = platform != CANVAS and alike[name.casefold()] == 1 and not hidden
         named = before.get((name, number), folder_name(name) if clear else numbered)
         wanted = folder_name(person.identifier) if person else named
         others = (folder for who, folder in before.items() if who != (name, number))
@@ -134,6 +136,23 @@ def _folders(
             "worksheet as --roster they keep one name"
         )
     return folders, said
+
+
+def _person(roster: Roster, name: str, number: str, in_groups: bool) -> Person | None:
+    """Who this is, also behind a group's name: ``Group A-Ada Lovelace``.
+
+    A person's own name may have a dash, so what is behind one is a name only if it has the number
+    that the class list gives it, or if all names of the download have a dash.
+    """
+    parts = name.split("-")
+    for first in range(len(parts)):
+        rest = "-".join(parts[first:])
+        found = roster.find(f"{rest} {number}")
+        if not found and (first == 0 or in_groups):
+            found = roster.find(rest)
+        if found:
+            return found
+    return None
 
 
 def _forget(student: Path, exercise: str) -> None:

@@ -32,6 +32,9 @@ _NAMES = ("student", "name", "full name", "first name", "firstname", "last name"
 _NAMES = (*_NAMES, "surname")
 _WHERE = ("section", "root account", "department", "institution", "groups", "group")
 _KEPT = {*_IDENTIFIERS, *_NAMES, *_WHERE}
+_DROPPED = re.compile(r"[&<>\"`|'’‘ʼ:\\/]")
+"""What Moodle leaves out of a name that becomes a file's (``PARAM_FILE`` in
+``lib/classes/param.php`` of github.com/moodle/moodle), and other ways to write an apostrophe."""
 _NUMBERED = re.compile(r"(?P<name>.*\D) (?P<number>\d+)")
 
 
@@ -113,7 +116,7 @@ def _folded(text: str) -> str:
 
 def _words(name: str) -> frozenset[str]:
     """A name's words in whatever order: ``Lovelace, Ada`` is ``Ada Lovelace``."""
-    return frozenset(re.findall(r"[^\W_]+", _folded(name)))
+    return frozenset(re.findall(r"[^\W_]+", _DROPPED.sub("", _folded(name))))
 
 
 def _squashed(name: str) -> str:
@@ -153,6 +156,8 @@ def read_roster(path: Path) -> Roster:
         _person([*row, *[""] * len(known)], known, kept)
         for row in rows[1:]
         if "points possible" not in row[0].casefold() and not _is_remark(row)
+        # Canvas lists the student as whom a teacher looks at the course.
+        if row[0] != "Student, Test"
     ]
     others = tuple(name for i, name in enumerate(rows[0]) if i not in kept)
     people = [person for person in people if person.identifier]
