@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import dask
 import psutil
 import pytest
 
@@ -167,6 +168,14 @@ def test_a_result_that_is_lost_with_the_last_worker_is_not_waited_for(tmp_path, 
         monkeypatch.setattr(batch, "as_completed", Late)
         with pytest.raises(GradingError, match="all workers died; what was graded is kept"):
             list(batch.run(client, jobs(tmp_path, range(3)), done))
+
+
+def test_a_worker_may_take_its_time_to_come_back(tmp_path):
+    dies_once = jobs(tmp_path, range(5))
+    at_once = {"distributed.deploy.lost-worker-timeout": "1ms"}
+    with dask.config.set(at_once), batch.workers(None, 1) as client:
+        results = dict(batch.run(client, dies_once, dies))
+    assert set(results) == set(range(5)) and results[3]["worker"]
 
 
 def test_a_worker_that_does_not_end_is_killed(tmp_path, monkeypatch):

@@ -95,6 +95,9 @@ def _local(number: int) -> Iterator[Client]:
     # Ctrl-C reaches every process of the terminal; only this one is to answer it.
     settings = {
         "distributed.scheduler.allowed-failures": 2,
+        # A worker that died is started again; by default it is given up if that takes 15 s, which
+        # on a busy machine it does.
+        "distributed.deploy.lost-worker-timeout": "1h",
         "distributed.logging": dict.fromkeys(_loggers(), "critical"),
         # What Dask measures of itself, for a dashboard, takes as much time as what is asked of it,
         # and what it logs grows with each job.
@@ -103,9 +106,9 @@ def _local(number: int) -> Iterator[Client]:
         "distributed.admin.tick.interval": "1s",
         "distributed.admin.log-length": 100,
     }
-    answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with dask.config.set(settings):
+    with dask.config.set(settings):
+        answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
             cluster = LocalCluster(
                 n_workers=number,
                 threads_per_worker=1,
@@ -113,12 +116,12 @@ def _local(number: int) -> Iterator[Client]:
                 memory_limit=0,
                 dashboard_address="127.0.0.1:0",  # None would take port 8787 for the world
             )
-    finally:
-        signal.signal(signal.SIGINT, answer)
-    try:
-        yield Client(cluster, set_as_default=False)
-    finally:
-        _close(cluster)
+        finally:
+            signal.signal(signal.SIGINT, answer)
+        try:
+            yield Client(cluster, set_as_default=False)
+        finally:
+            _close(cluster)
 
 
 def _close(cluster: LocalCluster) -> None:
