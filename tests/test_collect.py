@@ -176,6 +176,21 @@ def test_moodles_members_of_groups_are_known_behind_their_groups_name(
     assert handed_in(here).keys() == set(MEMBERS.values())
 
 
+def test_a_groups_number_is_not_taken_for_a_participants(here, collected, tmp_path):
+    form = MOODLE["4.1 and newer"]
+    listed = (
+        'Full name,Email address,Groups\nAda Lovelace,ada@example.org,"Team-A 1, Lab"\n'
+        "Bob Kahn,bob@example.org,Lab\n"
+    )
+    teams = {form.format(student=s, file=FILE): RIGHT for s in ("Team-A 1_12", "Bob Kahn_9002")}
+    said = collected(teams, "--roster", str(roster_of(tmp_path, listed)))
+    assert "1 are groups (Team-A 1), each with one row" in said and "not found" not in said
+    assert handed_in(here).keys() == {"Team-A 1", "bob@example.org"}
+    assert here.grade() == 0 and here.points()["Team-A 1"] == 3
+    with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
+        assert [name.partition("_")[0] for name in archive.namelist()] == ["Bob Kahn"]
+
+
 def test_moodles_members_of_groups_without_a_class_list(here, collected):
     form = MOODLE["before 4.1"]
     hidden = ["Group A-Participant_9008", "Group B-Participant_9009"]

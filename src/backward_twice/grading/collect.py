@@ -64,7 +64,7 @@ def collect(
             known = Collected(found.platform)
         folders, said = _folders(found.platform, found.files, roster, known.folders)
         by_folder: dict[str, list[File]] = defaultdict(list)
-        renamed = []
+        renamed, groups = [], []
         for file in found.files:
             by_folder[folders[file.student, file.number]].append(file)
         for student, files in sorted(by_folder.items()):
@@ -72,6 +72,9 @@ def collect(
             said += [f"{shown(student)}: {problem}" for problem in problems]
             # Canvas gives feedback back under the file's own name, so it goes to a notebook.
             keys = [f.key for f in files if found.platform != CANVAS or f.name.endswith(".ipynb")]
+            if found.platform == MOODLE and roster and roster.is_group(files[0].student):
+                groups.append(student)
+                keys = []  # Moodle would take the group's number for a participant's
             known.keys[student] = keys[0] if keys else ""
             late = {student} if any(file.late for file in files) else set()
             whose = files[0].student, files[0].number
@@ -86,6 +89,12 @@ def collect(
         said.append(
             f"{len(renamed)} have other names now ({few}); if they were graded under the old ones, "
             "grade with --drop-missing"
+        )
+    if groups:
+        few = ", ".join(map(shown, groups[:5])) + (", …" if len(groups) > 5 else "")
+        said.append(
+            f"{len(groups)} are groups ({few}), each with one row of points for all its members; "
+            "Moodle's upload of feedback knows persons only, so theirs is not in it"
         )
     if found.strays:
         few = ", ".join(map(shown, found.strays[:5]))
@@ -112,7 +121,7 @@ def _folders(
     for name, number in students:
         numbered = folder_name(f"{name} {number}")
         person = roster and _person(roster, name, number, in_groups)
-        if roster and person is None:
+        if roster and person is None and not roster.is_group(name):
             unknown.append(numbered)
         # Canvas's number is the person's, Moodle's is another one in each assignment.
         hidden = name.rpartition("-")[2] == HIDDEN
