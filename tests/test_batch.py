@@ -1,6 +1,7 @@
 """Jobs on Dask workers: none is lost with its worker, and what cannot be done is said soon."""
 
 import contextlib
+import json
 import logging
 import os
 import socket
@@ -10,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import dask
 import psutil
 import pytest
 
@@ -39,6 +41,14 @@ def dies(job):
         os._exit(1)
     if job["student"] == "7":
         raise ZeroDivisionError("a fault")
+    return done(job)
+
+
+def slow_from_16(job):
+    with Path(job["folder"], job["student"]).open("a") as file:
+        file.write("x")
+    if int(job["student"]) >= 16:
+        time.sleep(batch._TASK_SECONDS + 0.05)
     return done(job)
 
 
@@ -88,16 +98,31 @@ def test_every_job_has_its_result_and_few_are_drawn_ahead(two_workers, tmp_path)
         ahead = max(ahead, len(drawn) - len(results))
     assert {tag: r["student"] for tag, r in results.items()} == {n: str(n) for n in range(40)}
     assert len({r["worker"] for r in results.values()}) == 2
-    assert 2 <= ahead <= 4
+    assert len(drawn) == 40
+    assert 4 < ahead <= 2 * 2 * 3  # of 2 workers 2 tasks each, which have become no larger yet
 
 
 def test_no_jobs(two_workers):
     assert list(batch.run(two_workers, iter([]), done)) == []
 
 
+def test_what_a_worker_had_no_time_for_it_gives_back(two_workers, tmp_path):
+    results = dict(batch.run(two_workers, jobs(tmp_path, range(20)), slow_from_16))
+    assert {tag: r["student"] for tag, r in results.items()} == {n: str(n) for n in range(20)}
+    assert all((tmp_path / str(number)).read_text() == "x" for number in range(20))
+
+
+def test_of_a_task_at_least_one_job_is_done(tmp_path, monkeypatch):
+    some = json.dumps([job for _, job in jobs(tmp_path, range(3))])
+    assert [result["student"] for result in batch._done(done, some)] == ["0", "1", "2"]
+    monkeypatch.setattr(batch, "_TASK_SECONDS", -1)
+    assert [result["student"] for result in batch._done(done, some)] == ["0"]
+
+
 def test_a_killed_worker_costs_only_its_own_task(two_workers, tmp_path):
-    results = dict(batch.run(two_workers, jobs(tmp_path, range(12)), dies))
-    assert set(results) == set(range(12))
+    """Those that die come last, when a task is several jobs."""
+    results = dict(batch.run(two_workers, jobs(tmp_path, reversed(range(24))), dies))
+    assert set(results) == set(range(24))
     assert results[3]["worker"]  # tried again, and done
     assert len((tmp_path / "3").read_text()) >= 2
     for number, why in [(5, "the worker that graded it died"), (7, "ZeroDivisionError: a fault")]:
@@ -146,6 +171,14 @@ def test_a_result_that_is_lost_with_the_last_worker_is_not_waited_for(tmp_path, 
         monkeypatch.setattr(batch, "as_completed", Late)
         with pytest.raises(GradingError, match="all workers died; what was graded is kept"):
             list(batch.run(client, jobs(tmp_path, range(3)), done))
+
+
+def test_a_worker_may_take_its_time_to_come_back(tmp_path):
+    dies_once = jobs(tmp_path, range(5))
+    at_once = {"distributed.deploy.lost-worker-timeout": "1ms"}
+    with dask.config.set(at_once), batch.workers(None, 1) as client:
+        results = dict(batch.run(client, dies_once, dies))
+    assert set(results) == set(range(5)) and results[3]["worker"]
 
 
 def test_a_worker_that_does_not_end_is_killed(tmp_path, monkeypatch):

@@ -196,6 +196,75 @@ def test_moodles_hidden_names_and_groups(here, collected):
     }
 
 
+IN_A_GROUP = (
+    WORKSHEET
+    + """\
+Participant 9004,"Kahn, Anne-Marie",anne@example.org,Submitted for grading,,3.00
+Participant 9005,Siobhán O'Hara,siobhan@example.org,Submitted for grading,,3.00
+Participant 9006,李 小龍,li@example.org,Submitted for grading,,3.00
+Participant 9007,Eve_Marie Roe,eve@example.org,Submitted for grading,,3.00
+"""
+)
+# As clean_filename leaves them: "_" is a space, and there is no apostrophe.
+MEMBERS = {
+    "Group A-Ada Lovelace_9001": "ada@example.org",
+    "Group A-Kahn, Anne-Marie_9004": "anne@example.org",
+    "Team-B 2-Siobhán OHara_9005": "siobhan@example.org",
+    "Default group-李 小龍_9006": "li@example.org",
+    "Default group-Eve Marie Roe_9007": "eve@example.org",
+}
+
+
+def without_numbers(worksheet):
+    """The class list without Moodle's numbers, so that only the names say who is who."""
+    return "\n".join(line.partition(",")[2] for line in worksheet.splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("roster", [IN_A_GROUP, without_numbers(IN_A_GROUP)])
+@pytest.mark.parametrize("form", [MOODLE["before 4.1"], MOODLE["all in one folder"]])
+def test_moodles_members_of_groups_are_known_behind_their_groups_name(
+    here, collected, tmp_path, form, roster
+):
+    files = {form.format(student=student, file=FILE): RIGHT for student in MEMBERS}
+    assert "class list" not in collected(files, "--roster", str(roster_of(tmp_path, roster)))
+    assert handed_in(here).keys() == set(MEMBERS.values())
+
+
+def test_a_groups_number_is_not_taken_for_a_participants(here, collected, tmp_path):
+    form = MOODLE["4.1 and newer"]
+    listed = (
+        'Full name,Email address,Groups\nAda Lovelace,ada@example.org,"Team-A 1, Lab"\n'
+        "Bob Kahn,bob@example.org,Lab\n"
+    )
+    teams = {form.format(student=s, file=FILE): RIGHT for s in ("Team-A 1_12", "Bob Kahn_9002")}
+    said = collected(teams, "--roster", str(roster_of(tmp_path, listed)))
+    assert "1 are groups (Team-A 1), each with one row" in said and "not found" not in said
+    assert handed_in(here).keys() == {"Team-A 1", "bob@example.org"}
+    assert here.grade() == 0 and here.points()["Team-A 1"] == 3
+    with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
+        assert [name.partition("_")[0] for name in archive.namelist()] == ["Bob Kahn"]
+
+
+def test_moodles_members_of_groups_without_a_class_list(here, collected):
+    form = MOODLE["before 4.1"]
+    hidden = ["Group A-Participant_9008", "Group B-Participant_9009"]
+    collected({form.format(student=s, file=FILE): RIGHT for s in (*MEMBERS, *hidden)})
+    assert handed_in(here).keys() == {
+        *(student.partition("_")[0] for student in MEMBERS),
+        *(student.replace("_", " ") for student in hidden),
+    }
+
+
+def test_a_name_with_a_dash_is_not_taken_for_another_persons(here, collected, tmp_path):
+    form = MOODLE["4.1 and newer"]
+    listed = "Full name,Email address\nLuc Picard,luc@example.org\nAda Lovelace,ada@example.org\n"
+    students = ["Jean-Luc Picard_9001", "Ada Lovelace_9002"]
+    files = {form.format(student=student, file=FILE): RIGHT for student in students}
+    said = collected(files, "--roster", str(roster_of(tmp_path, listed)))
+    assert "1 not found in the class list" in said
+    assert handed_in(here).keys() == {"Jean-Luc Picard", "ada@example.org"}
+
+
 def test_moodles_other_files_do_not_hide_the_notebook(here, collected):
     text = "Ada_9001_assignsubmission_onlinetext/onlinetext.html"
     files = {

@@ -22,6 +22,7 @@ Student,ID,SIS User ID,SIS Login ID,Section,two_losses (4711),Essay (12),Current
 "Lovelace, Ada",101,s-1,ada,Autograd,,,90
 "Kahn, Bob",102,s-2,bob,Autograd,,5,80
 "Müller, Zoë",103,s-3,zoe,Autograd,,,70
+"Student, Test",104,,0f3a9c,Autograd,,,
 """
 MOODLE = """\
 First name,Last name,ID number,Email address,Assignment: two_losses (Real),Course total (Real)

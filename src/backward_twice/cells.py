@@ -59,7 +59,8 @@ def _read(source: str) -> tuple[str, ast.Module | None]:
     Magic is only looked for where Python fails: such a line may continue an expression.
     """
     if len(source) <= MAX_CHARACTERS:
-        for text in (source, _MAGIC.sub(r"\1pass", source)):
+        for left_out in (False, True):
+            text = _MAGIC.sub(r"\1pass", source) if left_out else source
             with warnings.catch_warnings(action="ignore"):
                 try:
                     return text, ast.parse(text)

@@ -173,29 +173,45 @@ def compare(expected: Plain, observed: Plain, what: str = "") -> list[Finding]:
     >>> print(*compare({"w.grad": torch.tensor([1.0, 2.0])}, {"w.grad": torch.tensor([2.0, 4.0])}))
     ✗ wrong: w.grad: largest difference 2, at [1]; every value is 2 times the right one
     """
+    return list(_compared(expected, observed, what))
+
+
+def alike(expected: Plain, observed: Plain) -> bool:
+    """Whether there is something to compare, and all of it is right; it ends at what is not.
+
+    >>> alike({"loss": 1.0}, {"loss": 1.0}), alike({"loss": 1.0}, {}), alike({}, {"loss": 1.0})
+    (True, False, False)
+    """
+    one = False
+    for finding in _compared(expected, observed):
+        if not finding.passed:
+            return False
+        one = True
+    return one
+
+
+def _compared(expected: Plain, observed: Plain, what: str = "") -> Iterator[Finding]:
     if isinstance(expected, dict):
         if not isinstance(observed, dict):
-            return [Finding(what or "result", False, f"{_kind(observed)}, not values by name")]
-        found = []
+            yield Finding(what or "result", False, f"{_kind(observed)}, not values by name")
+            return
         for name, value in expected.items():
             path = f"{what}[{name!r}]" if what else name
             if name in observed:
-                parts = compare(value, observed[name], path)
-                found += [replace(part, of=path) for part in parts]
+                for part in _compared(value, observed[name], path):
+                    yield replace(part, of=path)
             else:
-                found.append(Finding(path, False, "missing"))
-        return found
-    if isinstance(expected, list):
+                yield Finding(path, False, "missing")
+    elif isinstance(expected, list):
         if not isinstance(observed, list) or len(observed) != len(expected):
-            return [_of_another_kind(expected, observed, what)]
-        return [
-            finding
-            for i, (right, given) in enumerate(zip(expected, observed, strict=True))
-            for finding in compare(right, given, f"{what}[{i}]")
-        ]
-    if isinstance(expected, torch.Tensor):
-        return [_compare_tensors(expected, observed, what)]
-    return [_compare_values(expected, observed, what)]
+            yield _of_another_kind(expected, observed, what)
+            return
+        for i, (right, given) in enumerate(zip(expected, observed, strict=True)):
+            yield from _compared(right, given, f"{what}[{i}]")
+    elif isinstance(expected, torch.Tensor):
+        yield _compare_tensors(expected, observed, what)
+    else:
+        yield _compare_values(expected, observed, what)
 
 
 def _compare_tensors(expected: torch.Tensor, observed: Plain, what: str) -> Finding:

@@ -106,13 +106,40 @@ def _function(part, habits, names, sizes):
     return function
 
 
+_FOR_GRADIENT = "every function was called with each input requiring grad"
+_MOVED = "every function was called with each input moved"
+
+
 def _run_detector(answer, functions, values):
-    found = {}
+    """What an answer says of each function, and whether it asked them for it.
+
+    From the numbers that a function holds formulas could tell, too, and measure nothing.
+    """
+    found, asked = {}, []
     for number, described in enumerate(functions, 1):
         inputs = [value.clone() for value in values]
-        wrong = answer(_function(_part, **described), inputs)
+        asked.append(_Asked(_function(_part, **described), values))
+        wrong = answer(asked[-1].function, inputs)
         found[f"function {number}"] = [bool(truth) for truth in wrong]
+    found[_FOR_GRADIENT] = all(all(each.for_gradient) for each in asked)
+    found[_MOVED] = all(all(each.moved) for each in asked)
     return found
+
+
+class _Asked:
+    """A function of several inputs, and with what it was called."""
+
+    def __init__(self, function, values):
+        self.for_gradient = [False] * len(values)
+        self.moved = [False] * len(values)
+
+        def asked(*inputs):
+            for i, (given, value) in enumerate(zip(inputs, values, strict=True)):
+                self.for_gradient[i] |= given.requires_grad
+                self.moved[i] |= not torch.equal(given.detach().double(), value)
+            return function(*inputs)
+
+        self.function = asked
 
 
 def _gradients(function, values):
@@ -133,7 +160,7 @@ def _expect_detector(functions, values):
         found[f"function {number}"] = [
             not torch.allclose(a, b, rtol=1e-6) for a, b in zip(given, right, strict=True)
         ]
-    return found
+    return found | {_FOR_GRADIENT: True, _MOVED: True}
 
 
 wrong_gradients = Question("wrong_gradients", _draw_detector, _expect_detector, _run_detector)

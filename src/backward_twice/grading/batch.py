@@ -1,20 +1,28 @@
 """Hand jobs to Dask workers, a few for each worker at a time, and take the results as they come.
 
+What Dask does for a task, it does in the one process that all workers wait for.  So a task is
+several jobs: one at first, and more when so many were done that a worker which ends with less of
+them than another has not waited for long.  A worker that has been at a task for some time gives
+back the jobs of it that it has not begun.
+
 No more jobs are drawn than the workers have in hand, so a class of ten thousand takes no more
 memory than one of ten.  Where a worker dies (its machine is lost, or short of memory), Dask starts
-the tasks it held again elsewhere.  A task that lost several workers, or that ran out of time by the
-clock, may only have been in bad company: it is tried once more at the end, alone.  What comes of it
-then is final, and what still kills its workers is given up.
+the tasks it held again elsewhere.  A job of a task that lost several workers, or one that ran out
+of time by the clock, may only have been in bad company: it is tried once more at the end, alone.
+What comes of it then is final, and what still kills its workers is given up.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import takewhile
 from multiprocessing import active_children
 from typing import Any
 
@@ -26,7 +34,14 @@ from backward_twice.grading import GradingError, quiet
 from backward_twice.grading.judge import Json, failed, grade
 
 _IN_HAND = 2
-"""Jobs for each thread: one that runs and one that waits, so that no worker waits for a job."""
+"""Tasks for each thread: one that runs and one that waits, so that no worker waits for a task."""
+
+_TOGETHER = 8
+"""The most jobs in one task."""
+
+_TASK_SECONDS = 0.5
+"""By the clock, after which a worker begins no further job of a task: that much of what it did is
+lost with it, or when the grading is interrupted, beside the job that it was at."""
 
 _CONNECT_SECONDS = 5
 _CLOSE_SECONDS = 10
@@ -66,6 +81,9 @@ def _local(number: int) -> Iterator[Client]:
     # Ctrl-C reaches every process of the terminal; only this one is to answer it.
     settings = {
         "distributed.scheduler.allowed-failures": 2,
+        # A worker that died is started again; by default it is given up if that takes 15 s, which
+        # on a busy machine it does.
+        "distributed.deploy.lost-worker-timeout": "1h",
         # A worker sets its loggers up anew, and takes no word of this process's on them.
         "distributed.worker.preload": [quiet.__name__],
         # What Dask measures of itself, for a dashboard, takes as much time as what is asked of it,
@@ -75,9 +93,9 @@ def _local(number: int) -> Iterator[Client]:
         "distributed.admin.tick.interval": "1s",
         "distributed.admin.log-length": 100,
     }
-    answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with dask.config.set(settings):
+    with dask.config.set(settings):
+        answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
             cluster = LocalCluster(
                 n_workers=number,
                 threads_per_worker=1,
@@ -85,12 +103,12 @@ def _local(number: int) -> Iterator[Client]:
                 memory_limit=0,
                 dashboard_address="127.0.0.1:0",  # None would take port 8787 for the world
             )
-    finally:
-        signal.signal(signal.SIGINT, answer)
-    try:
-        yield Client(cluster, set_as_default=False)
-    finally:
-        _close(cluster)
+        finally:
+            signal.signal(signal.SIGINT, answer)
+        try:
+            yield Client(cluster, set_as_default=False)
+        finally:
+            _close(cluster)
 
 
 def _close(cluster: LocalCluster) -> None:
@@ -105,9 +123,13 @@ def _close(cluster: LocalCluster) -> None:
         cluster.close(timeout=_CLOSE_SECONDS)
 
 
+Tagged = tuple[Any, Json]
+"""What the caller knows a job by, and the job."""
+
+
 def run(
-    client: Client, jobs: Iterable[tuple[Any, Json]], task: Callable[[Json], Json] = grade
-) -> Iterator[tuple[Any, Json]]:
+    client: Client, jobs: Iterable[Tagged], task: Callable[[Json], Json] = grade
+) -> Iterator[Tagged]:
     """Do each job; give its tag and its result, in the order in which they end.
 
     Args:
@@ -116,21 +138,23 @@ def run(
     Raises:
         GradingError: the scheduler went away, or a worker cannot grade.
     """
-    again: list[tuple[Any, Json]] = []
+    again: list[Tagged] = []
     for tag, job, result in _results(client, iter(jobs), task):
-        if isinstance(result, KilledWorker) or result.get("slow"):
+        if isinstance(result, Exception) or result.get("slow"):
             again.append((tag, job))
         else:
             yield tag, result
     for tag, job, result in _results(client, iter(again), task, alone=True):
         if isinstance(result, KilledWorker):
             result = failed(job, "the worker that graded it died, each time")
+        elif isinstance(result, Exception):  # a fault of the grader's own must not stop the others
+            result = failed(job, f"the grader failed: {type(result).__name__}: {result}"[:500])
         result.pop("slow", None)
         yield tag, result
 
 
 class _Workers:
-    """How many jobs the workers may have in hand together; workers may come and go."""
+    """How many tasks the workers may have in hand together; workers may come and go."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -139,8 +163,13 @@ class _Workers:
         self._missed = 0
 
     def room(self) -> int:
+        """The most tasks that may be handed out."""
         self.look()
         return max(1, self._threads) * _IN_HAND
+
+    def share(self, done: int) -> int:
+        """Jobs for one task, when so many are done: not long to do, beside what was done."""
+        return 1 + done // (2 * self.room())
 
     def look(self) -> None:
         """Count them, now and then.
@@ -160,22 +189,29 @@ class _Workers:
 
 
 def _results(
-    client: Client,
-    waiting: Iterator[tuple[Any, Json]],
-    task: Callable[[Json], Json],
-    alone: bool = False,
-) -> Iterator[tuple[Any, Json, Json | KilledWorker]]:
-    in_hand: dict[Future, tuple[Any, Json]] = {}
+    client: Client, jobs: Iterator[Tagged], task: Callable[[Json], Json], alone: bool = False
+) -> Iterator[tuple[Any, Json, Json | Exception]]:
+    """Each job's tag, the job and its result, or what was raised for its task."""
+    in_hand: dict[Future, list[Tagged]] = {}
+    given_back: deque[Tagged] = deque()
     ended = as_completed(loop=client.loop)
     there = _Workers(client)
+    done = 0  # jobs
+    most = 1  # in one task, by what the last one had the time for
+
+    def waiting() -> Tagged | None:
+        return given_back.popleft() if given_back else next(jobs, None)
 
     def fill() -> None:
         while len(in_hand) < (1 if alone else there.room()):
-            tag, job = next(waiting, (None, None))
-            if job is None:
+            number = 1 if alone else min(most, there.share(done))
+            some = [*takewhile(bool, (waiting() for _ in range(number)))]
+            if not some:
                 return
-            future = client.submit(_fit, task, job, pure=False)
-            in_hand[future] = tag, job
+            # One text: of lists and dicts Dask looks at every part.
+            text = json.dumps([job for _, job in some])
+            future = client.submit(_done, task, text, pure=False)
+            in_hand[future] = some
             ended.add(future)
 
     with _scheduler_there(client):
@@ -186,10 +222,16 @@ def _results(
                 time.sleep(_PAUSE)
                 continue
             future = next(ended)
-            tag, job = in_hand.pop(future)
-            result = _result(future, job, there)
+            some = in_hand.pop(future)
+            results = _came(future, there)
             future.release()
-            yield tag, job, result
+            if isinstance(results, Exception):
+                results = [results] * len(some)
+            for (tag, job), result in zip(some, results, strict=False):
+                yield tag, job, result
+            given_back += some[len(results) :]
+            done += len(results)
+            most = min(_TOGETHER, len(results) + 1)
             fill()
 
 
@@ -209,22 +251,21 @@ _KEPT = "what was graded is kept, start again to go on"
 _GONE = f"the Dask scheduler went away; {_KEPT}"
 
 
-def _result(future: Future, job: Json, there: _Workers) -> Json | KilledWorker:
+def _came(future: Future, there: _Workers) -> list[Json] | Exception:
+    """The results of a task's first jobs, or what was raised for it."""
     if future.status == "cancelled":
         raise GradingError(_GONE)
     try:
         done = _fetched(future, there)
-        if isinstance(done, dict):
-            return done
     except GradingError:
         raise
-    except KilledWorker as error:
-        return error
     except CancelledError as error:
         raise GradingError(_GONE) from error
-    except Exception as error:  # a fault of the grader's own must not stop the others
-        return failed(job, f"the grader failed: {type(error).__name__}: {error}"[:500])
-    raise GradingError(done)
+    except Exception as error:
+        return error
+    if isinstance(done, str):
+        raise GradingError(done)
+    return done
 
 
 def _fetched(future: Future, there: _Workers) -> Any:
@@ -242,9 +283,19 @@ def _fetched(future: Future, there: _Workers) -> Any:
             there.look()
 
 
-def _fit(task: Callable[[Json], Json], job: Json) -> Json | str:
-    """What a worker does: the result, or in words why it can do none of them."""
+def _done(task: Callable[[Json], Json], jobs: str) -> list[Json] | str:
+    """What a worker does: results of the first jobs, or in words why it can do none of them.
+
+    Args:
+        jobs: a list of them, as JSON text.
+    """
+    give_back = time.monotonic() + _TASK_SECONDS
+    results: list[Json] = []
     try:
-        return task(job)
+        for job in json.loads(jobs):
+            if results and time.monotonic() > give_back:
+                break
+            results.append(task(job))
     except GradingError as error:
         return str(error)
+    return results

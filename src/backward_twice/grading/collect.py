@@ -15,7 +15,7 @@ import argparse
 import shutil
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -64,7 +64,7 @@ def collect(
             known = Collected(found.platform)
         folders, said = _folders(found.platform, found.files, roster, known.folders)
         by_folder: dict[str, list[File]] = defaultdict(list)
-        renamed = []
+        renamed, groups = [], []
         for file in found.files:
             by_folder[folders[file.student, file.number]].append(file)
         for student, files in sorted(by_folder.items()):
@@ -72,6 +72,9 @@ def collect(
             said += [f"{shown(student)}: {problem}" for problem in problems]
             # Canvas gives feedback back under the file's own name, so it goes to a notebook.
             keys = [f.key for f in files if found.platform != CANVAS or f.name.endswith(".ipynb")]
+            if found.platform == MOODLE and roster and roster.is_group(files[0].student):
+                groups.append(student)
+                keys = []  # Moodle would take the group's number for a participant's
             known.keys[student] = keys[0] if keys else ""
             late = {student} if any(file.late for file in files) else set()
             whose = files[0].student, files[0].number
@@ -86,6 +89,12 @@ def collect(
         said.append(
             f"{len(renamed)} have other names now ({few}); if they were graded under the old ones, "
             "grade with --drop-missing"
+        )
+    if groups:
+        few = ", ".join(map(shown, groups[:5])) + (", …" if len(groups) > 5 else "")
+        said.append(
+            f"{len(groups)} are groups ({few}), each with one row of points for all its members; "
+            "Moodle's upload of feedback knows persons only, so theirs is not in it"
         )
     if found.strays:
         few = ", ".join(map(shown, found.strays[:5]))
@@ -108,14 +117,17 @@ def _folders(
     students = sorted({(file.student, file.number) for file in files})
     alike = Counter(name.casefold() for name, _ in students)
     folders, said, unknown = {}, [], []
+    in_groups = platform == MOODLE and len(alike) > 1 and all("-" in name for name in alike)
+    heard = Counter(each.casefold() for name, _ in students for each in _names(name, in_groups))
     for name, number in students:
         numbered = folder_name(f"{name} {number}")
         alone = alike[name.casefold()] == 1
-        person = roster and _listed(roster, name, number, alone)
-        if roster and person is None:
+        person = roster and _person(roster, name, number, heard)
+        if roster and person is None and not roster.is_group(name):
             unknown.append(numbered)
         # Canvas's number is the person's, Moodle's is another one in each assignment.
-        clear = platform != CANVAS and alone and name != HIDDEN
+        hidden = name.rpartition("-")[2] == HIDDEN
+        clear = platform != CANVAS and alone and not hidden
         named = before.get((name, number), folder_name(name) if clear else numbered)
         if number and roster and person is None and roster.find(named):
             named = numbered  # under that name the work would be another's
@@ -139,16 +151,32 @@ def _folders(
     return folders, said
 
 
-def _listed(roster: Roster, name: str, number: str, alone: bool) -> Person | None:
-    """Who in the class list this is.
+def _names(name: str, of_group: bool) -> Iterator[str]:
+    """What a person may be called: ``Group A-Ada Lovelace`` is perhaps Ada Lovelace."""
+    yield name
+    while of_group and "-" in name:
+        name = name.partition("-")[2]
+        yield name
 
-    On a platform, which gives a number, people choose their names.  So nobody is known by a name
-    that two have, or that is no name in the list but somebody's login or address.
+
+def _person(roster: Roster, name: str, number: str, heard: Counter[str]) -> Person | None:
+    """Who in the class list this is, also behind a group's name.
+
+    On a platform, which gives a number, people choose their names.  So nobody is known without that
+    number by a name that two have, or that is no name in the list but somebody's login or address.
+    A person's own name may have a dash: what is behind one counts only with the number, or where
+    all names of a download have one.
+
+    Args:
+        heard: how many in this download go by a name.
     """
-    if person := roster.find(f"{name} {number}".rstrip()):
-        return person
-    person = roster.find(name) if alone else None
-    return person if person and (not number or person.goes_by(name)) else None
+    for each in _names(name, of_group=True):
+        if person := roster.find(f"{each} {number}".rstrip()):
+            return person
+        person = roster.find(each) if heard[each.casefold()] == 1 else None
+        if person and (not number or person.goes_by(each)):
+            return person
+    return None
 
 
 def _forget(student: Path, exercise: str) -> None:

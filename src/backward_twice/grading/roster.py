@@ -30,8 +30,12 @@ _IDENTIFIERS = (
 """Columns that tell one person from all others; the first that is there names the student."""
 _NAMES = ("student", "name", "full name", "first name", "firstname", "last name", "lastname")
 _NAMES = (*_NAMES, "surname")
-_WHERE = ("section", "root account", "department", "institution", "groups", "group")
+_GROUPS = ("groups", "group")
+_WHERE = ("section", "root account", "department", "institution", *_GROUPS)
 _KEPT = {*_IDENTIFIERS, *_NAMES, *_WHERE}
+_DROPPED = re.compile(r"[&<>\"`|'’‘ʼ:\\/]")
+"""What Moodle leaves out of a name that becomes a file's (``PARAM_FILE`` in
+``lib/classes/param.php`` of github.com/moodle/moodle), and other ways to write an apostrophe."""
 _NUMBERED = re.compile(r"(?P<name>.*\D) (?P<number>\d+)")
 
 
@@ -85,6 +89,10 @@ class Roster:
             ]
         return found[0] if found and len(found) == 1 else None
 
+    def is_group(self, name: str) -> bool:
+        """Whether that is how a group is called, as Moodle writes it into the names of files."""
+        return _words(name) in self._groups
+
     def column_of(self, exercise: str) -> str:
         """The file's own column for an exercise's points, by its name; else the bare name.
 
@@ -96,6 +104,12 @@ class Roster:
             if _words(re.sub(r"^assignment:", "", bare, flags=re.I)) == wanted:
                 return column
         return exercise
+
+    @cached_property
+    def _groups(self) -> frozenset[frozenset[str]]:
+        places = [i for i, name in enumerate(self.columns) if name.strip().casefold() in _GROUPS]
+        cells = [person.cells[i] for person in self.people for i in places]
+        return frozenset(_words(name) for cell in cells for name in cell.split(",") if name.strip())
 
     @cached_property
     def _known(self) -> Mapping[str, list[Person]]:
@@ -120,7 +134,7 @@ def _folded(text: str) -> str:
 
 def _words(name: str) -> frozenset[str]:
     """A name's words in whatever order: ``Lovelace, Ada`` is ``Ada Lovelace``."""
-    return frozenset(re.findall(r"[^\W_]+", _folded(name)))
+    return frozenset(re.findall(r"[^\W_]+", _DROPPED.sub("", _folded(name))))
 
 
 def _squashed(name: str) -> str:
@@ -160,6 +174,8 @@ def read_roster(path: Path) -> Roster:
         _person([*row, *[""] * len(known)], known, kept)
         for row in rows[1:]
         if "points possible" not in row[0].casefold() and not _is_remark(row)
+        # Canvas lists the student as whom a teacher looks at the course.
+        if row[0] != "Student, Test"
     ]
     others = tuple(name for i, name in enumerate(rows[0]) if i not in kept)
     people = [person for person in people if person.identifier]

@@ -9,13 +9,15 @@ it a point (``tests/test_exercises.py``), and an answer from which the same come
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
-from backward_twice.checks.plain import loads
-from backward_twice.checks.question import Finding, Question, compare
+from backward_twice.checks.plain import Plain, loads
+from backward_twice.checks.question import Question, alike
 
 _HERE = Path(__file__).parent
 _IMPORTS = """
@@ -31,28 +33,31 @@ _MOST = 3
 
 @dataclass(frozen=True)
 class Misconception:
-    """A belief about a question: its words, and the source of the answer that follows from it."""
+    """A belief about a question: its words, and the code of the answer that follows from it."""
 
     said: str
-    source: str
-    given: str
+    code: tuple[CodeType, ...]
 
     def answer(self, name: str) -> Any:
         """What the answer cell defines under this name."""
         namespace: dict[str, Any] = {"__name__": "misconception"}
-        for source in (_IMPORTS, self.given, self.source):
-            exec(source, namespace)
+        for code in self.code:
+            exec(code, namespace)
         return namespace[name]
 
 
-def known(name: str) -> Iterator[Misconception]:
+@cache
+def known(name: str) -> tuple[Misconception, ...]:
     """What is believed about the question ``"<exercise>.<question>"``, in the order of names."""
     exercise, _, asked = name.partition(".")
     given = _HERE / exercise / "given.py"
+    before = [_IMPORTS, *([given.read_text("utf-8")] if given.exists() else [])]
+    found = []
     for path in sorted((_HERE / exercise / asked).glob("*.py")):
         source = path.read_text(encoding="utf-8")
-        said = source.partition("\n")[0].removeprefix("# ")
-        yield Misconception(said, source, given.read_text("utf-8") if given.exists() else "")
+        code = tuple(compile(each, "<string>", "exec") for each in (*before, source))
+        found.append(Misconception(source.partition("\n")[0].removeprefix("# "), code))
+    return tuple(found)
 
 
 def recognised(
@@ -67,16 +72,17 @@ def recognised(
     Returns:
         nothing where no stored belief fits, or so many that none of them says anything.
     """
-    draws = list(zip(observed, inputs, strict=True))
+    try:
+        draws = [(loads(text), drawn) for text, drawn in zip(observed, inputs, strict=True)]
+    except ValueError:
+        return []
     with warnings.catch_warnings(action="ignore"):
         found = [b.said for b in known(name) if all(_same(b, asked, *draw) for draw in draws)]
     return found if len(found) <= _MOST else []
 
 
-def _same(belief: Misconception, asked: Question, observed: str, inputs: str) -> bool:
+def _same(belief: Misconception, asked: Question, observed: Plain, inputs: str) -> bool:
     try:
-        came_out = loads(asked.observe(belief.answer(asked.answer), inputs))
-        findings: list[Finding] = compare(came_out, loads(observed))
+        return alike(loads(asked.observe(belief.answer(asked.answer), inputs)), observed)
     except Exception:  # most beliefs end in an error, and so in nothing to compare
         return False
-    return bool(findings) and all(finding.passed for finding in findings)

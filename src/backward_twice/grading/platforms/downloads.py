@@ -6,8 +6,11 @@ code, and whoever changes one should look there:
 * **Moodle** (``mod/assign/classes/downloader.php`` in github.com/moodle/moodle):
   ``Ada Lovelace_4711_assignsubmission_file/…``, until 4.0 with ``_`` before the slash, and where a
   teacher chose one flat folder ``Ada Lovelace_4711_assignsubmission_file_two_losses.ipynb``.  Every
-  ``_`` of a name became a space.  The number is the participant's in this one assignment; groups
-  and hidden names have the same form.
+  ``_`` of a name became a space, and quotes and apostrophes are left out (``clean_filename``).  The
+  number is the participant's in this one assignment; ``Participant_4711`` where names are hidden.
+  Where a group hands in together it is the group's name and number, one folder for all of it, or
+  ``Default group`` without a number; until 4.0 each member's folder, with the group's name before
+  the member's, ``Group A-Ada Lovelace_4711`` (``mod/assign/locallib.php`` there).
 * **Canvas** (``lib/content_zipper.rb`` in github.com/instructure/canvas-lms):
   ``lovelaceada_101_5551_two_losses.ipynb``: name, the user's number, the file's number; ``LATE_``
   before the numbers; ``anon_x7Yz1`` in place of name and number where names are hidden.

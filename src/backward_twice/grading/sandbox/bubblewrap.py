@@ -83,6 +83,7 @@ class _Namespaces:
         except (ValueError, OSError):
             self.refused()
         self._folder = Path(f"/proc/{pid}")
+        self._proc = self._folder / "root/proc"
         self._limits, self._own = limits, own
 
     @property
@@ -113,7 +114,8 @@ class _Namespaces:
 
     def _processes(self) -> list[Path]:
         try:
-            return [path for path in (self._folder / "root/proc").iterdir() if path.name.isdigit()]
+            with os.scandir(self._proc) as inside:
+                return [Path(entry.path) for entry in inside if entry.name.isdigit()]
         except OSError:
             return []
 

@@ -56,7 +56,8 @@ class Events:
         if run.status is not None:
             self._poll.register(run.status, select.POLLIN)
         self._deadline = float("inf")
-        self._before = self._used = 0.0  # s of the processor: before this step, and by it
+        self._seen: float | None = None  # s of the processor, when it was last looked at
+        self._before = self._used = 0.0  # s of it: before this step, and by it
 
     def ready(self) -> bool:
         """Whether the process is there; nothing of the student's has run in it."""
@@ -65,7 +66,9 @@ class Events:
 
     def begin(self) -> None:
         """A step begins: what is used from now on is its own."""
-        self._before, self._used = self._run.processor(), 0.0
+        # What a step before this one has used up was seen as it ended.
+        self._before = self._run.processor() if self._seen is None else self._seen
+        self._used = 0.0
         by_clock = time.monotonic() + self._limits.seconds * self._limits.clock
         self._deadline = min(by_clock, self._budget.end)
 
@@ -83,7 +86,8 @@ class Events:
 
     def _look(self) -> None:
         """See what this step has used; of processes that are gone, what they had used before."""
-        self._used = max(self._used, self._run.processor() - self._before)
+        self._seen = self._run.processor()
+        self._used = max(self._used, self._seen - self._before)
 
     def _next(self, seconds: float) -> dict[str, Any] | Failure:
         looked = time.monotonic()

@@ -20,6 +20,7 @@ import contextlib
 import errno
 import io
 import json
+import mmap
 import os
 import random
 import subprocess
@@ -40,6 +41,7 @@ from backward_twice.grading.sandbox.forget import forget_the_truth
 
 _ERROR = 2_000
 _RESERVE = 4 << 20
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _REFUSED = os.strerror(errno.ENOSYS)
 _OURS = str(Path(backward_twice.__file__).parent)
 
@@ -114,7 +116,8 @@ def run(job: int, events: int, shell: InteractiveShell | None = None) -> None:
 
 
 def _step(shell: InteractiveShell, step: dict[str, Any]) -> dict[str, Any]:
-    reserve = bytearray(_RESERVE)  # to report with, when a step has used up the memory
+    # To report with, when a step has used up the memory.  Nothing fills its pages.
+    reserve = mmap.mmap(-1, _RESERVE, _PRIVATE)
     kept = _Kept(step["output"])
     observed = error = None
     try:
@@ -128,7 +131,7 @@ def _step(shell: InteractiveShell, step: dict[str, Any]) -> dict[str, Any]:
                 observed = _ask(shell, step)
     except BaseException as raised:
         error = raised
-        del reserve
+        reserve.close()
         with contextlib.suppress(BaseException):
             kept.write(_told(raised))
     done = {"output": kept.text(), "error": None, "ename": None, "observed": observed}
