@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PLAYER = Path(__file__).with_name("player")
 _MODULES = (
     "dom", "python", "timeline", "words", "strings", "graph", "source", "variables", "memory",
-    "controls", "answers", "question", "player", "mount", "widget",
+    "controls", "answers", "question", "player", "live", "mount", "widget",
 )  # fmt: skip
 
 
@@ -128,6 +128,7 @@ def static_html(
     *,
     step: int | Mapping[str, int] | None = None,
     question: Question | None = None,
+    key: str = "",
 ) -> str:
     """A self-contained piece of HTML that plays the traces without a kernel and without a network.
 
@@ -138,6 +139,7 @@ def static_html(
         step: where the player opens: the index of a step, or ``{"line": n}`` for the first step at
             which line n is next, ``{"after": n}`` for the first after it ran.  None: the first.
         question: what is asked before anything is shown.
+        key: that of the live :class:`~gradtrace.Player` which it joins where a kernel has one.
 
     Where scripts do not run, the outcome of each setting is there to read as text; below a question
     it is folded.
@@ -147,7 +149,7 @@ def static_html(
     True
     """
     hint = "In Jupyter, run the cell or trust the notebook."
-    return _element(traces, controls, initial, step, question, _hint(hint))
+    return _element(traces, controls, initial, step, question, _hint(hint), key)
 
 
 def _element(
@@ -157,6 +159,7 @@ def _element(
     step: int | Mapping[str, int] | None,
     question: Question | None,
     above: str,
+    key: str = "",
 ) -> str:
     """The player; ``above`` the outcomes stands what else is read where no script runs."""
     data = {
@@ -169,9 +172,11 @@ def _element(
     # In a script element only "<" can do harm: "</script>" would end it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     asks = "" if question is None else f' data-question="{html.escape(question.prompt)}"'
+    joins = key and f' data-key="{html.escape(key)}"'
     name = html.escape(traces[0].function)
     return (
-        f'<div class="gradtrace" data-function="{name}"{asks} style="--high: {_height(data)}px">'
+        f'<div class="gradtrace" data-function="{name}"{asks}{joins}'
+        f' style="--high: {_height(data)}px">'
         f"<style>{_UNBUILT}</style>"
         f"<div><div>{above}{_as_text(traces, controls, question)}</div></div>"
         f'<script type="application/json">{text}</script>'
