@@ -82,7 +82,7 @@ def test_a_gpus_counters_are_told_of_programs_that_use_it(monkeypatch):
     assert before is None
     assert made == {"allocated": 2_000 + 8_000, "peak": 2_000 + 8_000}
     assert used == {"allocated": 2_000 + 8_000 + 4, "peak": 2_000 + 12_000 + 4}
-    assert deleted["peak"] == 2_000 + 8_000 + 4
+    assert deleted == {"allocated": 2_000, "peak": 2_000 + 8_000 + 4}
     assert last == {"allocated": 2_000 + 40, "peak": 2_000 + 80}
 
 

@@ -402,10 +402,11 @@ class _Recorder:
             self.stop()
 
     def record(self, frame: FrameType, line: int | None) -> None:
-        peak, device = self.take_peak()
         with undisturbed():
+            names = namespace(frame)  # first: until Python 3.13 it lets go of what the line deleted
+            peak, device = self.take_peak()
             modules: dict[int, str] | None = {} if self.calls.wanting else None
-            tensors = {found.name: found.value for found in reach(namespace(frame), modules)}
+            tensors = {found.name: found.value for found in reach(names, modules)}
             if modules is not None:
                 self.calls.name(modules)
             nodes = self.live.look(tensors, self.line, last=line is None)
