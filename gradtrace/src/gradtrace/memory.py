@@ -22,9 +22,9 @@ class LiveBytes(TorchDispatchMode):
 
     A context manager.  ``alive`` is the number of bytes now, ``peak`` the largest so far; each
     storage counts once, however many views of it there are.  ``counters`` are PyTorch's own, of the
-    accelerators on which they were.  A tensor from before counts from the first operation that hands it out again,
-    such as an in-place one.  Not counted are tensors without a storage (sparse ones), what a kernel
-    needs for itself while it runs, and other threads.
+    accelerators on which they were.  A tensor from before counts from the first operation that
+    hands it out again, such as an in-place one.  Not counted are tensors without a storage (sparse
+    ones), what a kernel needs for itself while it runs, and other threads.
 
     >>> import torch
     >>> with LiveBytes() as live:

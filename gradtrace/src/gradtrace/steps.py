@@ -150,9 +150,9 @@ class Step:
     program anyway).  ``gradients`` counts those of the ``.grad`` of leaves and variables.  ``peak``
     is the largest number of bytes that tensors made by the program held at once while ``ran`` ran,
     ``device`` what PyTorch's own counters say of the accelerators that it uses, ``{"allocated",
-    "peak"}`` in bytes (:class:`gradtrace.memory.DeviceCounters`); both are None where they were not measured.  ``values`` are the live numbers, strings and
-    truth values.  ``raised`` is set when ``ran`` raised an exception, caught by the function or
-    not.
+    "peak"}`` in bytes (:class:`gradtrace.memory.DeviceCounters`); both are None where they were not
+    measured.  ``values`` are the live numbers, strings and truth values.  ``raised`` is set when
+    ``ran`` raised an exception, caught by the function or not.
     """
 
     line: int | None
