@@ -198,6 +198,9 @@ def test_a_notebook_plays_and_draws_what_its_cells_show(open_notebook, jupyter):
     asked.get_by_label("First step").click()
     again.scroll_into_view_if_needed()  # only then it is built
     again.locator(".position", has_text="step 1 of 4").wait_for()
+    again.get_by_label("retain_graph").select_option("True")
+    expect(asked.locator(".outcome")).to_contain_text("Ends without an error")
+    until(page, "print(twice.setting['retain_graph'], twice.player.trace['error'])", "True None")
 
     command(page, "apputils:change-theme", theme="JupyterLab Dark")
     asked.locator('.player[data-theme="dark"]').wait_for()
@@ -205,6 +208,14 @@ def test_a_notebook_plays_and_draws_what_its_cells_show(open_notebook, jupyter):
     traced.locator('.player[data-theme="dark"]').wait_for()
     assert drawn.locator("svg", has_text="ExpBackward0").is_visible()
     assert compared.locator("svg", has_text="ExpBackward0  freed").is_visible()
+
+    page.evaluate("jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
+    page.wait_for_function("!document.gradtraceModels.size")  # nobody is joined to what is gone
+    ready(page)
+    command(page, "notebook:run-all-cells")
+    asked.get_by_role("button", name="Show me").click()  # asked anew
+    asked.get_by_label("Step back").click()
+    until(page, "print(twice.player.step)", "2")
 
     command(page, "docmanager:save")
     page.evaluate("jupyterapp.shell.currentWidget.sessionContext.shutdown()")

@@ -154,8 +154,6 @@ def watched_environment(session: str) -> dict[str, str]:
     if path is not None:
         environment["GRADTRACE_PYTHONPATH"] = path
     environment["PYTHONPATH"] = f"{STARTUP}{os.pathsep}{path}" if path else STARTUP
-    if _coerced():
-        environment["LC_CTYPE"] = "C"
     return environment
 
 
@@ -207,6 +205,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     if options.trace:
         _check_function(program[0], options.trace)
     environment = watched_environment(_session(options, program[0]))
+    if _coerced():
+        environment["LC_CTYPE"] = "C"
     command = [sys.orig_argv[0], *interpreter_flags(sys.orig_argv), *program]
     if os.name == "posix":
         os.execve(sys.executable, command, environment)

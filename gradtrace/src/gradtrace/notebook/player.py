@@ -9,7 +9,7 @@ no view is needed: the model that a front end makes of each widget is enough.
 
 from __future__ import annotations
 
-import itertools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,8 +18,6 @@ import traitlets
 
 from gradtrace.page import module, payload
 from gradtrace.steps import Trace
-
-_births = itertools.count()
 
 
 class Player(anywidget.AnyWidget):
@@ -53,7 +51,7 @@ class Player(anywidget.AnyWidget):
     setting: Any = traitlets.List().tag(sync=True)
     controls: Any = traitlets.List().tag(sync=True)
     key = traitlets.Unicode().tag(sync=True)
-    born = traitlets.Int().tag(sync=True)
+    born = traitlets.Float().tag(sync=True)
     comparable = traitlets.Bool(False).tag(sync=True)
     data = traitlets.Dict().tag(sync=True)
 
@@ -63,7 +61,7 @@ class Player(anywidget.AnyWidget):
         super().__init__(
             trace=payload(trace),
             comparable=settings is not None,
-            born=next(_births),
+            born=time.time(),  # also later than one of a kernel that was restarted
             **kwargs,
         )
         self._settings = settings

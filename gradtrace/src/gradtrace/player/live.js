@@ -43,8 +43,8 @@ function join(player, model) {
   const answered = () => model.get("answer").length && player.locked && player.restore(model.get("answer"));
   const another = () => {
     const setting = model.get("setting");
-    const known = String(setting) === String(player.setting) && !setting.includes(null) && player.stores(setting);
-    if (!known) player.replace(model.get("trace"), setting);
+    if (!player.stores(setting)) player.replace(model.get("trace"), setting);
+    else if (String(setting) !== String(player.setting)) player.choose(setting);
   };
   const listeners = {
     "change:step": () => player.step !== model.get("step") && player.show(model.get("step")),

@@ -309,6 +309,7 @@ export class Player {
   /** All settings, from Python, when it was asked for them: compare with another one. */
   settings({ controls, traces }) {
     Object.assign(this.data, { controls, traces });
+    this.choices = controls;
     this.toggleCompare();
   }
 

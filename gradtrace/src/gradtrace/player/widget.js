@@ -37,6 +37,7 @@ function render({ model, el }) {
 function initialize({ model }) {
   if (!model.get("key")) return undefined;
   model.on("msg:custom", (content) => content === "here" && offer(model));
+  model.on("comm_live_update", () => withdraw(model)); // its kernel restarts
   model.send("there?");
   return () => withdraw(model);
 }
