@@ -213,6 +213,8 @@ def test_a_notebook_plays_and_draws_what_its_cells_show(open_notebook, jupyter):
     page.wait_for_function("!document.gradtraceModels.size")  # nobody is joined to what is gone
     ready(page)
     command(page, "notebook:run-all-cells")
+    until(page, "print(twice.player.answer)", "[]")
+    asked.locator(".gradtrace").scroll_into_view_if_needed()
     asked.get_by_role("button", name="Show me").click()  # asked anew
     asked.get_by_label("Step back").click()
     until(page, "print(twice.player.step)", "2")
