@@ -8,7 +8,7 @@ import pytest
 import torch
 from nbval.plugin import get_sanitize_patterns
 
-from gradtrace import DeviceDropdown, explore, trace, tracer
+from gradtrace import DeviceDropdown, LiveBytes, explore, memory, trace
 
 PATTERNS = get_sanitize_patterns((Path(__file__).parent / "device.cfg").read_text())
 
@@ -46,13 +46,72 @@ def test_what_is_called_cpu_runs_on_the_device_that_is_asked_for(monkeypatch):
     assert explored.setting == {"device": "meta"}
 
 
+class StandIn(LiveBytes):
+    """An accelerator's counters, of tensors on ``meta``.  Whoever would reset its peak fails."""
+
+    def is_initialized(self):
+        return True
+
+    def device_count(self):
+        return 0
+
+    def memory_allocated(self, device):
+        assert device.type == "meta"
+        return self.alive
+
+    def max_memory_allocated(self, device):
+        return self.peak
+
+
 def test_a_gpus_counters_are_told_of_programs_that_use_it(monkeypatch):
-    monkeypatch.setattr(tracer, "device_counters", lambda: {"allocated": 1, "peak": 2})
-
     def program(device):
-        y = torch.ones(2, requires_grad=True, device=device).exp()
-        y.sum().backward()
+        y = torch.ones(1_000, requires_grad=True, device=device).exp()
+        z = y.sin().sum()
+        del y, z
+        return torch.ones(10, device=device).exp()
 
-    on_cpu, elsewhere = (trace(partial(program, device), peaks=True) for device in ("cpu", "meta"))
-    assert {step.device for step in on_cpu.steps} == {None}
-    assert elsewhere.steps[-1].device == {"allocated": 1, "peak": 2}
+    with StandIn() as counters:
+        kept = torch.ones(500, device="meta")  # from before: the counters know it
+        monkeypatch.setitem(memory.COUNTED, "meta", counters)
+        on_cpu = trace(partial(program, "cpu"), peaks=True)
+        assert {step.device for step in on_cpu.steps} == {None}
+        counters.reset_peak()
+        seen = [step.device for step in trace(partial(program, "meta"), peaks=True).steps]
+        assert counters.peak >= kept.nbytes + 12_000  # the process's own is as it was
+    before, made, used, deleted, last = seen
+    assert before is None
+    assert made == {"allocated": 2_000 + 8_000, "peak": 2_000 + 8_000}
+    assert used == {"allocated": 2_000 + 8_000 + 4, "peak": 2_000 + 12_000 + 4}
+    assert deleted == {"allocated": 2_000, "peak": 2_000 + 8_000 + 4}
+    assert last == {"allocated": 2_000 + 40, "peak": 2_000 + 80}
+
+
+def test_what_a_kernel_took_for_itself_is_seen_where_it_raised_the_peak(monkeypatch):
+    def program():
+        x = torch.ones(100, device="meta")
+        taken.append(1_400)
+        y = x.exp()
+        return y.exp()
+
+    taken = [0]
+    with StandIn() as counters:
+        counters.max_memory_allocated = lambda device: max(counters.peak, *taken)
+        monkeypatch.setitem(memory.COUNTED, "meta", counters)
+        seen = trace(program, peaks=True)
+    peaks = {seen.source[step.ran].strip(): step.device["peak"] for step in seen.steps[2:]}
+    assert peaks == {"taken.append(1_400)": 1_400, "y = x.exp()": 800, "return y.exp()": 1_200}
+
+
+def test_devices_are_added_up(monkeypatch):
+    with StandIn() as counters:
+        for kind in ("cpu", "meta"):
+            counters.memory_allocated = lambda device: {"cpu": 10, "meta": 5}[device.type]
+            counters.max_memory_allocated = lambda device: 100
+            monkeypatch.setitem(memory.COUNTED, kind, counters)
+        counts = memory.DeviceCounters()
+        assert counts.take() is None
+        counts.look(torch.device("cpu"))
+        assert counts.take() == {"allocated": 10, "peak": 100}
+        counts.look(torch.device("meta"))
+        assert counts.take() == {"allocated": 15, "peak": 110}
+        assert counts.take() == {"allocated": 15, "peak": 15}

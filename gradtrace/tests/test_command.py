@@ -122,6 +122,38 @@ def test_failing_script(script, tmp_path):
     assert data["warnings"] == []
 
 
+RANKS = """
+import os
+import torch
+import torch.multiprocessing
+
+def rank(number):
+    print(number, [name for name in os.environ if "GRADTRACE" in name or name == "PYTHONPATH"])
+    h = torch.zeros(3, requires_grad=True).exp()
+    h.sum().backward()
+    h.sum().backward()
+
+if __name__ == "__main__":
+    try:
+        torch.multiprocessing.spawn(rank)
+    finally:
+        print([name for name in os.environ if "GRADTRACE" in name or name == "PYTHONPATH"])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="what Windows spawns is not followed")
+def test_a_spawned_rank_explains_its_error(script, tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    path, report = script(RANKS), tmp_path / "report.json"
+    plain, seen = run(path), command("--strict", "--json", str(report), path)
+    assert (seen.returncode, seen.stdout) == (plain.returncode, plain.stdout)
+    assert plain.stdout == "0 []\n[]\n"
+    assert "gradtrace: " not in plain.stderr
+    assert seen.stderr.count("gradtrace: ") == 1
+    assert f"made:    {path}:8" in seen.stderr
+    assert "ProcessRaisedException" in json.loads(report.read_text(encoding="utf-8"))["error"]
+
+
 def test_script_that_ends_well(script, tmp_path):
     report = tmp_path / "report.json"
     path = script("import torch; print('fine')")

@@ -4,6 +4,7 @@ import enum
 import functools
 import re
 import sys
+import types
 
 import ipywidgets
 import pytest
@@ -265,11 +266,62 @@ def test_what_is_stored_is_the_same_each_time(function):
     name = "input" if isinstance(function, torch.nn.Module) else "value"
     one, other = explore(function, **{name: [1, 2]}), explore(function, **{name: [1, 2]})
     bundle = one._repr_mimebundle_()
-    assert set(bundle) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
+    assert set(bundle) == {"text/plain", "text/html"}  # a view would be dead without its kernel
     assert bundle == one._repr_mimebundle_()
     for kind in ("text/plain", "text/html"):
         assert bundle[kind] == other._repr_mimebundle_()[kind]
         assert not re.search(r"0x[0-9a-f]{6,}", bundle[kind])
+
+
+def test_where_only_a_view_brings_a_widget_to_life_there_is_one(monkeypatch):
+    explored = make()
+    view = {"application/vnd.jupyter.widget-view+json"}
+    shell = types.SimpleNamespace(user_ns={})
+    monkeypatch.setattr(module, "get_ipython", lambda: shell)
+    assert not view & explored._repr_mimebundle_().keys()
+    shell.user_ns["__vsc_ipynb_file__"] = "notebook.ipynb"
+    assert view < explored._repr_mimebundle_().keys()
+    monkeypatch.setattr(module, "get_ipython", lambda: None)
+    assert not view & explored._repr_mimebundle_().keys()
+    monkeypatch.setitem(sys.modules, "google.colab", types.ModuleType("google.colab"))
+    assert view < explored._repr_mimebundle_().keys()
+
+
+def test_a_setting_chosen_on_the_page_is_that_of_controls_and_player(monkeypatch):
+    monkeypatch.setattr(module, "available_devices", lambda: ("cpu", "meta"))
+    ran = []
+
+    def note(device, number):
+        ran.append((device, number))
+        return torch.ones(number, requires_grad=True, device=device).exp()
+
+    explored = explore(note, device=DeviceDropdown(), number=[1, 2])
+    stored = [("cpu", 1), ("cpu", 2)]
+    assert [control["options"] for control in explored.player.controls] == [
+        ["cpu", "meta"],
+        ["1", "2"],
+    ]
+    explored.player.setting = [0, 1]
+    assert (explored.setting, ran) == ({"device": "cpu", "number": 2}, stored)
+    explored.player.setting = [1, 0]
+    assert explored.setting == {"device": "meta", "number": 1}
+    assert ran == [*stored, ("meta", 1)]  # not what lies between
+    assert explored.player.trace == module.payload(explored.trace())
+    explored.controls["device"].widget.value = "cpu"
+    assert explored.player.setting == [0, 0]
+
+
+def test_a_page_joins_the_player_of_its_own_program():
+    def key(explored):
+        (found,) = re.findall(r'data-key="(\w+)"', explored._repr_mimebundle_()["text/html"])
+        assert found == explored.player.key
+        return found
+
+    one, same = make(), make()
+    assert key(one) == key(same)
+    assert one.player.born < same.player.born
+    assert key(one) not in {key(explore(program, value=[1])), key(explore(program, value=[2]))}
+    assert key(explore(program, value=[1])) != key(explore(program, value=[2]))
 
 
 def test_the_page_begins_at_the_setting_that_is_live():

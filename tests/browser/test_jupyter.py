@@ -121,7 +121,8 @@ def until(page, code, expected):
 def test_the_live_controls_drive_the_player_and_python_sees_it(open_notebook):
     page = open_notebook("notebooks/01_two_networks.ipynb")
     command(page, "notebook:run-all-cells")
-    live = page.locator(".widget-vbox", has=page.locator("text=def shared_encoder(")).first
+    live = page.locator('.gradtrace[data-function="shared_encoder"]').first
+    live.scroll_into_view_if_needed(timeout=120_000)
     live.locator(".player").wait_for(timeout=120_000)
     ask = "print(shared_encoder.setting['fix'], shared_encoder.player.step)"
     live.locator(".box.choice", has_text="TanhBackward0").click()
@@ -132,11 +133,11 @@ def test_the_live_controls_drive_the_player_and_python_sees_it(open_notebook):
     live.get_by_label("Last step").press("Enter")
     assert "RuntimeError" in live.locator(".outcome").inner_text()
 
-    live.locator(".widget-dropdown select").select_option("add the losses")
+    live.get_by_label("fix").select_option("add the losses")
     live.locator(".outcome", has_text="Ends without an error").wait_for()
-    fix, step = page.evaluate(RUN_IN_KERNEL, ask).rsplit(" ", 1)
-    assert fix == "add the losses"
+    until(page, "print(shared_encoder.setting['fix'])", "add the losses")
 
+    _, step = page.evaluate(RUN_IN_KERNEL, ask).rsplit(" ", 1)
     live.get_by_label("Step back").click()
     position = live.locator(".bar span").first
     assert position.inner_text().startswith(f"step {step} of")
@@ -145,6 +146,12 @@ def test_the_live_controls_drive_the_player_and_python_sees_it(open_notebook):
     page.evaluate(RUN_IN_KERNEL, "shared_encoder.player.step = 0")
     live.locator(".bar span", has_text="step 1 of").wait_for()
     assert "No graph" in live.locator(".graph").inner_text()
+
+    fix = "shared_encoder.controls['fix'].widget"
+    page.evaluate(RUN_IN_KERNEL, f"{fix}.value = 'none'")
+    expect(live.get_by_label("fix")).to_have_value("none")
+    live.get_by_label("Last step").click()
+    assert "RuntimeError" in live.locator(".outcome").inner_text()
 
 
 def write(jupyter, name, cells):
@@ -184,26 +191,44 @@ def test_a_notebook_plays_and_draws_what_its_cells_show(open_notebook, jupyter):
     explained.get_by_text("gradtrace: ").wait_for(timeout=120_000)
     assert "fix:" in explained.inner_text()
 
-    label = asked.locator(".widget-dropdown .widget-label")
-    assert label.evaluate("label => label.scrollWidth <= label.clientWidth")  # nothing is cut off
     asked.locator(".choice", has_text="loss.backward()").click()
     asked.get_by_role("button", name="Check").click()
     assert asked.locator(".reply").inner_text().startswith("✓ Right.")
     until(page, "print(twice.player.answer)", "[5]")
     asked.get_by_label("First step").click()
+    again.scroll_into_view_if_needed()  # only then it is built
     again.locator(".position", has_text="step 1 of 4").wait_for()
+    again.get_by_label("retain_graph").select_option("True")
+    expect(asked.locator(".outcome")).to_contain_text("Ends without an error")
+    until(page, "print(twice.setting['retain_graph'], twice.player.trace['error'])", "True None")
 
     command(page, "apputils:change-theme", theme="JupyterLab Dark")
     asked.locator('.player[data-theme="dark"]').wait_for()
-    traced.scroll_into_view_if_needed()  # only then it is built
+    traced.scroll_into_view_if_needed()
     traced.locator('.player[data-theme="dark"]').wait_for()
     assert drawn.locator("svg", has_text="ExpBackward0").is_visible()
     assert compared.locator("svg", has_text="ExpBackward0  freed").is_visible()
+
+    page.evaluate("jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
+    page.wait_for_function("!document.gradtraceModels.size")  # nobody is joined to what is gone
+    ready(page)
+    command(page, "notebook:run-all-cells")
+    until(page, "print(twice.player.answer)", "[]")
+    asked.locator(".gradtrace").scroll_into_view_if_needed()
+    asked.get_by_role("button", name="Show me").click()  # asked anew
+    asked.get_by_label("Step back").click()
+    until(page, "print(twice.player.step)", "2")
 
     command(page, "docmanager:save")
     page.evaluate("jupyterapp.shell.currentWidget.sessionContext.shutdown()")
     page.reload()
     ready(page)
+    asked.scroll_into_view_if_needed()
+    asked.get_by_role("button", name="Show me").click()
+    assert "RuntimeError" in asked.locator(".outcome").inner_text()
+    asked.get_by_label("retain_graph").select_option("True")
+    assert "Ends without an error" in asked.locator(".outcome").inner_text()
+    assert page.get_by_text("Error displaying widget").count() == 0
     traced.scroll_into_view_if_needed()
     traced.get_by_label("Last step").click()
     assert "step 3 of 3" in traced.locator(".position").inner_text()

@@ -147,15 +147,13 @@ def _session(options: argparse.Namespace, script: str) -> str:
     return "\n".join(lines)
 
 
-def _environment(session: str) -> dict[str, str]:
-    """The new process's environment; ``_startup/sitecustomize.py`` makes it what it was."""
+def watched_environment(session: str) -> dict[str, str]:
+    """The environment of a process to be watched; ``_startup/sitecustomize.py`` puts it back."""
     environment = dict(os.environ, GRADTRACE_SESSION=session)
     path = environment.get("PYTHONPATH")
     if path is not None:
         environment["GRADTRACE_PYTHONPATH"] = path
     environment["PYTHONPATH"] = f"{STARTUP}{os.pathsep}{path}" if path else STARTUP
-    if _coerced():
-        environment["LC_CTYPE"] = "C"
     return environment
 
 
@@ -206,7 +204,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _refuse(reason)
     if options.trace:
         _check_function(program[0], options.trace)
-    environment = _environment(_session(options, program[0]))
+    environment = watched_environment(_session(options, program[0]))
+    if _coerced():
+        environment["LC_CTYPE"] = "C"
     command = [sys.orig_argv[0], *interpreter_flags(sys.orig_argv), *program]
     if os.name == "posix":
         os.execve(sys.executable, command, environment)

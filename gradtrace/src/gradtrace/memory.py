@@ -3,7 +3,7 @@
 A snapshot counts what a graph holds between two lines.  :class:`LiveBytes` also sees what comes and
 goes inside a call, such as the gradients within ``backward``: it is a mode that PyTorch hands the
 result of every operation.  A weak reference to each storage tells when it dies, so that nothing is
-kept alive.
+kept alive.  On an accelerator PyTorch counts, too: :class:`DeviceCounters` reads that beside it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class LiveBytes(TorchDispatchMode):
     """Counts the bytes of every tensor made under it, from its birth to its death.
 
     A context manager.  ``alive`` is the number of bytes now, ``peak`` the largest so far; each
-    storage counts once, however many views of it there are.  ``devices`` are the types of device on
-    which they were.  A tensor from before counts from the first operation that hands it out again,
-    such as an in-place one.  Not counted are tensors without a storage (sparse ones), what a kernel
-    needs for itself while it runs, and other threads.
+    storage counts once, however many views of it there are.  ``counters`` are PyTorch's own, of the
+    accelerators on which they were.  A tensor from before counts from the first operation that
+    hands it out again, such as an in-place one.  Not counted are tensors without a storage (sparse
+    ones), what a kernel needs for itself while it runs, and other threads.
 
     >>> import torch
     >>> with LiveBytes() as live:
@@ -40,7 +40,7 @@ class LiveBytes(TorchDispatchMode):
         super().__init__()
         self.alive = 0
         self.peak = 0
-        self.devices: set[str] = set()
+        self.counters = DeviceCounters()
         self._storages: dict[int, int] = {}  # their bytes
 
     def reset_peak(self) -> None:
@@ -56,7 +56,7 @@ class LiveBytes(TorchDispatchMode):
     ) -> Any:
         result = operation(*args, **(kwargs or {}))
         for tensor in _tensors(result):
-            self.devices.add(tensor.device.type)
+            self.counters.look(tensor.device)
             try:
                 self._count(tensor.untyped_storage())
             except (NotImplementedError, RuntimeError):  # it has none
@@ -75,18 +75,51 @@ class LiveBytes(TorchDispatchMode):
         self.alive -= self._storages.pop(identity)
 
 
-def device_counters() -> dict[str, int] | None:
-    """What PyTorch's own counters say of an accelerator's memory, and begin a new peak.
+# Types of device with counters, and the module that reads them.
+COUNTED: dict[str, Any] = {"cuda": torch.cuda, "xpu": torch.xpu}
 
-    ``allocated`` is now, ``peak`` the most since the last call, both in bytes of the current
-    device.  None where no accelerator has been used in this process.
+
+class DeviceCounters:
+    """What PyTorch's own counters say of the accelerators that a program uses.
+
+    They are read only.  A peak that is begun anew cannot be given back, and the program may want to
+    know its own.  So what a line had at most is the most that was allocated after one of its
+    operations; what a kernel took for itself and gave back while it ran is seen where it raised the
+    peak of the whole process.
     """
-    for device in (torch.cuda, torch.xpu):
-        if device.is_initialized():
-            found = {"allocated": device.memory_allocated(), "peak": device.max_memory_allocated()}
-            device.reset_peak_memory_stats()
-            return found
-    return None
+
+    def __init__(self) -> None:
+        self._most: dict[torch.device, int] = {}  # bytes, since the last look back
+        self._peaks = {  # of the process, in bytes
+            device: module.max_memory_allocated(device)
+            for kind, module in COUNTED.items()
+            if module.is_initialized()
+            for device in (torch.device(kind, index) for index in range(module.device_count()))
+        }
+
+    def look(self, device: torch.device) -> None:
+        """An operation has just run on this device."""
+        if device.type in COUNTED:
+            allocated = COUNTED[device.type].memory_allocated(device)
+            self._most[device] = max(self._most.get(device, 0), allocated)
+
+    def take(self) -> dict[str, int] | None:
+        """In bytes, ``allocated`` now and ``peak``, the most since the last call.
+
+        Those of several devices are added up, each with its own peak.  None where no operation ran
+        on a device that counts.
+        """
+        if not self._most:
+            return None
+        found = {"allocated": 0, "peak": 0}
+        for device, most in self._most.items():
+            module = COUNTED[device.type]
+            allocated, peak = module.memory_allocated(device), module.max_memory_allocated(device)
+            risen = peak > self._peaks.get(device, 0)
+            found["allocated"] += allocated
+            found["peak"] += peak if risen else max(most, allocated)
+            self._most[device], self._peaks[device] = allocated, peak
+        return found
 
 
 def _tensors(result: object) -> Iterator[torch.Tensor]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PLAYER = Path(__file__).with_name("player")
 _MODULES = (
     "dom", "python", "trace", "timeline", "words", "strings", "narrow", "graph", "source",
-    "variables", "memory", "controls", "answers", "question", "player", "mount", "widget",
+    "variables", "memory", "controls", "answers", "question", "player", "live", "mount", "widget",
 )  # fmt: skip
 
 
@@ -176,6 +176,7 @@ def static_html(
     *,
     step: int | Mapping[str, int] | None = None,
     question: Question | None = None,
+    key: str = "",
 ) -> str:
     """A self-contained piece of HTML that plays the traces without a kernel and without a network.
 
@@ -186,6 +187,7 @@ def static_html(
         step: where the player opens: the index of a step, or ``{"line": n}`` for the first step at
             which line n is next, ``{"after": n}`` for the first after it ran.  None: the first.
         question: what is asked before anything is shown.
+        key: that of the live :class:`~gradtrace.Player` which it joins where a kernel has one.
 
     Where scripts do not run, the outcome of each setting is there to read as text; below a question
     it is folded.
@@ -195,7 +197,7 @@ def static_html(
     True
     """
     hint = "In Jupyter, run the cell or trust the notebook."
-    return _element(traces, controls, initial, step, question, _hint(hint))
+    return _element(traces, controls, initial, step, question, _hint(hint), key)
 
 
 def _element(
@@ -205,6 +207,7 @@ def _element(
     step: int | Mapping[str, int] | None,
     question: Question | None,
     above: str,
+    key: str = "",
 ) -> str:
     """The player; ``above`` the outcomes stands what else is read where no script runs."""
     data = {
@@ -217,9 +220,10 @@ def _element(
     # In a script element only "<" can do harm: "</script>" would end it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     asks = "" if question is None else f' data-question="{html.escape(question.prompt)}"'
+    joins = key and f' data-key="{html.escape(key)}"'
     name, high = html.escape(traces[0].function), _height(traces, data)
     return (
-        f'<div class="gradtrace" data-function="{name}"{asks} style="--high: {high}px">'
+        f'<div class="gradtrace" data-function="{name}"{asks}{joins} style="--high: {high}px">'
         f"<style>{_UNBUILT}</style>"
         f"<div><div>{above}{_as_text(traces, controls, question)}</div></div>"
         f'<script type="application/json">{text}</script>'

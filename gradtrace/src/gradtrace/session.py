@@ -5,12 +5,18 @@ has just been imported and ends when the interpreter does, after the program's o
 exit.  An error that ended the program is in ``sys.last_value`` then: Python puts it there before
 it calls ``sys.excepthook``, so whoever prints the traceback, the explanation stands under it.
 
+A process that ``multiprocessing`` spawns is a program of its own, with a session of its own: an
+error there has its explanation in the traceback that the parent prints.  A fork has the watch of
+its parent.
+
 Importing this module imports no torch: a program without torch has a report too.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +59,7 @@ class Session:
         from gradtrace.watcher import watch
 
         self.watch = watch(strict=self.strict)
+        _follow_spawned(self.strict)
         if self.function:
             self.recording = CallRecorder(vars(sys.modules["__main__"])["__file__"], self.function)
             self.recording.__enter__()
@@ -120,6 +127,32 @@ class Session:
             step(*arguments)
         except Exception as error:
             self.say(f"gradtrace: {error}")
+
+
+def _follow_spawned(strict: bool) -> None:
+    """Watch what ``multiprocessing`` spawns from now on; files are the first process's to write."""
+    # Not at the top: torch has imported these, but a program may have modules of their names.
+    from multiprocessing import util
+
+    from gradtrace.cli import watched_environment
+
+    launch = util.spawnv_passfds  # Windows has another function: it is not followed there
+
+    @functools.wraps(launch)
+    def launch_watched(path: Any, args: Any, passfds: Any) -> int:
+        if "--multiprocessing-fork" not in args:  # a helper of multiprocessing's own
+            return launch(path, args, passfds)
+        before = dict(os.environ)
+        watched = watched_environment("\n".join(["strict" if strict else "", "", "", ""]))
+        try:
+            os.environ.update(watched)
+            return launch(path, args, passfds)
+        finally:
+            for name in watched.keys() - before.keys():
+                del os.environ[name]
+            os.environ.update(before)
+
+    util.spawnv_passfds = launch_watched
 
 
 def _explained(error: BaseException) -> bool:

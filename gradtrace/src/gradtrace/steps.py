@@ -155,10 +155,10 @@ class Step:
     tensors hold, each storage once: activations, leaves, inputs (the last two are held by the
     program anyway).  ``gradients`` counts those of the ``.grad`` of leaves and variables.  ``peak``
     is the largest number of bytes that tensors made by the program held at once while ``ran`` ran,
-    ``device`` what PyTorch's own counters say of an accelerator, ``{"allocated", "peak"}`` in
-    bytes; both are None where they were not measured.  ``values`` are the live numbers, strings and
-    truth values.  ``raised`` is set when ``ran`` raised an exception, caught by the function or
-    not.
+    ``device`` what PyTorch's own counters say of the accelerators that it uses, ``{"allocated",
+    "peak"}`` in bytes (:class:`gradtrace.memory.DeviceCounters`); both are None where they were not
+    measured.  ``values`` are the live numbers, strings and truth values.  ``raised`` is set when
+    ``ran`` raised an exception, caught by the function or not.
     """
 
     line: int | None

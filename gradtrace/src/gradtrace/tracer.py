@@ -10,8 +10,7 @@ result: what lives at most inside a line is more than what lives before and afte
 for, since such a mode is no pure observer: compiled functions run uncompiled under it, and other
 tools step aside.  The results of the operations are the same, to the last bit, and so are the bytes
 on every machine on which the same operations run: tensors are counted, not what an allocator makes
-of them.  On an accelerator PyTorch's own counters are read beside it; each line starts their peak
-anew.
+of them.  On an accelerator PyTorch's own counters are read beside it, and left alone.
 
 A hook before each node remembers which one ran last, so that an error in backward can be laid at
 its door; it goes when the function ends.  It neither keeps the graph alive nor changes what it
@@ -40,7 +39,7 @@ from gradtrace.calls import Calls
 from gradtrace.frames import PLAIN, namespace, reach
 from gradtrace.graph import gradient_of, is_cut_off, shape_of, undisturbed
 from gradtrace.live import LiveGraph
-from gradtrace.memory import LiveBytes, device_counters
+from gradtrace.memory import LiveBytes
 from gradtrace.steps import Raised, Step, Trace, Variable
 
 MAX_STEPS = 1_000
@@ -287,7 +286,6 @@ class _Recorder:
     def __enter__(self) -> None:
         if self.live_bytes is not None:
             self.live_bytes.__enter__()
-            device_counters()
         self.previous = sys.gettrace()
         sys.settrace(self.on_call)
 
@@ -404,10 +402,11 @@ class _Recorder:
             self.stop()
 
     def record(self, frame: FrameType, line: int | None) -> None:
-        peak, device = self.take_peak()
         with undisturbed():
+            names = namespace(frame)  # first: until Python 3.13 it lets go of what the line deleted
+            peak, device = self.take_peak()
             modules: dict[int, str] | None = {} if self.calls.wanting else None
-            tensors = {found.name: found.value for found in reach(namespace(frame), modules)}
+            tensors = {found.name: found.value for found in reach(names, modules)}
             if modules is not None:
                 self.calls.name(modules)
             nodes = self.live.look(tensors, self.line, last=line is None)
@@ -436,10 +435,8 @@ class _Recorder:
         """The most bytes since the last call: of tensors, and by PyTorch's counters."""
         if self.live_bytes is None:
             return None, None
-        peak, device = self.live_bytes.peak, device_counters()
+        peak, device = self.live_bytes.peak, self.live_bytes.counters.take()
         self.live_bytes.reset_peak()
-        if self.live_bytes.devices <= {"cpu"}:  # what others have there is not this program's
-            device = None
         return (None, None) if self.line is None else (peak, device)
 
     def variable(self, name: str, tensor: torch.Tensor, node: int | None) -> Variable:

@@ -33,7 +33,6 @@ def square(x):
     return (
         w.grad.item(),
         __name__,
-        "gradtrace" in sys.modules,
         sorted(name for name in os.environ if name.startswith(("GRAD", "PYTHON"))),
     )
 

@@ -2,18 +2,22 @@
 
 :func:`explore` reads its arguments as ``ipywidgets.interact`` does, with ipywidgets' own code, so
 there is nothing new to learn.  Every setting is traced beforehand, with the bytes that are alive
-inside of each line: a live notebook then shows ordinary ipywidgets beside a
-:class:`~gradtrace.Player`, and a page without a kernel shows the same controls as native HTML.
-With ``ask=`` the player asks before it shows (:mod:`gradtrace.questions`).
+inside of each line.  What is displayed and stored is a page that plays all of them without a kernel
+(:func:`gradtrace.page.static_html`); while a kernel lives, page, :class:`~gradtrace.Player` and
+the controls' ipywidgets move together.  With ``ask=`` the player asks before it shows
+(:mod:`gradtrace.questions`).
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 import itertools
+import json
 import math
 import os
+import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -22,6 +26,7 @@ from typing import Any, overload
 
 import ipywidgets
 import torch
+from IPython import get_ipython
 from IPython.display import display
 
 from gradtrace.notebook.player import Player
@@ -69,7 +74,7 @@ class Control:
     """One control: its widget, and the finite list of its options as ``(label, value)`` pairs.
 
     ``kind`` is ``"checkbox"``, ``"select"`` or ``"range"``.  ``options`` are those that a page
-    without a kernel offers; a live widget may have more.
+    without a kernel offers; ``choices`` are the live ones: a widget may have more.
     """
 
     name: str
@@ -81,6 +86,17 @@ class Control:
     def value(self) -> Any:
         return self.widget.value
 
+    @property
+    def choices(self) -> tuple[tuple[str, Any], ...]:
+        """``options``, then what else the widget offers now."""
+        live = _options(self.widget.options) if self.kind == "select" else []
+        return *self.options, *(option for option in live if self.index(option[1]) is None)
+
+    @property
+    def choice(self) -> int | None:
+        """The place of the widget's value among ``choices``, if it is there."""
+        return place(self.value, self.choices)
+
     def index(self, value: Any) -> int | None:
         """The place of ``value`` among ``options``, if it is there; ``1`` is not ``True``."""
         return place(value, self.options)
@@ -90,9 +106,9 @@ class Exploration:
     """What :func:`explore` returns: call it, ask it for traces, display it, link its player.
 
     ``controls`` maps each name to its :class:`Control`; ``player`` is the live
-    :class:`~gradtrace.Player`, ``widget`` the controls and the player together.  ``question`` is
-    the :class:`~gradtrace.questions.Question` that the player asks, None where it asks nothing;
-    what the reader answered is ``player.answer``.
+    :class:`~gradtrace.Player`; ``widget`` shows both as ipywidgets, which end with the kernel.
+    ``question`` is the :class:`~gradtrace.questions.Question` that the player asks, None where it
+    asks nothing; what the reader answered is ``player.answer``.
     """
 
     def __init__(
@@ -108,6 +124,7 @@ class Exploration:
         self._function = function
         self.controls = controls
         self._constants = constants
+        self._choosing = False
         self._traces: dict[tuple[int | str, ...], Trace] = {}
         values = [[value for _, value in control.options] for control in controls.values()]
         self._stored = [
@@ -125,11 +142,17 @@ class Exploration:
             question=asdict(self.question) if self.question else None,
             setting=self._indices(),
             settings=self._settings_data if len(self._stored) > 1 else None,
+            controls=self._controls(live=True),
+            key=self._key,
         )
-        widgets = [control.widget for control in controls.values()]
-        self.widget = ipywidgets.VBox([ipywidgets.HBox(widgets), self.player])
-        for widget in widgets:
-            widget.observe(lambda change: self.player.show(self.trace(), self._indices()), "value")
+        self.player.observe(self._chosen, "setting")
+        for control in controls.values():
+            control.widget.observe(self._changed, "value")
+
+    @functools.cached_property
+    def widget(self) -> ipywidgets.VBox:
+        widgets = [control.widget for control in self.controls.values()]
+        return ipywidgets.VBox([ipywidgets.HBox(widgets), self.player])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function itself, untraced."""
@@ -170,16 +193,41 @@ class Exploration:
         return "\n".join(lines)
 
     def _indices(self) -> list[int | None]:
-        """For each control the index of its option; None for a value that is not stored."""
-        return [control.index(control.value) for control in self.controls.values()]
+        """For each control the index of its choice; None for a value that is not among them."""
+        return [control.choice for control in self.controls.values()]
 
-    def _controls(self) -> list[dict[str, Any]]:
+    def _changed(self, _: Any) -> None:
+        """A control has another value: the player follows, when all of them have."""
+        if not self._choosing:
+            self.player.show(self.trace(), self._indices())
+
+    def _chosen(self, change: dict[str, Any]) -> None:
+        """The reader chose a setting on the page: the controls follow."""
+        if change["new"] == self._indices():
+            return
+        self._choosing = True
+        try:
+            for control, index in zip(self.controls.values(), change["new"], strict=True):
+                if index is not None and index != control.choice:
+                    control.widget.value = control.choices[index][1]
+        finally:
+            self._choosing = False
+        self._changed(change)
+
+    @property
+    def _key(self) -> str:
+        """The same for the same program and controls, whatever they gave on this machine."""
+        source = self._stored[0].source
+        program = json.dumps([self.__name__, source, self._controls()])
+        return hashlib.sha256(program.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+    def _controls(self, live: bool = False) -> list[dict[str, Any]]:
         """The controls as the front end draws them."""
         return [
             {
                 "name": control.name,
                 "kind": control.kind,
-                "options": [label for label, _ in control.options],
+                "options": [label for label, _ in (control.choices if live else control.options)],
             }
             for control in self.controls.values()
         ]
@@ -208,11 +256,16 @@ class Exploration:
 
     def _initial(self) -> list[int]:
         """The setting that a page without a kernel begins with."""
-        return [index or 0 for index in self._indices()]
+        return [control.index(control.value) or 0 for control in self.controls.values()]
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """Live front ends take the widget view, all others the self-contained HTML."""
-        return {
+        """A page that needs no kernel, and joins the player of one that lives.
+
+        Jupyter prefers a widget's view to any page, and where the widget is gone it shows an error:
+        no view goes there.  VS Code and Colab make the models of views only, and know what to show
+        in place of one that is gone: they have both.
+        """
+        bundle: dict[str, Any] = {
             "text/plain": repr(self),
             "text/html": static_html(
                 self._stored,
@@ -220,13 +273,24 @@ class Exploration:
                 self._initial(),
                 step=self._step,
                 question=self.question,
+                key=self._key,
             ),
-            _WIDGET_VIEW: {
-                "version_major": 2,
-                "version_minor": 0,
-                "model_id": self.widget.model_id,
-            },
         }
+        if _needs_a_view():
+            view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
+            bundle[_WIDGET_VIEW] = view
+        return bundle
+
+
+def _needs_a_view() -> bool:
+    """Whether this kernel's front end is VS Code or Colab, as far as a kernel can tell.
+
+    VS Code's Jupyter extension puts a name into the notebook's namespace, Colab a module into
+    ``sys.modules``.
+    """
+    shell = get_ipython()
+    in_vs_code = shell is not None and "__vsc_ipynb_file__" in shell.user_ns
+    return in_vs_code or "google.colab" in sys.modules
 
 
 @overload

@@ -1,11 +1,15 @@
 """Play a trace in a live notebook: an anywidget around the front end of :mod:`gradtrace.page`.
 
 That front end is the module of :class:`Player`, an ordinary ipywidget whose ``trace``, ``step`` and
-``answer`` can be observed and linked.
+``answer`` can be observed and linked.  It has two ways onto a page.  Displayed, it is a view like
+any ipywidget's, and is gone with its kernel.  A page that :func:`gradtrace.page.static_html` made
+with the player's ``key`` needs no kernel; while there is one, page and player move together, and
+no view is needed: the model that a front end makes of each widget is enough.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +29,11 @@ class Player(anywidget.AnyWidget):
 
     ``setting`` holds, for each control, the index of its option; ``settings`` gives the controls
     and the traces of all settings, to compare with, as ``{"controls", "traces"}``: what
-    :func:`gradtrace.page.static_html` takes, each trace as its payload.
+    :func:`gradtrace.page.static_html` takes, each trace as its payload.  ``controls`` are the live
+    ones, in the same form: they may have more options than ``settings`` has traces of.
+
+    ``key`` names the places of a page that this player joins, none if it is empty; of several
+    players with one key, the newest.
 
     >>> from gradtrace import trace
     >>> def fine():
@@ -41,13 +49,21 @@ class Player(anywidget.AnyWidget):
     question = traitlets.Dict(None, allow_none=True).tag(sync=True)
     answer: Any = traitlets.List().tag(sync=True)
     setting: Any = traitlets.List().tag(sync=True)
+    controls: Any = traitlets.List().tag(sync=True)
+    key = traitlets.Unicode().tag(sync=True)
+    born = traitlets.Float().tag(sync=True)
     comparable = traitlets.Bool(False).tag(sync=True)
     data = traitlets.Dict().tag(sync=True)
 
     def __init__(
         self, trace: Trace, settings: Callable[[], dict[str, Any]] | None = None, **kwargs: Any
     ):
-        super().__init__(trace=payload(trace), comparable=settings is not None, **kwargs)
+        super().__init__(
+            trace=payload(trace),
+            comparable=settings is not None,
+            born=time.time(),  # also later than one of a kernel that was restarted
+            **kwargs,
+        )
         self._settings = settings
         self.on_msg(self._asked_for)
 
@@ -58,8 +74,10 @@ class Player(anywidget.AnyWidget):
             self.trace = payload(trace)
 
     def _asked_for(self, _: Any, content: Any, buffers: Any) -> None:
-        """The reader wants to compare: only then are the traces of the other settings sent."""
-        if content == "compare" and self._settings is not None:
+        """A page asks for its kernel; or the reader wants to compare, and is sent all settings."""
+        if content == "there?":
+            self.send("here")
+        elif content == "compare" and self._settings is not None:
             self.data = self._settings()
 
     @traitlets.observe("trace")

@@ -2,6 +2,7 @@
 // it; what was answered is summed up. Several copies of this module may meet on one page.
 
 import { summarise } from "./answers.js";
+import { connect } from "./live.js";
 import { Player } from "./player.js";
 
 const players = () => document.querySelectorAll(".gradtrace[data-function]");
@@ -16,6 +17,7 @@ function mount(place) {
     place.gradtrace = new Player(host, unshared(JSON.parse(stored.textContent)));
     // The place was kept at a guess; out of sight it can be as high as the player is.
     if (place.getBoundingClientRect().top > innerHeight) place.style.minHeight = 0;
+    if (place.dataset.key) connect(place);
     if (focused) [...place.gradtrace.box.querySelectorAll("button, input, select, [tabindex='0']")].find((part) => part.getClientRects().length).focus();
   }
   return place.gradtrace;

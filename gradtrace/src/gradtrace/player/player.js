@@ -20,14 +20,15 @@ const NOTHING = { lines: new Set(), nodes: new Set(), tensors: new Set(), names:
 export class Player {
   /**
    * `data` is that of a page: controls, initial, traces, step, question. A live notebook gives
-   * `hooks`: `onStep(step)`, `onAnswer(ids)`, and `compare()` where it can hand over the traces of
-   * other settings; its controls are the notebook's own.
+   * `hooks`: `onStep(step)`, `onAnswer(ids)`, `onSetting(setting)` unless the controls are the
+   * notebook's own, and `compare()` where it can hand over the traces of other settings.
    */
   constructor(host, data, hooks = {}) {
     this.root = host.attachShadow({ mode: "open" });
     this.host = host;
     this.data = data;
     this.hooks = hooks;
+    this.choices = data.controls; // a kernel may have more options
     this.setting = [...data.initial];
     this.scene = new Scene(this);
     this.peer = null;
@@ -104,6 +105,7 @@ export class Player {
     });
     this.asking.append(this.question.box);
     const before = this.live ? undefined : recall(this.function);
+    this.recalled = Boolean(before);
     if (before) this.question.restore(before);
     if (this.question.open && controls.length) this.setting = [...question.setting];
   }
@@ -114,6 +116,16 @@ export class Player {
 
   get live() {
     return this.hooks.onAnswer !== undefined;
+  }
+
+  /** Whether its controls are drawn here. */
+  get steers() {
+    return !this.live || this.hooks.onSetting !== undefined;
+  }
+
+  /** Whether the trace of this setting is here. */
+  stores(setting) {
+    return this.data.controls.every(({ options }, k) => setting[k] < options.length && setting[k] !== null);
   }
 
   get locked() {
@@ -148,12 +160,20 @@ export class Player {
     this.status.textContent = [...said, `Step ${this.step + 1}, ${this.where}.`].join(" ");
   }
 
+  /** As it was answered elsewhere. */
+  restore(answer) {
+    this.question.restore({ answer, told: false });
+    this.questionChanged();
+    this.chooseAnswer();
+    this.show(this.seen());
+  }
+
   /** Where the right answer is an option of a control, that setting shows it. */
   chooseAnswer() {
     const { controls, question } = this.data;
     const right = question.right.map(String);
     const k = controls.findIndex(({ options }) => right.length && right.every((id) => options.includes(id)));
-    if (k >= 0 && !this.live) this.choose(this.setting.map((option, i) => (i === k ? controls[k].options.indexOf(right[0]) : option)));
+    if (k >= 0 && this.steers) this.choose(this.setting.map((option, i) => (i === k ? controls[k].options.indexOf(right[0]) : option)));
   }
 
   /** In the browser, or in Python where there is one. */
@@ -251,7 +271,7 @@ export class Player {
 
   drawControls() {
     const { controls } = this.data;
-    const inputs = this.live ? [] : drawControls(controls, this.setting, (setting) => this.choose(setting));
+    const inputs = this.steers ? drawControls(this.choices, this.setting, (setting) => this.choose(setting)) : [];
     const focused = [...this.controls.querySelectorAll("input, select")].indexOf(this.root.activeElement);
     this.controls.replaceChildren(...inputs);
     if (this.peer) {
@@ -262,8 +282,13 @@ export class Player {
     this.lock();
   }
 
-  /** Another setting, at the same line. */
+  /** Another setting, at the same line; one that is not stored comes from the kernel, by `replace`. */
   choose(setting) {
+    this.hooks.onSetting?.(setting);
+    if (!this.stores(setting)) {
+      this.status.textContent = "Python runs this setting.";
+      return;
+    }
     const before = this.timeline;
     const { step } = this;
     this.setting = setting;
@@ -285,6 +310,7 @@ export class Player {
   /** All settings, from Python, when it was asked for them: compare with another one. */
   settings({ controls, traces }) {
     Object.assign(this.data, { controls, traces });
+    this.choices = controls;
     this.toggleCompare();
   }
 
@@ -360,7 +386,7 @@ export class Player {
     const peerRows = this.peer && new Map(this.peer.timeline.at(this.peer.step).variables.map((row) => [row[0], row]));
     this.variables.show(timeline.at(this.step).variables, now.values, did, peerRows);
     if (this.peer) {
-      this.scene.graph.title.textContent = settingText(this.data.controls, this.setting);
+      this.scene.graph.title.textContent = settingText(this.choices, this.setting);
       const missing = timeline.missing(this.peer.timeline, this.step);
       this.peer.graph.title.textContent = `${settingText(this.data.controls, this.peer.setting)}${missing && `: this setting ${missing}`}`;
       this.peer.graph.show(this.peer.step, differs[1]);

@@ -1,5 +1,6 @@
 // A live notebook: what anywidget calls. Python holds the trace, the step and the answer.
 
+import { offer, withdraw } from "./live.js";
 import { listen } from "./mount.js";
 import { Player } from "./player.js";
 
@@ -32,4 +33,13 @@ function render({ model, el }) {
   return () => Object.entries(listeners).forEach(([name, listener]) => model.off(name, listener));
 }
 
-export default { render };
+/** Without a view, too. A model may come out of a file: a kernel answers. */
+function initialize({ model }) {
+  if (!model.get("key")) return undefined;
+  model.on("msg:custom", (content) => content === "here" && offer(model));
+  model.on("comm_live_update", () => withdraw(model)); // its kernel restarts
+  model.send("there?");
+  return () => withdraw(model);
+}
+
+export default { initialize, render };

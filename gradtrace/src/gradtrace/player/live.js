@@ -1,0 +1,74 @@
+// A kernel beside the page. What a notebook shows and stores is a page's player, which needs none; while
+// a kernel lives, the model that Python holds and the players of the same key move together.
+
+/** The newest model of each key, for every copy of this module that the page has. */
+const models = () => (document.gradtraceModels ??= new Map());
+
+const joined = (key) => [...document.querySelectorAll(".gradtrace[data-key]")].filter((place) => place.dataset.key === key && place.gradtrace);
+
+/** A model that a kernel answers for: the players of its key join it, those to come by `connect`. */
+export function offer(model) {
+  const key = model.get("key");
+  if (models().get(key)?.get("born") > model.get("born")) return;
+  models().set(key, model);
+  joined(key).forEach(connect);
+}
+
+/** Its kernel is gone. */
+export function withdraw(model) {
+  const key = model.get("key");
+  if (models().get(key) !== model) return;
+  models().delete(key);
+  for (const { gradtrace: player } of joined(key)) player.part?.();
+}
+
+/** Join the player of a place to the model of its key, if there is one. */
+export function connect({ gradtrace: player, dataset }) {
+  const model = models().get(dataset.key);
+  if (!model || player.model === model) return;
+  player.part?.();
+  join(player, model);
+}
+
+/** What the reader did before it joined is told; else the model says what is shown. */
+function join(player, model) {
+  const { data } = player;
+  const tell = (name, value) => {
+    if (String(model.get(name)) === String(value)) return;
+    model.set(name, value);
+    model.save_changes();
+  };
+  const moved = player.step !== player.opening();
+  const chose = String(player.setting) !== String(player.locked ? data.question.setting : data.initial);
+  const answered = () => model.get("answer").length && player.locked && player.restore(model.get("answer"));
+  const another = () => {
+    const setting = model.get("setting");
+    if (!player.stores(setting)) player.replace(model.get("trace"), setting);
+    else if (String(setting) !== String(player.setting)) player.choose(setting);
+  };
+  const listeners = {
+    "change:step": () => player.step !== model.get("step") && player.show(model.get("step")),
+    "change:setting": another, "change:trace": another, "change:answer": answered,
+  };
+  player.model = model;
+  player.choices = model.get("controls");
+  player.hooks = { onStep: (step) => tell("step", step), onAnswer: (answer) => tell("answer", answer), onSetting: (setting) => tell("setting", setting) };
+  player.part = () => {
+    for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
+    Object.assign(player, { model: null, part: null, choices: data.controls, hooks: {} });
+    if (player.stores(player.setting)) player.drawControls();
+    else player.choose([...data.initial]);
+  };
+
+  if (model.get("answer").length) answered();
+  else if (player.question && !player.locked) {
+    if (player.recalled) player.ask(); // to another program of this name, perhaps
+    else tell("answer", player.question.picked);
+  }
+  if (chose) tell("setting", player.setting);
+  else if (!player.locked) another(); // what is asked is asked of one setting
+  if (moved) tell("step", player.step);
+  else if (player.step !== model.get("step")) player.show(model.get("step"));
+  player.drawControls();
+  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
+}
