@@ -9,7 +9,8 @@ import { describe, describeGroup, describeTensor } from "./words.js";
 
 const MARGIN = 16; // around a view, for flags
 const READABLE = 0.72; // the smallest scale that a view opens at; below it the panel scrolls
-const NARROW = 420; // pixels: on less a view is laid out anew where it would be smaller than it is drawn
+const NARROW = 420; // pixels: on less a view is laid out anew wherever it is too wide
+const WORTH = 1.2; // on more, where it is so much larger then
 const LARGEST = 1.1;
 const LEGEND = [
   ["new", "+", "new"],
@@ -21,6 +22,12 @@ const LEGEND = [
   ["made", "┄", "grad_fn"],
   ["arrow", "→", "way of backward"],
 ];
+
+const highest = () => Math.max(360, Math.min(0.66 * innerHeight, 700)); // pixels
+
+/** How large a view is drawn on a panel of this width if all of it is to be seen. */
+const whole = ({ width, height }, panel) =>
+  Math.min((panel - 2) / (width + 2 * MARGIN), highest() / (height + 2 * MARGIN), LARGEST);
 
 export class Graph {
   /** `onPick(kind, id)` when a node or tensor is chosen, `onLight(kind, id | null)` when pointed at. */
@@ -64,9 +71,8 @@ export class Graph {
   /** Draw the boxes, tensors and arrows of a view. */
   open(index) {
     this.index = index;
-    this.view = this.trace.views[index];
-    this.narrow = this.scroll.clientWidth;
-    if (this.shrinks(this.narrow)) this.view = narrowed(this.view, this.narrow - 2 - 2 * MARGIN);
+    this.room = this.scroll.clientWidth;
+    this.view = this.laidOut(this.room);
     const { boxes, things, edges } = this.view;
     this.boxOf = new Map(boxes.flatMap((box) => box.nodes.map((node) => [node, box])));
     this.thingOf = new Map(things.map((thing) => [thing.tensor, thing]));
@@ -93,9 +99,12 @@ export class Graph {
     this.settle();
   }
 
-  /** Whether a panel of this width is too narrow for the view as it was laid out. */
-  shrinks(width) {
-    return width > 0 && width < NARROW && this.trace.views[this.index].width + 2 * MARGIN > width - 2;
+  /** The view as it is drawn on a panel of this width: as it was laid out, or its boxes beneath one another. */
+  laidOut(width) {
+    const view = this.trace.views[this.index];
+    if (width <= 0 || (width - 2) / (view.width + 2 * MARGIN) >= 1) return view;
+    const other = narrowed(view, width - 2 - 2 * MARGIN);
+    return width < NARROW || whole(other, width) > WORTH * whole(view, width) ? other : view;
   }
 
   interactive(group, kind, id, act) {
@@ -366,12 +375,13 @@ export class Graph {
     this.zoomed = false;
     const width = this.scroll.clientWidth;
     if (!width) return;
-    if (width !== this.narrow && (this.shrinks(width) || this.shrinks(this.narrow))) return this.open(this.index);
+    const stored = this.trace.views[this.index];
+    if (width !== this.room && !(this.view === stored && this.laidOut(width) === stored)) return this.open(this.index);
     this.fitted = true;
     const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
     const across = Math.min((width - 2) / wide, LARGEST);
     const least = width < NARROW ? 1 : READABLE;
-    const height = Math.round(Math.min(Math.max(across, least) * high + 2, Math.max(360, Math.min(0.66 * innerHeight, 700))));
+    const height = Math.round(Math.min(Math.max(across, least) * high + 2, highest()));
     this.box.style.setProperty("--drawing", `${height}px`);
     this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), least));
   }
