@@ -170,7 +170,7 @@ def test_the_published_site_of_a_fork(copy):
     for name in pages - {address.site}:
         assert (site / name.removeprefix(address.site)).exists()
     lost = (site / "404.html").read_text(encoding="utf-8")
-    assert f'href="{address.site}_static/course.css' in lost
+    assert f'href="{address.site}_static/styles.css' in lost
     assert f'action="{address.site}search.html"' in lost
     for link in ('href="_static', 'href="book/', 'src="_static', '="./'):
         assert link not in lost

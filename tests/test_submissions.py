@@ -549,7 +549,7 @@ def slow_to_parse(n):
 
 def test_a_notebook_that_keeps_a_parser_busy_is_rejected(reader):
     found = notebook()
-    answer_cell(found)["source"] = slow_to_parse(15_000)
+    answer_cell(found)["source"] = slow_to_parse(40_000)
     place = found["cells"].index(answer_cell(found)) + 1
     found["cells"][place:place] = [code("    y = 1\n", id=f"rest{n}") for n in range(30)]
     with pytest.raises(Rejected, match="cannot be read within 1 s"):
@@ -559,7 +559,7 @@ def test_a_notebook_that_keeps_a_parser_busy_is_rejected(reader):
 
 def test_another_cell_that_keeps_a_parser_busy_is_parsed_there_too(reader):
     found = notebook()
-    helper = code(slow_to_parse(15_000).replace("one_update", "helper"), id="helper")
+    helper = code(slow_to_parse(40_000).replace("one_update", "helper"), id="helper")
     found["cells"].insert(0, helper)
     answer_cell(found)["source"] = "def one_update(*a):\n    return helper(*a)\n"
     with pytest.raises(Rejected, match="cannot be read within 1 s"):

@@ -240,7 +240,7 @@ def _begin_watch(arguments: list[str]) -> None:
     """As the command does, and then Python when it starts."""
     ours, program = cli.split(arguments)
     os.environ["PYTHONPATH"] = str(LIBRARY)
-    os.environ |= cli._environment(cli._session(cli._parser().parse_args(ours), program[0]))
+    os.environ |= cli.watched_environment(cli._session(cli._parser().parse_args(ours), program[0]))
     sys.path.insert(1, cli.STARTUP)
     with contextlib.suppress(ImportError):  # it asks for the user's own, and there is none
         __import__("sitecustomize")

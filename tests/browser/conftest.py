@@ -24,6 +24,7 @@ FLAGS = [
     "--disable-background-networking",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]
+ABORTED = "net::ERR_ABORTED"
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +79,8 @@ def page(browser):
         note = page.complaints.append
         page.on("console", lambda message: message.type == "error" and note(message.text))
         page.on("pageerror", lambda error: note(str(error)))
-        page.on("requestfailed", lambda request: note(f"failed: {request.url}"))
+        # One that a new page has made needless is no complaint.
+        page.on("requestfailed", lambda r: r.failure != ABORTED and note(f"failed: {r.url}"))
         page.on("response", lambda r: r.status >= 400 and note(f"{r.status}: {r.url}"))
         yield page
 

@@ -128,12 +128,12 @@ def test_the_live_controls_drive_the_player_and_python_sees_it(open_notebook):
     live.locator(".box.choice", has_text="TanhBackward0").click()
     live.get_by_role("button", name="Check").click()
     assert live.locator(".reply").inner_text().startswith("✓ Right.")
-    chosen = "p = shared_encoder.player; print(*(p.trace['nodes'][i]['name'] for i in p.answer))"
+    chosen = "print(*(shared_encoder.trace().nodes[i].name for i in shared_encoder.player.answer))"
     until(page, chosen, "TanhBackward0")
     live.get_by_label("Last step").press("Enter")
     assert "RuntimeError" in live.locator(".outcome").inner_text()
 
-    live.get_by_label("fix").select_option("add the losses")
+    live.get_by_role("combobox", name="fix").select_option("add the losses")
     live.locator(".outcome", has_text="Ends without an error").wait_for()
     until(page, "print(shared_encoder.setting['fix'])", "add the losses")
 
@@ -149,7 +149,7 @@ def test_the_live_controls_drive_the_player_and_python_sees_it(open_notebook):
 
     fix = "shared_encoder.controls['fix'].widget"
     page.evaluate(RUN_IN_KERNEL, f"{fix}.value = 'none'")
-    expect(live.get_by_label("fix")).to_have_value("none")
+    expect(live.get_by_role("combobox", name="fix")).to_have_value("none")
     live.get_by_label("Last step").click()
     assert "RuntimeError" in live.locator(".outcome").inner_text()
 
@@ -198,7 +198,7 @@ def test_a_notebook_plays_and_draws_what_its_cells_show(open_notebook, jupyter):
     asked.get_by_label("First step").click()
     again.scroll_into_view_if_needed()  # only then it is built
     again.locator(".position", has_text="step 1 of 4").wait_for()
-    again.get_by_label("retain_graph").select_option("True")
+    again.get_by_role("combobox", name="retain_graph").select_option("True")
     expect(asked.locator(".outcome")).to_contain_text("Ends without an error")
     until(page, "print(twice.setting['retain_graph'], twice.player.trace['error'])", "True None")
 
@@ -226,7 +226,7 @@ def test_a_notebook_plays_and_draws_what_its_cells_show(open_notebook, jupyter):
     asked.scroll_into_view_if_needed()
     asked.get_by_role("button", name="Show me").click()
     assert "RuntimeError" in asked.locator(".outcome").inner_text()
-    asked.get_by_label("retain_graph").select_option("True")
+    asked.get_by_role("combobox", name="retain_graph").select_option("True")
     assert "Ends without an error" in asked.locator(".outcome").inner_text()
     assert page.get_by_text("Error displaying widget").count() == 0
     traced.scroll_into_view_if_needed()
