@@ -9,7 +9,7 @@ import torch
 
 from gradtrace import trace
 from gradtrace.fold import in_order
-from gradtrace.layout import BESIDE, CHARACTER, LINE, PANEL, SMALL, below, layout
+from gradtrace.layout import BESIDE, CHARACTER, LINE, NAMES, PANEL, SMALL, below, layout
 from gradtrace.scene import Scene, SceneNode, SceneTensor, module_of, scene_of
 
 MOST = 40  # boxes of one view, as promised
@@ -343,6 +343,20 @@ def test_graphs_that_stand_side_by_side_go_below_one_another_where_they_are_too_
     assert view.width <= PANEL[0]
     assert len({box.x for box in operations}) > 1
     assert len({box.y for box in operations}) > 1
+
+
+def test_there_is_room_for_the_names_of_a_tensor_as_they_are_told():
+    def program():
+        x = torch.ones(1, requires_grad=True)
+        data_loader = [[x.exp(), x.sin()]]
+        batch = data_loader[0][1]
+        return batch
+
+    seen = trace(program)
+    (view,) = layout(scene_of(seen))
+    room = {seen.tensors[thing.tensor].label: thing.room for thing in view.things}
+    told = {"data_loader[0][0]": len("data_loader[0][0]"), "data_loader[0][1]": 22}
+    assert {label: round((room[label] - NAMES) / CHARACTER) for label in told} == told
 
 
 def test_wide_rows_are_broken():
