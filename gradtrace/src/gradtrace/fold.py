@@ -677,8 +677,9 @@ def _divide(group: Group, alike: _Alike) -> None:
 
 def _between_groups(group: Group, alike: _Alike) -> None:
     """Put what stands between modules together, so that the modules stay apart with their names."""
-    apart = [part for part in group.members if isinstance(part, Group) and part.kind != "leaves"]
-    if len(apart) < 2:
+    depth = len(group.path)
+    inner = [part for part in group.members if isinstance(part, Group) and len(part.path) > depth]
+    if sum(part.kind != "leaves" for part in inner) < 2:
         return
     members: list[int | Group] = []
     for grouped, some in groupby(group.members, _is_group):
