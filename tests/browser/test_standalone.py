@@ -67,7 +67,7 @@ def test_the_page_of_an_exploration_has_its_controls_and_fits_a_phone(visit, pag
 
 
 class Shared(torch.nn.Module):
-    """One module feeds two, as in many networks with two losses: arrows go round and side by side."""
+    """One module feeds two, as in many networks with two losses: arrows go round others."""
 
     def __init__(self):
         super().__init__()
@@ -91,7 +91,8 @@ def two_heads():
 
 # For each text of the drawing that stands beside a box, the arrows that run over it.
 CROSSED = """() => {
-  const roots = [document, ...[...document.querySelectorAll("*")].map((e) => e.shadowRoot).filter(Boolean)];
+  const shadows = [...document.querySelectorAll("*")].map((e) => e.shadowRoot).filter(Boolean);
+  const roots = [document, ...shadows];
   const all = (what) => roots.flatMap((root) => [...root.querySelectorAll(what)]);
   const texts = all(".graph .scroll text.made, .graph .scroll text.names")
     .map((text) => [text.textContent, text.getBBox()]).filter(([said]) => said);
@@ -100,8 +101,8 @@ CROSSED = """() => {
     for (let at = 0; at < path.getTotalLength(); at += 0.5) {
       const { x, y } = path.getPointAtLength(at);
       for (const [said, box] of texts) {
-        const inside = box.x < x && x < box.x + box.width && box.y + 2 < y && y < box.y + box.height - 2;
-        if (inside) over.push(said);
+        const across = box.x < x && x < box.x + box.width;
+        if (across && box.y + 2 < y && y < box.y + box.height - 2) over.push(said);
       }
     }
   }

@@ -841,7 +841,7 @@ def _name(scene: Scene, group: Group) -> str:
         others = [_span(titles[0], other).split(" to ")[1] for other in titles[1:]]
         named = _COMMA.join([titles[0], *others])
         return f"{named}{_AND}{more}" if rest else named
-    if group.path and group.kind in ("round", "run", "range") and not titles:
+    if group.path and group.kind in ("round", "run") and not titles:
         return ".".join(group.path)
     if group.kind == "range" and titles:
         return titles[0] if len(titles) == 1 else _span(titles[0], titles[-1])
@@ -865,10 +865,10 @@ _COMMA, _AND = ", ", " + "  # between modules, and before the operations that fo
 def _short(name: str) -> str:
     """The name of an operation.
 
-    >>> _short("TanhBackward0")
-    'Tanh'
+    >>> _short("TanhBackward0"), _short("AddBackward1")
+    ('Tanh', 'Add')
     """
-    return name.removesuffix("0").removesuffix("Backward")
+    return re.sub(r"Backward\d*$", "", name)
 
 
 def _items(run: Group) -> list[int | Group]:

@@ -133,8 +133,8 @@ def layout(scene: Scene) -> list[Drawing]:
     ...     y = x.exp()
     >>> (view,) = layout(scene_of(trace(program)))
     >>> leaf, operation = view.boxes
-    >>> leaf.y < operation.y, view.edges
-    (True, [Edge(start=1, end=0, bends=[])])
+    >>> leaf.y < operation.y, [(edge.start, edge.end) for edge in view.edges]
+    (True, [(1, 0)])
     """
     users: list[list[int]] = [[] for _ in scene.nodes]
     for i, node in enumerate(scene.nodes):
