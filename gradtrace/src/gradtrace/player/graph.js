@@ -335,7 +335,8 @@ export class Graph {
     const text = bytes(this.trace.tensors[thing.tensor].nbytes);
     size.textContent = version && thing.width > 64 ? `${text} v${version}` : text;
     const called = (held?.names ?? []).map((row) => row[0]);
-    names.textContent = ghost ? (thing.room > 34 ? "gone" : "") : shortened(listed(called, 3), thing.letters ?? Math.floor((thing.room - NAMES) / 7.2));
+    const letters = Math.max(0, thing.letters ?? Math.floor((thing.room - NAMES) / 7.2));
+    names.textContent = ghost ? (thing.room > 34 ? "gone" : "") : shortened(listed(called, 3), letters);
     tie.classList.toggle("absent", !called.length);
     group.setAttribute("aria-description", describeTensor(this.trace, thing.tensor, held, ghost));
   }
