@@ -9,7 +9,7 @@ import torch
 
 from gradtrace import trace
 from gradtrace.fold import in_order
-from gradtrace.layout import CHARACTER, LINE, below, layout
+from gradtrace.layout import BESIDE, CHARACTER, LINE, NAMES, PANEL, SMALL, below, layout
 from gradtrace.scene import Scene, SceneNode, SceneTensor, module_of, scene_of
 
 MOST = 40  # boxes of one view, as promised
@@ -225,21 +225,37 @@ def test_backward_runs_upwards_along_every_edge(scene):
             # From one column to the one before it an edge comes back down, once for each.
             up = [low >= high for low, high in pairwise(heights)]
             turns = up.count(False)
-            assert turns == 0 or (folded(view) and start.x > end.x and turns <= view.width / 100)
+            assert turns == 0 or (start.x > end.x and turns <= view.width / 100)
 
 
-def folded(view):
-    return any(box.kind == "group" for box in view.boxes)
-
-
-def test_an_edge_that_passes_a_row_touches_none_of_its_boxes(scene):
+def test_an_edge_touches_no_box_no_text_and_no_tensor(scene):
     for view in layout(scene):
+        parts = [(box, (box.x, box.y, box.x + box.width, box.y + box.height)) for box in view.boxes]
+        for box in view.boxes:
+            left, bottom = box.x + box.width / 2 + BESIDE, box.y + box.height
+            parts.append((box, (left, bottom, left + SMALL * len(below(box)), bottom + 13)))
+        for thing in view.things:
+            right, bottom = thing.x + thing.width + thing.room, thing.y + thing.height
+            parts.append((view.boxes[thing.box], (thing.x, thing.y, right, bottom)))
         for edge in view.edges:
-            for (x, low), (_, high) in zip(edge.bends[::2], edge.bends[1::2], strict=True):
-                for box in view.boxes:
-                    passes = box.y < low and high < box.y + box.height
-                    if passes and together(scene, box, view.boxes[edge.start]):
-                        assert not box.x < x < box.x + box.width
+            start, end = view.boxes[edge.start], view.boxes[edge.end]
+            first = start.x + start.width / 2, start.y
+            last = end.x + end.width / 2, end.y + end.height
+            for (x, low), (other, high) in pairwise([first, *edge.bends, last]):
+                # However it is rounded, an arrow stays within what its points span.
+                across, along = sorted([x, other]), sorted([high, low])
+                for home, (left, top, right, bottom) in parts:
+                    if right <= left or not (
+                        together(scene, home, start) and together(scene, home, end)
+                    ):
+                        continue
+                    apart = (
+                        across[1] <= left + 0.2
+                        or right <= across[0] + 0.2
+                        or along[1] <= top + 0.2
+                        or bottom <= along[0] + 0.2
+                    )
+                    assert apart, (view.title, start.title, end.title, home.title)
 
 
 def test_the_row_puts_each_operation_after_what_it_builds_on(scene):
@@ -314,6 +330,33 @@ def test_a_tensor_is_at_home_with_the_node_that_made_it_and_larger_with_more_byt
     assert area["w"] < area["y"] == area["z"]
     assert all(thing.x > view.boxes[thing.box].x + view.boxes[thing.box].width
                for thing in view.things)  # fmt: skip
+
+
+def test_graphs_that_stand_side_by_side_go_below_one_another_where_they_are_too_wide():
+    def program():
+        x = torch.ones(1, requires_grad=True)
+        a, b, c, d, e = [x.exp() for _ in range(5)]
+        return a, b, c, d, e
+
+    (view,) = layout(scene_of(trace(program)))
+    operations = [box for box in view.boxes if box.title == "ExpBackward0"]
+    assert view.width <= PANEL[0]
+    assert len({box.x for box in operations}) > 1
+    assert len({box.y for box in operations}) > 1
+
+
+def test_there_is_room_for_the_names_of_a_tensor_as_they_are_told():
+    def program():
+        x = torch.ones(1, requires_grad=True)
+        data_loader = [[x.exp(), x.sin()]]
+        batch = data_loader[0][1]
+        return batch
+
+    seen = trace(program)
+    (view,) = layout(scene_of(seen))
+    room = {seen.tensors[thing.tensor].label: thing.room for thing in view.things}
+    told = {"data_loader[0][0]": len("data_loader[0][0]"), "data_loader[0][1]": 22}
+    assert {label: round((room[label] - NAMES) / CHARACTER) for label in told} == told
 
 
 def test_wide_rows_are_broken():

@@ -76,6 +76,32 @@ def test_a_notebook_opens_what_is_folded_and_draws_what_looks_the_same_once():
     assert len(page.findall(f".//{SVG}svg")) == 3  # with the first view, and the twelve
 
 
+class Autoencoder(nn.Module):
+    """As variational ones are: modules and operations between them, and nothing around them."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(20, 16), nn.ReLU())
+        self.mu, self.logvar = nn.Linear(16, 4), nn.Linear(16, 4)
+        self.decoder = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 20))
+
+    def forward(self, x):
+        h = self.encoder(x)
+        mu, logvar = self.mu(h), self.logvar(h)
+        z = mu + torch.randn_like(mu) * (0.5 * logvar).exp()
+        return self.decoder(z), -0.5 * (1 + logvar - mu.pow(2) - logvar.exp()).sum()
+
+
+def test_modules_keep_their_names_where_much_stands_between_them():
+    torch.manual_seed(0)
+    model = Autoencoder()
+    images = torch.rand(8, 20)
+    reconstruction, divergence = model(images)
+    loss = (reconstruction - images).pow(2).sum() + divergence
+    said = texts(snapshot(loss, model=model).to_svg())
+    assert {"encoder.0", "mu", "logvar", "decoder"} <= set(said)
+
+
 def test_an_output_with_many_groups_stays_small():
     torch.manual_seed(0)
     layers = nn.ModuleList(nn.ModuleList(nn.Linear(4, 4) for _ in range(1 + i)) for i in range(40))

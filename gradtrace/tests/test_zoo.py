@@ -68,6 +68,8 @@ def test_every_view_that_can_be_opened_fits_too(program):
         assert view.width <= WIDTH, view.title
         assert view.height <= most, view.title
         assert crossings(view) <= MOST_INSIDE, view.title
+        # What is inside is not called what it is inside of.
+        assert view.title not in [box.title for box in view.boxes if box.kind == "group"]
 
 
 def test_of_many_steps_the_first_the_second_and_the_last_are_seen():

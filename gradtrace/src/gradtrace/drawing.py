@@ -143,8 +143,8 @@ def _box(box: Box, face: Face) -> str:
     if face.share is not None:
         across = box.width - 2 * PADDING
         texts.append(
-            f'<path d="M{x:g} {box.y + box.height - 9:g}h{across:g}" stroke-opacity=".25" '
-            f'stroke-width="4"/><path d="M{x:g} {box.y + box.height - 9:g}'
+            f'<path d="M{x:g} {box.y + box.height - 7:g}h{across:g}" stroke-opacity=".25" '
+            f'stroke-width="4"/><path d="M{x:g} {box.y + box.height - 7:g}'
             f'h{across * face.share:.1f}" stroke="{BLUE}" stroke-width="4"/>'
         )
     middle, bottom = box.x + box.width / 2, box.y + box.height

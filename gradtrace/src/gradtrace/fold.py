@@ -25,6 +25,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple, TypeGuard
 
 from gradtrace.scene import Place, Scene
@@ -45,7 +46,8 @@ class Group:
 
     ``kind`` is that of a :class:`~gradtrace.scene.Place`, or ``"all"``, ``"round"`` (what repeats,
     once), ``"run"`` (neighbours that look alike), ``"leaves"`` (those that several of them use),
-    ``"beside"`` (what stands before or after time steps) or ``"range"``.  ``path`` is the module's.
+    ``"beside"`` (what stands before or after time steps), ``"between"`` (operations between
+    modules) or ``"range"``.  ``path`` is the module's.
     """
 
     kind: str
@@ -664,12 +666,30 @@ def _divide(group: Group, alike: _Alike) -> None:
     if len(group.members) <= (MOST if group.recurs is None else ALIKE):
         return
     if group.kind not in ("run", "loop"):
+        _between_groups(group, alike)
         _into_ranges(group, 0, alike)
         return
     first, second, *others, last = group.members
     middle = Group("range", group.path, others)
     _into_ranges(middle, 2, alike)
     group.members = [first, second, alike.measure(middle), last]
+
+
+def _between_groups(group: Group, alike: _Alike) -> None:
+    """Put what stands between modules together, so that the modules stay apart with their names."""
+    depth = len(group.path)
+    inner = [part for part in group.members if isinstance(part, Group) and len(part.path) > depth]
+    if sum(part.kind != "leaves" for part in inner) < 2:
+        return
+    members: list[int | Group] = []
+    for grouped, some in groupby(group.members, _is_group):
+        parts = list(some)
+        if not grouped and len(parts) > 1:
+            between = Group("between", group.path, parts)
+            _into_ranges(between, 0, alike)
+            parts = [alike.measure(between)]
+        members += parts
+    group.members = members
 
 
 def _into_ranges(group: Group, begin: int, alike: _Alike) -> None:
@@ -767,7 +787,7 @@ def _opens(group: Group, shown: int) -> bool:
     if group.kind in ("module", "layer"):
         inner = [part for m in group.members if isinstance(m, Group) for part in m.members]
         return group.operations > 0 and shown < _ENOUGH and any(map(_is_group, inner))
-    return group.kind in ("line", "loop")
+    return group.kind in ("line", "loop", "between")
 
 
 # Titles
@@ -821,8 +841,10 @@ def _name(scene: Scene, group: Group) -> str:
         others = [_span(titles[0], other).split(" to ")[1] for other in titles[1:]]
         named = _COMMA.join([titles[0], *others])
         return f"{named}{_AND}{more}" if rest else named
-    if group.path and group.kind in ("round", "run", "range") and not titles:
+    if group.path and group.kind in ("round", "run") and not titles:
         return ".".join(group.path)
+    if group.kind == "range" and titles:
+        return titles[0] if len(titles) == 1 else _span(titles[0], titles[-1])
     if (
         group.lines is not None
         and group.moments is not None
@@ -843,10 +865,10 @@ _COMMA, _AND = ", ", " + "  # between modules, and before the operations that fo
 def _short(name: str) -> str:
     """The name of an operation.
 
-    >>> _short("TanhBackward0")
-    'Tanh'
+    >>> _short("TanhBackward0"), _short("AddBackward1")
+    ('Tanh', 'Add')
     """
-    return name.removesuffix("0").removesuffix("Backward")
+    return re.sub(r"Backward\d*$", "", name)
 
 
 def _items(run: Group) -> list[int | Group]:

@@ -29,9 +29,11 @@ LINE = 16
 PADDING = 8
 SMALL = 6.1  # a character of what is written below a box, 10 px
 BESIDE = 7.0  # from the edge that arrives below a box to this text
+_HEAD = 7.0  # below a box, for the head of the arrow that arrives there
+_LABEL = 13.0  # the same with a text beside it
 _END = 16.0  # below a box that nothing builds on
-_FRAME = 12.0  # above and below the rows of a box, together
-_GAP_X, _GAP_Y = 16, 20
+_FRAME = 10.0  # above and below the rows of a box, together
+_GAP_X, _GAP_Y = 16, 9
 _WIDEST = 640.0  # of a row, where it can be broken
 PANEL = (670.0, 780.0)  # width and height that can be read at once, on a page of 1440 × 900
 _BEND = 8.0
@@ -41,6 +43,7 @@ _LANE = 6.0
 _TO_THING = 28.0  # from a box to its things: room for the strings
 _THING_TEXT = "999.9 MB"
 _THING_HEIGHT = 22.0
+NAMES = 9.0  # from a tensor to the names of its variables
 _GROWTH = (44.0, 26.0)  # of the largest thing, in width and height
 _BETWEEN_THINGS = 6.0
 _MOST_THINGS = 4  # of one folded box
@@ -80,7 +83,8 @@ class Box:
 class Thing:
     """A tensor (index in the scene), at home with box ``box``.
 
-    Its area grows with its bytes; to the right is ``room`` for the names of variables.
+    Its area grows with its bytes; to the right is ``room`` for the names of variables, which begin
+    :data:`NAMES` from it.
     """
 
     tensor: int
@@ -129,8 +133,8 @@ def layout(scene: Scene) -> list[Drawing]:
     ...     y = x.exp()
     >>> (view,) = layout(scene_of(trace(program)))
     >>> leaf, operation = view.boxes
-    >>> leaf.y < operation.y, view.edges
-    (True, [Edge(start=1, end=0, bends=[])])
+    >>> leaf.y < operation.y, [(edge.start, edge.end) for edge in view.edges]
+    (True, [(1, 0)])
     """
     users: list[list[int]] = [[] for _ in scene.nodes]
     for i, node in enumerate(scene.nodes):
@@ -352,7 +356,7 @@ def _add_things(scene: Scene, plan: _Plan, at_home: Mapping[int, list[int]], lar
                     number,
                     round(len(_THING_TEXT) * CHARACTER + _GROWTH[0] * share, 1),
                     round(_THING_HEIGHT + _GROWTH[1] * share, 1),
-                    round(tensor.room * CHARACTER + PADDING, 1) if tensor.named else 0.0,
+                    round(NAMES + tensor.room * CHARACTER, 1) if tensor.named else 0.0,
                 )
             )
 
@@ -391,7 +395,9 @@ class _Ranked:
     neighbours: dict[int, set[int]]
 
 
-def _rank(plan: _Plan, widths: list[float], lifted: set[int]) -> _Ranked:
+def _rank(
+    plan: _Plan, widths: list[float], lifted: set[int], abreast: int | None = None
+) -> _Ranked:
     count = len(plan.boxes)
     ranks = _ranks(count, plan.links, plan.sources)
     parts = _parts(plan)
@@ -414,17 +420,23 @@ def _rank(plan: _Plan, widths: list[float], lifted: set[int]) -> _Ranked:
             ranks[source] = 0
             part_of[source] = len(parts)
     tops = _broken([shared], widths)
-    for part in parts:
+    abreast = len(parts) if abreast is None else abreast
+    below = [len(tops)] * abreast  # where the next part begins that stands there
+    for number, part in enumerate(parts):
         rows: dict[int, list[int]] = defaultdict(list)
         for box in part:
             rows[ranks[box]].append(box)
         broken = _broken([rows[rank] for rank in sorted(rows)], widths, plan.sources)
-        for rank, row in enumerate(broken, len(tops)):
+        for rank, row in enumerate(broken, below[number % abreast]):
             for box in row:
                 ranks[box] = rank
+        below[number % abreast] += len(broken)
     for rank, row in enumerate(tops):
         for box in row:
             ranks[box] = rank
+    # What stands below another is one part with it from here on: arrows that lead up pass that.
+    parts = [[box for part in parts[k::abreast] for box in part] for k in range(abreast)]
+    part_of = {box: k for k, part in enumerate([*parts, shared]) for box in part}
     parts.append(shared)
 
     # Bends are boxes without a node: they are ordered and placed as boxes are.  The edges of a part
@@ -548,13 +560,19 @@ def _order(part: list[int], ranked: _Ranked) -> list[list[int]]:
 
 @dataclass(slots=True)
 class _Unit:
-    """A box with its things, or a bend; edges meet it at ``x + middle``."""
+    """A box with its things, or a bend; edges meet it at ``x + middle``.
+
+    ``height`` is that of the box or of its things, whose middles are level; ``foot`` is what it
+    takes below that for arrows and the text beside them.
+    """
 
     width: float
     height: float
     middle: float
+    foot: float = 0.0
     x: float = 0.0
     top: float = 0.0  # of its row
+    level: float = 0.0  # where the middles of its row are
     bottom: float = 0.0
 
 
@@ -591,13 +609,17 @@ class _Placed:
 def _place(plan: _Plan) -> _Placed:
     """Find the place of every box, thing and bend, in the first of some ways that fits its panel.
 
-    What only parameters connect stands side by side, where there is room for that.  Where it is too
-    high, what several boxes use stands above all columns.
+    What only parameters connect stands side by side, where there is room for that, or else beneath
+    one another.  Where it is too high, what several boxes use stands above all columns.
     """
     leaves = {i for i in plan.sources if plan.boxes[i].kind != "group"}
     users = Counter(end for _, end in plan.links)
     common = {i for i in plan.sources if users[i] > 1}
     best = _placed(plan, set())
+    abreast = len(_parts(plan))
+    while best.excess > 1.0 and best.width > PANEL[0] and abreast > 1:
+        abreast -= 1
+        best = min(best, _placed(plan, set(), abreast), key=lambda placed: placed.excess)
     for sources, lifted in (
         (plan.sources, common),
         (leaves, set[int]()),
@@ -611,15 +633,19 @@ def _place(plan: _Plan) -> _Placed:
     return best
 
 
-def _placed(plan: _Plan, lifted: set[int]) -> _Placed:
+def _placed(plan: _Plan, lifted: set[int], abreast: int | None = None) -> _Placed:
+    """Place a plan; ``lifted`` are sources that stand above all columns.
+
+    Of its parts at most ``abreast`` stand side by side, the others below them.
+    """
     things: dict[int, list[int]] = defaultdict(list)
     for k, thing in enumerate(plan.things):
         things[thing.box].append(k)
     units = [_unit(box, [plan.things[k] for k in things[i]]) for i, box in enumerate(plan.boxes)]
-    ranked = _rank(plan, [unit.width for unit in units], lifted)
+    ranked = _rank(plan, [unit.width for unit in units], lifted, abreast)
     units += [_Unit(_BEND, 0.0, _BEND / 2) for _ in ranked.ranks[len(units) :]]
     rows = [_order(part, ranked) for part in ranked.parts]
-    above = sum(max(units[box].height for box in row) + _GAP_Y for row in rows[-1])
+    above = sum(_row_height(row, units) + _GAP_Y for row in rows[-1])
     parts = [_in_columns(part, units, above) for part in rows[:-1]]
     _drop_bends(parts, ranked, len(plan.boxes))
     bends = range(len(plan.boxes), len(units))
@@ -629,17 +655,15 @@ def _placed(plan: _Plan, lifted: set[int]) -> _Placed:
     boxes, placed = [], [(0.0, 0.0)] * len(plan.things)
     for i, box in enumerate(plan.boxes):
         unit = units[i]
-        y = unit.top + (unit.bottom - unit.top - unit.height) / 2
-        boxes.append((round(unit.x, 1), round(y + (unit.height - box.height) / 2, 1)))
-        down = y + (unit.height - _stack_height([plan.things[k] for k in things[i]])) / 2
+        boxes.append((round(unit.x, 1), round(unit.level - box.height / 2, 1)))
+        down = unit.level - _stack_height([plan.things[k] for k in things[i]]) / 2
         for k in things[i]:
-            placed[k] = (round(unit.x + box.width + _TO_THING, 1), round(down, 1))
+            placed[k] = (round(unit.x + _reach(box) + _TO_THING, 1), round(down, 1))
             down += plan.things[k].height + _BETWEEN_THINGS
-    ways = _ways(units, parts, ranked)
+    ways = _ways(units, boxes, parts, ranked)
     width = max((unit.x + unit.width for unit in units), default=0.0)
-    height += max((_END for box in plan.boxes if box.end), default=0.0)
     for box, (x, _) in zip(plan.boxes, boxes, strict=True):
-        width = max(width, x + box.width / 2 + BESIDE + SMALL * len(below(box)))
+        width = max(width, x + _text_end(box))
     return _Placed(boxes, placed, ways, round(width, 1), round(height, 1))
 
 
@@ -648,7 +672,7 @@ def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list
 
     ``above`` is the height of what stands over them.
     """
-    heights = [max(units[i].height for i in row) + _GAP_Y for row in rows]
+    heights = [_row_height(row, units) + _GAP_Y for row in rows]
     widths = [_row_width(row, units) for row in rows]
     least, best = float("inf"), [rows]
     for count in range(1, len(rows) + 1):
@@ -699,10 +723,14 @@ def _column_of(parts: list[list[list[list[int]]]]) -> dict[int, tuple[int, int]]
 
 
 def _ways(
-    units: list[_Unit], parts: list[list[list[list[int]]]], ranked: _Ranked
+    units: list[_Unit],
+    boxes: list[tuple[float, float]],
+    parts: list[list[list[list[int]]]],
+    ranked: _Ranked,
 ) -> dict[tuple[int, int], list[tuple[float, float]]]:
-    """The bends of each link.
+    """The bends of each link; ``boxes`` are the corners of boxes.
 
+    Within a row every edge runs straight up, past boxes, texts and tensors; it turns between rows.
     From one column to the one before it, an edge runs over the top, between the two, and below.
     """
     column_of = _column_of(parts)
@@ -719,8 +747,10 @@ def _ways(
     lanes: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     ways = {}
     for link, path in ranked.paths.items():
-        end = link[1]
+        start, end = link
         points: list[tuple[float, float]] = []
+        if round(units[start].top, 1) < boxes[start][1]:
+            points.append((units[start].x + units[start].middle, units[start].top))
         for before, k in pairwise(path):
             here, there = column_of.get(before), column_of.get(k)
             if here is not None and there is not None and here != there:
@@ -737,15 +767,29 @@ def _ways(
                 ]
             if k != end:
                 points += [(units[k].x + _BEND / 2, y) for y in (units[k].bottom, units[k].top)]
+        points.append((units[end].x + units[end].middle, units[end].bottom))
         ways[link] = [(round(x, 1), round(y, 1)) for x, y in points]
     return ways
 
 
 def _unit(box: Box, things: list[Thing]) -> _Unit:
-    if not things:
-        return _Unit(box.width, box.height, box.width / 2)
-    beside = _TO_THING + max(thing.width + thing.room for thing in things)
-    return _Unit(box.width + beside, max(box.height, _stack_height(things)), box.width / 2)
+    foot = _END if box.end else _LABEL if box.made else _HEAD
+    width, height = _reach(box), box.height
+    if things:
+        width += _TO_THING + max(thing.width + thing.room for thing in things)
+        height = max(height, _stack_height(things))
+    return _Unit(width, height, box.width / 2, max(0.0, foot - (height - box.height) / 2))
+
+
+def _reach(box: Box) -> float:
+    """The width of a box, or more where what is written below it would touch its neighbour."""
+    return max(box.width, _text_end(box) - _GAP_X + _LANE)
+
+
+def _text_end(box: Box) -> float:
+    """Where the text below a box ends, from its left edge."""
+    text = below(box)
+    return box.width / 2 + BESIDE + SMALL * len(text) if text else 0.0
 
 
 def _stack_height(things: list[Thing]) -> float:
@@ -895,6 +939,15 @@ def _row_width(row: list[int], units: list[_Unit]) -> float:
     return sum(units[i].width + _gap(units[i]) for i in row) - _gap(units[row[-1]])
 
 
+def _upper(row: list[int], units: list[_Unit]) -> float:
+    """How far a row reaches above the middles of its boxes."""
+    return max(units[i].height for i in row) / 2
+
+
+def _row_height(row: list[int], units: list[_Unit]) -> float:
+    return _upper(row, units) + max(units[i].height / 2 + units[i].foot for i in row)
+
+
 def _place_down(
     units: list[_Unit], parts: list[list[list[list[int]]]], shared: list[list[int]]
 ) -> float:
@@ -910,8 +963,8 @@ def _place_down(
 def _stack(rows: list[list[int]], units: list[_Unit], y: float) -> float:
     """Put rows below each other from ``y`` on; returns where the next one would begin."""
     for row in rows:
-        height = max(units[i].height for i in row)
+        upper, height = _upper(row, units), _row_height(row, units)
         for i in row:
-            units[i].top, units[i].bottom = y, y + height
+            units[i].top, units[i].level, units[i].bottom = y, y + upper, y + height
         y += height + _GAP_Y
     return y

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from gradtrace.steps import Trace
 
 _LONGEST_TITLE = 32  # characters
 _LEAF_TEXT = "999.9 MB  ∇ .grad"  # a leaf is a tensor: its bytes, and whether it has a gradient
-_LONGEST_NAMES = 18  # of the variables that hold a tensor, together
+_LONGEST_NAMES = 22  # characters of the variables that hold a tensor, together: "a, b and c"
 
 
 class Place(NamedTuple):
@@ -246,12 +247,12 @@ def _names(trace: Trace) -> dict[int, tuple[int, int, int]]:
     """For each tensor that variables name: the length of their names, first and last step."""
     found: dict[int, tuple[int, int, int]] = {}
     for moment, step in enumerate(trace.steps):
-        now: dict[int, int] = {}
+        now: dict[int, list[str]] = defaultdict(list)
         for variable in step.variables:
             if variable.tensor is not None:
-                before = now.get(variable.tensor, -2)
-                now[variable.tensor] = before + 2 + len(variable.name)
-        for tensor, length in now.items():
+                now[variable.tensor].append(variable.name)
+        for tensor, names in now.items():
+            length = len(", ".join(names)) + (len(" and ") - len(", ")) * (len(names) > 1)
             room, begin, _ = found.get(tensor, (0, moment, moment))
             found[tensor] = max(room, min(length, _LONGEST_NAMES)), begin, moment
     return found

@@ -8,6 +8,7 @@ import { HELD } from "./timeline.js";
 import { describe, describeGroup, describeTensor } from "./words.js";
 
 const MARGIN = 16; // around a view, for flags
+const NAMES = 9; // from a tensor to the names of its variables
 const READABLE = 0.72; // the smallest scale that a view opens at; below it the panel scrolls
 const NARROW = 420; // pixels: on less a view is laid out anew wherever it is too wide
 const WORTH = 1.2; // on more, where it is so much larger then
@@ -126,7 +127,7 @@ export class Graph {
       return shape("circle", { class: "port", cx, cy, r: 3.4 });
     });
     const parts = [];
-    if (kind === "group") parts.push(shape("rect", { class: "under", x: x + 4, y: y + 4, width, height, rx: 5 }));
+    if (kind === "group") parts.push(shape("rect", { class: "under", x: x + 3, y: y + 3, width, height, rx: 5 }));
     parts.push(shape("rect", { class: "face", x, y, width, height, rx: kind === "leaf" ? 14 : 5 }), title, ...apart(texts), ...ports);
     const flags = shape("g", { class: "flags" });
     const bar = kind === "group" && rows > 1 ? shape("rect", { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
@@ -146,7 +147,7 @@ export class Graph {
     const [right, middle] = [x + width, y + height / 2];
     const names = thing.below
       ? shape("text", { class: "names", x: right, y: y + height + 15, "text-anchor": "end" })
-      : shape("text", { class: "names", x: right + 9, y: middle + 4 });
+      : shape("text", { class: "names", x: right + NAMES, y: middle + 4 });
     const tie = shape("path", { class: "string name", d: thing.below ? `M${right - 9} ${y + height}v4` : `M${right} ${middle}h7` });
     const group = shape("g", { class: `thing ${this.trace.tensors[tensor].role}`, role: "button", tabindex: "-1" }, tie, face, names, " ", size);
     this.interactive(group, "tensors", [tensor], () => this.onPick("tensor", tensor));
@@ -334,7 +335,8 @@ export class Graph {
     const text = bytes(this.trace.tensors[thing.tensor].nbytes);
     size.textContent = version && thing.width > 64 ? `${text} v${version}` : text;
     const called = (held?.names ?? []).map((row) => row[0]);
-    names.textContent = ghost ? (thing.room > 34 ? "gone" : "") : shortened(listed(called, 3), thing.letters ?? 22);
+    const letters = Math.max(0, thing.letters ?? Math.floor((thing.room - NAMES) / 7.2));
+    names.textContent = ghost ? (thing.room > 34 ? "gone" : "") : shortened(listed(called, 3), letters);
     tie.classList.toggle("absent", !called.length);
     group.setAttribute("aria-description", describeTensor(this.trace, thing.tensor, held, ghost));
   }

@@ -10,8 +10,8 @@ const WORDS = {
   gradient: ["∇", "gradient written"], cleared: ["∅", "gradient cleared"],
 };
 
-// Parameters and buffers: leaves whose name has a dot.
-const module = (row) => (row[3] && row[0].includes(".") ? row[0].split(".")[0] : null);
+// Parameters and buffers: leaves whose name has a dot, but for one in brackets, as in weights['0.bias'].
+const module = (row) => (row[3] && row[0].match(/^(?:[^.[]|\[[^\]]*\])+(?=\.)/)?.[0]) || null;
 
 export class Variables {
   /** `onLight(name | null)` when a variable is pointed at. */
