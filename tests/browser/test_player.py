@@ -724,6 +724,25 @@ def test_on_a_phone_the_graph_is_laid_out_anew_and_no_text_is_small(show, page):
     page.wait_for_function(f"({as_wide})(document.querySelector('[data-function=recurrent]'))")
 
 
+def test_a_scroll_bar_that_comes_does_not_lay_the_graph_out_anew(show, page):
+    page.set_viewport_size({"width": 380, "height": 800})
+    place = opened_at(show(static_html([trace(shared)])), "shared")
+    place.get_by_label("Last step").press("Enter")
+    widths = """async (place, overflow) => {
+      const { root, scene: { graph } } = place.gradtrace;
+      const style = root.appendChild(document.createElement("style"));
+      style.textContent = `.scroll { overflow: ${overflow} !important }
+        .scroll::-webkit-scrollbar { width: 15px; height: 15px }`;
+      const { svg } = graph;
+      for (let frame = 0; frame < 4; frame += 1) await new Promise(requestAnimationFrame);
+      return [graph.scroll.clientWidth, graph.scroll.offsetWidth, graph.svg === svg];
+    }"""
+    place.evaluate(widths, "auto")
+    without = place.evaluate(widths, "hidden")
+    assert without[0] == without[1] - 15  # there is such a bar
+    assert place.evaluate(widths, "scroll") == [*without[:2], True]
+
+
 def read_aloud(page, role):
     """The names of all that has this role, as Chromium tells them to a screen reader."""
     nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]

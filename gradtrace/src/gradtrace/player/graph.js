@@ -71,8 +71,8 @@ export class Graph {
   /** Draw the boxes, tensors and arrows of a view. */
   open(index) {
     this.index = index;
-    this.room = this.scroll.clientWidth;
-    this.view = this.laidOut(this.room);
+    this.room = this.stage.clientWidth; // with a scroll bar or without
+    this.view = this.laidOut(this.scroll.clientWidth);
     const { boxes, things, edges } = this.view;
     this.boxOf = new Map(boxes.flatMap((box) => box.nodes.map((node) => [node, box])));
     this.thingOf = new Map(things.map((thing) => [thing.tensor, thing]));
@@ -376,7 +376,7 @@ export class Graph {
     const width = this.scroll.clientWidth;
     if (!width) return;
     const stored = this.trace.views[this.index];
-    if (width !== this.room && !(this.view === stored && this.laidOut(width) === stored)) return this.open(this.index);
+    if (this.stage.clientWidth !== this.room && !(this.view === stored && this.laidOut(width) === stored)) return this.open(this.index);
     this.fitted = true;
     const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
     const across = Math.min((width - 2) / wide, LARGEST);
