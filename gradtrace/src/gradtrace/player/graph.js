@@ -9,8 +9,9 @@ import { describe, describeGroup, describeTensor } from "./words.js";
 
 const MARGIN = 16; // around a view, for flags
 const READABLE = 0.72; // the smallest scale that a view opens at; below it the panel scrolls
+const SMALLEST = 9; // pixels: of text, at a scale that a view opens at
 const NARROW = 420; // pixels: on less a view is laid out anew wherever it is too wide
-const WORTH = 1.2; // on more, where it is so much larger then
+const WORTH = 1.2; // on more, where it would be cut, or is so much larger then
 const LARGEST = 1.1;
 const LEGEND = [
   ["new", "+", "new"],
@@ -72,7 +73,7 @@ export class Graph {
   open(index) {
     this.index = index;
     this.room = this.stage.clientWidth; // with a scroll bar or without
-    this.view = this.laidOut(this.scroll.clientWidth);
+    this.view = this.laidOut(this.room);
     const { boxes, things, edges } = this.view;
     this.boxOf = new Map(boxes.flatMap((box) => box.nodes.map((node) => [node, box])));
     this.thingOf = new Map(things.map((thing) => [thing.tensor, thing]));
@@ -102,9 +103,10 @@ export class Graph {
   /** The view as it is drawn on a panel of this width: as it was laid out, or its boxes beneath one another. */
   laidOut(width) {
     const view = this.trace.views[this.index];
-    if (width <= 0 || (width - 2) / (view.width + 2 * MARGIN) >= 1) return view;
+    const across = (width - 2) / (view.width + 2 * MARGIN);
+    if (width <= 0 || across >= 1) return view;
     const other = narrowed(view, width - 2 - 2 * MARGIN);
-    return width < NARROW || whole(other, width) > WORTH * whole(view, width) ? other : view;
+    return width < NARROW || across < READABLE || whole(other, width) > WORTH * whole(view, width) ? other : view;
   }
 
   interactive(group, kind, id, act) {
@@ -373,14 +375,14 @@ export class Graph {
   /** As large as the panel's width allows, and a panel as high as that needs. */
   fit() {
     this.zoomed = false;
-    const width = this.scroll.clientWidth;
-    if (!width) return;
+    const room = this.stage.clientWidth;
+    if (!room) return;
     const stored = this.trace.views[this.index];
-    if (this.stage.clientWidth !== this.room && !(this.view === stored && this.laidOut(width) === stored)) return this.open(this.index);
+    if (room !== this.room && !(this.view === stored && this.laidOut(room) === stored)) return this.open(this.index);
     this.fitted = true;
     const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
-    const across = Math.min((width - 2) / wide, LARGEST);
-    const least = width < NARROW ? 1 : READABLE;
+    const across = Math.min((this.scroll.clientWidth - 2) / wide, LARGEST);
+    const least = room < NARROW ? 1 : READABLE;
     const height = Math.round(Math.min(Math.max(across, least) * high + 2, highest()));
     this.box.style.setProperty("--drawing", `${height}px`);
     this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), least));
@@ -400,6 +402,7 @@ export class Graph {
 
   setScale(scale) {
     this.scale = scale;
+    this.svg.style.setProperty("--smallest", `${SMALLEST / Math.max(scale, READABLE)}px`);
     this.svg.style.width = `${(this.view.width + 2 * MARGIN) * scale}px`;
     this.svg.style.height = `${(this.view.height + 2 * MARGIN) * scale}px`;
   }
