@@ -760,6 +760,23 @@ def test_a_scroll_bar_that_comes_does_not_lay_the_graph_out_anew(show, page):
     assert place.evaluate(bar, 15) == [15, True]
 
 
+def test_what_stands_below_a_box_is_not_covered_by_a_tensor(show, page):
+    place = opened_at(show(static_html([trace(passing)])), "passing")
+    place.get_by_label("Last step").press("Enter")
+    assert place.locator(".box .made").filter(has_text="output").count() == 1
+    assert (
+        place.evaluate("""place => {
+      const seen = (name) => [...place.gradtrace.root.querySelectorAll(name)]
+        .filter((part) => part.getClientRects().length).map((part) => part.getBoundingClientRect());
+      const faces = seen(".thing .face");
+      const over = (a, b) => a.left < b.right && b.left < a.right
+        && a.top < b.bottom && b.top < a.bottom;
+      return seen(".box .made").filter((text) => faces.some((face) => over(text, face))).length;
+    }""")
+        == 0
+    )
+
+
 def read_aloud(page, role):
     """The names of all that has this role, as Chromium tells them to a screen reader."""
     nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]

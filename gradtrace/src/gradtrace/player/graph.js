@@ -134,7 +134,10 @@ export class Graph {
     const bar = kind === "group" && rows > 1 ? shape("rect", { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
     if (bar) parts.push(bar);
     if (box.end) parts.push(shape("path", { class: "edge", d: `M${x + width / 2} ${y + height}v13m-5 0h10` }));
-    if (box.made || box.end) parts.push(" ", shape("text", { class: "made", x: x + width / 2 + 7, y: y + height + 11 }, `${box.end ? "output " : ""}${box.made}`));
+    // On either side of the edge: further out a tensor may stand. The box's description says it aloud.
+    const below = (text, side, anchor) => shape("text", { class: "made", x: x + width / 2 + 7 * side, y: y + height + 11, "text-anchor": anchor, "aria-hidden": "true" }, text);
+    if (box.end) parts.push(below("output", -1, "end"));
+    if (box.made) parts.push(below(box.made, 1, "start"));
     const group = shape("g", { class: `box ${kind}`, role: "button", tabindex: "-1" }, ...parts, flags);
     this.interactive(group, "nodes", nodes, () => this.act(box));
     this.boxes.set(box, { group, title, texts, ports, flags, bar, folded });
