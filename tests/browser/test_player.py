@@ -85,6 +85,14 @@ def recurrent():
     output.sum().backward()
 
 
+def training():
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+    loss = (model(torch.ones(4, 8)) - 1).pow(2).mean()
+    twice = loss * 2
+    loss.backward()
+    twice.backward()
+
+
 CONTROL = {"name": "retain_graph", "kind": "checkbox", "options": ["False", "True"]}
 
 
@@ -722,6 +730,51 @@ def test_on_a_phone_the_graph_is_laid_out_anew_and_no_text_is_small(show, page):
     assert not place.evaluate(as_wide)
     page.set_viewport_size({"width": 1200, "height": 800})
     page.wait_for_function(f"({as_wide})(document.querySelector('[data-function=recurrent]'))")
+
+
+def test_on_a_wider_panel_no_graph_is_cut_and_no_text_small(show, page):
+    page.set_viewport_size({"width": 1000, "height": 900})
+    for program in (training, recurrent):
+        place = opened_at(show(static_html([trace(program)])), program.__name__)
+        place.get_by_label("Last step").press("Enter")
+        for view in range(place.evaluate("place => place.gradtrace.trace.views.length")):
+            place.evaluate("(place, view) => place.gradtrace.scene.graph.open(view)", view)
+            assert round(place.evaluate(SMALLEST), 1) >= 9, (program, view)
+            cut = place.locator(".scroll").evaluate("box => box.scrollWidth - box.clientWidth")
+            assert cut <= 0, (program, view)
+
+
+def test_a_scroll_bar_that_comes_does_not_lay_the_graph_out_anew(show, page):
+    page.set_viewport_size({"width": 380, "height": 800})
+    place = opened_at(show(static_html([trace(shared)])), "shared")
+    place.get_by_label("Last step").press("Enter")
+    bar = """async (place, width) => {
+      const { root, scene: { graph } } = place.gradtrace;
+      const style = root.appendChild(document.createElement("style"));
+      style.textContent = `.scroll { border-right: ${width}px solid }`; // headless bars are hidden
+      const { svg } = graph;
+      for (let frame = 0; frame < 4; frame += 1) await new Promise(requestAnimationFrame);
+      return [graph.scroll.offsetWidth - graph.scroll.clientWidth, graph.svg === svg];
+    }"""
+    assert place.evaluate(bar, 0) == [0, True]
+    assert place.evaluate(bar, 15) == [15, True]
+
+
+def test_what_stands_below_a_box_is_not_covered_by_a_tensor(show, page):
+    place = opened_at(show(static_html([trace(passing)])), "passing")
+    place.get_by_label("Last step").press("Enter")
+    assert place.locator(".box .made").filter(has_text="output").count() == 1
+    assert (
+        place.evaluate("""place => {
+      const seen = (name) => [...place.gradtrace.root.querySelectorAll(name)]
+        .filter((part) => part.getClientRects().length).map((part) => part.getBoundingClientRect());
+      const faces = seen(".thing .face");
+      const over = (a, b) => a.left < b.right && b.left < a.right
+        && a.top < b.bottom && b.top < a.bottom;
+      return seen(".box .made").filter((text) => faces.some((face) => over(text, face))).length;
+    }""")
+        == 0
+    )
 
 
 def read_aloud(page, role):

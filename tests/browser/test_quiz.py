@@ -32,6 +32,21 @@ def test_each_choice_has_its_reply_and_the_sum_follows(quiz, page):
     assert page.complaints == []
 
 
+@pytest.mark.parametrize("name", [CHAPTER, "book/drill.html"])
+def test_a_long_question_stands_within_its_frame(visit, server, page, name):
+    page.set_viewport_size({"width": 360, "height": 800})
+    for question in visit(server + name, server).locator("fieldset:visible").all():
+        frame, asked = question.bounding_box(), question.locator("legend").bounding_box()
+        first = question.locator("label").first.bounding_box()
+        assert frame["y"] < asked["y"] and asked["y"] + asked["height"] <= first["y"] + 1
+
+
+def test_on_paper_a_quiz_has_no_buttons(quiz, page):
+    page.emulate_media(media="print")
+    assert quiz.locator("legend").first.is_visible()
+    assert quiz.get_by_role("button").count() == 0
+
+
 def test_the_keyboard_is_enough(quiz, page):
     quiz.locator("input").first.focus()
     page.keyboard.press("Space")

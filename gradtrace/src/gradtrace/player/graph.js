@@ -10,8 +10,9 @@ import { describe, describeGroup, describeTensor } from "./words.js";
 const MARGIN = 16; // around a view, for flags
 const NAMES = 9; // from a tensor to the names of its variables
 const READABLE = 0.72; // the smallest scale that a view opens at; below it the panel scrolls
+const SMALLEST = 9; // pixels: of text, at a scale that a view opens at
 const NARROW = 420; // pixels: on less a view is laid out anew wherever it is too wide
-const WORTH = 1.2; // on more, where it is so much larger then
+const WORTH = 1.2; // on more, where it would be cut, or is so much larger then
 const LARGEST = 1.1;
 const LEGEND = [
   ["new", "+", "new"],
@@ -72,7 +73,7 @@ export class Graph {
   /** Draw the boxes, tensors and arrows of a view. */
   open(index) {
     this.index = index;
-    this.room = this.scroll.clientWidth;
+    this.room = this.stage.clientWidth; // with a scroll bar or without
     this.view = this.laidOut(this.room);
     const { boxes, things, edges } = this.view;
     this.boxOf = new Map(boxes.flatMap((box) => box.nodes.map((node) => [node, box])));
@@ -103,9 +104,10 @@ export class Graph {
   /** The view as it is drawn on a panel of this width: as it was laid out, or its boxes beneath one another. */
   laidOut(width) {
     const view = this.trace.views[this.index];
-    if (width <= 0 || (width - 2) / (view.width + 2 * MARGIN) >= 1) return view;
+    const across = (width - 2) / (view.width + 2 * MARGIN);
+    if (width <= 0 || across >= 1) return view;
     const other = narrowed(view, width - 2 - 2 * MARGIN);
-    return width < NARROW || whole(other, width) > WORTH * whole(view, width) ? other : view;
+    return width < NARROW || across < READABLE || whole(other, width) > WORTH * whole(view, width) ? other : view;
   }
 
   interactive(group, kind, id, act) {
@@ -133,7 +135,10 @@ export class Graph {
     const bar = kind === "group" && rows > 1 ? shape("rect", { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
     if (bar) parts.push(bar);
     if (box.end) parts.push(shape("path", { class: "edge", d: `M${x + width / 2} ${y + height}v13m-5 0h10` }));
-    if (box.made || box.end) parts.push(" ", shape("text", { class: "made", x: x + width / 2 + 7, y: y + height + 11 }, `${box.end ? "output " : ""}${box.made}`));
+    // On either side of the edge: further out a tensor may stand. The box's description says it aloud.
+    const below = (text, side, anchor) => shape("text", { class: "made", x: x + width / 2 + 7 * side, y: y + height + 11, "text-anchor": anchor, "aria-hidden": "true" }, text);
+    if (box.end) parts.push(below("output", -1, "end"));
+    if (box.made) parts.push(below(box.made, 1, "start"));
     const group = shape("g", { class: `box ${kind}`, role: "button", tabindex: "-1" }, ...parts, flags);
     this.interactive(group, "nodes", nodes, () => this.act(box));
     this.boxes.set(box, { group, title, texts, ports, flags, bar, folded });
@@ -375,14 +380,14 @@ export class Graph {
   /** As large as the panel's width allows, and a panel as high as that needs. */
   fit() {
     this.zoomed = false;
-    const width = this.scroll.clientWidth;
-    if (!width) return;
+    const room = this.stage.clientWidth;
+    if (!room) return;
     const stored = this.trace.views[this.index];
-    if (width !== this.room && !(this.view === stored && this.laidOut(width) === stored)) return this.open(this.index);
+    if (room !== this.room && !(this.view === stored && this.laidOut(room) === stored)) return this.open(this.index);
     this.fitted = true;
     const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
-    const across = Math.min((width - 2) / wide, LARGEST);
-    const least = width < NARROW ? 1 : READABLE;
+    const across = Math.min((this.scroll.clientWidth - 2) / wide, LARGEST);
+    const least = room < NARROW ? 1 : READABLE;
     const height = Math.round(Math.min(Math.max(across, least) * high + 2, highest()));
     this.box.style.setProperty("--drawing", `${height}px`);
     this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), least));
@@ -402,6 +407,7 @@ export class Graph {
 
   setScale(scale) {
     this.scale = scale;
+    this.svg.style.setProperty("--smallest", `${SMALLEST / Math.max(scale, READABLE)}px`);
     this.svg.style.width = `${(this.view.width + 2 * MARGIN) * scale}px`;
     this.svg.style.height = `${(this.view.height + 2 * MARGIN) * scale}px`;
   }

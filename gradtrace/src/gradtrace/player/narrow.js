@@ -3,7 +3,7 @@
 
 const LANE = 10; // between two arrows that go round
 const GAP = 30; // between two boxes, for arrows to turn in
-const NAME = 18; // the line below a tensor that names it
+const NAME = 22; // the line below a tensor that names it, and some air
 const STRING = 26; // the least length of a string to a tensor beside its box
 
 /** The view as high as it takes and at most `width` wide, where its boxes allow that. */
