@@ -732,6 +732,20 @@ def test_on_a_phone_the_graph_is_laid_out_anew_and_no_text_is_small(show, page):
     page.wait_for_function(f"({as_wide})(document.querySelector('[data-function=recurrent]'))")
 
 
+def test_what_may_be_chosen_stays_so_when_the_graph_is_laid_out_anew(show, page):
+    page.set_viewport_size({"width": 1200, "height": 800})
+    question = asked(WhichTensorGoesNext(after="loss = features.sin().pow(2).sum()"), passing)
+    place = opened_at(show(static_html([trace(passing)], question=question)), "passing")
+    choices = place.locator(".scroll .choice")
+    before = choices.count()
+    assert before > 1
+    choices.first.click()
+    page.set_viewport_size({"width": 360, "height": 800})
+    anew = "place => place.gradtrace.scene.graph.view !== place.gradtrace.trace.views[0]"
+    page.wait_for_function(f"({anew})(document.querySelector('[data-function=passing]'))")
+    assert choices.count() == before and place.locator(".scroll .picked").count() == 1
+
+
 def test_on_a_wider_panel_no_graph_is_cut_and_no_text_small(show, page):
     page.set_viewport_size({"width": 1000, "height": 900})
     for program in (training, recurrent):

@@ -61,6 +61,7 @@ export class Graph {
   setTrace(trace, timeline) {
     this.trace = trace;
     this.timeline = timeline;
+    this.offered = null;
     this.most = Math.max(1, ...trace.steps.map((step) => step.held[0]));
     this.home = new Map(); // node → the view in which it has a box of its own
     trace.views.forEach(({ place, nodes }, k) => place.boxes.forEach(([kind], i) => {
@@ -98,6 +99,7 @@ export class Graph {
     this.fitted = false;
     if (this.step === undefined) return;
     this.show(this.step, this.differs);
+    if (this.offered) this.offer(...this.offered);
     this.settle();
   }
 
@@ -356,6 +358,7 @@ export class Graph {
 
   /** Nodes or tensors that may be chosen; `right` are those that were, afterwards. */
   offer(kind, choices, picked, right = null) {
+    this.offered = [kind, choices, picked, right];
     const mark = (group, ids) => {
       const has = (set) => ids.some((id) => set?.has(id));
       group.classList.toggle("choice", !right && has(choices));
