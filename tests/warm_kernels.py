@@ -18,13 +18,13 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 NAME = "warm"
-SERVER = [sys.executable, "-P", __file__]
 
 
 class Forked:
@@ -68,12 +68,20 @@ class Server:
     """The process that forks; it ends when this one does, or lets go of it."""
 
     _process: subprocess.Popen[str] | None = None
+    _folder: tempfile.TemporaryDirectory[str]
 
     @classmethod
     def fork(cls, command: list[str], folder: str, environment: dict[str, str]) -> Forked:
         if cls._process is None:
+            # Frames of ours are below a notebook's: in this folder they count as a library's.
+            cls._folder = tempfile.TemporaryDirectory()
+            here = Path(cls._folder.name, "site-packages")
+            here.symlink_to(Path(__file__).parent)
             cls._process = subprocess.Popen(
-                SERVER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                [sys.executable, "-P", here / Path(__file__).name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
             )
         job = {"command": command, "folder": folder, "environment": environment}
         print(json.dumps(job), file=cls._process.stdin, flush=True)
@@ -84,6 +92,7 @@ class Server:
         if cls._process is not None:
             cls._process.communicate()
             cls._process = None
+            cls._folder.cleanup()
 
 
 def pytest_configure() -> None:
