@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "browser"))
 
-from conftest import FLAGS, NAMES, SITE
+from conftest import FLAGS, SITE, chromium
 
 LIGHTHOUSE = "lighthouse@12.8.2"  # the last that runs on Node 20
 PAGES = [
@@ -61,13 +61,13 @@ class Compressed(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def scores(address: str, slowdown: int, chromium: str) -> tuple[dict[str, float], float]:
+def scores(address: str, slowdown: int, browser: str) -> tuple[dict[str, float], float]:
     """The score of each category, of 100, and the blocking time in ms."""
     command = ["npx", "--yes", LIGHTHOUSE, address, "--quiet", "--output=json",
                f"--only-categories={','.join(CATEGORIES)}",
                f"--throttling.cpuSlowdownMultiplier={slowdown}",
                f"--chrome-flags=--headless=new {' '.join(FLAGS)}"]  # fmt: skip
-    environment = os.environ | {"CHROME_PATH": chromium}
+    environment = os.environ | {"CHROME_PATH": browser}
     run = subprocess.run(command, capture_output=True, text=True, env=environment)
     report = json.loads(run.stdout or "{}")
     if run.returncode or "runtimeError" in report:
@@ -81,8 +81,8 @@ def main() -> None:
     parser.add_argument("pages", nargs="*", default=PAGES, help="paths in the built site")
     parser.add_argument("--runs", type=int, default=1, help="the median of so many runs")
     arguments = parser.parse_args()
-    chromium = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if chromium is None or shutil.which("npx") is None:
+    browser = chromium()
+    if browser is None or shutil.which("npx") is None:
         parser.error("this needs Chromium and Node's npx")
     if not (SITE / "index.html").exists():
         parser.error("the book is not built: run `make book` first")
@@ -95,7 +95,7 @@ def main() -> None:
         for page in arguments.pages:
             for slowdown in (SLOWDOWN, 4 * SLOWDOWN):
                 address = f"http://127.0.0.1:{httpd.server_port}/{page}"
-                seen = [scores(address, slowdown, chromium) for _ in range(arguments.runs)]
+                seen = [scores(address, slowdown, browser) for _ in range(arguments.runs)]
                 medians = [statistics.median(found[name] for found, _ in seen)
                            for name in CATEGORIES]  # fmt: skip
                 blocking = statistics.median(time for _, time in seen)

@@ -11,13 +11,11 @@ import argparse
 import collections
 import functools
 import http.server
-import os
-import shutil
 import statistics
 import threading
 from typing import Any
 
-from lighthouse import FLAGS, NAMES, PAGES, SITE, SLOWDOWN, Compressed
+from lighthouse import FLAGS, PAGES, SITE, SLOWDOWN, Compressed, chromium
 from playwright.sync_api import Browser, sync_playwright
 
 PHONE = {"viewport": {"width": 412, "height": 823}, "device_scale_factor": 1.75, "is_mobile": True,
@@ -74,8 +72,8 @@ def main() -> None:
     parser.add_argument("pages", nargs="*", default=PAGES, help="paths in the built site")
     parser.add_argument("--runs", type=int, default=5, help="the median of so many runs")
     arguments = parser.parse_args()
-    chromium = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if chromium is None:
+    found = chromium()
+    if found is None:
         parser.error("this needs Chromium")
     if not (SITE / "index.html").exists():
         parser.error("the book is not built: run `make book` first")
@@ -85,7 +83,7 @@ def main() -> None:
         sync_playwright() as playwright,
     ):
         threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
         print("| page | processor time, ms | blocking at × 16, ms | layouts | objects laid out |")
         print("|---|---|---|---|---|")
         for page in arguments.pages:

@@ -27,16 +27,21 @@ FLAGS = [
 ABORTED = "net::ERR_ABORTED"
 
 
+def chromium():
+    """The path of the browser, None where there is none."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
 @pytest.fixture(scope="session")
 def browser():
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    found = chromium()
     if found is None:
         reason = f"no browser: install Chromium (looked for {', '.join(NAMES)} and $CHROMIUM)"
         (pytest.fail if os.environ.get("BROWSER") == "required" else pytest.skip)(reason)
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=FLAGS)
-        yield chromium
-        chromium.close()
+        launched = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        yield launched
+        launched.close()
 
 
 @pytest.fixture(scope="session")
