@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import deepcopy
 from importlib.metadata import version
 from itertools import cycle, islice
 from pathlib import Path
@@ -57,8 +58,15 @@ def honest(exercise: str) -> Iterator[NotebookNode]:
 
 
 def hand_in(folder: Path, exercise: str, students: int) -> None:
-    """Lay out submissions of ``students`` students as nbgrader collects them."""
+    """Lay out submissions of ``students`` students as nbgrader collects them.
+
+    No two have an answer in common, so nothing is remembered from another's.
+    """
     for number, notebook in enumerate(islice(cycle(list(honest(exercise))), students)):
+        notebook = deepcopy(notebook)
+        for cell in notebook.cells:
+            if cell.metadata.get("nbgrader", {}).get("solution"):
+                cell.source += f"\n# student {number}"
         path = folder / f"student{number:05}" / exercise / f"{exercise}.ipynb"
         path.parent.mkdir(parents=True)
         nbformat.write(notebook, path)

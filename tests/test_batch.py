@@ -78,6 +78,13 @@ def slow(job):
     return done(job)
 
 
+def where(job):
+    """The processors that this may run on, and what it starts."""
+    code = "import os; print(sorted(os.sched_getaffinity(0)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done(job) | {"here": sorted(os.sched_getaffinity(0)), "started": json.loads(run.stdout)}
+
+
 @pytest.fixture(scope="module")
 def two_workers():
     with batch.workers(None, 2) as client:
@@ -232,6 +239,24 @@ def test_a_scheduler_that_dies_is_said_and_what_was_done_is_kept(tmp_path):
         for process in started:
             process.kill()
             process.wait()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no such call on this system")
+@pytest.mark.parametrize("each_its_own", [True, False])
+def test_where_there_is_a_worker_for_each_processor_it_keeps_to_one(
+    each_its_own, tmp_path, monkeypatch
+):
+    processors = sorted(os.sched_getaffinity(0))
+    some = processors[:2]
+    if each_its_own:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(some))
+    number = len(some) if each_its_own else len(processors) + 1
+    with batch.workers(None, number) as client:
+        results = [result for _, result in batch.run(client, jobs(tmp_path, range(8)), where)]
+    assert all(result["here"] == result["started"] for result in results)
+    of = {result["worker"]: tuple(result["here"]) for result in results}
+    expected = [(one,) for one in some] if each_its_own else [tuple(processors)] * len(of)
+    assert sorted(of.values()) == expected
 
 
 def test_what_dask_says_does_not_reach_the_teacher(tmp_path):

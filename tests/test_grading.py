@@ -43,7 +43,7 @@ GIVEN = Answers({ONE: ("def one_update(): ...",), TRUNK: ("def trunk_gradients()
 
 
 def job(given=GIVEN, draws=SECRET):
-    return judge.job("ada", MASTER, given, draws, SETTINGS)
+    return judge.drawn(judge.job("ada", MASTER, given, draws, SETTINGS))
 
 
 def ran(job, **changed):
@@ -266,11 +266,11 @@ def test_right_answers_have_all_points_and_wrong_ones_lose_theirs(exercise):
 
 
 def test_inputs_depend_on_secret_answers_and_question():
-    one = SECRET.public(MASTER, ASKED_ONE, "a")
-    assert one == SECRET.public(MASTER, ASKED_ONE, "a") and len(set(one)) == DRAWS
-    assert set(one).isdisjoint(SECRET.public(MASTER, ASKED_ONE, "b"))
-    assert set(one).isdisjoint(SECRET.public(MASTER, ASKED_TRUNK, "a"))
-    assert set(one).isdisjoint(Draws(b"another secret").public(MASTER, ASKED_ONE, "a"))
+    one = SECRET.seeds(MASTER, ASKED_ONE, "a")
+    assert one == SECRET.seeds(MASTER, ASKED_ONE, "a") and len(set(one)) == DRAWS
+    assert set(one).isdisjoint(SECRET.seeds(MASTER, ASKED_ONE, "b"))
+    assert set(one).isdisjoint(SECRET.seeds(MASTER, ASKED_TRUNK, "a"))
+    assert set(one).isdisjoint(Draws(b"another secret").seeds(MASTER, ASKED_ONE, "a"))
     assert "secret" not in repr(SECRET)
 
 

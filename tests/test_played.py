@@ -82,7 +82,7 @@ def test_the_page_shows_it_and_runs_nothing():
     name = "which_need_saved"
     master = read_master(CHECKOUT / "solutions" / name / f"{name}.ipynb")
     answers = {answer.id: ("pass",) for answer in master.answers}
-    asked = judge.job("ada", master, Answers(answers, {}, ()), SECRET, {})
+    asked = judge.drawn(judge.job("ada", master, Answers(answers, {}, ()), SECRET, {}))
     result = judge.judged(asked, ran(asked, bytes_held={"observed": ["{}"] * DRAWS}))
     [found] = [each for each in result["questions"] if each["id"] == "bytes_held"]
     assert found["played"][0]["line"] == "from gradtrace import snapshot"

@@ -413,7 +413,8 @@ class Here:
                 raise self.stop_after[1]
             self.graded.append(job["student"])
             bad = {} if job["student"] != "bob" else {"one_update": {"observed": ["{}"] * 2}}
-            yield tag, judge.judged(job, ran(job, **bad))
+            asked = judge.drawn(job)
+            yield tag, judge.judged(asked, ran(asked, **bad))
 
     def hand_in(self, *students):
         for student in students:

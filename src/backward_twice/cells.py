@@ -12,9 +12,13 @@ import symtable
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 MAX_CHARACTERS = 200_000
 """The longest source that is parsed, and the most that all answers have together."""
+
+_KEPT = 10_000
+"""The longest source whose tree is kept for a while: a large one's would take a reader's memory."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.M)
@@ -54,19 +58,27 @@ def without_magic(source: str) -> str:
 
 
 def _read(source: str) -> tuple[str, ast.Module | None]:
-    """The source as Python reads it, and its tree.
+    """The source as Python reads it, and its tree, which nobody may change.
 
     Magic is only looked for where Python fails: such a line may continue an expression.
     """
-    if len(source) <= MAX_CHARACTERS:
-        for left_out in (False, True):
-            text = _MAGIC.sub(r"\1pass", source) if left_out else source
-            with warnings.catch_warnings(action="ignore"):
-                try:
-                    return text, ast.parse(text)
-                except (SyntaxError, ValueError, RecursionError, MemoryError):
-                    continue
+    if len(source) > MAX_CHARACTERS:
+        return source, None
+    return _read_short(source) if len(source) <= _KEPT else _read_anew(source)
+
+
+def _read_anew(source: str) -> tuple[str, ast.Module | None]:
+    for left_out in (False, True):
+        text = _MAGIC.sub(r"\1pass", source) if left_out else source
+        with warnings.catch_warnings(action="ignore"):
+            try:
+                return text, ast.parse(text)
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
     return source, None
+
+
+_read_short = lru_cache(16)(_read_anew)  # of an answer several things are asked, one after another
 
 
 def defined_names(tree: ast.Module) -> set[str]:

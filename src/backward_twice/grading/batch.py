@@ -30,13 +30,13 @@ import dask
 from distributed import Client, Future, LocalCluster, as_completed
 from distributed.scheduler import KilledWorker
 
-from backward_twice.grading import GradingError, quiet
+from backward_twice.grading import GradingError, worker
 from backward_twice.grading.judge import Json, failed, grade
 
 _IN_HAND = 2
 """Tasks for each thread: one that runs and one that waits, so that no worker waits for a task."""
 
-_TOGETHER = 8
+_TOGETHER = 16
 """The most jobs in one task."""
 
 _TASK_SECONDS = 0.5
@@ -58,7 +58,7 @@ def workers(address: str | None, number: int) -> Iterator[Client]:
     Raises:
         GradingError: there is no scheduler at this address.
     """
-    quiet.be_quiet()
+    worker.be_quiet()
     with ExitStack() as stack:
         if address is None:
             client = stack.enter_context(_local(number))
@@ -84,14 +84,13 @@ def _local(number: int) -> Iterator[Client]:
         # A worker that died is started again; by default it is given up if that takes 15 s, which
         # on a busy machine it does.
         "distributed.deploy.lost-worker-timeout": "1h",
-        # A worker sets its loggers up anew, and takes no word of this process's on them.
-        "distributed.worker.preload": [quiet.__name__],
         # What Dask measures of itself, for a dashboard, takes as much time as what is asked of it,
         # and what it logs grows with each job.
         "distributed.worker.profile.enabled": False,
         "distributed.admin.system-monitor.interval": "10s",
         "distributed.admin.tick.interval": "1s",
         "distributed.admin.log-length": 100,
+        **worker.settings(number),
     }
     with dask.config.set(settings):
         answer = signal.signal(signal.SIGINT, signal.SIG_IGN)

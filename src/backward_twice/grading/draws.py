@@ -53,10 +53,12 @@ class Draws:
         """A digest of ``parts`` that only the secret's owner can make."""
         return self._hmac("key", *parts).hex()
 
-    def public(self, master: Master, asked: Asked, answers: str) -> list[str]:
-        """Inputs of the kind that the learner's notebook draws too, as the texts of plain data."""
-        ask = question(asked.question)
-        return [ask.inputs(self._seed(master, asked, answers, i)) for i in range(DRAWS)]
+    def seeds(self, master: Master, asked: Asked, answers: str) -> list[int]:
+        """Seeds of inputs of the kind that the learner's notebook draws too.
+
+        Whoever knows the question draws from them, with :meth:`.Question.inputs`.
+        """
+        return [self._seed(master, asked, answers, number) for number in range(DRAWS)]
 
     def private(self, master: Master, asked: Asked, answers: str) -> list[str]:
         """Inputs of the teacher's own variant; none where there is no such variant."""

@@ -95,7 +95,7 @@ def job(student: str, master: Master, answers: Answers, draws: Draws, settings: 
                 "answer": cell.answer,
                 "missing": answers.missing.get(cell.answer),
             }
-            steps.append(step | {"draws": draws.public(master, cell, answers.digest)})
+            steps.append(step | {"seeds": draws.seeds(master, cell, answers.digest)})
             private = draws.private(master, cell, answers.digest)
             if private:
                 last.append(step | {"id": cell.id + _PRIVATE, "draws": private})
@@ -135,6 +135,20 @@ def failed(job: Json, why: str) -> Json:
     }
 
 
+def drawn(job: Json) -> Json:
+    """The job with the public inputs drawn, as the texts of plain data: ``draws`` of each question.
+
+    A worker does this, since there may be many, and but one process that hands jobs to all of them.
+    """
+    steps = [
+        step | {"draws": [question(step["question"]).inputs(seed) for seed in step["seeds"]]}
+        if "seeds" in step
+        else step
+        for step in job["steps"]
+    ]
+    return job | {"steps": steps}
+
+
 def grade(job: Json) -> Json:
     """Run and judge the submission that ``job`` describes; what a Dask worker is asked to do.
 
@@ -147,6 +161,7 @@ def grade(job: Json) -> Json:
     if kind is None:
         kind = _kind_here(image, cold)
     sandbox = shared(kind, image, tuple(hide))
+    job = drawn(job)
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
     began = time.monotonic()
     try:
@@ -169,6 +184,7 @@ def judged(job: Json, results: list[StepResult]) -> Json:
     nothing else that could have slowed it was run beside it.
 
     Args:
+        job: with its inputs drawn.
         results: one for each step, in order, as the sandbox gives them.
     """
     for step, came_out in zip(job["steps"], results, strict=True):

@@ -145,8 +145,6 @@ class _Namespaces:
         for pipe in (self.holder.stdin, self.holder.stdout, self.holder.stderr):
             if pipe is not None:
                 pipe.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.holder.wait(1)
         self.holder.kill()
         self.holder.wait()
         if left:
