@@ -1,10 +1,18 @@
-"""What the tests of grading share: a sandbox, or a word where there is none, and a gradebook."""
+"""The order of the tests, and what those of grading share: a sandbox, and a gradebook."""
 
 import os
 
 import pytest
 
 from backward_twice.grading.sandbox import SandboxError, available
+
+
+def pytest_collection_modifyitems(items):
+    """What takes long begins early, else one process is still at it when the others have ended.
+
+    And processes take tests from one another's ends: what a module's tests share is made once.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("early") is None)
 
 
 @pytest.fixture(scope="session")

@@ -139,6 +139,7 @@ def test_the_wheels_are_named_as_they_are_built(copy):
     assert f"{address.site}gradtrace-7.8.9-py3-none-any.whl" in built
 
 
+@pytest.mark.early
 def test_the_published_site_of_a_fork(copy):
     """Built under another name, without a warning: links, canonical addresses, 404 page."""
     main([FORK], copy)

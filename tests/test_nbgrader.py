@@ -27,6 +27,7 @@ warm_kernels.provision()
 STUDENTS = 8  # of each exercise: right, untouched, and the typical wrong answers
 
 
+@pytest.mark.early
 @pytest.mark.usefixtures("bubblewrap")
 def test_the_same_points_as_nbgrader(tmp_path):
     for exercise in EXERCISES:

@@ -1588,6 +1588,7 @@ def test_without_libseccomp_it_refuses(monkeypatch):
 # Other users, other kinds
 
 
+@pytest.mark.early
 def test_as_a_normal_user(started):
     """A part of this again, under a user who is nobody."""
     if os.geteuid() != 0:

@@ -306,6 +306,7 @@ def table(out):
         return {row["student"].removeprefix("'"): row for row in csv.DictReader(file)}
 
 
+@pytest.mark.early
 def test_every_submission_has_its_row(graded):
     _, out, printed, said = graded
     found = table(out)
@@ -324,6 +325,7 @@ def test_every_submission_has_its_row(graded):
     assert str(out / "grades.csv") in printed and "done" in said
 
 
+@pytest.mark.early
 def test_the_detail_says_what_there_is_to_say(graded):
     _, out, *_ = graded
     found = {student: row["detail"] for student, row in table(out).items()}
@@ -343,6 +345,7 @@ def test_the_detail_says_what_there_is_to_say(graded):
     assert "by the name it defines" in found["stripped"]
 
 
+@pytest.mark.early
 def test_the_gradebook_and_the_table_agree(graded):
     _, out, *_ = graded
     rows = table(out)
@@ -354,6 +357,7 @@ def test_the_gradebook_and_the_table_agree(graded):
     }
 
 
+@pytest.mark.early
 def test_feedback_for_all_and_nothing_of_theirs_runs(graded):
     _, out, *_ = graded
     pages = {path.parts[-3]: path.read_text() for path in out.glob("feedback/*/*/*.html")}
@@ -367,6 +371,7 @@ def test_feedback_for_all_and_nothing_of_theirs_runs(graded):
     assert not list(out.glob("**/.*"))
 
 
+@pytest.mark.early
 def test_grading_twice_changes_nothing(graded):
     submissions, out, printed, _ = graded
     before = contents(out)

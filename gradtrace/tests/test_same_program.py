@@ -15,6 +15,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -48,6 +49,15 @@ COMMANDS = {
     "module": ["-m", "package", "--", "-x"],
     "code": ["-c", CODE, "-m", "x"],
     "standard input": ["-", "x"],
+}
+# How they are meant to end, where not with 0: one that dies early compares well and shows nothing.
+ENDS = {
+    "interpreter": 1,
+    "training": 7,
+    "failures": 1,
+    "failures, with a hook": 1,
+    "concurrent": -15,
+    "module": 1,
 }
 # Addresses, and how log lines of PyTorch begin: W1121 21:41:29.247000 23816
 VARYING = re.compile(r"(?<=0x)[0-9a-f]{6,}|^[VIWE]\d{4} [\d:.]+ \d+(?= )", re.MULTILINE)
@@ -98,51 +108,27 @@ def without_notes(text: str) -> str:
     return "".join(kept)
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
-    """The three outcomes of a program, its processes side by side."""
-    known: dict[str, dict[str, Outcome]] = {}
-
-    def outcomes(program: str) -> dict[str, Outcome]:
-        if program not in known:
-            folder = tmp_path_factory.mktemp("program")
-            with ThreadPoolExecutor() as pool:
-                started = {
-                    mode: pool.submit(run, COMMANDS[program], mode, folder / mode) for mode in MODES
-                }
-                known[program] = {mode: run.result() for mode, run in started.items()}
-        return known[program]
-
-    return outcomes
-
-
-@pytest.mark.parametrize("mode", ["watched", "strict"])
 @pytest.mark.parametrize("program", COMMANDS)
-def test_same_program(outcomes, program, mode):
-    found = outcomes(program)
-    differences = []
-    for name, plain, seen in zip(Outcome._fields, found["plain"], found[mode], strict=True):
-        if isinstance(plain, str):
-            lines = difflib.unified_diff(
-                plain.splitlines(), seen.splitlines(), f"{name} plain", f"{name} {mode}", "", "", 1
-            )
-            differences += lines
-        elif plain != seen:
-            differences.append(f"{name}: {plain} became {seen}")
+def test_same_program(program, tmp_path):
+    with ThreadPoolExecutor() as pool:  # side by side
+        started = {
+            mode: pool.submit(run, COMMANDS[program], mode, tmp_path / mode) for mode in MODES
+        }
+    outcomes = {mode: run.result() for mode, run in started.items()}
+    plain = outcomes.pop("plain")
+    assert plain.status == ENDS.get(program, 0), plain.error
+    differences = [d for mode, seen in outcomes.items() for d in differing(plain, seen, mode)]
     assert not differences, "\n".join(line.rstrip() for line in differences)
 
 
-def test_programs_end_as_they_are_meant_to(outcomes):
-    """A program that dies early compares well, and shows nothing."""
-    ends = {program: outcomes(program)["plain"].status for program in COMMANDS}
-    assert ends == dict.fromkeys(COMMANDS, 0) | {
-        "interpreter": 1,
-        "training": 7,
-        "failures": 1,
-        "failures, with a hook": 1,
-        "concurrent": -15,
-        "module": 1,
-    }
+def differing(plain: Outcome, seen: Outcome, mode: str) -> Iterator[str]:
+    """In which lines a watched program's outcome is another one."""
+    for name, one, other in zip(Outcome._fields, plain, seen, strict=True):
+        if isinstance(one, str):
+            names = f"{name} plain", f"{name} {mode}"
+            yield from difflib.unified_diff(one.splitlines(), other.splitlines(), *names, "", "", 1)
+        elif one != other:
+            yield f"{name} {mode}: {one} became {other}"
 
 
 def test_notes_are_taken_out():

@@ -18,7 +18,8 @@ import dask
 from distributed import Worker
 
 _SPEAKERS = ("distributed", "tornado", "asyncio")
-_PROCESSORS = "backward_twice.processors"
+PROCESSORS = "backward_twice.processors"
+"""The setting that has the processors, in the order of the workers; empty if none keeps to one."""
 
 
 def settings(number: int) -> dict[str, object]:
@@ -26,7 +27,7 @@ def settings(number: int) -> dict[str, object]:
     here = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return {
         "distributed.worker.preload": [__name__],
-        _PROCESSORS: here if len(here) == number else [],
+        PROCESSORS: here if len(here) == number else [],
     }
 
 
@@ -41,6 +42,6 @@ def be_quiet() -> None:
 def dask_setup(worker: Worker) -> None:
     """What Dask calls in a worker that has this module as a preload."""
     be_quiet()
-    if processors := dask.config.get(_PROCESSORS, []):
+    if processors := dask.config.get(PROCESSORS, []):
         # Its name is its number.  What starts threads and processes here is this thread.
         os.sched_setaffinity(0, {processors[int(worker.name)]})
