@@ -196,6 +196,14 @@ def forks(processes: int, seconds: float = 5) -> int:
     return sum(int(process.communicate()[0]) for process in started)
 
 
+def middle(values: list[float], digits: int) -> str:
+    """The median, and from where to where they go."""
+    few, some, many = (
+        f"{value:.{digits}f}" for value in (min(values), statistics.median(values), max(values))
+    )
+    return f"{some} ({few} to {many})"
+
+
 def line(*cells: object) -> None:
     print("|", " | ".join(map(str, cells)), "|", flush=True)
 
@@ -214,42 +222,51 @@ def against_nbgrader(folder: Path, exercise: str, students: int, rounds: int) ->
             times[workers].append(seconds(grade, folder / "submitted", out, workers))
             assert points(out) == nbgrader_points(course, exercise), "the grades differ"
     for workers in (1, 2):
-        ratios = sorted(t / v for t, v in zip(times[0], times[workers], strict=True))
+        ratios = [t / v for t, v in zip(times[0], times[workers], strict=True)]
         line(
             f"`nbgrader autograde` / `make grade`, {students} submissions, workers: {workers}, a "
             "sandbox each, every start included",
-            f"{statistics.median(ratios):.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f})",
+            middle(ratios, 1),
             "5" if workers == 1 else "",
         )
 
 
-def at_scale(folder: Path, exercise: str, students: int) -> None:
+def at_scale(folder: Path, exercise: str, students: int, rounds: int) -> None:
     hand_in(folder / "many", exercise, students)
-    times, rates = {}, {}
+    times: dict[int, list[float]] = {1: [], 2: []}
+    each: dict[int, list[float]] = {1: [], 2: []}
+    forked: dict[int, list[float]] = {1: [], 2: []}
+    last = {}
+    for number in range(rounds):
+        for workers in (1, 2):
+            out = folder / f"many{number}-{workers}"
+            watch = last[workers] = Watch(out / "results.jsonl")
+            watch.start()
+            times[workers].append(seconds(grade, folder / "many", out, workers))
+            watch.stop()
+            each[workers].append(1e3 / watch.rate())
+            forked[workers].append(1 / forks(workers))
+            assert points(out) == points(folder / "many0-1"), "the grades differ"
     for workers, most in ((1, 1.5), (2, 2.5)):
-        out = folder / f"many{workers}"
-        watch = Watch(out / "results.jsonl")
-        watch.start()
-        times[workers] = seconds(grade, folder / "many", out, workers)
-        watch.stop()
-        rates[workers] = watch.rate()
         of = f"{students} submissions, workers: {workers}"
-        line(f"{of}: all of it", f"{times[workers]:.0f} s", "")
-        line(f"{of}: each, once all processes work", f"{1e3 / rates[workers]:.0f} ms", "")
+        line(f"{of}: all of it", f"{middle(times[workers], 0)} s", "")
+        line(f"{of}: each, once all processes work", f"{middle(each[workers], 1)} ms", "")
         memory = f"{of}: memory of all processes, in the second fifth of the time and in the last"
-        line(f"{memory}, each page counted once", watch.memory(2), f"flat, {most} GB")
-        line(f"{memory}, resident", watch.memory(1), "flat")
-    assert points(folder / "many1") == points(folder / "many2"), "the grades differ"
-    line("2 workers / 1, once all processes work", f"{rates[2] / rates[1]:.2f}", "1.7")
-    line("2 workers / 1, start and end included", f"{times[1] / times[2]:.2f}", "")
-    line("2 processes that only fork / 1, on this machine", f"{forks(2) / forks(1):.2f}", "")
+        line(f"{memory}, each page counted once", last[workers].memory(2), f"flat, {most} GB")
+        line(f"{memory}, resident", last[workers].memory(1), "flat")
+    for what, cost, aim in (
+        ("2 workers / 1, once all processes work", each, "1.7"),
+        ("2 workers / 1, start and end included", times, ""),
+        ("2 processes that only fork / 1, on this machine", forked, ""),
+    ):
+        line(what, middle([one / two for one, two in zip(cost[1], cost[2], strict=True)], 2), aim)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--exercise", default="two_losses")
     parser.add_argument("--students", type=int, default=20, help="beside nbgrader (default 20)")
-    parser.add_argument("--rounds", type=int, default=3, help="beside nbgrader (default 3)")
+    parser.add_argument("--rounds", type=int, default=3, help="of everything (default 3)")
     parser.add_argument("--many", type=int, default=1000, help="for memory and workers")
     chosen = parser.parse_args()
     load = os.getloadavg()[0]
@@ -260,7 +277,7 @@ def main() -> None:
     line(*["---"] * 3)
     with tempfile.TemporaryDirectory() as folder:
         against_nbgrader(Path(folder), chosen.exercise, chosen.students, chosen.rounds)
-        at_scale(Path(folder), chosen.exercise, chosen.many)
+        at_scale(Path(folder), chosen.exercise, chosen.many, chosen.rounds)
 
 
 if __name__ == "__main__":
