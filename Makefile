@@ -22,7 +22,7 @@ SIDE_BY_SIDE := -n auto
 AXE := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases wild test clean
+.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases wild types test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,12 +113,14 @@ $(AXE): tests/browser/package-lock.json
 	@if command -v npm >/dev/null; then npm ci --prefix tests/browser --silent --no-audit --no-fund; \
 	else echo "npm is missing: the accessibility of the site will not be tested"; fi
 
+types: $(FULL) ## check the types of gradtrace
+	cd gradtrace && ../$(BIN)/mypy
+
 test: export OMP_NUM_THREADS ?= 1
 test: $(FULL) $(AXE) ## prove everything: style, types, site, tests, every stored output
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	cd gradtrace && ../$(BIN)/mypy
-	$(MAKE) book
+	$(MAKE) -j 2 types book
 	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src book/_ext/styles.py
 	$(if $(ELSEWHERE),$(BIN)/python -c "import torch; torch.ones(1, device='$(DEVICE)')")
 	$(if $(ELSEWHERE),GRADTRACE_DEVICE=$(DEVICE),PYTHONPATH=tests) $(BIN)/pytest --nbval --nbval-cell-timeout=120 \
