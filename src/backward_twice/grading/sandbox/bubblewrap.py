@@ -35,6 +35,7 @@ from backward_twice.grading.sandbox.process import (
     sockets_of,
     unnamed_file,
 )
+from backward_twice.grading.sandbox.user import User
 
 _OWN = 64 << 20  # bytes of address space that each of bubblewrap's own processes may have
 _GONE = 20.0  # s, for the kernel to end all that is in a sandbox
@@ -170,7 +171,8 @@ class _WarmRun(Fork):
             terms = {"limits": limits.of_kernel(), "folder": "/tmp"}
             if self._group:
                 terms["group"] = self._group.processes
-            super().__init__(warm, terms, self._inside.first)
+            user = User() if os.geteuid() == 0 else None
+            super().__init__(warm, terms, self._inside.first, user)
         except BaseException:
             self._inside.end()
             self._remove_group()
