@@ -34,7 +34,7 @@ from backward_twice.grading.journal import Journal, open_journal
 from backward_twice.grading.judge import FAILED, PASSED, Json
 from backward_twice.grading.limited import Limited
 from backward_twice.grading.master import Answer, Asked, Master, read_masters
-from backward_twice.grading.submissions import Rejected, shown
+from backward_twice.grading.submissions import Rejected, in_words, shown
 
 _MOST = 8
 _MOST_GROUPS = 20
@@ -238,8 +238,11 @@ def main(arguments: list[str] | None = None) -> int:
             text = report(journal, masters, options.solutions)
         written = options.out / "report.html"
         written.write_bytes(text.encode("utf-8", "replace"))
-    except (GradingError, OSError) as error:
+    except GradingError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {in_words(error, options.out)}", file=sys.stderr)
         return 2
     print(written)
     return 0

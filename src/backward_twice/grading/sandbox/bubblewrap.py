@@ -256,7 +256,9 @@ class ColdBubblewrap(Sandbox):
 
     def __init__(self, hide: tuple[Path, ...]) -> None:
         if os.geteuid() == 0:
-            raise SandboxError("of root's processes the limit on processes would not hold")
+            raise SandboxError(
+                "of root's processes the limit on processes would not hold: grade as another user"
+            )
         self._program, self._hide = _program(), hide
 
     def start(self, limits: Limits) -> Run:

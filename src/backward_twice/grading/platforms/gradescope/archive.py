@@ -88,6 +88,7 @@ def write(
     files = list(contents(exercise, checkout, private, limits))
     into.mkdir(parents=True, exist_ok=True)
     path = into / f"{exercise}.zip"
+    path.unlink(missing_ok=True)  # with the mode it had
     path.touch(mode=0o600 if private else 0o644)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files:
