@@ -597,7 +597,7 @@ except RuntimeError: pass
 print(threads)
 """
     hostile, honest = attack(box, source)
-    assert int(hostile["output"]) < LIMITS.processes
+    assert LIMITS.processes - 6 <= int(hostile["output"]) < LIMITS.processes
     assert observed(honest) == DOUBLED
 
 
@@ -794,6 +794,7 @@ def test_a_forger_of_all_ends_gets_the_last_inputs_too_late(box):
     steps[3]["draws"] = [secret]
     results = run_steps(steps, FOR["slow"], box)
     said = [result["output"] for result in results[:3]]
+    assert said[2] == "mine, forged"
     assert not any("918273645" in text for text in said)
 
 
@@ -939,8 +940,8 @@ with open('/tmp/sparse', 'wb') as file:
         "print(os.path.realpath('/dev/shm'))",
         limits=Limits(seconds=10, files=16 * MB),
     )
-    assert int(said[0].splitlines()[-1]) <= 16 * MB
-    assert int(said[2]) <= 4096
+    assert 12 * MB < int(said[0].splitlines()[-1]) <= 16 * MB
+    assert 4000 < int(said[2]) <= 4096
     assert said[3] == str(1 << 20)
     assert said[4] == "/tmp"
 
