@@ -21,7 +21,7 @@ import nbformat
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from backward_twice.grading import GradingError
+from backward_twice.grading import GradingError, whole
 from backward_twice.grading.feedback.alike import (
     ALIKE,
     Group,
@@ -237,7 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
         with open_journal(path) as journal:
             text = report(journal, masters, options.solutions)
         written = options.out / "report.html"
-        written.write_bytes(text.encode("utf-8", "replace"))
+        whole.write(written, text.encode("utf-8", "replace"))
     except GradingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
