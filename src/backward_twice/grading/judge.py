@@ -246,7 +246,7 @@ def _cell(step: Json, came_out: StepResult, outcome: str | None) -> Json:
         "id": step["id"],
         "answer": step["answer"],
         "source": step["source"],
-        "output": (came_out["output"])[:MAX_OUTPUT],
+        "output": came_out["output"][:MAX_OUTPUT],
         "error": error and error[:MAX_OUTPUT],
         "outcome": outcome or "done",
         "seconds": round(came_out["seconds"], 2),

@@ -53,9 +53,10 @@ class _Namespaces:
             own: how many processes are in it before the submission has started any.
             io: standard input and output of the command, as ``subprocess.Popen`` takes them.
         """
+        program = calls.program()
         info_r, info_w = os.pipe()
         passed, filtering = [info_w], []
-        if program := calls.program():
+        if program:
             passed.append(unnamed_file(program))
             filtering = ["--seccomp", str(passed[-1])]
         self._first: int | None = None
