@@ -567,6 +567,34 @@ def test_time_is_that_of_the_processor(monkeypatch, takes, clock, came):
     assert event == came or event[0] == came
 
 
+class Never(interface.Sandbox):
+    """A sandbox whose process says something that is no event, or nothing, and is never there."""
+
+    def __init__(self, says):
+        self.says, self.runs = says, []
+
+    def start(self, limits):
+        run = Looked(0)
+        run.patience = 0.1
+        run.how_ended = lambda: "the process ended"
+        run.close = lambda: self.runs.append(run)
+        if self.says:
+            os.write(run.answer, self.says)
+            os.close(run.answer)
+        return run
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [(b"", r"not there within 0\.1 s"), (b"no module named torch", "ended no module named torch$")],
+)
+def test_what_does_not_start_is_tried_twice_and_said(says, why):
+    box = Never(says)
+    with pytest.raises(SandboxError, match=f"the sandbox did not start: .*{why}"):
+        run_steps([cell("1")], LIMITS, box)
+    assert len(box.runs) == 2
+
+
 @pytest.mark.parametrize("again", range(3))
 def test_processes_are_counted(box, again):
     """However many the runs before had: the count is of this submission alone."""
