@@ -18,7 +18,7 @@ from backward_twice.grading.sandbox.interface import SandboxError
 
 _MOST_PAIRS = 1 << 26
 _TOP = 1 << 31  # of larger numbers some programs make negative ones
-_NOBODY = 2  # below the top of 65,536 users, a container's usual number, is the user nobody
+_LEFT = 4  # at the top: among a container's usual 65,536 users one of these is nobody
 
 
 class User:
@@ -47,7 +47,7 @@ class User:
                     raise
 
     def close(self) -> None:
-        """Leave the number to others; no process of the user's is left."""
+        """Leave the number to others; hardly anybody draws it again."""
         self._taken.close()
 
 
@@ -55,7 +55,7 @@ def _free(uid_map: str) -> tuple[int, int]:
     """The highest number of a user to take, and how many pairs of them there are from it down.
 
     >>> _free("0 0 4294967295"), _free("0 1000 1\\n1 100000 65536")
-    ((2147483645, 67108864), (65534, 16384))
+    ((2147483644, 67108864), (65533, 16384))
     """
     first, _, count = map(int, uid_map.splitlines()[-1].split())
     pairs = min(count // 4, _MOST_PAIRS)
@@ -64,4 +64,4 @@ def _free(uid_map: str) -> tuple[int, int]:
             f"root has {count} users here and none to spare for a submission: start the container "
             "with a range of them (newuidmap, /etc/subuid), or grade as another user than root"
         )
-    return min(first + count, _TOP) - 1 - _NOBODY, pairs
+    return min(first + count, _TOP) - _LEFT, pairs
