@@ -139,6 +139,14 @@ def test_whatever_an_answer_gives_back_it_is_judged(exercise, name):
         asked.smallest_case(findings, observed, inputs)
 
 
+def test_a_question_with_nothing_to_compare_says_so_and_is_not_passed(monkeypatch):
+    """As a teacher's own may be, for one of its draws."""
+    empty = Question("f", lambda _: {}, expect=lambda: {"result": []})
+    monkeypatch.setattr(sys.modules[Question.__module__], "question", lambda _: empty)
+    with pytest.raises(AssertionError, match=r"1 of 1 properties wrong\n.*nothing to compare it"):
+        check("own.f", lambda: [])
+
+
 def test_a_value_too_deep_to_judge_is_said_to_be_so():
     with pytest.raises(AssertionError, match=f"lists in lists, more than {MAX_DEPTH} deep"):
         check("kept_gradients.kept_values", lambda calls: nested(400))

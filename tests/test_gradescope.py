@@ -23,6 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from backward_twice.grading import GradingError
+from backward_twice.grading import gradescope as gradescope_command
 from backward_twice.grading.master import parsed
 from backward_twice.grading.platforms.gradescope import autograder
 from backward_twice.grading.platforms.gradescope.archive import write
@@ -482,6 +483,7 @@ def test_private_variants_travel_and_bubblewrap_is_used_where_it_works(as_root, 
     private.mkdir()
     (private / f"{EXERCISE}.py").write_text(PRIVATE)
     (private / "notes.txt").write_text("not for the zip")
+    write(EXERCISE, ROOT, tmp_path)  # for all to read, as long as nothing private is in it
     archive = write(EXERCISE, ROOT, tmp_path, private)
     assert archive.stat().st_mode & 0o077 == 0
     image = Gradescope(archive, tmp_path, as_root)
@@ -502,6 +504,18 @@ def test_a_broken_overlay_is_found_when_the_zip_is_made(tmp_path):
     with pytest.raises(GradingError, match="has no question 'no_such_question'"):
         write(EXERCISE, ROOT, tmp_path / "out", tmp_path)
     assert not (tmp_path / "out").exists()
+
+
+def test_limits_that_are_none_are_found_when_the_zip_is_made(capsys):
+    with pytest.raises(SystemExit):
+        gradescope_command.main([EXERCISE, "--seconds", "0"])
+    assert "the limit seconds must be positive" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match=r"^error: .*file: File exists"):
+        gradescope_command.main([EXERCISE, "--into", str(tmp_path / "file")])
 
 
 def test_the_same_checkout_gives_the_same_zip(tmp_path):

@@ -180,6 +180,13 @@ def test_a_fault_of_the_masters_own_is_nobodys_zero():
     assert result["again"]
 
 
+def test_a_slow_machine_is_no_fault_of_the_masters_either():
+    asked = job()
+    slow = {"outcome": "slow", "error": "took longer than 60 s by the clock"}
+    result = judge.judged(asked, ran(asked, set_up=slow))
+    assert result["slow"] and result["again"] and "set-up failed" in result["detail"]
+
+
 def test_a_comparison_that_raises_is_a_failure(monkeypatch):
     asked = job()
     results = ran(asked)

@@ -1,17 +1,22 @@
 """The teacher's page on a class: what was solved, what it looks like, and what is alike."""
 
+import html
 import re
+import shutil
 from functools import partial
 
 import pytest
-from test_grading import Page, job, ran
+from test_grading import MASTER, Page, job, ran, record, rows
 from test_submissions import CHECKOUT, NAME
 
 from backward_twice.checks import question
+from backward_twice.checks.question import LOOKS_LIKE
 from backward_twice.grading import judge, report
 from backward_twice.grading.feedback.alike import Group, Pair, alike, grouped, tokens
+from backward_twice.grading.feedback.page import page
 from backward_twice.grading.journal import open_journal
 from backward_twice.grading.limited import Limited
+from backward_twice.grading.platforms.nbgrader.autograded import notebook
 from backward_twice.grading.submissions import Rejected
 from backward_twice.misconceptions import known
 
@@ -161,9 +166,20 @@ def test_answers_that_take_long_to_compare_are_named(out, monkeypatch):
     assert "bob and eve: 100 %" in said
 
 
-def test_a_belief_reaches_page_gradebook_and_notebook():
+def test_a_belief_reaches_page_gradebook_and_notebook(tmp_path, empty_gradebook):
     asked = job()
     found = judge.judged(asked, ran(asked, **believed(asked, "one_update", "Detach what")))
     [first, second] = found["questions"]
-    assert first["beliefs"] and "Detach what is shared" in first["beliefs"][0]
-    assert second["beliefs"] == []
+    [belief] = first["beliefs"]
+    assert "Detach what is shared" in belief and second["beliefs"] == []
+    said = f"{LOOKS_LIKE} {belief}"
+    assert " ".join(said.split()) in html.unescape(told(page(found, MASTER, [])))
+    master = CHECKOUT / "solutions" / NAME / f"{NAME}.ipynb"
+    assert said in "".join(
+        output["text"]
+        for cell in notebook(found, master)["cells"]
+        for output in cell.get("outputs", [])
+    )
+    gradebook = f"sqlite:///{shutil.copy(empty_gradebook, tmp_path / 'gradebook.db')}"
+    record(gradebook, found)
+    assert said in html.unescape(str(rows(gradebook)))

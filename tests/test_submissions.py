@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from backward_twice import cells
-from backward_twice.grading import GradingError
+from backward_twice.grading import GradingError, limited
 from backward_twice.grading import master as masters
 from backward_twice.grading.platforms.nbgrader.collected import find, read
 from backward_twice.grading.reading import Reader
@@ -420,6 +420,14 @@ def test_what_an_answer_uses_of_other_cells_is_taken_with_it():
     assert given.notes == (f"taken from other cells for {ONE}: FACTOR, OTHER, helper, inner, np",)
 
 
+def test_of_a_line_that_statements_share_only_what_is_used_is_taken():
+    """However deep it is: Python reads deeper sources than it writes."""
+    found = notebook()
+    answer_cell(found)["source"] = USES
+    found["cells"] += [code("nobody = (1,\n 'ß'); helper = 0" + " + 1" * 1_000 + "; late = 1")]
+    assert rebuilt(found).sources[ONE] == ("helper = 0" + " + 1" * 1_000, USES)
+
+
 def test_an_import_added_to_the_set_up_is_taken():
     found = notebook()
     answer_cell(found)["source"] = USES
@@ -522,6 +530,8 @@ def opened(cells, how=None):
     """What somebody hands in; a function that the other process can import."""
     if how == "dies":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "waits":
+        signal.pause()
     if how == "much":
         bytearray(100 << 30)
     if how == "rejected":
@@ -580,8 +590,29 @@ def test_what_cannot_be_read_costs_nobody_else(reader, how, why):
     assert reader.read(NAME, partial(opened, notebook()["cells"])).answers.sources
 
 
-def test_a_reader_that_does_not_start_rejects_nobody(monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/bin/false")
+def test_a_process_that_ended_between_two_calls_costs_nobody(reader):
+    reader.read(NAME, partial(opened, notebook()["cells"]))
+    reader._process.kill()
+    reader._process.wait()
+    assert reader.read(NAME, partial(opened, notebook()["cells"])).answers.sources
+
+
+def test_what_waits_for_ever_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(limited, "_BY_THE_CLOCK", 0.2)
+    with (
+        Reader({NAME: MASTER}) as reader,
+        pytest.raises(Rejected, match=r"within 0\.2 s by the clock"),
+    ):
+        reader.read(NAME, partial(opened, [], "waits"))
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_reader_that_does_not_start_rejects_nobody(tmp_path, monkeypatch, listens):
+    does = "import os, sys; os.read(int(sys.argv[4]), 1 << 20)" if listens else ""
+    program = tmp_path / "python"
+    program.write_text(f"#!{sys.executable}\n{does}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
     with Reader({NAME: MASTER}) as reader, pytest.raises(GradingError, match="does not start"):
         reader.read(NAME, partial(opened, []))
 

@@ -158,10 +158,18 @@ def _statements(number: int, source: str) -> list[_Statement]:
         first = min(part.lineno for part in (node, *getattr(node, "decorator_list", ())))
         part = "\n".join(lines[first - 1 : node.end_lineno])
         if _read(part)[1] is None:  # it shares a line with others
-            part = ast.unparse(node)
+            part = _alone(node, lines)
         uses = frozenset(used_names(part) | changed)
         found.append(_Statement((number, first), part, frozenset(names), uses))
     return found
+
+
+def _alone(node: ast.stmt, lines: Sequence[str]) -> str:
+    """A statement's source without what is beside it; not unparsed, which is not for deep ones."""
+    part = [line.encode() for line in lines[node.lineno - 1 : node.end_lineno]]
+    part[-1] = part[-1][: node.end_col_offset]
+    part[0] = part[0][node.col_offset :]
+    return b"\n".join(part).decode()
 
 
 def _changed(node: ast.stmt) -> set[str]:

@@ -19,8 +19,9 @@ A submission passes through these modules, and nothing in it is trusted on the w
 :mod:`.feedback`      the tables, and a page of feedback for each submission
 ====================  ==============================================================================
 
-Three commands besides: :mod:`.collect` sorts a platform's download into folders of submissions,
-before, and :mod:`.unpacking` opens its files; :mod:`.report` writes a page on a class, after;
+Each file is written as a whole or not at all (:mod:`.whole`).  Three commands besides:
+:mod:`.collect` sorts a platform's download into folders of submissions, before, and
+:mod:`.unpacking` opens its files; :mod:`.report` writes a page on a class, after;
 :mod:`.gradescope` writes what the platform Gradescope needs, which grades by itself.
 ``book/promises.md`` names for each promise made to teachers the code and the tests that keep it.
 """

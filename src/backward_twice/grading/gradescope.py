@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from backward_twice.grading import GradingError
 from backward_twice.grading.master import read_masters
 from backward_twice.grading.platforms.gradescope.archive import write
+from backward_twice.grading.platforms.gradescope.autograder import LIMITS
+from backward_twice.grading.submissions import in_words
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m backward_twice.grading.gradescope",
         description="Write _build/gradescope/<exercise>.zip, to be uploaded as an autograder.",
@@ -26,16 +29,22 @@ def main() -> None:
     )
     parser.add_argument("--memory", type=int, metavar="MB", help="limit of the student's processes")
     parser.add_argument("--into", type=Path, default=Path("_build/gradescope"))
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     limits = {"seconds": asked.seconds, "memory": asked.memory and asked.memory << 20}
     limits = {name: limit for name, limit in limits.items() if limit is not None}
+    try:
+        replace(LIMITS, **limits)
+    except ValueError as error:
+        parser.error(str(error))
     try:
         masters = read_masters(Path("solutions"))
         for exercise in asked.exercises or masters:
             path = write(exercise, Path(), asked.into, asked.private, limits)
             print(f"{path}: {masters[exercise].max_points:g} points")
     except GradingError as error:
-        sys.exit(f"{parser.prog}: {error}")
+        sys.exit(f"error: {error}")
+    except OSError as error:
+        sys.exit(f"error: {in_words(error, asked.into)}")
 
 
 if __name__ == "__main__":

@@ -193,7 +193,8 @@ def judged(job: Json, results: list[StepResult]) -> Json:
         if came_out["outcome"] != "done" or came_out["error"]:
             # No student's code ran before it.
             why = came_out["error"] or came_out["outcome"]
-            return failed(job, f"the master's own cell {step['id']} failed: {why[-200:]}")
+            why = f"the master's own cell {step['id']} failed: {why[-200:]}"
+            return failed(job, why) | _slow(results)
     return _judged(job, results)
 
 
@@ -222,8 +223,12 @@ def _judged(job: Json, results: list[StepResult]) -> Json:
         **_state(list(questions.values())),
         "questions": list(questions.values()),
         "cells": cells,
-        **({"slow": True} if any(each["outcome"] == "slow" for each in results) else {}),
+        **_slow(results),
     }
+
+
+def _slow(results: list[StepResult]) -> Json:
+    return {"slow": True} if any(each["outcome"] == "slow" for each in results) else {}
 
 
 def _outcome(came_out: StepResult) -> str | None:
@@ -241,7 +246,7 @@ def _cell(step: Json, came_out: StepResult, outcome: str | None) -> Json:
         "id": step["id"],
         "answer": step["answer"],
         "source": step["source"],
-        "output": (came_out["output"])[:MAX_OUTPUT],
+        "output": came_out["output"][:MAX_OUTPUT],
         "error": error and error[:MAX_OUTPUT],
         "outcome": outcome or "done",
         "seconds": round(came_out["seconds"], 2),

@@ -59,7 +59,8 @@ class Limited:
             OSError: it raised that.
             GradingError: it raised that, or nothing can be called here.
         """
-        if self._process is None:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
             self._start()
         try:
             self._connection.send(function)
@@ -77,14 +78,15 @@ class Limited:
 
     def _received(self) -> Json:
         try:
-            if self._connection.poll(_BY_THE_CLOCK):
-                return json.loads(self._connection.recv_bytes(_MOST))
+            if not self._connection.poll(_BY_THE_CLOCK):
+                raise Rejected(f"it cannot be read within {_BY_THE_CLOCK:g} s by the clock")
+            return json.loads(self._connection.recv_bytes(_MOST))
         except EOFError:
-            if self._process.wait() != -signal.SIGPROF:
-                raise Rejected("reading it ended the process that read it") from None
+            if self._process.wait() == -signal.SIGPROF:
+                raise Rejected(f"it cannot be read within {self._seconds:g} s") from None
+            raise Rejected("reading it ended the process that read it") from None
         except OSError:
             raise Rejected(f"it is more than {_MOST >> 20} MB when it is read") from None
-        raise Rejected(f"it cannot be read within {self._seconds:g} s")
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -99,7 +101,7 @@ class Limited:
         try:
             self._connection.send((self._kept, self._seconds))
             self._connection.recv()
-        except OSError as error:
+        except (OSError, EOFError) as error:
             self.close()
             raise GradingError("the process that reads submissions does not start") from error
 

@@ -21,7 +21,7 @@ import nbformat
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from backward_twice.grading import GradingError
+from backward_twice.grading import GradingError, whole
 from backward_twice.grading.feedback.alike import (
     ALIKE,
     Group,
@@ -34,7 +34,7 @@ from backward_twice.grading.journal import Journal, open_journal
 from backward_twice.grading.judge import FAILED, PASSED, Json
 from backward_twice.grading.limited import Limited
 from backward_twice.grading.master import Answer, Asked, Master, read_masters
-from backward_twice.grading.submissions import Rejected, shown
+from backward_twice.grading.submissions import Rejected, in_words, shown
 
 _MOST = 8
 _MOST_GROUPS = 20
@@ -237,9 +237,12 @@ def main(arguments: list[str] | None = None) -> int:
         with open_journal(path) as journal:
             text = report(journal, masters, options.solutions)
         written = options.out / "report.html"
-        written.write_bytes(text.encode("utf-8", "replace"))
-    except (GradingError, OSError) as error:
+        whole.write(written, text.encode("utf-8", "replace"))
+    except GradingError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {in_words(error, options.out)}", file=sys.stderr)
         return 2
     print(written)
     return 0

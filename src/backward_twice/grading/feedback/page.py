@@ -15,6 +15,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from backward_twice.checks.question import LOOKS_LIKE, MOST_LISTED, SMALLEST_CASE
+from backward_twice.grading import whole
 from backward_twice.grading.judge import CRASHED, FAILED, MEMORY, PASSED, TIMEOUT, Json
 from backward_twice.grading.master import Master
 from backward_twice.grading.submissions import shown
@@ -92,10 +93,4 @@ def write_page(folder: Path, result: Json, master: Master, said: Sequence[str]) 
     if student in ("", ".", "..") or "/" in student or "\0" in student:
         raise ValueError(f"{student!r} is no name of a folder")
     path = folder / student / assignment / f"{assignment}.html"
-    text = page(result, master, said).encode("utf-8", "replace")
-    if path.is_file() and path.read_bytes() == text:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.new")
-    half.write_bytes(text)
-    half.replace(path)
+    whole.write(path, page(result, master, said).encode("utf-8", "replace"))

@@ -22,6 +22,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from backward_twice.grading import whole
 from backward_twice.grading.judge import Json
 from backward_twice.grading.roster import Person, Roster
 from backward_twice.grading.submissions import shown
@@ -163,14 +164,8 @@ def _cell(text: str) -> str:
 @contextmanager
 def _table(path: Path) -> Iterator[Any]:
     """A writer of a CSV file that is in its place when it is whole."""
-    half = path.with_name(f".{path.name}.new")
-    try:
-        with half.open("w", encoding="utf-8", newline="") as file:
-            yield csv.writer(file, lineterminator="\n")
-        half.replace(path)
-    except OSError:
-        half.unlink(missing_ok=True)
-        raise
+    with whole.replacing(path) as half, half.open("w", encoding="utf-8", newline="") as file:
+        yield csv.writer(file, lineterminator="\n")
 
 
 def summary(rows: Iterable[Row], places: Sequence[str | os.PathLike[str]]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backward_twice.grading import GradingError
+from backward_twice.grading import GradingError, whole
 from backward_twice.grading.platforms.downloads import CANVAS, FOLDER, MOODLE
 
 _FOLDER = ".collected"
@@ -46,11 +46,8 @@ class Collected:
         Raises:
             OSError: it cannot be written.
         """
-        folder = submissions / _FOLDER
-        folder.mkdir(exist_ok=True)
-        half = folder / f"{exercise}.json.new"
-        half.write_text(json.dumps(vars(self), indent=1, sort_keys=True), encoding="utf-8")
-        half.replace(folder / f"{exercise}.json")
+        text = json.dumps(vars(self), indent=1, sort_keys=True)
+        whole.write(submissions / _FOLDER / f"{exercise}.json", text.encode())
 
 
 def read_collected(submissions: Path, exercise: str) -> Collected:
@@ -79,8 +76,8 @@ def write_upload(
     students: Iterable[str],
     page: Written,
     notebook: Written,
-) -> bool:
-    """Write ``path``, the zip that the platform takes; False if it takes none.
+) -> None:
+    """Write ``path``, the zip that the platform takes; nothing if it takes none.
 
     Args:
         students: those who are to get feedback.
@@ -91,15 +88,12 @@ def write_upload(
         OSError: it cannot be written.
     """
     if collected.platform not in (MOODLE, CANVAS):
-        return False
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.new")
-    with zipfile.ZipFile(half, "w", zipfile.ZIP_DEFLATED) as archive:
+    with whole.replacing(path) as half, zipfile.ZipFile(half, "w") as archive:
         for name, file in _members(exercise, collected, students, page, notebook):
             if file.is_file():
                 archive.writestr(zipfile.ZipInfo(name), file.read_bytes(), zipfile.ZIP_DEFLATED)
-    half.replace(path)
-    return True
 
 
 def _members(

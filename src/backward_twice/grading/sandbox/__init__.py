@@ -16,6 +16,7 @@ In the grader's processes, where nothing that comes out of a submission is belie
 :mod:`.account`         a user of its own, for root in a platform's container
 :mod:`.container`       a container of docker's or podman's
 :mod:`.unprotected`     no sandbox, for work that is trusted
+:mod:`.user`            a number of a user's that no other submission has, for a grader that is root
 :mod:`.control_group`   the kernel counts a submission's memory, where it may be asked to
 :mod:`.forks`           the warm process is there, and its fork ends when it is to
 :mod:`.process`         what these share: a process's environment, command, memory and end

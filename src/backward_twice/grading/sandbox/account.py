@@ -17,17 +17,19 @@ from pathlib import Path
 from backward_twice.grading.sandbox.forks import Fork, WarmProcess
 from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, SandboxError
 from backward_twice.grading.sandbox.process import memory_of, processor_of, sockets_of
+from backward_twice.grading.sandbox.user import User
 
 
 class _AccountRun(Fork):
     def __init__(self, warm: WarmProcess, limits: Limits) -> None:
-        self._warm = warm
         self._others = sockets_of(Path("/proc/self"))
-        self._folder = tempfile.mkdtemp(prefix="submission-")
-        Path(self._folder).chmod(0o1777)
+        self._folder = tempfile.mkdtemp(prefix="submission-")  # closed to every other user
         try:
+            user = User()
+            self._uid = user.uid
+            os.chown(self._folder, user.uid, user.uid)
             terms = {"limits": limits.of_kernel(), "folder": self._folder}
-            super().__init__(warm, terms, None)
+            super().__init__(warm, terms, None, user)
         except BaseException:
             shutil.rmtree(self._folder)
             raise
@@ -36,9 +38,9 @@ class _AccountRun(Fork):
         found = []
         for path in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if path.name.isdigit() and f"\nUid:\t{self._warm.uid}\t" in (
-                    path / "status"
-                ).read_text(errors="replace"):
+                if path.name.isdigit() and f"\nUid:\t{self._uid}\t" in (path / "status").read_text(
+                    errors="replace"
+                ):
                     found.append(path)
         return found
 

@@ -35,6 +35,7 @@ from backward_twice.grading.sandbox.process import (
     sockets_of,
     unnamed_file,
 )
+from backward_twice.grading.sandbox.user import User
 
 _OWN = 64 << 20  # bytes of address space that each of bubblewrap's own processes may have
 _GONE = 20.0  # s, for the kernel to end all that is in a sandbox
@@ -52,9 +53,10 @@ class _Namespaces:
             own: how many processes are in it before the submission has started any.
             io: standard input and output of the command, as ``subprocess.Popen`` takes them.
         """
+        program = calls.program()
         info_r, info_w = os.pipe()
         passed, filtering = [info_w], []
-        if program := calls.program():
+        if program:
             passed.append(unnamed_file(program))
             filtering = ["--seccomp", str(passed[-1])]
         self._first: int | None = None
@@ -170,7 +172,8 @@ class _WarmRun(Fork):
             terms = {"limits": limits.of_kernel(), "folder": "/tmp"}
             if self._group:
                 terms["group"] = self._group.processes
-            super().__init__(warm, terms, self._inside.first)
+            user = User() if os.geteuid() == 0 else None
+            super().__init__(warm, terms, self._inside.first, user)
         except BaseException:
             self._inside.end()
             self._remove_group()
@@ -254,7 +257,9 @@ class ColdBubblewrap(Sandbox):
 
     def __init__(self, hide: tuple[Path, ...]) -> None:
         if os.geteuid() == 0:
-            raise SandboxError("of root's processes the limit on processes would not hold")
+            raise SandboxError(
+                "of root's processes the limit on processes would not hold: grade as another user"
+            )
         self._program, self._hide = _program(), hide
 
     def start(self, limits: Limits) -> Run:

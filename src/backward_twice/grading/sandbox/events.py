@@ -59,10 +59,16 @@ class Events:
         self._seen: float | None = None  # s of the processor, when it was last looked at
         self._before = self._used = 0.0  # s of it: before this step, and by it
 
-    def ready(self) -> bool:
-        """Whether the process is there; nothing of the student's has run in it."""
+    def why_not_ready(self) -> str:
+        """Why the process is not there, in words, "" if it is; nothing of the student's has run."""
         self._deadline = time.monotonic() + self._run.patience
-        return self._next(float("inf")) == {"ready": True}
+        came = self._next(float("inf"))
+        if came == {"ready": True}:
+            return ""
+        if isinstance(came, tuple) and came[0] == "slow":
+            return f"it was not there within {self._run.patience:g} s"
+        said = self._read[-2000:].decode("utf-8", "replace")  # in the place of an event
+        return f"{self._run.how_ended()} {said}".rstrip()
 
     def begin(self) -> None:
         """A step begins: what is used from now on is its own."""
@@ -148,10 +154,6 @@ class Events:
         self._room -= len(read)
         self._read += read
         return bool(read)
-
-    def rest(self) -> str:
-        """What came instead of an event, before anything of the student's ran."""
-        return self._read[-2000:].decode("utf-8", "replace")
 
 
 def too_much_memory(limits: Limits) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 from backward_twice.grading.sandbox.interface import Run, SandboxError
 from backward_twice.grading.sandbox.process import START, UNENDING, environment, in_words
+from backward_twice.grading.sandbox.user import User
 
 _ENTER = 30.0  # s, from the fork to the first step
 _GONE = 20.0  # s, for the kernel to end a process
@@ -29,7 +30,6 @@ class WarmProcess:
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
         self._control: socket.socket | None = None
-        self.uid: int | None = None
 
     def fork(self, terms: dict[str, Any], fds: list[int]) -> None:
         """Send file descriptors and the terms under which to run what they hold."""
@@ -64,7 +64,6 @@ class WarmProcess:
         if not said:
             self._stop()
             raise SandboxError("the warm process did not start; what it said stands above")
-        self.uid = json.loads(said)["uid"]
 
     def _stop(self) -> None:
         if self._control is not None:
@@ -85,7 +84,17 @@ class Fork(Run):
 
     patience = _ENTER
 
-    def __init__(self, warm: WarmProcess, terms: dict[str, Any], sandbox: int | None) -> None:
+    def __init__(
+        self, warm: WarmProcess, terms: dict[str, Any], sandbox: int | None, user: User | None
+    ) -> None:
+        """Start it.
+
+        Args:
+            terms: ``limits``, ``folder`` and perhaps ``group``, as :mod:`.forkserver` takes them.
+            sandbox: a pidfd of the first process of the namespaces to enter, if there are some.
+            user: whom it becomes, if the grader is root; the user's number is free at its end.
+        """
+        self._user = user
         job, self.job = os.pipe()
         self.events, events = os.pipe()
         self._keeper, keeper = socket.socketpair()
@@ -94,11 +103,10 @@ class Fork(Run):
         os.set_blocking(self.events, False)
         try:
             more = [] if sandbox is None else [sandbox]
-            warm.fork(terms, [job, events, keeper.fileno(), *more])
+            whom = {"user": user and user.uid}
+            warm.fork(terms | whom, [job, events, keeper.fileno(), *more])
         except BaseException:
-            self._keeper.close()
-            os.close(self.job)
-            os.close(self.events)
+            self._let_go()
             raise
         finally:
             os.close(job)
@@ -129,8 +137,13 @@ class Fork(Run):
         with contextlib.suppress(OSError):
             self._keeper.shutdown(socket.SHUT_WR)
         ended = self._await_end()
+        self._let_go()
+        if ended == {"failed": "it does not end"}:
+            raise SandboxError(UNENDING)
+
+    def _let_go(self) -> None:
         self._keeper.close()
         os.close(self.job)
         os.close(self.events)
-        if ended == {"failed": "it does not end"}:
-            raise SandboxError(UNENDING)
+        if self._user is not None:
+            self._user.close()

@@ -64,7 +64,6 @@ def main(control: int) -> None:
     shell = runner.new_shell()
     _import_what_comes_late(shell)
     calls.program()  # compiled once
-    uid = _own_uid() if os.geteuid() == 0 else None
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         sys.exit("a module started a thread: a process with threads can enter no namespace")
     gc.collect()
@@ -72,7 +71,7 @@ def main(control: int) -> None:
     _collapse()
     connection = socket.socket(fileno=control)
     try:
-        connection.send(json.dumps({"uid": uid}).encode())
+        connection.send(b"ready")
     except BrokenPipeError:  # whoever wanted it was interrupted
         return
     while True:
@@ -82,7 +81,7 @@ def main(control: int) -> None:
         status = fds[2]
         try:
             if os.fork() == 0:
-                _keep(json.loads(message), uid, shell, *fds)
+                _keep(json.loads(message), shell, *fds)
         except OSError as error:
             _report(status, {"failed": f"fork: {error}"})
         for fd in fds:
@@ -124,20 +123,8 @@ def _collapse() -> None:
             libc.madvise(*advice)  # refused, it changes nothing
 
 
-def _own_uid() -> int:
-    """A user that nobody is: the limit on processes counts those of a user, and not root's."""
-    ranges = [
-        (int(first), int(count))
-        for first, _, count in map(str.split, Path("/proc/self/uid_map").read_text().splitlines())
-    ]
-    first, count = ranges[-1]
-    # The one below is the sweeper's.
-    return min(first + count, 1 << 31) - 2 - 2 * (os.getpid() % min(count // 4, 1_000_000))
-
-
 def _keep(
     terms: dict[str, Any],
-    uid: int | None,
     shell: InteractiveShell,
     job: int,
     events: int,
@@ -162,12 +149,12 @@ def _keep(
             if group is not None:
                 os.write(group, b"0")  # this process
                 os.close(group)
-            _become(terms, uid, shell, job, events)
+            _become(terms, shell, job, events)
         os.close(job)
         os.close(events)
         ended = _wait(submission, status)
-        if sandbox is None and uid is not None:
-            _sweep(uid)
+        if sandbox is None:
+            _sweep(terms["user"])
         _report(status, {"ended": ended})
     except BaseException as error:
         _report(status, {"failed": f"{type(error).__name__}: {error}"})
@@ -206,16 +193,14 @@ def _enter(sandbox: int, files: int, user: bool) -> None:
         raise OSError(number, f"mount: {os.strerror(number)}")
 
 
-def _become(
-    terms: dict[str, Any], uid: int | None, shell: InteractiveShell, job: int, events: int
-) -> None:
+def _become(terms: dict[str, Any], shell: InteractiveShell, job: int, events: int) -> None:
     """The submission's whole life; it does not return."""
     try:
         os.setsid()
         os.chdir(terms["folder"])
         os.environ.update(HOME=terms["folder"], TMPDIR=terms["folder"])
         confine.limit(**terms["limits"])
-        confine.renounce(uid)
+        confine.renounce(terms["user"])
         runner.run(job, events, shell)
     except BaseException:
         with contextlib.suppress(BaseException):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -48,6 +49,9 @@ def sandbox(
     raise ValueError(f"no kind of sandbox: {kind!r}")
 
 
+_sharing = threading.Lock()  # a cache alone lets two threads at once each make one
+
+
 @functools.cache
 def _shared(process: int, kind: Kind, image: str | None, hide: tuple[str, ...]) -> Sandbox:
     found = sandbox(kind, image=image, hide=hide)
@@ -57,7 +61,8 @@ def _shared(process: int, kind: Kind, image: str | None, hide: tuple[str, ...]) 
 
 def shared(kind: Kind, image: str | None = None, hide: Iterable[str] = ()) -> Sandbox:
     """This process's one sandbox of this kind, kept warm until the process ends."""
-    return _shared(os.getpid(), kind, image, tuple(hide))
+    with _sharing:
+        return _shared(os.getpid(), kind, image, tuple(hide))
 
 
 def available(image: str | None = None, cold: bool = False) -> Kind:

@@ -135,15 +135,15 @@ def _started(limits: Limits, sandbox: Sandbox, budget: Budget) -> tuple[Run, Eve
         run = sandbox.start(limits)
         try:
             stream = Events(run, limits, budget)
-            if stream.ready():
+            why = stream.why_not_ready()
+            if not why:
                 return run, stream
-            why = f"the sandbox did not start: {run.how_ended()} {stream.rest()}"
         except BaseException:
             run.close()
             raise
         run.close()
         if tried_before:
-            raise SandboxError(why)
+            raise SandboxError(f"the sandbox did not start: {why}")
 
 
 def _step(step: dict[str, Any], stream: Events, asked: Iterator[int], limits: Limits) -> StepResult:

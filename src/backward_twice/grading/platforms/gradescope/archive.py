@@ -14,7 +14,7 @@ from pathlib import Path
 
 import backward_twice
 import gradtrace
-from backward_twice.grading import GradingError
+from backward_twice.grading import GradingError, whole
 from backward_twice.grading.draws import read_draws
 from backward_twice.grading.master import read_masters
 
@@ -88,11 +88,13 @@ def write(
     files = list(contents(exercise, checkout, private, limits))
     into.mkdir(parents=True, exist_ok=True)
     path = into / f"{exercise}.zip"
-    path.touch(mode=0o600 if private else 0o644)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files:
-            info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            info.compress_type = zipfile.ZIP_DEFLATED
-            info.external_attr = (0o100755 if name in _SCRIPTS else 0o100644) << 16
-            archive.writestr(info, content)
+    with whole.replacing(path) as half:
+        half.unlink(missing_ok=True)  # of a run that was killed, with the mode it had
+        half.touch(mode=0o600 if private else 0o644)
+        with zipfile.ZipFile(half, "w") as archive:
+            for name, content in files:
+                info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+                info.compress_type = zipfile.ZIP_DEFLATED
+                info.external_attr = (0o100755 if name in _SCRIPTS else 0o100644) << 16
+                archive.writestr(info, content)
     return path

@@ -25,7 +25,7 @@ from typing import Any
 import backward_twice
 from backward_twice.checks import Finding
 from backward_twice.checks.question import LOOKS_LIKE, SMALLEST_CASE
-from backward_twice.grading import GradingError, judge
+from backward_twice.grading import GradingError, judge, whole
 from backward_twice.grading.draws import read_draws
 from backward_twice.grading.master import Master, read_masters
 from backward_twice.grading.reading import Reader
@@ -152,9 +152,7 @@ def _zero(message: str) -> Json:
 
 def write(results: Path, content: Json) -> None:
     """Replace ``results/results.json`` in one step."""
-    new = results / "results.json.new"
-    new.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    new.replace(results / "results.json")
+    whole.write(results / "results.json", json.dumps(content, indent=1).encode())
 
 
 def main(source: Path, submission: Path, results: Path) -> None:

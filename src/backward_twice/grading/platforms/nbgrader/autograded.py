@@ -18,6 +18,7 @@ import nbformat
 
 from backward_twice.checks import Finding
 from backward_twice.checks.question import LOOKS_LIKE, SMALLEST_CASE
+from backward_twice.grading import whole
 from backward_twice.grading.judge import PASSED, Json
 from backward_twice.starters import SOLUTION_ONLY
 
@@ -103,10 +104,4 @@ def write_notebook(folder: Path, result: Json, master: Path, said: Sequence[str]
     """
     student, assignment = result["student"], result["assignment"]
     path = folder / student / assignment / f"{assignment}.ipynb"
-    text = json.dumps(notebook(result, master, said))
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.new")
-    half.write_text(text, encoding="utf-8")
-    half.replace(path)
+    whole.write(path, json.dumps(notebook(result, master, said)).encode())

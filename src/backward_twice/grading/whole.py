@@ -1,0 +1,36 @@
+"""Write a file as a whole or not at all: nobody ever reads half of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside ``path`` to write to; it takes the place of ``path`` at the end.
+
+    Raises:
+        OSError: it cannot be written; what was there before still is.
+    """
+    half = path.with_name(f".{path.name}.new")
+    try:
+        yield half
+        half.replace(path)
+    except BaseException:
+        half.unlink(missing_ok=True)
+        raise
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file, and the folders above it; one that has this content already is left alone.
+
+    Raises:
+        OSError: it cannot be written; what was there before still is.
+    """
+    if path.is_file() and path.read_bytes() == content:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as half:
+        half.write_bytes(content)
