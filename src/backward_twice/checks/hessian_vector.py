@@ -1,7 +1,9 @@
 """Exercise ``hessian_vector``: products with a Hessian, from one graph that must live long enough.
 
-The first question hands over a function whose Hessian has a formula.  The second hands over a loss
-with its graph, which nobody can compute anew; all is float64, since a curvature may nearly cancel.
+The first question hands over a function whose Hessian has a formula, of so many numbers that who
+computes the Hessian goes backward more often than who computes the products.  The second hands over
+a loss with its graph, which nobody can compute anew; all is float64, since a curvature may nearly
+cancel.
 """
 
 import torch
@@ -17,9 +19,9 @@ def _draw_vectors(generator):
     def normal(*shape):
         return torch.randn(*shape, generator=generator)
 
-    size, units = _number(generator, 2, 5), _number(generator, 2, 4)
+    size, units = _number(generator, 16, 20), _number(generator, 2, 4)
     return {
-        "quadratic": normal(size, size),
+        "quadratic": normal(size, size) / size**0.5,
         "inner": normal(units, size) / size**0.5,
         "outer": normal(units),
         "x": normal(size),
@@ -27,12 +29,21 @@ def _draw_vectors(generator):
     }
 
 
+_FEW = "went backward no more than twice for each vector"
+
+
 def _run_vectors(answer, quadratic, inner, outer, x, vectors):
+    passes = []
+
     def f(x):
-        return x @ quadratic @ x + outer @ (inner @ x).tanh()
+        bent = (inner @ x).tanh()
+        if bent.requires_grad:
+            bent.register_hook(passes.append)
+        return x @ quadratic @ x + outer @ bent
 
     products = answer(f, x, vectors)
-    return {f"product with vector {i}": product for i, product in enumerate(products, 1)}
+    found = {f"product with vector {i}": product for i, product in enumerate(products, 1)}
+    return found | {_FEW: len(passes) <= 2 * len(vectors)}
 
 
 def _expect_vectors(quadratic, inner, outer, x, vectors):
@@ -41,7 +52,8 @@ def _expect_vectors(quadratic, inner, outer, x, vectors):
     bent = (inner @ x.double()).tanh()
     curved = outer.double() * -2 * bent * (1 - bent**2)
     hessian = quadratic + quadratic.T + inner.T @ torch.diag(curved) @ inner
-    return {f"product with vector {i}": hessian @ v.double() for i, v in enumerate(vectors, 1)}
+    products = {f"product with vector {i}": hessian @ v.double() for i, v in enumerate(vectors, 1)}
+    return products | {_FEW: True}
 
 
 hessian_vectors = Question("hessian_vectors", _draw_vectors, _expect_vectors, _run_vectors)
