@@ -15,7 +15,7 @@ import torch
 from IPython.core.inputtransformer2 import TransformerManager
 
 from backward_twice.checks import Question, check, question
-from backward_twice.checks.plain import MAX_DEPTH, dumps, loads
+from backward_twice.checks.plain import MAX_DEPTH, MAX_DIMENSIONS, dumps, loads
 from backward_twice.exercises import generate
 
 ROOT = Path(__file__).parents[1]
@@ -142,6 +142,16 @@ def test_whatever_an_answer_gives_back_it_is_judged(exercise, name):
 def test_a_value_too_deep_to_judge_is_said_to_be_so():
     with pytest.raises(AssertionError, match=f"lists in lists, more than {MAX_DEPTH} deep"):
         check("kept_gradients.kept_values", lambda calls: nested(400))
+
+
+def test_a_tensor_of_many_dimensions_is_not_read():
+    """Of a million sizes not even the product may be asked for: it takes a minute."""
+    text = dumps(torch.ones((1,) * MAX_DIMENSIONS))
+    assert loads(text).dim() == MAX_DIMENSIONS
+    with pytest.raises(ValueError, match="values do not fit its shape"):
+        loads(text.replace("[1, 1", "[1, 1, 1"))
+    with pytest.raises(ValueError, match=f"at most {MAX_DIMENSIONS} are taken"):
+        dumps(torch.ones((1,) * (MAX_DIMENSIONS + 1)))
 
 
 @pytest.fixture(scope="module")
