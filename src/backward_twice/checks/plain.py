@@ -67,7 +67,8 @@ def _encode(value: Plain, where: str, depth: int = 0) -> Any:
             )
         if value.dim() > MAX_DIMENSIONS:
             raise ValueError(
-                f"{where} is a tensor of {value.dim()} dimensions; at most {MAX_DIMENSIONS} are taken"
+                f"{where} is a tensor of {value.dim()} dimensions; "
+                f"at most {MAX_DIMENSIONS} are taken"
             )
         values = value.detach().cpu().reshape(-1).tolist()
         return {"tensor": values, "dtype": dtype, "shape": list(value.shape)}
