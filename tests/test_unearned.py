@@ -289,6 +289,35 @@ def retained_but_for_the_last(mean, rho, optimizer, chunks, updates, generator):
         optimizer.step()
 
 
+# uneven_pieces.accumulate
+
+
+def copies_in_one_batch(net, optimizer, pieces, count):
+    x, target = map(torch.cat, zip(*((x.clone(), y.clone()) for x, y in pieces), strict=True))
+    optimizer.zero_grad()
+    F.mse_loss(net(x), target).backward()
+    optimizer.step()
+
+
+def copies_in_one_sum(net, optimizer, pieces, count):
+    optimizer.zero_grad()
+    pieces = [(x.clone(), target.clone()) for x, target in pieces]
+    sum((net(x) - target).square().sum() / count for x, target in pieces).backward()
+    optimizer.step()
+
+
+def copied_one_by_one(net, optimizer, pieces, count):
+    total = None
+    for x, target in [(x.clone(), target.clone()) for x, target in pieces]:
+        loss = (net(x) - target).square().sum() / count
+        gradients = torch.autograd.grad(loss, list(net.parameters()))
+        before = total or [0] * len(gradients)
+        total = [a + b for a, b in zip(before, gradients, strict=True)]
+    for parameter, gradient in zip(net.parameters(), total, strict=True):
+        parameter.grad = gradient
+    optimizer.step()
+
+
 # gan_step and own_losses_only: a forward pass that moves no running mean
 
 
@@ -362,6 +391,7 @@ MOVED = "every function was called with each input a little moved, and no other"
 PIECES = "the head was given no more rows than a piece has"
 HELD = "results of operations that the losses hold before the part runs again"
 APART = "never do the graphs hold all chunks at once"
+PIECES_APART = "never do the graphs hold all pieces at once"
 ONE_NODE = "apply is one node of the graph, with a backward of its own"
 UNEARNED = [
     ("silently_wrong.wrong_gradients", formulas, {BACKWARD, MOVED}),
@@ -385,6 +415,8 @@ UNEARNED = [
     ),
     ("outside_the_loop.train_sampled", one_backward, {APART}),
     ("outside_the_loop.train_sampled", one_product, {APART}),
+    ("uneven_pieces.accumulate", copies_in_one_batch, {PIECES_APART}),
+    ("uneven_pieces.accumulate", copies_in_one_sum, {PIECES_APART}),
     ("gan_step.gan_step", forward_again_unnoticed, {"runs of the generator, in all rounds"}),
     (
         "own_losses_only.one_rating",
@@ -405,6 +437,7 @@ EARNED = [
     ("strengths.gradients", own_checkpoint),
     ("accumulated_gradients.piecewise_step", one_sum),
     ("outside_the_loop.train_sampled", retained_but_for_the_last),
+    ("uneven_pieces.accumulate", copied_one_by_one),
     ("retained_bytes.measured_bytes", by_hooks),
 ]
 

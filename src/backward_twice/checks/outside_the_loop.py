@@ -82,15 +82,9 @@ def _run_sampled(answer, mean, rho, chunks, updates, seed, rate):
     optimizer = torch.optim.SGD(parameters.values(), lr=rate)
     generator = torch.Generator().manual_seed(seed)
     rows = [0]
-    with Held(lambda: rows.append(_rows(held.tensors(), len(mean)))) as held:
+    with Held(lambda: rows.append(held.rows(len(mean)))) as held:
         answer(mean, rho, optimizer, [tuple(chunk) for chunk in chunks], updates, generator)
     return parameters | {_APART: max(rows) < sum(len(x) for x, _ in chunks)}
-
-
-def _rows(held, inputs):
-    """How many rows of data are held: what is as wide as the inputs, and no column."""
-    data = [t.numel() // inputs for t in held if t.dim() == 2 and inputs in t.shape]
-    return sum(rows for rows in data if rows > 1)
 
 
 def _expect_sampled(mean, rho, chunks, updates, seed, rate):

@@ -1,7 +1,8 @@
 """Exercise ``uneven_pieces``: one step for a batch that comes in pieces of unequal size.
 
 The loader writes each piece into the memory of the one before, as loaders do that save copies: who
-keeps the graphs of all pieces for one backward at the end is told so.  Several updates are played,
+keeps the graphs of all pieces for one backward at the end is told so, and what the graphs hold is
+looked at for those who copy.  Several updates are played,
 the first with gradients left over.  The truth is the gradient of the whole batch, in double
 precision.  Under a scaler one of the updates overflows: without a scaler the other weights would
 come out the same, so only there it is seen who uses it.
@@ -11,11 +12,13 @@ import torch
 from torch import nn
 
 from backward_twice.checks.question import Question
+from backward_twice.checks.witness import Held
 
 _UPDATES = 2
 _OVERFLOWS = 1
 """The number of the update whose scaled gradients float32 does not hold; from 0."""
 _LARGE = 1e38
+_APART = "never do the graphs hold all pieces at once"
 
 
 def _draw(generator, updates=_UPDATES):
@@ -60,9 +63,13 @@ def _train(weights, batches, rate, update):
             parameter.copy_(weight)
             parameter.grad = weight.cos()  # of an earlier update
     optimizer = torch.optim.SGD(net.parameters(), lr=rate)
+    apart = True
     for batch in batches:
-        update(net, optimizer, _pieces(batch), sum(len(x) for x, _ in batch))
-    return dict(net.named_parameters())
+        count, held_rows = sum(len(x) for x, _ in batch), [0]
+        with Held(lambda rows=held_rows: rows.append(held.rows(net[0].in_features))) as held:
+            update(net, optimizer, _pieces(batch), count)
+        apart &= max(held_rows) < count
+    return {**dict(net.named_parameters()), _APART: apart}
 
 
 def _run(answer, weights, batches, rate):
@@ -92,7 +99,7 @@ def _expect(weights, batches, rate, max_norm=float("inf")):
             for weight, gradient in zip(weights, gradients, strict=True)
         ]
     names = ["0.weight", "0.bias", "2.weight", "2.bias"]
-    return dict(zip(names, (weight.detach() for weight in weights), strict=True))
+    return {**dict(zip(names, (w.detach() for w in weights), strict=True)), _APART: True}
 
 
 def _expect_scaled(batches, scale, **given):

@@ -46,6 +46,11 @@ class Held:
         held = {_memory(saved.tensor): saved.tensor for saved in self._saved}
         return [tensor for memory, tensor in held.items() if memory not in known]
 
+    def rows(self, width):
+        """How many rows of data are held now: of what is so wide, and no column."""
+        data = [t.numel() // width for t in self.tensors() if t.dim() == 2 and width in t.shape]
+        return sum(rows for rows in data if rows > 1)
+
 
 class _Saved:
     def __init__(self, tensor):
