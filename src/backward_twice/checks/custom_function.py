@@ -33,8 +33,8 @@ def _derivatives(function, inputs, outer, vectors):
 def _is_one_node(function, inputs):
     """Whether backward goes from the function's value to its inputs in one step."""
     leaves = [value.detach().clone().requires_grad_() for value in inputs.values()]
-    node = function(*leaves).grad_fn
-    reached = [getattr(before, "variable", None) for before, _ in node.next_functions]
+    value = function(*leaves)  # without it, PyTorch 2.4 does not tell of its node
+    reached = [getattr(node, "variable", None) for node, _ in value.grad_fn.next_functions]
     return all(any(leaf is found for found in reached) for leaf in leaves)
 
 

@@ -52,7 +52,8 @@ def _run(answer, weights, x, strengths):
         **{f"gradient, strength {n}": gradient for n, gradient in enumerate(gradients, 1)},
         "runs of the part before the first gradient": [*order, "gradient"].index("gradient"),
         "batches that the part has seen": int(part[1].num_batches_tracked),
-        _HELD: sum(tensor.dim() > 0 for tensor in saved),
+        # A strength is one number; PyTorch 2.4 saves one of no numbers with each checkpoint.
+        _HELD: sum(tensor.numel() > 1 for tensor in saved),
         **{f".grad of {name}": parameter.grad for name, parameter in part.named_parameters()},
     }
 
