@@ -183,6 +183,21 @@ def no_checkpoint(part, x, strengths):
     return gradients
 
 
+def run_first_for_show(part, x, strengths):
+    with torch.no_grad():
+        for _ in strengths:
+            part(x)
+    return [
+        torch.autograd.grad((part(x) * strength).sin().sum(), part[0].weight)[0]
+        for strength in strengths
+    ]
+
+
+def saved_elsewhere(part, x, strengths):
+    with torch.autograd.graph.save_on_cpu():
+        return no_checkpoint(part, x, strengths)
+
+
 def checkpointed(part, x, strength, around=checkpoint):
     return around(lambda x: (part(x) * strength).sin(), x, use_reentrant=False).sum()
 
@@ -406,6 +421,7 @@ FEW = "computed no more than eight calls of f do, for each vector"
 MOVED = "every function was called with each input a little moved, and no other"
 PIECES = "the head was given all rows, and never more than a piece has"
 HELD = "results of operations that the losses hold before the part runs again"
+OUTSIDE = "runs of the part outside of backward"
 APART = "never do the graphs hold all chunks at once"
 PIECES_APART = "never do the graphs hold all pieces at once"
 ONE_NODE = "apply is one node of the graph, with a backward of its own"
@@ -417,7 +433,9 @@ UNEARNED = [
     ("hessian_vector.hessian_vectors", whole_hessian_at_once, {FEW}),
     ("custom_function.squash", NoFunction, {ONE_NODE}),
     ("custom_function.root", Unrolled, {ONE_NODE}),
-    ("strengths.gradients", no_checkpoint, {HELD}),
+    ("strengths.gradients", no_checkpoint, {HELD, OUTSIDE}),
+    ("strengths.gradients", run_first_for_show, {OUTSIDE}),
+    ("strengths.gradients", saved_elsewhere, {OUTSIDE}),
     ("strengths.gradients", only_the_part, {HELD}),
     ("strengths.gradients", others_keep_a_gradient, {".grad of 1.weight", ".grad of 1.bias"}),
     ("accumulated_gradients.piecewise_step", whole_batch, {PIECES}),

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from backward_twice.checks.question import Question
-from backward_twice.checks.witness import Held
+from backward_twice.checks.witness import Held, is_in_backward
 
 
 def _draw(generator):
@@ -37,9 +37,11 @@ def _run(answer, weights, x, strengths):
     part.load_state_dict(weights, strict=False)
     for parameter in part.parameters():
         parameter.grad = parameter.detach().cos()  # of something else
-    order, held, saved = [], Held(), []
+    order, held, saved, outside = [], Held(), [], 0
 
     def runs(*_):
+        nonlocal outside
+        outside += not is_in_backward()
         if len(order) == len(strengths):  # the first that runs again
             saved.extend(held.tensors(besides=[x, *part.parameters(), *part.buffers()]))
         order.append("run")
@@ -51,6 +53,7 @@ def _run(answer, weights, x, strengths):
     return {
         **{f"gradient, strength {n}": gradient for n, gradient in enumerate(gradients, 1)},
         "runs of the part before the first gradient": [*order, "gradient"].index("gradient"),
+        "runs of the part outside of backward": outside,
         "batches that the part has seen": int(part[1].num_batches_tracked),
         # A strength is one number; PyTorch 2.4 saves one of no numbers with each checkpoint.
         _HELD: sum(tensor.numel() > 1 for tensor in saved),
@@ -71,6 +74,7 @@ def _expect(weights, x, strengths):
     return {
         **expected,
         "runs of the part before the first gradient": len(strengths) + 1,
+        "runs of the part outside of backward": len(strengths),
         "batches that the part has seen": 2 * len(strengths),
         _HELD: 0,
         **{f".grad of {name}": value.detach().cos() for name, value in weights.items()},

@@ -8,12 +8,19 @@ from weakref import WeakSet
 
 from torch.autograd.graph import saved_tensors_hooks
 
+from gradtrace._torch import current_node  # where the names are that PyTorch does not publish
+
 
 def rows_of_runs(module):
     """A list that grows with each run of a module, by the number of rows that go in."""
     rows = []
     module.register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
     return rows
+
+
+def is_in_backward():
+    """Whether this is called by a backward that runs."""
+    return current_node() is not None
 
 
 class Held:
