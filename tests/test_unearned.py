@@ -351,6 +351,22 @@ def copied_one_by_one(net, optimizer, pieces, count):
     optimizer.step()
 
 
+def by_torch_func_piece_by_piece(net, optimizer, pieces, count):
+    parameters, begun = dict(net.named_parameters()), False
+
+    def loss(parameters, x, target):
+        output = torch.func.functional_call(net, parameters, (x,))
+        return (output - target).square().sum() / count
+
+    for x, target in pieces:
+        found = torch.func.grad(loss)(parameters, x, target)
+        for name, parameter in parameters.items():
+            before = parameter.grad if begun else 0
+            parameter.grad = before + found[name]
+        begun = True
+    optimizer.step()
+
+
 # gan_step and own_losses_only: a forward pass that moves no running mean
 
 
@@ -423,7 +439,6 @@ BACKWARD = "of every function a backward was run, with each input requiring grad
 FEW = "computed no more than eight calls of f do, for each vector"
 MOVED = "every function was called with each input a little moved, and no other"
 PIECES = "the head was given all rows, and never more than a piece has"
-HELD = "results of operations that the losses hold before the part runs again"
 OUTSIDE = "runs of the part outside of backward"
 APART = "never do the graphs hold all chunks at once"
 PIECES_APART = "never do the graphs hold all pieces at once"
@@ -436,10 +451,9 @@ UNEARNED = [
     ("hessian_vector.hessian_vectors", whole_hessian_at_once, {FEW}),
     ("custom_function.squash", NoFunction, {ONE_NODE}),
     ("custom_function.root", Unrolled, {ONE_NODE}),
-    ("strengths.gradients", no_checkpoint, {HELD, OUTSIDE}),
+    ("strengths.gradients", no_checkpoint, {OUTSIDE}),
     ("strengths.gradients", run_first_for_show, {OUTSIDE}),
     ("strengths.gradients", saved_elsewhere, {OUTSIDE}),
-    ("strengths.gradients", only_the_part, {HELD}),
     ("strengths.gradients", others_keep_a_gradient, {".grad of 1.weight", ".grad of 1.bias"}),
     ("accumulated_gradients.piecewise_step", whole_batch, {PIECES}),
     ("accumulated_gradients.piecewise_step", whole_batch_by_hand, {PIECES}),
@@ -469,11 +483,13 @@ EARNED = [
     ("hessian_vector.hessian_vectors", by_products_of_torchs_own),
     ("hessian_vector.hessian_vectors", all_in_one),
     ("custom_function.squash", WithSetUp),
+    ("strengths.gradients", only_the_part),
     ("strengths.gradients", backward_to_the_weight_alone),
     ("strengths.gradients", own_checkpoint),
     ("accumulated_gradients.piecewise_step", one_sum),
     ("outside_the_loop.train_sampled", retained_but_for_the_last),
     ("uneven_pieces.accumulate", copied_one_by_one),
+    ("uneven_pieces.accumulate", by_torch_func_piece_by_piece),
     ("retained_bytes.measured_bytes", by_hooks),
 ]
 

@@ -2,9 +2,8 @@
 
 All forward passes are made before the first backward, so whatever a part reads from outside has
 changed by then; hooks note the order of the two.  Its batch norm counts the batches that went
-through, and before the first runs again the losses' graphs are to hold none of what the parts made:
-that tells whether they were checkpointed.  In float64, as a batch norm over few rows may divide by
-little.
+through: that tells whether the part ran again, and that backward ran it, whether it was
+checkpointed.  In float64, as a batch norm over few rows may divide by little.
 """
 
 import torch
@@ -12,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from backward_twice.checks.question import Question
-from backward_twice.checks.witness import Held, is_in_backward
+from backward_twice.checks.witness import is_in_backward
 
 
 def _draw(generator):
@@ -29,34 +28,26 @@ def _draw(generator):
     }
 
 
-_HELD = "results of operations that the losses hold before the part runs again"
-
-
 def _run(answer, weights, x, strengths):
     part = nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh()).double()
     part.load_state_dict(weights, strict=False)
     for parameter in part.parameters():
         parameter.grad = parameter.detach().cos()  # of something else
-    order, held, saved, outside = [], Held(), [], 0
+    order, outside = [], 0
 
     def runs(*_):
         nonlocal outside
         outside += not is_in_backward()
-        if len(order) == len(strengths):  # the first that runs again
-            saved.extend(held.tensors(besides=[x, *part.parameters(), *part.buffers()]))
         order.append("run")
 
     part.register_forward_pre_hook(runs)
     part[0].weight.register_hook(lambda _: order.append("gradient"))
-    with held:
-        gradients = answer(part, x, list(strengths))
+    gradients = answer(part, x, list(strengths))
     return {
         **{f"gradient, strength {n}": gradient for n, gradient in enumerate(gradients, 1)},
         "runs of the part before the first gradient": [*order, "gradient"].index("gradient"),
         "runs of the part outside of backward": outside,
         "batches that the part has seen": int(part[1].num_batches_tracked),
-        # A strength is one number; PyTorch 2.4 saves one of no numbers with each checkpoint.
-        _HELD: sum(tensor.numel() > 1 for tensor in saved),
         **{f".grad of {name}": parameter.grad for name, parameter in part.named_parameters()},
     }
 
@@ -76,7 +67,6 @@ def _expect(weights, x, strengths):
         "runs of the part before the first gradient": len(strengths) + 1,
         "runs of the part outside of backward": len(strengths),
         "batches that the part has seen": 2 * len(strengths),
-        _HELD: 0,
         **{f".grad of {name}": value.detach().cos() for name, value in weights.items()},
     }
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from backward_twice.checks.question import Question
-from backward_twice.checks.witness import Held
+from backward_twice.checks.witness import most_rows_held
 
 _UPDATES = 2
 _OVERFLOWS = 1
@@ -63,26 +63,40 @@ def _train(weights, batches, rate, update):
             parameter.copy_(weight)
             parameter.grad = weight.cos()  # of an earlier update
     optimizer = torch.optim.SGD(net.parameters(), lr=rate)
-    apart = True
     for batch in batches:
-        count, held_rows = sum(len(x) for x, _ in batch), [0]
-        with Held(lambda rows=held_rows: rows.append(held.rows(net[0].in_features))) as held:
-            update(net, optimizer, _pieces(batch), count)
-        apart &= max(held_rows) < count
-    return {**dict(net.named_parameters()), _APART: apart}
+        update(net, optimizer, _pieces(batch), _count(batch))
+    return dict(net.named_parameters())
+
+
+def _count(batch):
+    return sum(len(x) for x, _ in batch)
+
+
+def _are_apart(batches, train):
+    """Whether ``train``, which takes a list of batches, never holds all pieces of one at once."""
+    return all(
+        most_rows_held(batch[0][0].shape[1], lambda batch=batch: train([batch])) < _count(batch)
+        for batch in batches
+    )
 
 
 def _run(answer, weights, batches, rate):
-    return _train(weights, batches, rate, answer)
+    def train(batches):
+        return _train(weights, batches, rate, answer)
+
+    return train(batches) | {_APART: _are_apart(batches, train)}
 
 
 def _run_scaled(answer, weights, batches, rate, scale, max_norm):
-    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    def train(batches):
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
 
-    def update(net, optimizer, pieces, count):
-        answer(net, optimizer, scaler, pieces, count, max_norm)
+        def update(net, optimizer, pieces, count):
+            answer(net, optimizer, scaler, pieces, count, max_norm)
 
-    return _train(weights, batches, rate, update) | {"scale at the end": scaler.get_scale()}
+        return _train(weights, batches, rate, update) | {"scale at the end": scaler.get_scale()}
+
+    return train(batches) | {_APART: _are_apart(batches, train)}
 
 
 def _expect(weights, batches, rate, max_norm=float("inf")):

@@ -23,46 +23,38 @@ def is_in_backward():
     return current_node() is not None
 
 
-class Held:
-    """What operations save for backward while this is entered, for as long as a graph holds it.
+def most_rows_held(width, run):
+    """The most rows of data that graphs hold at once while ``run()`` runs: of so wide tensors.
 
-    What is saved under a checkpoint, or under other hooks of an answer's own, is not seen.
+    What is saved under a checkpoint, or other hooks of an answer's own, is not seen, and nothing
+    from where ``torch.func`` is used, which refuses to be watched so and ends the run.
     """
+    held, most = WeakSet(), 0
 
-    def __init__(self, at_each=lambda: None):
-        self._at_each = at_each
-        self._saved = WeakSet()
-        self._hooks = saved_tensors_hooks(self._pack, lambda saved: saved.tensor)
-
-    def _pack(self, tensor):
+    def pack(tensor):
+        nonlocal most
         saved = _Saved(tensor)
-        self._saved.add(saved)
-        self._at_each()
+        held.add(saved)
+        # Once for each memory.  A column is no data: weights may be one.
+        data = {
+            each.tensor.untyped_storage().data_ptr(): each.tensor.numel() // width
+            for each in held
+            if each.tensor.dim() == 2 and width in each.tensor.shape
+        }
+        most = max(most, sum(rows for rows in data.values() if rows > 1))
         return saved
 
-    def __enter__(self):
-        self._hooks.__enter__()
-        return self
-
-    def __exit__(self, *error):
-        self._hooks.__exit__(*error)
-
-    def tensors(self, besides=()):
-        """The tensors that are held now: one for each memory, none for that of ``besides``."""
-        known = set(map(_memory, besides))
-        held = {_memory(saved.tensor): saved.tensor for saved in self._saved}
-        return [tensor for memory, tensor in held.items() if memory not in known]
-
-    def rows(self, width):
-        """How many rows of data are held now: of what is so wide, and no column."""
-        data = [t.numel() // width for t in self.tensors() if t.dim() == 2 and width in t.shape]
-        return sum(rows for rows in data if rows > 1)
+    try:
+        with saved_tensors_hooks(pack, lambda saved: saved.tensor):
+            run()
+    except RuntimeError as error:
+        if "saved tensor hooks" not in str(error):
+            raise
+    return most
 
 
 class _Saved:
+    """A tensor for as long as a graph holds it."""
+
     def __init__(self, tensor):
         self.tensor = tensor
-
-
-def _memory(tensor):
-    return tensor.untyped_storage().data_ptr()
