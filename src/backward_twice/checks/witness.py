@@ -14,7 +14,12 @@ from gradtrace._torch import current_node  # where the names are that PyTorch do
 def rows_of_runs(module):
     """A list that grows with each run of a module, by the number of rows that go in."""
     rows = []
-    module.register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
+
+    def runs(_, given, named):
+        [data] = (*given, *named.values())
+        rows.append(len(data))
+
+    module.register_forward_pre_hook(runs, with_kwargs=True)
     return rows
 
 
