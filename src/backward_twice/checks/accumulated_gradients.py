@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from backward_twice.checks.question import Finding, Question
+from backward_twice.checks.witness import rows_of_runs
 
 # How often each program clears the gradient: first, somewhere in its middle, and last.
 _CLEARINGS = (1, 0, 0), (0, 0, 0), (1, 0, 1), (0, 1, 0)
@@ -99,15 +100,27 @@ def _draw_step(generator):
     }
 
 
+_RUNS, _PIECES = (
+    "runs of the trunk, in both steps",
+    "the head was given all rows, and never more than a piece has",
+)
+
+
 def _run_step(answer, weights, batches, sizes, rate):
     trunk, head = nn.Sequential(nn.Linear(3, 4), nn.Tanh()), nn.Linear(4, 2)
     tensors = [trunk[0].weight, trunk[0].bias, head.weight, head.bias]
     for tensor, value in zip(tensors, weights.values(), strict=True):
         tensor.data.copy_(value)
     optimizer = torch.optim.SGD(tensors, lr=rate)
+    runs, rows = rows_of_runs(trunk[0]), rows_of_runs(head)
     for x, target in batches:
         answer(trunk, head, optimizer, x, target, sizes)
-    return dict(zip(weights, [trunk[0].weight, trunk[0].bias, head.weight, head.bias], strict=True))
+    tensors = [trunk[0].weight, trunk[0].bias, head.weight, head.bias]
+    by_pieces = {
+        _RUNS: len(runs),
+        _PIECES: sum(rows) >= len(batches) * sum(sizes) and max(rows) <= max(sizes),
+    }
+    return dict(zip(weights, tensors, strict=True)) | by_pieces
 
 
 def _expect_step(weights, batches, sizes, rate):
@@ -121,7 +134,9 @@ def _expect_step(weights, batches, sizes, rate):
         head_bias = head_bias - rate * of_output.sum(0)
         of_trunk = of_trunk - rate * of_features.T @ x
         trunk_bias = trunk_bias - rate * of_features.sum(0)
-    return dict(zip(weights, [of_trunk, trunk_bias, of_head, head_bias], strict=True))
+    tensors = [of_trunk, trunk_bias, of_head, head_bias]
+    by_pieces = {_RUNS: len(batches), _PIECES: True}
+    return dict(zip(weights, tensors, strict=True)) | by_pieces
 
 
 piecewise_step = Question("piecewise_step", _draw_step, _expect_step, _run_step)

@@ -2,7 +2,8 @@
 
 Value, gradient and gradient of the gradient are compared with those that autograd finds without
 the Function.  It is applied twice in one graph, so what a call keeps must not be another's.  The
-gradient that arrives depends on the inputs, so a missing term is silent and does not raise.
+gradient that arrives depends on the inputs, so a missing term is silent and does not raise.  In the
+graph it is one node: operations that autograd follows are no backward of one's own.
 """
 
 import torch
@@ -29,6 +30,17 @@ def _derivatives(function, inputs, outer, vectors):
     return found
 
 
+def _is_one_node(function, inputs):
+    """Whether backward goes from the function's value to its inputs in one step."""
+    leaves = [value.detach().clone().requires_grad_() for value in inputs.values()]
+    value = function(*leaves)  # without it, PyTorch 2.4 does not tell of its node
+    reached = [getattr(node, "variable", None) for node, _ in value.grad_fn.next_functions]
+    return all(any(leaf is found for found in reached) for leaf in leaves)
+
+
+_ONE_NODE = "apply is one node of the graph, with a backward of its own"
+
+
 def _draw_squash(generator):
     def normal(*shape):
         return torch.randn(shape, generator=generator, dtype=torch.float64)
@@ -45,14 +57,15 @@ def _run_squash(answer, inputs, outer, vectors):
     def twice(x, slope):
         return answer.apply(answer.apply(x, slope), slope)
 
-    return _derivatives(twice, inputs, outer, vectors)
+    found = _derivatives(twice, inputs, outer, vectors)
+    return found | {_ONE_NODE: _is_one_node(answer.apply, inputs)}
 
 
 def _expect_squash(inputs, outer, vectors):
     def twice(x, slope):
         return (slope * (slope * x).tanh()).tanh()
 
-    return _derivatives(twice, inputs, outer, vectors)
+    return _derivatives(twice, inputs, outer, vectors) | {_ONE_NODE: True}
 
 
 squash = Question("Squash", _draw_squash, _expect_squash, _run_squash)
@@ -75,7 +88,8 @@ def _run_root(answer, inputs, outer, vectors):
     def twice(x, a):
         return answer.apply(1 + answer.apply(x, a), a)
 
-    return _derivatives(twice, inputs, outer, vectors)
+    found = _derivatives(twice, inputs, outer, vectors)
+    return found | {_ONE_NODE: _is_one_node(answer.apply, inputs)}
 
 
 def _newton(x, a):
@@ -90,7 +104,7 @@ def _expect_root(inputs, outer, vectors):
     def twice(x, a):
         return _newton(1 + _newton(x, a), a)
 
-    return _derivatives(twice, inputs, outer, vectors)
+    return _derivatives(twice, inputs, outer, vectors) | {_ONE_NODE: True}
 
 
 root = Question("Root", _draw_root, _expect_root, _run_root)

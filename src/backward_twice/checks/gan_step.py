@@ -1,8 +1,8 @@
 """Exercise ``gan_step``: a generator behind a discriminator, and what reaches whom.
 
 Several rounds are played, so that a gradient which is left over from one of them shows in the
-weights of the next.  The generator has a batch norm: its running mean moves with every forward
-pass, and tells one that was run again.  The truth is computed from weights as plain tensors, with
+weights of the next.  The generator has a batch norm, whose running mean moves with every forward
+pass, and its runs are counted.  The truth is computed from weights as plain tensors, with
 ``torch.autograd.grad``: no modules, no optimizers, no ``.grad``.  All is in float64, since a batch
 norm over few rows may divide by little.
 """
@@ -12,8 +12,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from backward_twice.checks.question import Question
+from backward_twice.checks.witness import rows_of_runs
 
 _ROUNDS = 3
+_RUNS = "runs of the generator, in all rounds"
 
 
 def _draw(generator):
@@ -56,10 +58,11 @@ def _run(answer, weights, rounds, rate, **critic_steps):
     for name, value in weights.items():
         tensors[name].copy_(value)
     optimizers = [torch.optim.SGD(module.parameters(), lr=rate) for module in networks.values()]
+    runs = rows_of_runs(networks["generator"][0])
     for inputs in rounds:
         answer(*networks.values(), *optimizers, **inputs, **critic_steps)
     tensors = _tensors(networks)
-    return {name: tensors[name] for name in weights}
+    return {**{name: tensors[name] for name in weights}, _RUNS: len(runs)}
 
 
 def _tensors(networks):
@@ -101,7 +104,7 @@ def _expect(weights, rounds, rate, critic_steps=1):
         descend("generator", F.softplus(-score(fake)).mean())
 
     now["generator[1].running_mean"] = running_mean
-    return {name: now[name].detach() for name in weights}
+    return {**{name: now[name].detach() for name in weights}, _RUNS: len(rounds)}
 
 
 gan_step = Question("gan_step", _draw, _expect, _run)

@@ -1,10 +1,13 @@
 """Exercise ``hessian_vector``: products with a Hessian, from one graph that must live long enough.
 
-The first question hands over a function whose Hessian has a formula.  The second hands over a loss
-with its graph, which nobody can compute anew; all is float64, since a curvature may nearly cancel.
+The first question hands over a function whose Hessian has a formula, of so many numbers that its
+products take 3 to 6 times the operations of a call for each vector, and the Hessian itself 16 times
+or more.  The second hands over a loss with its graph, which nobody can compute anew; all is
+float64, since a curvature may nearly cancel.
 """
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from backward_twice.checks.question import Question
 
@@ -17,9 +20,9 @@ def _draw_vectors(generator):
     def normal(*shape):
         return torch.randn(*shape, generator=generator)
 
-    size, units = _number(generator, 2, 5), _number(generator, 2, 4)
+    size, units = _number(generator, 32, 40), _number(generator, 2, 4)
     return {
-        "quadratic": normal(size, size),
+        "quadratic": normal(size, size) / size**0.5,
         "inner": normal(units, size) / size**0.5,
         "outer": normal(units),
         "x": normal(size),
@@ -27,12 +30,21 @@ def _draw_vectors(generator):
     }
 
 
-def _run_vectors(answer, quadratic, inner, outer, x, vectors):
-    def f(x):
-        return x @ quadratic @ x + outer @ (inner @ x).tanh()
+_FEW = "computed no more than eight calls of f do, for each vector"
 
-    products = answer(f, x, vectors)
-    return {f"product with vector {i}": product for i, product in enumerate(products, 1)}
+
+def _run_vectors(answer, quadratic, inner, outer, x, vectors):
+    def f(x):  # of matrix products, as others are not counted
+        row = x[None]
+        return (row @ quadratic @ row.T + (row @ inner.T).tanh() @ outer[:, None]).sum()
+
+    with FlopCounterMode(display=False) as all_of_it:
+        products = answer(f, x, vectors)
+    with FlopCounterMode(display=False) as one_call:
+        f(x)
+    most = 8 * len(vectors) * one_call.get_total_flops()
+    found = {f"product with vector {i}": product for i, product in enumerate(products, 1)}
+    return found | {_FEW: all_of_it.get_total_flops() <= most}
 
 
 def _expect_vectors(quadratic, inner, outer, x, vectors):
@@ -41,7 +53,8 @@ def _expect_vectors(quadratic, inner, outer, x, vectors):
     bent = (inner @ x.double()).tanh()
     curved = outer.double() * -2 * bent * (1 - bent**2)
     hessian = quadratic + quadratic.T + inner.T @ torch.diag(curved) @ inner
-    return {f"product with vector {i}": hessian @ v.double() for i, v in enumerate(vectors, 1)}
+    products = {f"product with vector {i}": hessian @ v.double() for i, v in enumerate(vectors, 1)}
+    return products | {_FEW: True}
 
 
 hessian_vectors = Question("hessian_vectors", _draw_vectors, _expect_vectors, _run_vectors)

@@ -54,9 +54,15 @@ def _draw_any(generator):
 
 
 def _follows(then):
+    """Whether a gradient is kept, and no ``None``, and ``then`` comes next."""
+
     def tells(calls):
-        names = [name for name, *_ in calls]
-        return ("keep", then) in pairwise(names)
+        there = False
+        for (name, *_), (after, *_) in pairwise(calls):
+            there = name.startswith("backward") or (there and name != "zero_grad()")
+            if (name, after) == ("keep", then) and there:
+                return True
+        return False
 
     return tells
 

@@ -2,8 +2,8 @@
 
 The actor's loss goes through the critic.  Three updates are played, the first with gradients left
 over from before: whatever lands in the wrong ``.grad``, or stays there, shows in weights.  The
-critic has a batch norm, whose running mean moves with each forward pass, and tells how often the
-critic has rated.  The truth is computed from weights as plain tensors, with
+critic has a batch norm, whose running mean moves with each forward pass, and its runs are counted:
+that tells how often it has rated.  The truth is computed from weights as plain tensors, with
 ``torch.autograd.grad``: no modules, no optimizers, no ``.grad``.  All is in float64, since a batch
 norm over few rows may divide by little.
 """
@@ -13,9 +13,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from backward_twice.checks.question import Question
+from backward_twice.checks.witness import rows_of_runs
 
 _UPDATES = 3
 _RUNNING = "critic[1].running_mean"
+_RATINGS = "ratings of the critic, in all updates"
 
 
 def _draw(generator):
@@ -49,10 +51,11 @@ def _run(answer, weights, updates, rate):
     optimizers = [torch.optim.SGD(network.parameters(), lr=rate) for network in (actor, critic)]
     for parameter in (*actor.parameters(), *critic.parameters()):
         parameter.grad = parameter.detach().cos()  # of an earlier update
+    ratings = rows_of_runs(critic[0])
     for inputs in updates:
         answer(actor, critic, *optimizers, **inputs)
     tensors = _tensors(actor=actor, critic=critic)
-    return {name: tensors[name] for name in weights}
+    return {**{name: tensors[name] for name in weights}, _RATINGS: len(ratings)}
 
 
 def _tensors(**networks):
@@ -92,7 +95,8 @@ def _expect(weights, updates, rate, ratings):
         now = {name: (now[name] - rate * steps[name]).detach().requires_grad_() for name in now}
 
     now[_RUNNING] = running_mean
-    return {name: now[name].detach() for name in weights}
+    rated = {_RATINGS: ratings * len(updates)}
+    return {name: now[name].detach() for name in weights} | rated
 
 
 def _expect_two_ratings(weights, updates, rate):

@@ -19,6 +19,9 @@ Plain = Any
 MAX_VALUES = 100_000
 """The most values that one tensor may have."""
 
+MAX_DIMENSIONS = 64
+"""The most dimensions of a tensor, as of most operations in PyTorch."""
+
 MAX_CHARACTERS = 4_000_000
 """The longest text that is read."""
 
@@ -40,8 +43,8 @@ def dumps(value: Plain) -> str:
 
     Raises:
         TypeError: something in it is not plain data; the message says where.
-        ValueError: a tensor has more than :data:`MAX_VALUES` values, or something lies deeper than
-            :data:`MAX_DEPTH`.
+        ValueError: a tensor has more than :data:`MAX_VALUES` values or :data:`MAX_DIMENSIONS`
+            dimensions, or something lies deeper than :data:`MAX_DEPTH`.
 
     >>> dumps({"grad": torch.tensor([1.0, 2.5])})
     '{"grad": {"tensor": [1.0, 2.5], "dtype": "float32", "shape": [2]}}'
@@ -61,6 +64,11 @@ def _encode(value: Plain, where: str, depth: int = 0) -> Any:
         if value.numel() > MAX_VALUES:
             raise ValueError(
                 f"{where} is a tensor of {value.numel()} values; at most {MAX_VALUES} are taken"
+            )
+        if value.dim() > MAX_DIMENSIONS:
+            raise ValueError(
+                f"{where} is a tensor of {value.dim()} dimensions; "
+                f"at most {MAX_DIMENSIONS} are taken"
             )
         values = value.detach().cpu().reshape(-1).tolist()
         return {"tensor": values, "dtype": dtype, "shape": list(value.shape)}
@@ -119,6 +127,7 @@ def _decode(found: dict[str, Any]) -> Any:
         raise ValueError("not plain data: a tensor of an unknown dtype")
     if not (
         isinstance(shape, list)
+        and len(shape) <= MAX_DIMENSIONS  # first: the product of a million sizes takes a minute
         and all(type(size) is int and 0 <= size <= MAX_VALUES for size in shape)
         and isinstance(values, list)
         and len(values) == math.prod(shape) <= MAX_VALUES

@@ -1,7 +1,8 @@
 """Exercise ``retained_bytes``: predict what a graph holds, measure it, and say how long it stays.
 
 Whatever is asked, the truth is measured: the drawn network is built, run, and its graph read by
-``gradtrace``.
+``gradtrace``.  Where the answer is to predict, the batch has more rows than any machine holds, and
+the truth is that of two rows, multiplied.
 """
 
 import torch
@@ -19,6 +20,7 @@ _FUNCTIONS = {
     "abs": torch.abs,
     "none": lambda values: values,
 }
+_METHODS = ("sin", "cos", "square", "exp", "neg", "round", "tanh", "abs")
 _BACKWARD = ("none", "plain", "retained")
 _KEPT = ("the last loss", "all losses", "all numbers")
 
@@ -40,7 +42,8 @@ def _described(batch, inputs, layers, squared, itemsize):
 def _draw_saved(generator):
     networks = []
     for number in range(_NETWORKS):
-        batch, inputs, *widths = _sizes(generator, 2 + _one_of([2, 3, 4], generator))
+        (batch,) = _sizes(generator, 1, 10**10, 10**12)
+        inputs, *widths = _sizes(generator, 1 + _one_of([2, 3, 4], generator))
         functions = [_one_of(list(_FUNCTIONS), generator) for _ in widths]
         # In every draw: one that saves what comes out, one that saves what goes in, and none.
         functions[0] = ("tanh", "gelu", "none", _one_of(list(_FUNCTIONS), generator))[number]
@@ -61,7 +64,12 @@ def _run_saved(answer, networks):
 
 
 def _expect_saved(networks):
-    return {_described(**network): _measured(**network) for network in networks}
+    expected = {}
+    for network in networks:
+        each, rest = divmod(_measured(**{**network, "batch": 2}), 2)
+        assert rest == 0
+        expected[_described(**network)] = each * network["batch"]
+    return expected
 
 
 def _measured(batch, inputs, layers, squared, itemsize):
@@ -86,6 +94,8 @@ def _draw_measure(generator):
         kinds = ["Tanh", "GELU", "Softmax", "LayerNorm", "Sigmoid", "ReLU"]
         between = [_one_of(kinds, generator) for _ in widths]
         between[0] = ("Tanh", "LayerNorm", "GELU", "Softmax")[number]
+        # A module whose kind says nothing: who knows by heart what the others save must measure it.
+        between[-1] = " ".join(_one_of(_METHODS, generator) for _ in range(3))
         networks.append(
             {
                 "batch": batch,
@@ -96,11 +106,29 @@ def _draw_measure(generator):
     return {"networks": networks}
 
 
+class Several(nn.Module):
+    """Operations of a tensor, one after another, in a module."""
+
+    def __init__(self, operations):
+        super().__init__()
+        self.operations = operations
+
+    def forward(self, x):
+        for operation in self.operations:
+            x = getattr(x, operation)()
+        return x
+
+
+def _module(kind, width):
+    if (module := getattr(nn, kind, None)) is None:
+        return Several(kind.split())
+    return module(*{"LayerNorm": (width,), "Softmax": (1,)}.get(kind, ()))
+
+
 def _built(batch, inputs, layers):
     modules = []
     for width, kind in layers:
-        given = {"LayerNorm": (width,), "Softmax": (1,)}.get(kind, ())
-        modules += [nn.Linear(inputs, width), getattr(nn, kind)(*given)]
+        modules += [nn.Linear(inputs, width), _module(kind, width)]
         inputs = width
     return nn.Sequential(*modules)
 

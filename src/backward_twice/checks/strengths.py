@@ -2,8 +2,8 @@
 
 All forward passes are made before the first backward, so whatever a part reads from outside has
 changed by then; hooks note the order of the two.  Its batch norm counts the batches that went
-through: that tells whether the part ran again, that is, whether it was checkpointed.  In float64,
-as a batch norm over few rows may divide by little.
+through: that tells whether the part ran again, and that backward ran it, whether it was
+checkpointed.  In float64, as a batch norm over few rows may divide by little.
 """
 
 import torch
@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from backward_twice.checks.question import Question
+from backward_twice.checks.witness import is_in_backward
 
 
 def _draw(generator):
@@ -32,15 +33,22 @@ def _run(answer, weights, x, strengths):
     part.load_state_dict(weights, strict=False)
     for parameter in part.parameters():
         parameter.grad = parameter.detach().cos()  # of something else
-    order = []
-    part.register_forward_pre_hook(lambda *_: order.append("run"))
+    order, outside = [], 0
+
+    def runs(*_):
+        nonlocal outside
+        outside += not is_in_backward()
+        order.append("run")
+
+    part.register_forward_pre_hook(runs)
     part[0].weight.register_hook(lambda _: order.append("gradient"))
     gradients = answer(part, x, list(strengths))
     return {
         **{f"gradient, strength {n}": gradient for n, gradient in enumerate(gradients, 1)},
         "runs of the part before the first gradient": [*order, "gradient"].index("gradient"),
+        "runs of the part outside of backward": outside,
         "batches that the part has seen": int(part[1].num_batches_tracked),
-        ".grad of the first layer": part[0].weight.grad,
+        **{f".grad of {name}": parameter.grad for name, parameter in part.named_parameters()},
     }
 
 
@@ -57,8 +65,9 @@ def _expect(weights, x, strengths):
     return {
         **expected,
         "runs of the part before the first gradient": len(strengths) + 1,
+        "runs of the part outside of backward": len(strengths),
         "batches that the part has seen": 2 * len(strengths),
-        ".grad of the first layer": weight.detach().cos(),
+        **{f".grad of {name}": value.detach().cos() for name, value in weights.items()},
     }
 
 

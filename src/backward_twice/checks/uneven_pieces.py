@@ -1,7 +1,8 @@
 """Exercise ``uneven_pieces``: one step for a batch that comes in pieces of unequal size.
 
 The loader writes each piece into the memory of the one before, as loaders do that save copies: who
-keeps the graphs of all pieces for one backward at the end is told so.  Several updates are played,
+keeps the graphs of all pieces for one backward at the end is told so, and what the graphs hold is
+looked at for those who copy.  Several updates are played,
 the first with gradients left over.  The truth is the gradient of the whole batch, in double
 precision.  Under a scaler one of the updates overflows: without a scaler the other weights would
 come out the same, so only there it is seen who uses it.
@@ -11,11 +12,13 @@ import torch
 from torch import nn
 
 from backward_twice.checks.question import Question
+from backward_twice.checks.witness import most_rows_held
 
 _UPDATES = 2
 _OVERFLOWS = 1
 """The number of the update whose scaled gradients float32 does not hold; from 0."""
 _LARGE = 1e38
+_APART = "never do the graphs hold all pieces at once"
 
 
 def _draw(generator, updates=_UPDATES):
@@ -61,21 +64,39 @@ def _train(weights, batches, rate, update):
             parameter.grad = weight.cos()  # of an earlier update
     optimizer = torch.optim.SGD(net.parameters(), lr=rate)
     for batch in batches:
-        update(net, optimizer, _pieces(batch), sum(len(x) for x, _ in batch))
+        update(net, optimizer, _pieces(batch), _count(batch))
     return dict(net.named_parameters())
 
 
+def _count(batch):
+    return sum(len(x) for x, _ in batch)
+
+
+def _are_apart(batches, train):
+    """Whether ``train``, which takes a list of batches, never holds all pieces of one at once."""
+    return all(
+        most_rows_held(batch[0][0].shape[1], lambda batch=batch: train([batch])) < _count(batch)
+        for batch in batches
+    )
+
+
 def _run(answer, weights, batches, rate):
-    return _train(weights, batches, rate, answer)
+    def train(batches):
+        return _train(weights, batches, rate, answer)
+
+    return train(batches) | {_APART: _are_apart(batches, train)}
 
 
 def _run_scaled(answer, weights, batches, rate, scale, max_norm):
-    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    def train(batches):
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
 
-    def update(net, optimizer, pieces, count):
-        answer(net, optimizer, scaler, pieces, count, max_norm)
+        def update(net, optimizer, pieces, count):
+            answer(net, optimizer, scaler, pieces, count, max_norm)
 
-    return _train(weights, batches, rate, update) | {"scale at the end": scaler.get_scale()}
+        return _train(weights, batches, rate, update) | {"scale at the end": scaler.get_scale()}
+
+    return train(batches) | {_APART: _are_apart(batches, train)}
 
 
 def _expect(weights, batches, rate, max_norm=float("inf")):
@@ -92,7 +113,7 @@ def _expect(weights, batches, rate, max_norm=float("inf")):
             for weight, gradient in zip(weights, gradients, strict=True)
         ]
     names = ["0.weight", "0.bias", "2.weight", "2.bias"]
-    return dict(zip(names, (weight.detach() for weight in weights), strict=True))
+    return {**dict(zip(names, (w.detach() for w in weights), strict=True)), _APART: True}
 
 
 def _expect_scaled(batches, scale, **given):

@@ -4,17 +4,21 @@ It is a list of what is *allowed*, as container engines have one, but shorter: a
 kernel brings is refused until somebody has looked at it.  What is on it was measured: ``strace -f``
 of a Python that imports torch and IPython and runs every exercise's right answers, every stored
 wrong one, and what learners do besides (files, threads, processes, data loaders, a shell's
-commands).  Left off, though they were seen, are calls that programs do without: locks, ``splice``
-and its kin, advice on the page cache.  A call not on the list fails with ``ENOSYS``, as on a kernel
-too old to have it, so libraries take their other way; hardly anything else ends in that error, and
+commands).  Left off, though they were seen, are calls that programs do without: ``splice`` and its
+kin, advice on the page cache.  A call not on the list fails with ``ENOSYS``, as on a kernel too old
+to have it, so libraries take their other way; hardly anything else ends in that error, and
 :mod:`.runner` tells it as the refusal that it is.
+
+A lock on a file is taken for granted instead (:data:`TAKEN_FOR_GRANTED`): the kernel says that it
+is there, and locks nothing.  sqlite3 and ``torch.compile`` want one, of files that nobody else can
+write to, and have no other way.
 
 Each thing that is not on it was once a way to harm: ``vmsplice``, ``memfd_create``, ``shmget``,
 ``fcntl(F_SETLK)``, ``setxattr`` and ``io_uring`` hold memory of the kernel's that is charged to no
 process, and so does shared memory without a file, of which a process may let go while it stays, and
 a socket that takes messages from others which are closed by then; ``fcntl(F_SETLEASE)`` and
-``flock`` make others wait for files that they share with the submission; ``inotify``, keys and
-message queues are counted for the user who grades.
+a real ``flock`` make others wait for files that they share with the submission; ``inotify``, keys
+and message queues are counted for the user who grades.
 
 To allow one more: find its name with ``python -m backward_twice.grading.sandbox.refused FILE``,
 look it up in its manual (what does it hold, whom does it make wait, whom does it reach?), and add
@@ -134,6 +138,11 @@ _WITH: dict[str, list[Allowed]] = {
 ALLOWED: dict[str, list[Allowed]] = {name: [{}] for name in _FREELY.split()} | _WITH
 """Of each call that is allowed the arguments with which it is: any of them, all in it."""
 
+_LOCK = {"F_SETLK": 6, "F_SETLKW": 7, "F_OFD_SETLK": 37, "F_OFD_SETLKW": 38}
+
+TAKEN_FOR_GRANTED: dict[str, list[Allowed]] = {"flock": [{}], "fcntl": _one_of(1, _LOCK)}
+"""The same of calls that come back as if they had done what they were asked, and did nothing."""
+
 
 @functools.cache
 def program() -> bytes:
@@ -142,4 +151,4 @@ def program() -> bytes:
     Raises:
         OSError: libseccomp is not installed, or knows no such machine.
     """
-    return compiled(ALLOWED) if sys.platform.startswith("linux") else b""
+    return compiled(ALLOWED, TAKEN_FOR_GRANTED) if sys.platform.startswith("linux") else b""

@@ -102,6 +102,8 @@ def _import_what_comes_late(shell: InteractiveShell) -> None:
         for source in ("%xmode Plain", "%who", "1", "1 / 0"):
             shell.run_cell(source, store_history=True)
     shell.reset(new_session=True)
+    # Which the reset takes away, and multiprocessing reads of the main module.
+    shell.user_ns.update(__spec__=None, __doc__=None, __package__=None, __loader__=None)
     shell.execution_count = 1
 
 

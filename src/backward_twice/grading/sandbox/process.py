@@ -57,6 +57,8 @@ def environment() -> dict[str, str]:
         "USER": "student",
         "MPLBACKEND": "agg",
         **dict.fromkeys(one, "1"),
+        # The headers that torch.compile would compile beforehand are larger than the folder.
+        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     }
 
 

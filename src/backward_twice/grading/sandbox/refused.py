@@ -54,7 +54,8 @@ def _run(sources: list[str], told: socket.socket) -> None:
     from backward_twice.grading.sandbox import runner  # torch takes its time
 
     shell = runner.new_shell()
-    listener = seccomp.listen(seccomp.compiled(calls.ALLOWED, refuse=seccomp.NOTIFY))
+    program = seccomp.compiled(calls.ALLOWED, calls.TAKEN_FOR_GRANTED, refuse=seccomp.NOTIFY)
+    listener = seccomp.listen(program)
     socket.send_fds(told, [b" "], [listener])
     os.close(listener)
     for source in sources:

@@ -23,7 +23,7 @@ LOW = 0xFFFFFFFF
 """The mask of an ``int`` argument: the kernel does not look at the other half either."""
 
 _LIBRARY = "libseccomp.so.2"
-_REFUSE, _ALLOW = 0x00050000 | errno.ENOSYS, 0x7FFF0000
+_GRANT, _REFUSE, _ALLOW = 0x00050000, 0x00050000 | errno.ENOSYS, 0x7FFF0000
 NOTIFY = 0x7FC00000
 """What to do with other calls: let another process decide (``seccomp_unotify(2)``)."""
 
@@ -77,6 +77,7 @@ def library() -> ctypes.CDLL:
 
 def compiled(
     allowed: Mapping[str, Iterable[Allowed]],
+    granted: Mapping[str, Iterable[Allowed]] | None = None,
     *,
     refuse: int = _REFUSE,
     machine: str | None = None,
@@ -86,6 +87,7 @@ def compiled(
     Args:
         allowed: by a call's name the arguments with which it is allowed.  A name that this
             library does not know is passed over: the call is refused.
+        granted: the same of calls that do nothing and come back with 0.
         refuse: what the kernel does with other calls, as ``seccomp(2)`` has it; by default they
             fail with ``ENOSYS``.
         machine: as libseccomp names it, such as ``"aarch64"``; by default this one.
@@ -104,26 +106,31 @@ def compiled(
             _checked(seccomp.seccomp_arch_add, context, token)
         _checked(seccomp.seccomp_attr_set, context, _OF_ANOTHER_MACHINE, _REFUSE)
         seccomp.seccomp_attr_set(context, _OPTIMIZE, 2)  # a tree, which old libraries do not have
-        for name, ways in allowed.items():
-            number = seccomp.seccomp_syscall_resolve_name(name.encode())
-            if number == _UNKNOWN:
-                continue
-            for way in ways:
-                arguments = (_Comparison * len(way))(
-                    *(
-                        _Comparison(argument, _MASKED_EQUAL, mask, value)
-                        for argument, (mask, value) in way.items()
-                    )
-                )
-                _checked(
-                    seccomp.seccomp_rule_add_array, context, _ALLOW, number, len(way), arguments
-                )
+        for action, calls in ((_ALLOW, allowed), (_GRANT, granted or {})):
+            for name, ways in calls.items():
+                number = seccomp.seccomp_syscall_resolve_name(name.encode())
+                if number != _UNKNOWN:
+                    _add(seccomp, context, action, number, ways)
         with tempfile.TemporaryFile() as file:
             _checked(seccomp.seccomp_export_bpf, context, file.fileno())
             file.seek(0)
             return file.read()
     finally:
         seccomp.seccomp_release(context)
+
+
+def _add(
+    seccomp: ctypes.CDLL, context: int, action: int, number: int, ways: Iterable[Allowed]
+) -> None:
+    """What to do with the call of this number, where its arguments are as one of the ways says."""
+    for way in ways:
+        arguments = (_Comparison * len(way))(
+            *(
+                _Comparison(argument, _MASKED_EQUAL, mask, value)
+                for argument, (mask, value) in way.items()
+            )
+        )
+        _checked(seccomp.seccomp_rule_add_array, context, action, number, len(way), arguments)
 
 
 def _checked(function: ctypes._CFuncPtr, *arguments: object) -> None:
