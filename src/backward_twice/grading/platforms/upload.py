@@ -18,6 +18,7 @@ from pathlib import Path
 
 from backward_twice.grading import GradingError, whole
 from backward_twice.grading.platforms.downloads import CANVAS, FOLDER, MOODLE
+from backward_twice.grading.unpacking import folder_name
 
 _FOLDER = ".collected"
 
@@ -39,6 +40,15 @@ class Collected:
     def folders(self) -> dict[tuple[str, str], str]:
         """The folder that each name and number was given."""
         return {(name, number): folder for folder, (name, number) in self.students.items()}
+
+    def named_by_platform(self, folder: str) -> tuple[str, str] | None:
+        """Name and number that the platform gives, of whose folder is called by them.
+
+        None of one that is called by the class list, or that no platform with numbers gave.
+        """
+        name, number = self.students.get(folder, ("", ""))
+        by_platform = folder_name(name), folder_name(f"{name} {number}")
+        return (name, number) if number and folder in by_platform else None
 
     def write(self, submissions: Path, exercise: str) -> None:
         """Note it in the folder of submissions.
