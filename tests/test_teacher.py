@@ -660,3 +660,16 @@ def test_numbers_that_are_none():
         for text in ("0", "-1", "x", "1.5"):
             with pytest.raises(SystemExit), contextlib.redirect_stderr(None):
                 command.parse(["a", "--out", "b", option, text])
+
+
+def test_make_hands_over_names_as_they_are(tmp_path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    odd = "it's 100 % $x $(y) #1"
+    named = [f"{name}={odd}" for name in ("SUBMISSIONS", "OUT", "ROSTER")]
+    made = ["make", "--silent", "grade", f"BIN={tmp_path}", f"FULL={python}", *named]
+    # A `make` around this one would hand over its own words.
+    without = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    printed = subprocess.check_output(made, cwd=CHECKOUT, env=without, text=True)
+    assert printed.splitlines()[-5:] == [odd, "--out", odd, "--roster", odd]
