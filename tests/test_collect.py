@@ -256,7 +256,7 @@ def test_a_groups_number_is_not_taken_for_a_participants(here, collected, tmp_pa
     teams = {form.format(student=s, file=FILE): RIGHT for s in ("Team-A 1_12", "Bob Kahn_9002")}
     said = collected(teams, "--roster", str(roster_of(tmp_path, listed)))
     assert (
-        "1 are groups (Team-A 1): graded with this class list, their members" in said
+        "1 are groups (Team-A 1): graded with this class list, their members get" in said
         and "not found" not in said
     )
     assert handed_in(here).keys() == {"Team-A 1", "bob@example.org"}
@@ -301,6 +301,31 @@ def test_a_groups_members_get_its_points(here, collected, tmp_path, capsys):
     }
     said = "Ada Lovelace is in Lab and Team-A 1, and each handed in two_losses: no points of it"
     assert said in capsys.readouterr().err
+
+
+def test_a_groups_members_get_its_feedback(here, collected, tmp_path):
+    form = MOODLE["4.1 and newer"]
+    worksheet = (
+        "Identifier,Full name,Email address,Status,Group,Grade\n"
+        'Participant 9001,Ada_B Lovelace,ada@example.org,x,"Team 7, evening",\n'
+        'Participant 9002,Bob Kahn,bob@example.org,x,"Team 7, evening",\n'
+        "Participant 9003,Zoë Müller,zoe@example.org,x,Team 8,\n"
+    )
+    work = {form.format(student=s, file=FILE): RIGHT for s in ("Team 7, evening_12", "Team 8_9002")}
+    collected(work, "--roster", str(roster_of(tmp_path, worksheet)))
+    assert here.grade("--roster", roster_of(tmp_path, worksheet)) == 0
+    with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
+        back = {
+            is_valid_filename_for_import(path): archive.read(path) for path in archive.namelist()
+        }
+    assert back.keys() == {(9001, f"{NAME}.html"), (9002, f"{NAME}.html"), (9003, f"{NAME}.html")}
+    page = here.out / "feedback" / "Team 7, evening" / NAME / f"{NAME}.html"
+    assert back[9001, f"{NAME}.html"] == back[9002, f"{NAME}.html"] == page.read_bytes()
+    collected(work)  # with the groups' numbers, one of which a participant has too
+    listed = roster_of(tmp_path, worksheet.replace("Identifier", "Number"))
+    assert here.grade("--roster", listed, "--drop-missing") == 0
+    with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
+        assert archive.namelist() == []
 
 
 def test_who_is_called_as_a_group_gives_nobody_points(here, collected, tmp_path, capsys):

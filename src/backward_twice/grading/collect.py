@@ -94,7 +94,7 @@ def collect(
         few = ", ".join(map(shown, groups[:5])) + (", …" if len(groups) > 5 else "")
         said.append(
             f"{len(groups)} are groups ({few}): graded with this class list, their members get the "
-            "points; Moodle's upload of feedback knows persons only, so theirs is not in it"
+            "points, and with the grading worksheet the feedback too"
         )
     if found.strays:
         few = ", ".join(map(shown, found.strays[:5]))

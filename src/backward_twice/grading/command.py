@@ -49,7 +49,12 @@ from backward_twice.grading.owners import Owners
 from backward_twice.grading.platforms.nbgrader.autograded import write_notebook
 from backward_twice.grading.platforms.nbgrader.collected import find, read
 from backward_twice.grading.platforms.nbgrader.gradebook import Grades, Late, open_gradebook
-from backward_twice.grading.platforms.upload import Collected, read_collected, write_upload
+from backward_twice.grading.platforms.upload import (
+    Collected,
+    Participant,
+    read_collected,
+    write_upload,
+)
 from backward_twice.grading.progress import Progress
 from backward_twice.grading.reading import Reader
 from backward_twice.grading.rebuild import Answers
@@ -293,10 +298,16 @@ class Grading:
                 out / "upload" / f"{name}.zip",
                 name,
                 self.collected[name],
-                [student for student, assignment in keys if assignment == name],
+                {key[0]: self._participants(key) for key in keys if key[1] == name},
                 lambda student, name=name: out / "feedback" / student / name / f"{name}.html",
                 lambda student, name=name: self.autograded / student / name / f"{name}.ipynb",
             )
+
+    def _participants(self, key: Key) -> list[Participant] | None:
+        """A group's members whose numbers Moodle's worksheet says; None if it is no group."""
+        members = self.owners.members(key) if self.owners else ()
+        known = [(person.name, person.participant) for person in members if person.participant]
+        return known if members else None
 
     def _people(self, keys: list[Key]) -> dict[str, Person]:
         """Everybody in the class list, by the folder's name, or what that would be."""

@@ -53,6 +53,12 @@ class Person:
     identifiers: frozenset[str] = field(default_factory=frozenset)
     names: frozenset[str] = field(default_factory=frozenset)
 
+    @property
+    def participant(self) -> str:
+        """Moodle's number of the person in one assignment, where its grading worksheet says it."""
+        found = map(re.compile(r"Participant (\d+)").fullmatch, self.cells)
+        return next((number[1] for number in found if number), "")
+
     def goes_by(self, name: str) -> bool:
         """Whether this is the person's name, in whatever order or as Canvas writes it."""
         return any(
@@ -132,7 +138,7 @@ class Roster:
             (_words(name), person)
             for person in self.people
             for i in places
-            for name in person.cells[i].split(",")
+            for name in {person.cells[i], *person.cells[i].split(",")}
             if name.strip()
         )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,18 +79,22 @@ Written = Callable[[str], Path]
 """Gives a student's file, by the student's name."""
 
 
+Participant = tuple[str, str]
+"""Name and number of somebody in an assignment of Moodle's."""
+
+
 def write_upload(
     path: Path,
     exercise: str,
     collected: Collected,
-    students: Iterable[str],
+    students: Mapping[str, Sequence[Participant] | None],
     page: Written,
     notebook: Written,
 ) -> None:
     """Write ``path``, the zip that the platform takes; nothing if it takes none.
 
     Args:
-        students: those who are to get feedback.
+        students: those who are to get feedback; of a group the members who get it instead.
         page: gives a student's page of feedback.
         notebook: gives a student's graded notebook.
 
@@ -107,13 +111,23 @@ def write_upload(
 
 
 def _members(
-    exercise: str, collected: Collected, students: Iterable[str], page: Written, notebook: Written
+    exercise: str,
+    collected: Collected,
+    students: Mapping[str, Sequence[Participant] | None],
+    page: Written,
+    notebook: Written,
 ) -> Iterator[tuple[str, Path]]:
-    for student in students:
+    for student, members in students.items():
         key = collected.keys.get(student)
-        if not key:
-            continue
-        if collected.platform == CANVAS:
+        if members is not None:
+            for member in members:
+                yield f"{_key(*member)}/{exercise}.html", page(student)
+        elif key and collected.platform == CANVAS:
             yield key, notebook(student)
-        else:
+        elif key:
             yield f"{key}/{exercise}.html", page(student)
+
+
+def _key(name: str, number: str) -> str:
+    """What Moodle knows the work of a participant by: "_" ends the name."""
+    return f"{folder_name(name).replace('_', ' ')}_{number}_assignsubmission_file"
