@@ -62,27 +62,27 @@ notebooks: $(FULL) ## execute notebooks and solutions and store their outputs
 exercises: $(FULL) ## generate exercises/ from solutions/
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m backward_twice.exercises
 
-# Names of folders go through the environment: they may hold spaces and quotes.
-collect: export FROM := $(value FROM)
-collect: export SUBMISSIONS := $(value SUBMISSIONS)
-collect: export ROSTER := $(value ROSTER)
+# Names of folders go through the environment as they are: they may hold spaces, quotes and dollars.
+collect: override export FROM := $(value FROM)
+collect: override export SUBMISSIONS := $(value SUBMISSIONS)
+collect: override export ROSTER := $(value ROSTER)
 collect: $(FULL) ## sort a platform's download (FROM=zip or folder EXERCISE=name SUBMISSIONS=folder ROSTER=csv)
 	@test -n "$$FROM" -a -n "$(EXERCISE)" -a -n "$$SUBMISSIONS" || { echo "make collect FROM=download.zip EXERCISE=name SUBMISSIONS=folder"; exit 2; }
 	$(BIN)/python -m backward_twice.grading.collect "$$FROM" $(EXERCISE) --into "$$SUBMISSIONS" $${ROSTER:+--roster "$$ROSTER"}
 
-grade: export ROSTER := $(value ROSTER)
-grade: export SUBMISSIONS := $(value SUBMISSIONS)
-grade: export OUT := $(value OUT)
+grade: override export ROSTER := $(value ROSTER)
+grade: override export SUBMISSIONS := $(value SUBMISSIONS)
+grade: override export OUT := $(value OUT)
 grade: $(FULL) ## grade submissions (SUBMISSIONS=folder OUT=folder ROSTER=csv; GRADING="--workers 4 …")
 	@test -n "$$SUBMISSIONS" -a -n "$$OUT" || { echo "make grade SUBMISSIONS=folder OUT=folder"; exit 2; }
 	$(BIN)/python -m backward_twice.grading "$$SUBMISSIONS" --out "$$OUT" $${ROSTER:+--roster "$$ROSTER"} $(GRADING)
 
-report: export OUT := $(value OUT)
+report: override export OUT := $(value OUT)
 report: $(FULL) ## a page on a graded class: what was solved, believed, how long, what is alike (OUT=folder)
 	@test -n "$$OUT" || { echo "make report OUT=folder"; exit 2; }
 	$(BIN)/python -m backward_twice.grading.report "$$OUT"
 
-gradescope: export PRIVATE := $(value PRIVATE)
+gradescope: override export PRIVATE := $(value PRIVATE)
 gradescope: $(FULL) ## write autograders for Gradescope (EXERCISE=name for one; PRIVATE=folder)
 	$(BIN)/python -m backward_twice.grading.gradescope $(EXERCISE) $${PRIVATE:+--private "$$PRIVATE"} $(GRADING)
 

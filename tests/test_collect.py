@@ -14,7 +14,8 @@ import zipfile
 
 import pytest
 from test_roster import CANVAS, GITHUB, WORKSHEET, roster_of
-from test_teacher import Here, answered
+from test_submissions import CHECKOUT
+from test_teacher import Here, answered, table
 
 from backward_twice.grading import collect
 from backward_twice.grading.limited import Limited
@@ -23,6 +24,7 @@ from backward_twice.grading.submissions import MAX_BYTES
 
 NAME = "two_losses"
 RIGHT = json.dumps(answered()).encode()
+WRONG = b"nonsense"
 FILE = f"{NAME}.ipynb"
 
 
@@ -162,6 +164,21 @@ def test_nobody_is_known_by_a_name_that_two_have(here, collected, tmp_path):
     assert handed_in(here).keys() == {"Bob Kahn 9001", "Bob Kahn 9002", "bob@example.org 9003"}
 
 
+def test_nobody_takes_anothers_place_where_the_class_list_comes_later(
+    here, collected, tmp_path, capsys
+):
+    form = MOODLE["4.1 and newer"]
+    students = ["bob_9001", "bob@example.org_9002", "Zoë Müller_9003"]
+    collected({form.format(student=student, file=FILE): RIGHT for student in students})
+    assert handed_in(here).keys() == {"bob", "bob@example.org", "Zoë Müller"}
+    assert here.grade("--roster", roster_of(tmp_path, WORKSHEET)) == 0
+    rows = {row["name"] or row["student"]: row["state"] for row in table(here.out).values()}
+    assert rows["Bob Kahn"] == "nothing handed in" and rows["Zoë Müller"] == "graded"
+    said = "2 not found in the class list, or not one person there: bob, bob@example.org"
+    assert said in capsys.readouterr().err
+    assert here.grade("--student", "Bob Kahn", "--again") == 2
+
+
 def test_a_class_list_given_later_renames_the_folder(here, collected, tmp_path):
     form = MOODLE["4.1 and newer"]
     students = ["Ada Lovelace_9001", "Eve_9004"]
@@ -238,11 +255,90 @@ def test_a_groups_number_is_not_taken_for_a_participants(here, collected, tmp_pa
     )
     teams = {form.format(student=s, file=FILE): RIGHT for s in ("Team-A 1_12", "Bob Kahn_9002")}
     said = collected(teams, "--roster", str(roster_of(tmp_path, listed)))
-    assert "1 are groups (Team-A 1), each with one row" in said and "not found" not in said
+    assert (
+        "1 are groups (Team-A 1): graded with this class list, their members get" in said
+        and "not found" not in said
+    )
     assert handed_in(here).keys() == {"Team-A 1", "bob@example.org"}
     assert here.grade() == 0 and here.points()["Team-A 1"] == 3
     with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
         assert [name.partition("_")[0] for name in archive.namelist()] == ["Bob Kahn"]
+
+
+GROUPS = """\
+Full name,Email address,Groups
+Ada Lovelace,ada@example.org,"Team-A 1, Lab"
+Bob Kahn,bob@example.org,"Team B, Lab"
+Zoë Müller,zoe@example.org,Team B
+Eve Roe,eve@example.org,
+"""
+
+
+def points_of_all(here):
+    with (here.out / "class.csv").open(encoding="utf-8", newline="") as file:
+        return {row[1] or row[0]: row[-1] for row in [*csv.reader(file)][1:]}
+
+
+def test_a_groups_members_get_its_points(here, collected, tmp_path, capsys):
+    form = MOODLE["4.1 and newer"]
+    listed = str(roster_of(tmp_path, GROUPS))
+    teams = {"Team-A 1_12": RIGHT, "Team B_13": WRONG}
+    collected({form.format(student=s, file=FILE): work for s, work in teams.items()})
+    assert here.grade("--roster", listed) == 0
+    everybody = {"ada@example.org": "3", "bob@example.org": "0", "zoe@example.org": "0"}
+    assert points_of_all(here) == everybody | {"eve@example.org": ""}
+    states = {student: row["state"] for student, row in table(here.out).items()}
+    assert states["ada@example.org"] == "in a group" and states["Team-A 1"] == "graded"
+    assert states["eve@example.org"] == "nothing handed in"
+    printed = capsys.readouterr()
+    assert "     3 in a group\n" in printed.out and "     2 submissions\n" in printed.out
+    assert "not found" not in printed.err
+    collected({form.format(student=s, file=FILE): RIGHT for s in (*teams, "Lab_14")})
+    assert here.grade() == 0
+    assert points_of_all(here) == everybody | {
+        **{"ada@example.org": "", "bob@example.org": "", "zoe@example.org": "3"},
+        "eve@example.org": "",
+    }
+    said = "Ada Lovelace is in Lab and Team-A 1, and each handed in two_losses: no points of it"
+    assert said in capsys.readouterr().err
+
+
+def test_a_groups_members_get_its_feedback(here, collected, tmp_path):
+    form = MOODLE["4.1 and newer"]
+    worksheet = (
+        "Identifier,Full name,Email address,Status,Group,Grade\n"
+        'Participant 9001,Ada_B Lovelace,ada@example.org,x,"Team 7, evening",\n'
+        'Participant 9002,Bob Kahn,bob@example.org,x,"Team 7, evening",\n'
+        "Participant 9003,Zoë Müller,zoe@example.org,x,Team 8,\n"
+    )
+    work = {form.format(student=s, file=FILE): RIGHT for s in ("Team 7, evening_12", "Team 8_9002")}
+    collected(work, "--roster", str(roster_of(tmp_path, worksheet)))
+    assert here.grade("--roster", roster_of(tmp_path, worksheet)) == 0
+    with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
+        back = {
+            is_valid_filename_for_import(path): archive.read(path) for path in archive.namelist()
+        }
+    assert back.keys() == {(9001, f"{NAME}.html"), (9002, f"{NAME}.html"), (9003, f"{NAME}.html")}
+    page = here.out / "feedback" / "Team 7, evening" / NAME / f"{NAME}.html"
+    assert back[9001, f"{NAME}.html"] == back[9002, f"{NAME}.html"] == page.read_bytes()
+    collected(work)  # with the groups' numbers, one of which a participant has too
+    listed = roster_of(tmp_path, worksheet.replace("Identifier", "Number"))
+    assert here.grade("--roster", listed, "--drop-missing") == 0
+    with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
+        assert archive.namelist() == []
+
+
+def test_who_is_called_as_a_group_gives_nobody_points(here, collected, tmp_path, capsys):
+    form = MOODLE["4.1 and newer"]
+    names = ["Eve Roe_9004", "Team B_9009"]
+    collected({form.format(student=name, file=FILE): RIGHT for name in names})
+    assert here.grade("--roster", roster_of(tmp_path, GROUPS)) == 0
+    points = points_of_all(here)
+    assert points.pop("eve@example.org") == points.pop("Team B") == "3"
+    assert set(points.values()) == {""}
+    assert "1 not found in the class list, or not one person there: Team B" in (
+        capsys.readouterr().err
+    )
 
 
 def test_moodles_members_of_groups_without_a_class_list(here, collected):
@@ -513,6 +609,37 @@ def test_who_hands_in_again_is_replaced_and_nobody_else(here, collected):
     assert here.grade() == 0
     with zipfile.ZipFile(here.out / "upload" / f"{NAME}.zip") as archive:
         assert len(archive.namelist()) == 2
+
+
+def test_names_that_some_file_systems_take_for_one_are_two_folders(here, collected):
+    collected({"Ada.ipynb": RIGHT, "ada.ipynb": RIGHT})
+    assert handed_in(here).keys() == {"Ada", "ada (2)"}
+
+
+def test_what_may_not_be_read_costs_nobody_what_was_there(
+    here, collected, tmp_path, bound_by_permissions
+):
+    collected({f"{student}/{FILE}": RIGHT for student in ("ada", "bob")}, unpacked=True, name="d")
+    download = tmp_path / "d"
+    again = "-m", collect.__name__, download, NAME, "--into", here.submissions
+    (download / "eve").mkdir()
+    (download / "eve" / FILE).write_bytes(RIGHT)
+    for student in ("bob", "eve"):
+        (download / student / FILE).chmod(0)
+    ended = bound_by_permissions(*again, "--solutions", CHECKOUT / "solutions")
+    assert ended.returncode == 0 and "3 submissions" in ended.stdout
+    for student in ("bob", "eve"):
+        said = f"{student}: {download}/{student}/{FILE}: Permission denied (whoever runs this needs"
+        assert said in ended.stderr and "what was collected before stays" in ended.stderr
+    assert handed_in(here) == {"ada": [FILE], "bob": [FILE]}
+    (download / "bob").chmod(0)
+    ended = bound_by_permissions(*again, "--solutions", CHECKOUT / "solutions")
+    assert ended.returncode == 2 and f"error: {download}/bob: Permission denied" in ended.stderr
+    (tmp_path / "d.zip").write_bytes(zipped())
+    (tmp_path / "d.zip").chmod(0)
+    ended = bound_by_permissions(*again[:2], tmp_path / "d.zip", *again[3:])
+    assert ended.returncode == 2 and "d.zip: Permission denied" in ended.stderr
+    assert handed_in(here) == {"ada": [FILE], "bob": [FILE]}
 
 
 def test_files_of_nobodys_are_said(here, collected):

@@ -68,6 +68,8 @@ def table(path):
         (WORKSHEET, ["Participant 9001", "9001", "Ada Lovelace 9001", "Ada Lovelace", "ada"]),
         (GITHUB, ["ada", "77001", "Ada Lovelace"]),
         (MOODLE.replace(",", ";"), ["ada", "77001"]),
+        ("sep=;\n" + MOODLE.replace(",", ";"), ["ada", "77001"]),
+        (MOODLE.replace("\n", "\r"), ["ada", "77001"]),
         ("name\nAda Lovelace\nBob Kahn\n", ["ada lovelace"]),
     ],
 )
@@ -77,6 +79,11 @@ def test_a_student_is_found_by_what_the_folder_may_be_called(tmp_path, text, fol
         assert roster.find(folder) and roster.find(folder).name == "Ada Lovelace", folder
     for folder in ("eve", "", "Lovelace", "Bob Kahn 9001", "Kahn 101", "99"):
         assert roster.find(folder) is None, folder
+
+
+def test_excels_unicode_text_is_a_class_list(tmp_path):
+    text = MOODLE.replace(",", "\t").replace("\n", "\r\n")
+    assert read_roster(roster_of(tmp_path, text, "utf-16")).people[2].name == "Zoë Müller"
 
 
 def test_names_in_other_writings_of_unicode(tmp_path):
@@ -98,6 +105,8 @@ def test_two_of_one_name_are_told_apart_by_their_number_only(tmp_path):
         (b"", "is empty"),
         (b"colour,size\nred,1\n", "no column that says who is who"),
         ("name\nZoë\n".encode("latin-1"), "not UTF-8"),
+        ("name\nZoë\n".encode("utf-16")[:-1], "not UTF-8"),
+        (f"name\n{'x' * 200_000}\n".encode(), "no CSV file"),
         (None, "cannot be read"),
     ],
 )

@@ -22,6 +22,7 @@ from test_grading import VARIANT, ran
 from test_submissions import CHECKOUT, NAME, ONE, TRUNK, answer_cell, code, notebook
 
 from backward_twice.grading import command, judge
+from backward_twice.grading.journal import open_journal
 from backward_twice.grading.platforms.nbgrader.gradebook import COURSE
 
 RIGHT = {
@@ -537,6 +538,42 @@ def test_an_error_names_its_place(here, capsys, error, said):
     assert here.grade() == 2 and f"error: {said.format(out=here.out)}" in capsys.readouterr().err
 
 
+def test_of_two_gradings_into_one_folder_the_second_changes_nothing(here, capsys, tmp_path):
+    here.hand_in("ada")
+    listed = tmp_path / "list.csv"
+    listed.write_text("name\nAda\n")
+    with open_journal(here.out / "results.jsonl"):
+        before = contents(here.out)
+        assert here.grade("--roster", listed) == 2
+        assert f"another grading is writing {here.out}" in capsys.readouterr().err
+        assert contents(here.out) == before
+    assert here.grade("--roster", listed) == 0 and (here.out / "roster.csv").exists()
+
+
+def test_what_may_not_be_read_costs_nobody_else(here, tmp_path, bound_by_permissions):
+    """Of a file, its folder, a student's folder and a time; and of the masters all stops."""
+    here.hand_in("ada", "bob", "eve", "zoe")
+    of = {student: here.submissions / student / NAME for student in ("ada", "bob", "eve", "zoe")}
+    (of["zoe"] / "timestamp.txt").write_text("2026-03-01 12:00:00 UTC")
+    for path in (of["ada"] / f"{NAME}.ipynb", of["bob"], of["eve"].parent, of["zoe"]):
+        (path / "timestamp.txt" if path == of["zoe"] else path).chmod(0)
+    masters = shutil.copytree(CHECKOUT / "solutions", tmp_path / "masters")
+    grade = "-m", "backward_twice.grading", here.submissions, "--out", here.out, "--trusted"
+    ended = bound_by_permissions(*grade, "--solutions", masters)
+    assert ended.returncode == 0, ended.stderr
+    said = {student: (row["state"], row["detail"]) for student, row in table(here.out).items()}
+    assert said == {
+        "ada": (f"rejected: {NAME}.ipynb cannot be read: Permission denied", ""),
+        "bob": (f"rejected: {NAME} cannot be read: Permission denied", ""),
+        "eve": ("rejected: the folder cannot be read: Permission denied", ""),
+        "zoe": ("graded", "timestamp.txt holds no time that can be read"),
+    }
+    (masters / NAME).chmod(0)
+    ended = bound_by_permissions(*grade, "--solutions", masters)
+    assert ended.returncode == 2
+    assert f"{masters / NAME}: Permission denied (whoever runs this" in ended.stderr
+
+
 def test_a_file_is_no_folder_to_grade_into(here, capsys, tmp_path):
     here.hand_in("ada")
     (tmp_path / "graded.csv").touch()
@@ -623,3 +660,16 @@ def test_numbers_that_are_none():
         for text in ("0", "-1", "x", "1.5"):
             with pytest.raises(SystemExit), contextlib.redirect_stderr(None):
                 command.parse(["a", "--out", "b", option, text])
+
+
+def test_make_hands_over_names_as_they_are(tmp_path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    odd = "it's 100 % $x $(y) #1"
+    named = [f"{name}={odd}" for name in ("SUBMISSIONS", "OUT", "ROSTER")]
+    made = ["make", "--silent", "grade", f"BIN={tmp_path}", f"FULL={python}", *named]
+    # A `make` around this one would hand over its own words.
+    without = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    printed = subprocess.check_output(made, cwd=CHECKOUT, env=without, text=True)
+    assert printed.splitlines()[-5:] == [odd, "--out", odd, "--roster", odd]

@@ -15,7 +15,7 @@ import argparse
 import shutil
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from backward_twice.grading.platforms.downloads import (
     recognised,
 )
 from backward_twice.grading.platforms.upload import Collected, read_collected
-from backward_twice.grading.roster import Person, Roster, read_roster
+from backward_twice.grading.roster import Roster, heard, read_roster
 from backward_twice.grading.submissions import Rejected, in_words, shown
 from backward_twice.grading.unpacking import copied, folder_name, listed
 
@@ -72,7 +72,7 @@ def collect(
             said += [f"{shown(student)}: {problem}" for problem in problems]
             # Canvas gives feedback back under the file's own name, so it goes to a notebook.
             keys = [f.key for f in files if found.platform != CANVAS or f.name.endswith(".ipynb")]
-            if found.platform == MOODLE and roster and roster.is_group(files[0].student):
+            if found.platform == MOODLE and roster and roster.members(files[0].student):
                 groups.append(student)
                 keys = []  # Moodle would take the group's number for a participant's
             known.keys[student] = keys[0] if keys else ""
@@ -93,8 +93,8 @@ def collect(
     if groups:
         few = ", ".join(map(shown, groups[:5])) + (", …" if len(groups) > 5 else "")
         said.append(
-            f"{len(groups)} are groups ({few}), each with one row of points for all its members; "
-            "Moodle's upload of feedback knows persons only, so theirs is not in it"
+            f"{len(groups)} are groups ({few}): graded with this class list, their members get the "
+            "points, and with the grading worksheet the feedback too"
         )
     if found.strays:
         few = ", ".join(map(shown, found.strays[:5]))
@@ -117,13 +117,12 @@ def _folders(
     students = sorted({(file.student, file.number) for file in files})
     alike = Counter(name.casefold() for name, _ in students)
     folders, said, unknown = {}, [], []
-    in_groups = platform == MOODLE and len(alike) > 1 and all("-" in name for name in alike)
-    heard = Counter(each.casefold() for name, _ in students for each in _names(name, in_groups))
+    how_many = heard(students, in_groups=platform == MOODLE)
     for name, number in students:
         numbered = folder_name(f"{name} {number}")
         alone = alike[name.casefold()] == 1
-        person = roster and _person(roster, name, number, heard)
-        if roster and person is None and not roster.is_group(name):
+        person = roster and roster.known_as(name, number, how_many)
+        if roster and person is None and not roster.members(name):
             unknown.append(numbered)
         # Canvas's number is the person's, Moodle's is another one in each assignment.
         hidden = name.rpartition("-")[2] == HIDDEN
@@ -133,9 +132,10 @@ def _folders(
             named = numbered  # under that name the work would be another's
         wanted = folder_name(person.identifier) if person else named
         others = (folder for who, folder in before.items() if who != (name, number))
-        taken = {*folders.values(), *others}
+        # Some file systems do not tell "Ada" from "ada".
+        taken = {folder.casefold() for folder in (*folders.values(), *others)}
         free = (wanted, numbered, *(f"{numbered} ({n})" for n in range(2, len(students) + 2)))
-        folders[name, number] = next(each for each in free if each not in taken)
+        folders[name, number] = next(each for each in free if each.casefold() not in taken)
     if unknown:
         said.append(
             f"{len(unknown)} not found in the class list, or not one person there: "
@@ -149,34 +149,6 @@ def _folders(
             "worksheet as --roster they keep one name"
         )
     return folders, said
-
-
-def _names(name: str, of_group: bool) -> Iterator[str]:
-    """What a person may be called: ``Group A-Ada Lovelace`` is perhaps Ada Lovelace."""
-    yield name
-    while of_group and "-" in name:
-        name = name.partition("-")[2]
-        yield name
-
-
-def _person(roster: Roster, name: str, number: str, heard: Counter[str]) -> Person | None:
-    """Who in the class list this is, also behind a group's name.
-
-    On a platform, which gives a number, people choose their names.  So nobody is known without that
-    number by a name that two have, or that is no name in the list but somebody's login or address.
-    A person's own name may have a dash: what is behind one counts only with the number, or where
-    all names of a download have one.
-
-    Args:
-        heard: how many in this download go by a name.
-    """
-    for each in _names(name, of_group=True):
-        if person := roster.find(f"{each} {number}".rstrip()):
-            return person
-        person = roster.find(each) if heard[each.casefold()] == 1 else None
-        if person and (not number or person.goes_by(each)):
-            return person
-    return None
 
 
 def _forget(student: Path, exercise: str) -> None:

@@ -17,14 +17,15 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import cached_property, partial
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
@@ -36,6 +37,7 @@ from backward_twice.grading.feedback.table import (
     Row,
     row,
     summary,
+    with_group,
     without,
     write_class,
     write_table,
@@ -43,10 +45,16 @@ from backward_twice.grading.feedback.table import (
 from backward_twice.grading.journal import Journal, Key, open_journal
 from backward_twice.grading.judge import Json, checks_digest, job, rejected
 from backward_twice.grading.master import Master, read_masters
+from backward_twice.grading.owners import Owners
 from backward_twice.grading.platforms.nbgrader.autograded import write_notebook
 from backward_twice.grading.platforms.nbgrader.collected import find, read
 from backward_twice.grading.platforms.nbgrader.gradebook import Grades, Late, open_gradebook
-from backward_twice.grading.platforms.upload import Collected, read_collected, write_upload
+from backward_twice.grading.platforms.upload import (
+    Collected,
+    Participant,
+    read_collected,
+    write_upload,
+)
 from backward_twice.grading.progress import Progress
 from backward_twice.grading.reading import Reader
 from backward_twice.grading.rebuild import Answers
@@ -144,6 +152,11 @@ class Grading:
         """Of each exercise, where its submissions came from."""
         return {name: read_collected(self.options.submissions, name) for name in self.masters}
 
+    @cached_property
+    def owners(self) -> Owners | None:
+        """Who is who in the class list, where there is one."""
+        return self.roster and Owners(self.roster, self.collected)
+
     @property
     def autograded(self) -> Path:
         """Where the graded notebooks go; Formgrader looks in the folder it was started in."""
@@ -201,8 +214,8 @@ class Grading:
 
     def write(self, keys: list[Key], gradebook: Grades) -> tuple[list[Row], list[str]]:
         """Gradebook, feedback and tables, from the journal; the rows, and what is to be said."""
-        rows = []
-        if self.roster is not None:
+        rows: list[tuple[Row, Person | None]] = []
+        if self.owners is not None:
             gradebook.enroll(self._people(keys))
         results = ((self.journal[key], _when(self.journal[key])) for key in keys)
         cost = self.options.late and Late(self.options.late, 60 * self.options.grace)
@@ -213,21 +226,53 @@ class Grading:
             said = [*result.get("notes", ()), *_lateness(late, off)]
             if master := self.masters.get(key[1]):
                 said += self._write_feedback(result, master, said)
-            rows.append(row(result, said, self.roster and self.roster.find(key[0])))
+            person = self.owners and self.owners.person(key)
+            rows.append((row(result, said, person), person))
         names = sorted({name for _, name in keys if name in self.masters})
         max_points = {name: self.masters[name].max_points for name in names}
-        if self.roster is not None:
-            there = {(self.roster.find(student), name) for student, name in keys}
-            rows += [
-                without(person, name, max_points[name])
-                for person in self.roster.people
-                for name in names
-                if (person, name) not in there
-            ]
-        write_table(self.options.out / "grades.csv", rows)
-        said = write_class(self.options.out / "class.csv", rows, self.roster, max_points)
+        warnings = []
+        if self.owners is not None:
+            warnings = self._add_others(rows, max_points)
+        write_table(self.options.out / "grades.csv", [each for each, _ in rows])
+        # A group's points are its members' there.
+        of_persons = [
+            (each, person)
+            for each, person in rows
+            if not (self.owners and self.owners.members((each.student, each.assignment)))
+        ]
+        told = write_class(self.options.out / "class.csv", of_persons, self.roster, max_points)
         self._write_uploads(keys, names)
-        return rows, said
+        return [each for each, _ in rows], [*warnings, *told]
+
+    def _add_others(
+        self, rows: list[tuple[Row, Person | None]], max_points: Mapping[str, float]
+    ) -> list[str]:
+        """Add a row for everybody in the class list who has none: a group's member, or nobody's.
+
+        Returns:
+            what the teacher has to know of groups.
+        """
+        there = {(person, each.assignment) for each, person in rows}
+        of_groups: dict[tuple[Person, str], list[Row]] = defaultdict(list)
+        for each, _ in rows:
+            for person in self.owners.members((each.student, each.assignment)):
+                of_groups[person, each.assignment].append(each)
+        warnings = []
+        for person, name in product(self.owners.roster.people, max_points):
+            if (person, name) in there:
+                continue
+            groups = of_groups[person, name]
+            if len(groups) == 1:
+                rows.append((with_group(person, groups[0]), person))
+                continue
+            rows.append((without(person, name, max_points[name]), person))
+            if groups:
+                listed = " and ".join(shown(each.student) for each in groups)
+                warnings.append(
+                    f"{shown(person.name)} is in {listed}, and each handed in {name}: no points of "
+                    "it are the member's in class.csv"
+                )
+        return warnings
 
     def _write_feedback(self, result: Json, master: Master, said: list[str]) -> list[str]:
         """A student's page and notebook; what there is to say if none can be made of the result.
@@ -253,15 +298,21 @@ class Grading:
                 out / "upload" / f"{name}.zip",
                 name,
                 self.collected[name],
-                [student for student, assignment in keys if assignment == name],
+                {key[0]: self._participants(key) for key in keys if key[1] == name},
                 lambda student, name=name: out / "feedback" / student / name / f"{name}.html",
                 lambda student, name=name: self.autograded / student / name / f"{name}.ipynb",
             )
 
+    def _participants(self, key: Key) -> list[Participant] | None:
+        """A group's members whose numbers Moodle's worksheet says; None if it is no group."""
+        members = self.owners.members(key) if self.owners else ()
+        known = [(person.name, person.participant) for person in members if person.participant]
+        return known if members else None
+
     def _people(self, keys: list[Key]) -> dict[str, Person]:
         """Everybody in the class list, by the folder's name, or what that would be."""
-        of = {student: self.roster.find(student) for student, _ in keys}
-        known = {student: person for student, person in of.items() if person is not None}
+        of = ((student, self.owners.person((student, name))) for student, name in keys)
+        known = {student: person for student, person in of if person is not None}
         seen = set(known.values())
         others = {folder_name(p.identifier): p for p in self.roster.people if p not in seen}
         return others | known
@@ -306,18 +357,19 @@ def _grade(options: argparse.Namespace) -> int:
     out = options.out
     _look_at_folders(options.submissions, out)
     masters = read_masters(options.solutions)
-    roster = _roster(options.roster, out)
-    draws = read_draws(out, options.private, masters)
     here = URL.create("sqlite", database=str((out / "gradebook.db").resolve()))
     if options.formgrader:
         here = URL.create("sqlite", database=str(Path("gradebook.db").resolve()))
     url = options.gradebook or here
     places = find(options.submissions, masters)
-    chosen = _chosen(places, options, roster)
     with ExitStack() as stack:
+        # Before anything else is written there: one grading at a time.
         journal = stack.enter_context(open_journal(out / "results.jsonl"))
+        roster = _roster(options.roster, out)
+        draws = read_draws(out, options.private, masters)
         reader = stack.enter_context(Reader(masters))
         grading = Grading(options, masters, draws, journal, reader, roster)
+        chosen = _chosen(places, options, grading.owners)
         missing = grading.missing(places)
         if options.drop_missing:
             for key in missing:
@@ -371,15 +423,19 @@ def _roster(path: Path | None, out: Path) -> Roster | None:
     return roster
 
 
-def _chosen(places: list[Place], options: argparse.Namespace, roster: Roster | None) -> list[Place]:
+def _chosen(places: list[Place], options: argparse.Namespace, owners: Owners | None) -> list[Place]:
     """The places of the students that were named, by folder or by the class list; or all."""
     if not options.student:
         return places
     students = {place.student for place in places}
     chosen: set[str] = set()
     for name in options.student:
-        person = roster.find(name) if roster else None
-        found = {name} & students or {s for s in students if person and roster.find(s) is person}
+        person = owners and owners.roster.find(name)
+        found = {name} & students or {
+            place.student
+            for place in places
+            if person and owners.person((place.student, place.assignment)) is person
+        }
         chosen |= found
         if not found:
             near = get_close_matches(name, students, n=3, cutoff=0.5)

@@ -90,8 +90,12 @@ def read_masters(solutions: Path) -> dict[str, Master]:
 
     Raises:
         GradingError: there is none, or one cannot be graded by; the message says why.
+        OSError: a folder cannot be read.
     """
-    paths = sorted(path for path in solutions.glob("*/*.ipynb") if path.stem == path.parent.name)
+    # Path.glob would pass over a folder that cannot be read, and its exercise would be none.
+    folders = filter(Path.is_dir, solutions.iterdir()) if solutions.is_dir() else []
+    files = (path for folder in folders for path in folder.iterdir())
+    paths = sorted(path for path in files if path.name == f"{path.parent.name}.ipynb")
     if not paths:
         raise GradingError(
             f"no master notebooks in {solutions}/<name>/<name>.ipynb: "

@@ -8,12 +8,13 @@ their order, because by them the platform finds its students again when it impor
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
 import unicodedata
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -52,6 +53,12 @@ class Person:
     identifiers: frozenset[str] = field(default_factory=frozenset)
     names: frozenset[str] = field(default_factory=frozenset)
 
+    @property
+    def participant(self) -> str:
+        """Moodle's number of the person in one assignment, where its grading worksheet says it."""
+        found = map(re.compile(r"Participant (\d+)").fullmatch, self.cells)
+        return next((number[1] for number in found if number), "")
+
     def goes_by(self, name: str) -> bool:
         """Whether this is the person's name, in whatever order or as Canvas writes it."""
         return any(
@@ -89,9 +96,28 @@ class Roster:
             ]
         return found[0] if found and len(found) == 1 else None
 
-    def is_group(self, name: str) -> bool:
-        """Whether that is how a group is called, as Moodle writes it into the names of files."""
-        return _words(name) in self._groups
+    def known_as(self, name: str, number: str, heard: Mapping[str, int]) -> Person | None:
+        """Who it is that a platform calls so, also behind a group's name.
+
+        On a platform, which gives a number, people choose their names.  So nobody is known without
+        that number by a name that two have, or that is no name in the list but somebody's login or
+        address.  A person's own name may have a dash: what is behind one counts only with the
+        number, or where all names of a download have one.
+
+        Args:
+            heard: how many in the download go by a name, as :func:`heard` counts them.
+        """
+        for each in _behind_groups(name):
+            if person := self.find(f"{each} {number}".rstrip()):
+                return person
+            person = self.find(each) if heard[each.casefold()] == 1 else None
+            if person and (not number or person.goes_by(each)):
+                return person
+        return None
+
+    def members(self, name: str) -> Sequence[Person]:
+        """Who is in the group of this name, as Moodle writes it into the names of files."""
+        return self._groups.get(_words(name), ())
 
     def column_of(self, exercise: str) -> str:
         """The file's own column for an exercise's points, by its name; else the bare name.
@@ -106,10 +132,15 @@ class Roster:
         return exercise
 
     @cached_property
-    def _groups(self) -> frozenset[frozenset[str]]:
+    def _groups(self) -> Mapping[frozenset[str], list[Person]]:
         places = [i for i, name in enumerate(self.columns) if name.strip().casefold() in _GROUPS]
-        cells = [person.cells[i] for person in self.people for i in places]
-        return frozenset(_words(name) for cell in cells for name in cell.split(",") if name.strip())
+        return _index(
+            (_words(name), person)
+            for person in self.people
+            for i in places
+            for name in {person.cells[i], *person.cells[i].split(",")}
+            if name.strip()
+        )
 
     @cached_property
     def _known(self) -> Mapping[str, list[Person]]:
@@ -126,6 +157,30 @@ def _index(pairs: Iterable[tuple[Any, Person]]) -> dict[Any, list[Person]]:
         if person not in found[key]:
             found[key].append(person)
     return dict(found)
+
+
+def heard(students: Collection[tuple[str, str]], in_groups: bool) -> Counter[str]:
+    """How many students go by each name, in lower case, behind groups' names too.
+
+    Args:
+        students: name and number of each.
+        in_groups: whether the platform writes groups' names before those of persons.
+    """
+    names = {name.casefold() for name, _ in students}
+    dashed = in_groups and len(names) > 1 and all("-" in name for name in names)
+    return Counter(
+        each.casefold()
+        for name, _ in students
+        for each in (_behind_groups(name) if dashed else [name])
+    )
+
+
+def _behind_groups(name: str) -> Iterator[str]:
+    """What a person may be called: ``Group A-Ada Lovelace`` is perhaps Ada Lovelace."""
+    yield name
+    while "-" in name:
+        name = name.partition("-")[2]
+        yield name
 
 
 def _folded(text: str) -> str:
@@ -151,16 +206,17 @@ def read_roster(path: Path) -> Roster:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise GradingError(f"{path} is no class list: it has more than 20 MB")
-        text = path.read_bytes().decode("utf-8-sig")
+        text = _decoded(path.read_bytes())
     except OSError as error:
         raise GradingError(f"the class list {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise GradingError(
             f"the class list {path} is not UTF-8 text; save it as 'CSV UTF-8'"
         ) from error
-    header = text.partition("\n")[0]
-    separator = max(",;\t", key=header.count)
-    rows = [row for row in csv.reader(io.StringIO(text), delimiter=separator) if any(row)]
+    try:
+        rows = _rows(text)
+    except csv.Error as error:
+        raise GradingError(f"the class list {path} is no CSV file: {error}") from error
     if not rows:
         raise GradingError(f"the class list {path} is empty")
     known = [re.sub(r"[\s_]+", " ", name).strip().casefold() for name in rows[0]]
@@ -180,6 +236,30 @@ def read_roster(path: Path) -> Roster:
     others = tuple(name for i, name in enumerate(rows[0]) if i not in kept)
     people = [person for person in people if person.identifier]
     return Roster(tuple(rows[0][i] for i in kept), others, tuple(people))
+
+
+def _decoded(content: bytes) -> str:
+    """Text as UTF-8, or as UTF-16, as which Excel saves *Unicode Text*.
+
+    Raises:
+        UnicodeDecodeError: it is neither.
+    """
+    utf_16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if utf_16 else "utf-8-sig")
+
+
+def _rows(text: str) -> list[list[str]]:
+    """The lines of a table that are not empty, whatever separates its cells and ends its lines.
+
+    Raises:
+        csv.Error: it is none.
+    """
+    # Excel's own word in front on what separates cells.
+    text = re.sub(r"\Asep=.\r?\n", "", text)
+    header = re.split(r"[\r\n]", text, maxsplit=1)[0]
+    separator = max(",;\t", key=header.count)
+    lines = csv.reader(io.StringIO(text, newline=None), delimiter=separator)
+    return [row for row in lines if any(row)]
 
 
 def _is_remark(row: list[str]) -> bool:

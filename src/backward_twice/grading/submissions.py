@@ -8,6 +8,7 @@ text are used.  Which folders there are, and whose, the platforms know
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -30,6 +31,12 @@ MAX_ENTRIES = 1_000
 COLLECT = "'make collect' sorts a platform's download into folders"
 """What to do about an archive."""
 
+_DENIED = "whoever runs this needs the right to it: chmod, chown"
+_WAYS_OUT = {
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: "choose a folder that can be written",
+}
 _JOINERS = "\u200c\u200d"  # parts of words in several scripts, though they do not print
 _ARCHIVE = re.compile(r"\.(zip|tar|tgz|gz|bz2|xz|7z|rar)$", re.I)
 _TIMESTAMP = re.compile(
@@ -81,8 +88,11 @@ def in_words(error: OSError, place: str | os.PathLike[str]) -> str:
 
     >>> in_words(OSError(28, "No space left on device"), "graded")
     'graded: No space left on device'
+    >>> in_words(OSError(30, "Read-only file system", "graded/secret"), "graded")
+    'graded/secret: Read-only file system (choose a folder that can be written)'
     """
-    return f"{shown(os.fsdecode(error.filename or place))}: {error.strerror or error}"
+    way_out = f" ({_WAYS_OUT[error.errno]})" if error.errno in _WAYS_OUT else ""
+    return f"{shown(os.fsdecode(error.filename or place))}: {error.strerror or error}{way_out}"
 
 
 def entries(folder: str | int) -> list[os.DirEntry[str]]:
@@ -121,7 +131,8 @@ def read_folder(root: Path, *names: str, assignment: str) -> Handed:
             content = _read_bounded(folder, name)
             timestamp, remark = _timestamp_in(folder)
     except OSError as error:
-        raise Rejected(f"it cannot be read: {error.strerror}") from error
+        what = shown(error.filename) if isinstance(error.filename, str) else "it"
+        raise Rejected(f"{what} cannot be read: {error.strerror}") from error
     return Handed(_cells(content), (*notes, *remark), timestamp)
 
 
@@ -196,7 +207,7 @@ def _timestamp_in(folder: int) -> tuple[datetime | None, list[str]]:
         return _utc(text), []
     except FileNotFoundError:
         return None, []
-    except (Rejected, ValueError, OverflowError, ZoneInfoNotFoundError):
+    except (Rejected, OSError, ValueError, OverflowError, ZoneInfoNotFoundError):
         return None, ["timestamp.txt holds no time that can be read"]
 
 

@@ -6,6 +6,7 @@ process with limits (:mod:`.limited`).  No more of a file is copied than a noteb
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -18,12 +19,14 @@ from pathlib import Path, PurePosixPath
 
 from backward_twice.grading import GradingError
 from backward_twice.grading.platforms.nbgrader.collected import MAX_NAME
-from backward_twice.grading.submissions import MAX_BYTES, shown
+from backward_twice.grading.submissions import MAX_BYTES, in_words, shown
 
 _MOST_FILES = 20
 _MOST_MEMBERS = 100_000
 _LARGEST = 1 << 30  # bytes that a file is made to look like
 _LONGEST_NAME = 200  # bytes
+_OF_THE_FILE = (None, errno.ELOOP, errno.ENXIO)
+"""Errors that say what a file is (a link, a socket), and not that it cannot be read here."""
 
 Content = tuple[bytes, int]
 """The bytes of a file up to what a notebook may have, and its whole size in bytes."""
@@ -34,15 +37,17 @@ def listed(download: Path) -> list[str]:
 
     Raises:
         GradingError: it is no download, or has too many files.
+        OSError: it cannot be read, or a folder in it.
     """
     if download.is_dir():
         return _walked(download)
     if not download.exists():
         raise GradingError(f"there is no {download}")
-    if not zipfile.is_zipfile(download):
-        raise GradingError(
-            f"{download} is neither a folder nor a zip; unpack it and give the folder"
-        )
+    with download.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise GradingError(
+                f"{download} is neither a folder nor a zip; unpack it and give the folder"
+            )
     return [*_members(download)[1]]
 
 
@@ -65,8 +70,11 @@ def _content(download: Path, path: str) -> Content:
 
 
 def _walked(folder: Path) -> list[str]:
+    def stop(error: OSError) -> None:
+        raise error  # else whoever's work lies there would be left out in silence
+
     paths = []
-    for above, inner, names in os.walk(folder):
+    for above, inner, names in os.walk(folder, onerror=stop):
         if ".git" in inner:  # that it is a clone is all there is to know
             inner.remove(".git")
             paths.append(str(Path(above, ".git", "HEAD").relative_to(folder)))
@@ -134,6 +142,11 @@ def copied(
         try:
             head, size = _content(download, path)
         except Exception as error:  # zipfile and what it calls raise much
+            if isinstance(error, OSError) and error.errno not in _OF_THE_FILE:
+                shutil.rmtree(half)
+                with suppress(OSError):  # there is something from before
+                    student.rmdir()
+                return [f"{in_words(error, path)}; what was collected before stays"]
             problems.append(f"{shown(name)} cannot be read: {error}"[:300])
             continue
         inside = _inside(head) if look_inside and name.lower().endswith(".zip") else {}

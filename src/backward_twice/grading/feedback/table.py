@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,9 @@ class Row:
 NOTHING = "nothing handed in"
 """The state of those of whom the class list knows and no submission."""
 
+IN_A_GROUP = "in a group"
+"""The state of those whose group has handed in; its submission has a row of its own."""
+
 
 def row(result: Json, said: Sequence[str], person: Person | None = None) -> Row:
     """The row of a result; ``said`` are remarks about the submission."""
@@ -64,6 +67,20 @@ def row(result: Json, said: Sequence[str], person: Person | None = None) -> Row:
 def without(person: Person, assignment: str, max_points: float) -> Row:
     """The row of somebody who handed in nothing."""
     return Row(person.identifier, assignment, 0.0, max_points, NOTHING, "", *_called(person))
+
+
+def with_group(person: Person, of_group: Row) -> Row:
+    """The row of somebody whose group has handed in."""
+    name, identifier = _called(person)
+    detail = f"{of_group.student}: {of_group.state}"
+    return replace(
+        of_group,
+        student=person.identifier,
+        state=IN_A_GROUP,
+        detail=detail,
+        name=name,
+        identifier=identifier,
+    )
 
 
 def _called(person: Person | None) -> tuple[str, str]:
@@ -94,11 +111,16 @@ def write_table(path: Path, rows: Iterable[Row]) -> None:
 
 
 def write_class(
-    path: Path, rows: Iterable[Row], roster: Roster | None, max_points: Mapping[str, float]
+    path: Path,
+    rows: Iterable[tuple[Row, Person | None]],
+    roster: Roster | None,
+    max_points: Mapping[str, float],
 ) -> list[str]:
     """Write ``class.csv``: each student's points in each of the exercises ``max_points``.
 
     Where nothing was handed in the cell is empty.
+    Args:
+        rows: those of ``grades.csv``, and whose they are.
 
     Returns:
         what the teacher has to know: who is not in the class list, who is there twice.
@@ -107,10 +129,9 @@ def write_class(
         OSError: it cannot be written; the one before is still there.
     """
     points: dict[Person | str, dict[str, list[Row]]] = {}
-    for each in rows:
+    for each, person in rows:
         if each.state != NOTHING and each.assignment in max_points:
-            known = roster and roster.find(each.student)
-            of = points.setdefault(known or each.student, {})
+            of = points.setdefault(person or each.student, {})
             of.setdefault(each.assignment, []).append(each)
     warnings = []
     exercises = sorted(max_points)
@@ -172,5 +193,6 @@ def summary(rows: Iterable[Row], places: Sequence[str | os.PathLike[str]]) -> st
     """How many submissions there are of each state, and where the results are."""
     states = Counter(each.state.partition(":")[0] for each in rows)
     lines = [f"{number:6} {state}" for state, number in sorted(states.items())]
-    lines.append(f"{states.total() - states[NOTHING]:6} submissions")
+    others = states[NOTHING] + states[IN_A_GROUP]
+    lines.append(f"{states.total() - others:6} submissions")
     return "\n".join([*lines, *(f"  {place}" for place in places)])

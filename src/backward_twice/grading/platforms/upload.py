@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from backward_twice.grading import GradingError, whole
 from backward_twice.grading.platforms.downloads import CANVAS, FOLDER, MOODLE
+from backward_twice.grading.unpacking import folder_name
 
 _FOLDER = ".collected"
 
@@ -39,6 +40,15 @@ class Collected:
     def folders(self) -> dict[tuple[str, str], str]:
         """The folder that each name and number was given."""
         return {(name, number): folder for folder, (name, number) in self.students.items()}
+
+    def named_by_platform(self, folder: str) -> tuple[str, str] | None:
+        """Name and number that the platform gives, of whose folder is called by them.
+
+        None of one that is called by the class list, or that no platform with numbers gave.
+        """
+        name, number = self.students.get(folder, ("", ""))
+        by_platform = folder_name(name), folder_name(f"{name} {number}")
+        return (name, number) if number and folder in by_platform else None
 
     def write(self, submissions: Path, exercise: str) -> None:
         """Note it in the folder of submissions.
@@ -69,18 +79,22 @@ Written = Callable[[str], Path]
 """Gives a student's file, by the student's name."""
 
 
+Participant = tuple[str, str]
+"""Name and number of somebody in an assignment of Moodle's."""
+
+
 def write_upload(
     path: Path,
     exercise: str,
     collected: Collected,
-    students: Iterable[str],
+    students: Mapping[str, Sequence[Participant] | None],
     page: Written,
     notebook: Written,
 ) -> None:
     """Write ``path``, the zip that the platform takes; nothing if it takes none.
 
     Args:
-        students: those who are to get feedback.
+        students: those who are to get feedback; of a group the members who get it instead.
         page: gives a student's page of feedback.
         notebook: gives a student's graded notebook.
 
@@ -97,13 +111,23 @@ def write_upload(
 
 
 def _members(
-    exercise: str, collected: Collected, students: Iterable[str], page: Written, notebook: Written
+    exercise: str,
+    collected: Collected,
+    students: Mapping[str, Sequence[Participant] | None],
+    page: Written,
+    notebook: Written,
 ) -> Iterator[tuple[str, Path]]:
-    for student in students:
+    for student, members in students.items():
         key = collected.keys.get(student)
-        if not key:
-            continue
-        if collected.platform == CANVAS:
+        if members is not None:
+            for member in members:
+                yield f"{_key(*member)}/{exercise}.html", page(student)
+        elif key and collected.platform == CANVAS:
             yield key, notebook(student)
-        else:
+        elif key:
             yield f"{key}/{exercise}.html", page(student)
+
+
+def _key(name: str, number: str) -> str:
+    """What Moodle knows the work of a participant by: "_" ends the name."""
+    return f"{folder_name(name).replace('_', ' ')}_{number}_assignsubmission_file"
