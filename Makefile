@@ -16,8 +16,9 @@ BIN := .venv/bin
 LIGHT := .venv/.light
 FULL := .venv/.full
 SITE := _build/html
-# One process of tests for each core, with one thread each; a notebook is one process's.
-SIDE_BY_SIDE := -n auto
+# One process of tests more than there are cores, as one or another waits, with one thread each; a
+# notebook is one process's.
+SIDE_BY_SIDE := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # axe-core, for the tests of accessibility; without npm they skip, unless BROWSER=required.
 AXE := tests/browser/node_modules/.package-lock.json
 

@@ -40,11 +40,13 @@ class User:
             # A name in no folder, which is free again when this process ends, by whatever death.
             self._taken = socket.socket(socket.AF_UNIX)
             try:
-                return self._taken.bind(f"\0backward-twice-user-{self.uid}")
+                self._taken.bind(f"\0backward-twice-user-{self.uid}")
             except OSError as error:
                 self._taken.close()
                 if error.errno != errno.EADDRINUSE:
                     raise
+            else:
+                return
 
     def close(self) -> None:
         """Leave the number to others; hardly anybody draws it again."""
