@@ -2,10 +2,10 @@
 
 The loader writes each piece into the memory of the one before, as loaders do that save copies: who
 keeps the graphs of all pieces for one backward at the end is told so, and what the graphs hold is
-looked at for those who copy.  Several updates are played,
-the first with gradients left over.  The truth is the gradient of the whole batch, in double
-precision.  Under a scaler one of the updates overflows: without a scaler the other weights would
-come out the same, so only there it is seen who uses it.
+looked at for those who copy.  Several updates are played, the first with gradients left over.  The
+truth is the gradient of the whole batch, in double precision.  Under a scaler one of the updates
+overflows: without a scaler the other weights would come out the same, so only there it is seen who
+uses it.
 """
 
 import torch

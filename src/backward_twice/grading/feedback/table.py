@@ -119,6 +119,7 @@ def write_class(
     """Write ``class.csv``: each student's points in each of the exercises ``max_points``.
 
     Where nothing was handed in the cell is empty.
+
     Args:
         rows: those of ``grades.csv``, and whose they are.
 
