@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from gradtrace import graph, live, trace
+from gradtrace import graph, trace
+from gradtrace.tracing import live
 
 
 @pytest.fixture

@@ -16,9 +16,11 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from gradtrace import Trace, frames, trace, tracer
-from gradtrace.page import static_html
-from gradtrace.steps import SCHEMA
+from gradtrace import Trace, trace
+from gradtrace.autograd import frames
+from gradtrace.player.page import static_html
+from gradtrace.tracing import tracer
+from gradtrace.tracing.steps import SCHEMA
 
 needs_keep_graph = pytest.mark.skipif(
     not hasattr(torch._C._autograd, "_get_current_graph_task_keep_graph"),

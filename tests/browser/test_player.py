@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from gradtrace import trace
-from gradtrace.layout import layout
-from gradtrace.page import module, payload, static_html
+from gradtrace.draw.layout import layout
+from gradtrace.player.page import module, payload, static_html
+from gradtrace.player.trace_scene import scene_of
 from gradtrace.questions import (
     HowManyBytes,
     Program,
@@ -22,7 +23,6 @@ from gradtrace.questions import (
     WhichSettings,
     WhichTensorGoesNext,
 )
-from gradtrace.scene import scene_of
 
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gradtrace.graph import ALIVE, FREED, MODIFIED
-from gradtrace.page import outcome
-from gradtrace.steps import Trace
+from gradtrace.autograd.nodes import ALIVE, FREED, MODIFIED
+from gradtrace.player.page import outcome
+from gradtrace.tracing.steps import Trace
 
 NO_LINE = "none"
 NONE_OF_THEM = "none of them"

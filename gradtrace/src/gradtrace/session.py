@@ -22,12 +22,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradtrace.causes import SCHEMA
+from gradtrace.explaining.causes import SCHEMA
 
 if TYPE_CHECKING:
-    from gradtrace.diagnosis import Diagnosis
-    from gradtrace.steps import Trace
-    from gradtrace.watcher import Watch
+    from gradtrace.explaining.diagnosis import Diagnosis
+    from gradtrace.explaining.watcher import Watch
+    from gradtrace.tracing.steps import Trace
 
 
 class Session:
@@ -55,8 +55,8 @@ class Session:
 
     def begin(self) -> None:
         """Watch from now on; torch has been imported."""
-        from gradtrace.tracer import CallRecorder
-        from gradtrace.watcher import watch
+        from gradtrace.explaining.watcher import watch
+        from gradtrace.tracing.tracer import CallRecorder
 
         self.watch = watch(strict=self.strict)
         _follow_spawned(self.strict)

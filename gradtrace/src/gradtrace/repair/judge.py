@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradtrace.causes import family_of
+from gradtrace.explaining.causes import family_of
 from gradtrace.repair.candidates import Candidate, named_like
 from gradtrace.repair.evidence import Call, Cleared, Place, Run, Sample, Stepped
 

@@ -24,9 +24,9 @@ from typing import Any
 import torch
 
 from gradtrace import _torch
-from gradtrace.frames import namespace, reach, user_frames
-from gradtrace.graph import roots_of, snapshot, storage_of, undisturbed, users_of, walk
-from gradtrace.record import BackwardCall, Timeline, freed_by
+from gradtrace.autograd.frames import namespace, reach, user_frames
+from gradtrace.autograd.tensors import storage_of
+from gradtrace.autograd.traversal import roots_of, undisturbed, users_of, walk
 from gradtrace.repair.evidence import (
     Call,
     Carrier,
@@ -38,6 +38,8 @@ from gradtrace.repair.evidence import (
     Sample,
     Stepped,
 )
+from gradtrace.snapshots.graph import snapshot
+from gradtrace.watching.record import BackwardCall, Timeline, freed_by
 
 _PLACES = 128  # elements of a tensor that are kept of it
 _KEPT = 100  # calls and steps, the first and the last ones, of which gradients are kept

@@ -152,9 +152,6 @@ def serve() -> None:
     """In the worker: do the jobs that come, each in a fork, or the one that comes."""
     import torch
 
-    import gradtrace.repair.witness
-    import gradtrace.watcher  # noqa: F401
-
     # The first optimizer imports PyTorch's compiler: seconds that every run would take.
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.0)
 
@@ -187,9 +184,9 @@ def _wait(process: int, seconds: float) -> bool:
 
 def _run(job: dict[str, Any]) -> NoReturn:
     """Be the program, and end this process."""
+    from gradtrace.explaining.watcher import watch
     from gradtrace.repair.evidence import Limits
     from gradtrace.repair.witness import Witness
-    from gradtrace.watcher import watch
 
     nothing = os.open(os.devnull, os.O_RDONLY)
     output = os.open(job["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -222,7 +219,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
         os._exit(0)
 
     witness = Witness(watching._record.timeline, Limits(*job["limits"]), finish)
-    from gradtrace.engine import engine
+    from gradtrace.watching.engine import engine
 
     engine.attach(witness)
     try:
@@ -276,7 +273,7 @@ def _read_from(edits: Mapping[str, str]) -> None:
 
 def _raised_at(error: BaseException) -> tuple[Any, ...]:
     """The user's lines in the traceback, innermost first."""
-    from gradtrace.frames import is_users
+    from gradtrace.autograd.frames import is_users
     from gradtrace.repair.evidence import Place
 
     return tuple(
@@ -288,7 +285,7 @@ def _raised_at(error: BaseException) -> tuple[Any, ...]:
 
 def _files_of_the_user(program: Sequence[str], modules: set[str]) -> list[str]:
     """The source files of the program: the one that runs, and of the modules that it imported."""
-    from gradtrace.frames import is_users
+    from gradtrace.autograd.frames import is_users
 
     spec = importlib.util.find_spec(program[1]) if program[0] == "-m" else None
     files: list[Any] = [program[0] if spec is None else spec.origin]
