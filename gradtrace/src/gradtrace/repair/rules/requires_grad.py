@@ -9,18 +9,11 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from gradtrace.repair.candidates import (
-    Candidate,
-    Rule,
-    Scene,
-    Statement,
-    assigned,
-    one_file,
-    reads,
-    writes,
-)
 from gradtrace.repair.edits import Change, Changes, Source, method, method_called, removed, to
-from gradtrace.repair.losses import call_of
+from gradtrace.repair.kinds import ASK_LESS, DIFFERENTIABLE, OPTIMIZER_LATER, SWITCH_ON
+from gradtrace.repair.reading import assigned, reads, writes
+from gradtrace.repair.rule import Candidate, Rule, Scene, Statement, one_file
+from gradtrace.repair.rules.losses import call_of
 
 _MOST = 4  # places for one kind of edit
 _OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS", "NAdam", "RAdam")
@@ -54,7 +47,7 @@ def switch_on(scene: Scene) -> Iterator[Candidate]:
         )
         for made in _making(source, statements[:place], reads(source.code(one.node))):
             title = f"switch on what {optimizer} holds, before line {source.lines(made)[0]}"
-            yield from one_file("switch_on", title, source, source.next_to(made, before=[code]))
+            yield from one_file(SWITCH_ON, title, source, source.next_to(made, before=[code]))
 
 
 def _making(
@@ -78,7 +71,7 @@ def never_off(scene: Scene) -> Iterator[Candidate]:
         alone = loop is not None and source.flat(loop.body) == [node]
         whole = loop if alone and loop is not None else source.anchor(node)
         title = f"without line {line}: {source.code(node).strip()}"
-        yield from one_file("switch_on", title, source, {whole: removed})
+        yield from one_file(SWITCH_ON, title, source, {whole: removed})
         function = source.function_of(node)
         if function is None:
             continue
@@ -89,7 +82,7 @@ def never_off(scene: Scene) -> Iterator[Candidate]:
         )
         for statement in itertools.islice(calls, _MOST):
             title = f"without line {source.lines(statement)[0]}: {source.code(statement).strip()}"
-            yield from one_file("switch_on", title, source, {source.anchor(statement): removed})
+            yield from one_file(SWITCH_ON, title, source, {source.anchor(statement): removed})
 
 
 def only_what_is_on(scene: Scene) -> Iterator[Candidate]:
@@ -111,7 +104,7 @@ def only_what_is_on(scene: Scene) -> Iterator[Candidate]:
             if sole and isinstance(parent, cst.Arg):
                 changes = {call: _without_parentheses(code)}
             title = f"{code}, at line {source.lines(call)[0]}"
-            yield from one_file("ask_less", title, source, changes)
+            yield from one_file(ASK_LESS, title, source, changes)
 
 
 def _without_parentheses(code: str) -> Change:
@@ -151,7 +144,7 @@ def _differentiable_sample(cut: Statement) -> Iterator[Candidate]:
             title = f"rsample() in place of sample() at line {cut.place.line}"
             changes: Changes = {call.func.attr: to("rsample")}
             question = "is the gradient to go through the sample, rather than its log-probability?"
-            yield from one_file("differentiable", title, cut.source, changes, question)
+            yield from one_file(DIFFERENTIABLE, title, cut.source, changes, question)
 
 
 class _Value(NamedTuple):
@@ -208,11 +201,11 @@ def _of_the_value(
             question = None if logits else f"is the loss to be computed from {code}?"
             title = f"{code} in place of {name.value}"
             changes: Changes = {name: to(code)}
-            yield from one_file("differentiable", title, source, changes, question)
+            yield from one_file(DIFFERENTIABLE, title, source, changes, question)
             for label in labels:
                 more: Changes = {**changes, label: method("long")}
                 with_labels = f"{title}, {label.value}.long()"
-                yield from one_file("differentiable", with_labels, source, more, question)
+                yield from one_file(DIFFERENTIABLE, with_labels, source, more, question)
 
 
 def _takes_logits(source: Source, loss: cst.Call) -> bool:
@@ -245,7 +238,7 @@ def optimizer_later(scene: Scene) -> Iterator[Candidate]:
                 source.anchor(place): source.between(place, before, after),
             }
             title = f"{code}, before line {source.lines(place)[0]}"
-            yield from one_file("optimizer_later", title, source, changes)
+            yield from one_file(OPTIMIZER_LATER, title, source, changes)
 
 
 RULES: tuple[Rule, ...] = (

@@ -7,20 +7,6 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from gradtrace.repair.candidates import (
-    DRAWS,
-    Candidate,
-    Rule,
-    Scene,
-    assigned,
-    carried_names,
-    changes_in_place,
-    loops_of,
-    named_like,
-    one_file,
-    reads,
-    writes,
-)
 from gradtrace.repair.edits import (
     Changed,
     Changes,
@@ -34,6 +20,25 @@ from gradtrace.repair.edits import (
     to,
     with_keyword,
 )
+from gradtrace.repair.kinds import (
+    ADD_LOSSES,
+    ADD_ROUNDS,
+    DETACH_SHARED,
+    FORWARD_AGAIN,
+    OWN_INPUTS,
+    RETAIN_GRAPH,
+    STEP_LATER,
+)
+from gradtrace.repair.reading import (
+    DRAWS,
+    assigned,
+    carried_names,
+    changes_in_place,
+    named_like,
+    reads,
+    writes,
+)
+from gradtrace.repair.rule import Candidate, Rule, Scene, loops_of, one_file
 
 _RUNS = ("backward", "grad", "step", "zero_grad", "manual_backward")
 
@@ -73,7 +78,7 @@ def forward_again(scene: Scene) -> Iterator[Candidate]:
                 lines = [*needed, *lines]
                 title = f"again, before line {one.place.line}: {'; '.join(lines)}"
                 changes = source.next_to(one.node, before=lines)
-                yield from one_file("forward_again", title, source, changes)
+                yield from one_file(FORWARD_AGAIN, title, source, changes)
         yield from _expanded(one.source, one.node, statements)
 
 
@@ -106,7 +111,7 @@ def _expanded(source: Source, node: Small, statements: list[cst.CSTNode]) -> Ite
             if isinstance(parent, cst.Arg | cst.BinaryOperation | cst.UnaryOperation):
                 code = source.code(value)
                 title = f"{code} in place of {name.value}"
-                yield from one_file("forward_again", title, source, {name: to(code)})
+                yield from one_file(FORWARD_AGAIN, title, source, {name: to(code)})
 
 
 def add_losses(scene: Scene) -> Iterator[Candidate]:
@@ -168,7 +173,7 @@ def _added(source: Source, moves: list[_Move]) -> Iterator[Candidate]:
             continue  # its name stands for another loss by then
         total = f"({_bare(first.of)} + {_bare(second.of)}).backward()"
         yield from one_file(
-            "add_losses",
+            ADD_LOSSES,
             total,
             source,
             {source.anchor(first.node): removed, second.call: to(total)},
@@ -203,7 +208,7 @@ def _added_in_loop(
 
     changes[loop] = around
     title = "add the losses of the loop, one backward behind it"
-    yield from one_file("add_rounds", title, source, changes)
+    yield from one_file(ADD_ROUNDS, title, source, changes)
 
 
 def orders(scene: Scene) -> Iterator[Candidate]:
@@ -219,7 +224,7 @@ def orders(scene: Scene) -> Iterator[Candidate]:
         if early and len(backwards) > 1:
             changes = {**late, source.anchor(last.node): behind}
             title = f"{'; '.join(lines)} behind {last.of}.backward()"
-            yield from one_file("step_later", title, source, changes)
+            yield from one_file(STEP_LATER, title, source, changes)
         owners = _owners(source, moves)
         changes, named = dict(late), []
         for move in backwards:
@@ -243,9 +248,9 @@ def orders(scene: Scene) -> Iterator[Candidate]:
         title = "; ".join(named)
         if early:
             in_place = {node: how for node, how in changes.items() if node not in late}
-            yield from one_file("own_inputs", f"{title}, steps as they are", source, in_place)
+            yield from one_file(OWN_INPUTS, f"{title}, steps as they are", source, in_place)
             changes[source.anchor(last.node)] = behind
-        yield from one_file("own_inputs", title, source, changes)
+        yield from one_file(OWN_INPUTS, title, source, changes)
 
 
 def _owners(source: Source, moves: list[_Move]) -> dict[Small, str]:
@@ -307,7 +312,7 @@ def detach_shared(scene: Scene) -> Iterator[Candidate]:
                     if name.value in assigned and handed_on:
                         title = f"{name.value}.detach() in {', '.join(writes(source.code(loss)))}"
                         changes: Changes = {name: method("detach")}
-                        yield from one_file("detach_shared", title, source, changes)
+                        yield from one_file(DETACH_SHARED, title, source, changes)
 
 
 def retain_graph(scene: Scene) -> Iterator[Candidate]:
@@ -322,7 +327,7 @@ def retain_graph(scene: Scene) -> Iterator[Candidate]:
             continue
         title = f"retain_graph=True at line {one.place.line}"
         changes: Changes = {call: with_keyword("retain_graph", "True")}
-        yield from one_file("retain_graph", title, source, changes)
+        yield from one_file(RETAIN_GRAPH, title, source, changes)
 
 
 RULES: tuple[Rule, ...] = (forward_again, add_losses, orders, detach_shared, retain_graph)

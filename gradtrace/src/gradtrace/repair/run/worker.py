@@ -32,7 +32,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from gradtrace.repair.evidence import Limits, Run
+    from gradtrace.repair.run.outcome import Limits, Run
 
 _FORKS = sys.platform == "linux"
 _GRACE = 20.0  # seconds beyond its limit until a run is ended from outside
@@ -45,7 +45,7 @@ spec = importlib.util.spec_from_file_location(
     "gradtrace", join({0!r}, "__init__.py"), submodule_search_locations=[{0!r}])
 sys.modules["gradtrace"] = module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-from gradtrace.repair.worker import serve
+from gradtrace.repair.run.worker import serve
 serve()
 """
 
@@ -72,7 +72,7 @@ class Worker:
         # Its frame lies below the program's: in such a folder it is not one of the user's.
         script = Path(self._folder.name, "site-packages", "begin.py")
         script.parent.mkdir()
-        script.write_text(_BEGIN.format(str(Path(__file__).parents[1])), encoding="utf-8")
+        script.write_text(_BEGIN.format(str(Path(__file__).parents[2])), encoding="utf-8")
         self._command = [sys.executable, *flags, str(script)]
         self._server: subprocess.Popen[str] | None = None
 
@@ -94,7 +94,7 @@ class Worker:
         Raises:
             WorkerEnded: there is nothing that runs it; torch cannot be imported, say.
         """
-        from gradtrace.repair.evidence import Run
+        from gradtrace.repair.run.outcome import Run
 
         result, output = (Path(self._folder.name) / name for name in ("result", "output"))
         result.unlink(missing_ok=True)
@@ -185,8 +185,8 @@ def _wait(process: int, seconds: float) -> bool:
 def _run(job: dict[str, Any]) -> NoReturn:
     """Be the program, and end this process."""
     from gradtrace.explaining.watcher import watch
-    from gradtrace.repair.evidence import Limits
-    from gradtrace.repair.witness import Witness
+    from gradtrace.repair.run.outcome import Limits
+    from gradtrace.repair.run.witness import Witness
 
     nothing = os.open(os.devnull, os.O_RDONLY)
     output = os.open(job["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -274,7 +274,7 @@ def _read_from(edits: Mapping[str, str]) -> None:
 def _raised_at(error: BaseException) -> tuple[Any, ...]:
     """The user's lines in the traceback, innermost first."""
     from gradtrace.autograd.frames import is_users
-    from gradtrace.repair.evidence import Place
+    from gradtrace.repair.run.outcome import Place
 
     return tuple(
         Place(frame.f_code.co_filename, line, frame.f_code.co_name)

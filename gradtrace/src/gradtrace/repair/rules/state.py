@@ -8,22 +8,6 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from gradtrace.repair.candidates import (
-    DRAWS,
-    Candidate,
-    Rule,
-    Scene,
-    Statement,
-    assigned,
-    carried_names,
-    in_function,
-    loops_of,
-    one_file,
-    reads,
-    several_files,
-    value_of,
-    writes,
-)
 from gradtrace.repair.edits import (
     Change,
     Changed,
@@ -32,6 +16,34 @@ from gradtrace.repair.edits import (
     method,
     method_called,
     removed,
+)
+from gradtrace.repair.kinds import (
+    CLEAR,
+    COMPUTE_AGAIN,
+    DETACH,
+    DETACH_STATE,
+    DETACH_STORED,
+    NUMBER,
+    RESET_STATE,
+    Repair,
+)
+from gradtrace.repair.reading import (
+    DRAWS,
+    assigned,
+    carried_names,
+    in_function,
+    reads,
+    value_of,
+    writes,
+)
+from gradtrace.repair.rule import (
+    Candidate,
+    Rule,
+    Scene,
+    Statement,
+    loops_of,
+    one_file,
+    several_files,
 )
 
 _DETACHED = {
@@ -56,11 +68,11 @@ def detach_carried_names(scene: Scene) -> Iterator[Candidate]:
         inside = isinstance(here, cst.SimpleStatementLine)
         changes = one.source.next_to(one.node if inside else here, after=lines)
         title = "; ".join(lines)
-        yield from one_file("detach_state", title, one.source, changes)
+        yield from one_file(DETACH_STATE, title, one.source, changes)
         # Where what backward ran over is handed on only behind it.
         changes = one.source.first_in(loop.body, lines)
         title = f"{title} at the beginning of each iteration"
-        yield from one_file("detach_state", title, one.source, changes)
+        yield from one_file(DETACH_STATE, title, one.source, changes)
 
 
 def begin_anew(scene: Scene) -> Iterator[Candidate]:
@@ -83,7 +95,7 @@ def begin_anew(scene: Scene) -> Iterator[Candidate]:
                 title = f"{'; '.join(lines)} at the beginning of each iteration"
                 names = ", ".join(sorted(writes(code)))
                 question = f"is {names} to begin anew in each iteration?"
-                yield from one_file("reset_state", title, source, changes, question)
+                yield from one_file(RESET_STATE, title, source, changes, question)
 
 
 def detach_what_it_was_made_of(scene: Scene) -> Iterator[Candidate]:
@@ -95,7 +107,7 @@ def detach_what_it_was_made_of(scene: Scene) -> Iterator[Candidate]:
                 line = f"{name} = {name}.detach()"
                 changes = one.source.next_to(one.node, after=[line])
                 title = f"{line} behind line {one.place.line}"
-                yield from one_file("detach_state", title, one.source, changes)
+                yield from one_file(DETACH_STATE, title, one.source, changes)
 
 
 class _Attribute(NamedTuple):
@@ -132,7 +144,7 @@ def detach_attributes(scene: Scene) -> Iterator[Candidate]:
                 path = f"{one.owner}.{one.name}"
                 lines.append(f"{path} = {_DETACHED[one.kind].format(path)}")
         changes = place.source.next_to(place.node, after=lines)
-        yield from one_file("detach_state", "; ".join(lines), place.source, changes)
+        yield from one_file(DETACH_STATE, "; ".join(lines), place.source, changes)
 
 
 def detach_what_attributes_store(scene: Scene) -> Iterator[Candidate]:
@@ -159,8 +171,8 @@ def detach_what_attributes_store(scene: Scene) -> Iterator[Candidate]:
             stores[source] = stored
         if loaded:
             loads[source] = loaded
-    yield from several_files("detach_stored", f"detach what {names} stores", stores)
-    yield from several_files("detach_stored", f"detach {names} where it is read", loads)
+    yield from several_files(DETACH_STORED, f"detach what {names} stores", stores)
+    yield from several_files(DETACH_STORED, f"detach {names} where it is read", loads)
 
 
 def _detached(kind: str) -> Change:
@@ -212,7 +224,7 @@ def reset_attributes(scene: Scene) -> Iterator[Candidate]:
                     owner = re.sub(r"(^|\.)\w+$|\[[^\]]*\]$", "", owner)
             for owner, statement in sorted(calls, key=lambda call: call[0]):
                 code = f"{owner}.{function.name.value}()"
-                yield from _at_each_iteration("reset_state", statement, [code])
+                yield from _at_each_iteration(RESET_STATE, statement, [code])
 
 
 def _resets(source: Source, function: cst.FunctionDef, name: str) -> bool:
@@ -225,7 +237,9 @@ def _resets(source: Source, function: cst.FunctionDef, name: str) -> bool:
     )
 
 
-def _at_each_iteration(repair: str, statement: Statement, lines: list[str]) -> Iterator[Candidate]:
+def _at_each_iteration(
+    repair: Repair, statement: Statement, lines: list[str]
+) -> Iterator[Candidate]:
     """Lines at the beginning of the innermost loop around, if there is one in this function."""
     source = statement.source
     for loop in source.around(statement.node, cst.For, cst.While):
@@ -246,12 +260,12 @@ def clear_lists(scene: Scene) -> Iterator[Candidate]:
             line = f"{name}.clear()"
             changes = statement.source.next_to(statement.node, after=[line])
             question = f"is {name} to begin empty in each iteration?"
-            yield from one_file("clear", line, statement.source, changes, question)
+            yield from one_file(CLEAR, line, statement.source, changes, question)
             if beside := _filled_beside(scene, name):
                 lines = [line, *(f"{other}.clear()" for other in beside)]
                 changes = statement.source.next_to(statement.node, after=lines)
                 question = f"are {name}, {', '.join(beside)} to begin empty in each iteration?"
-                yield from one_file("clear", "; ".join(lines), statement.source, changes, question)
+                yield from one_file(CLEAR, "; ".join(lines), statement.source, changes, question)
         last = name.rpartition(".")[2]
         for source in scene.sources:
             stored: Changes = {}
@@ -265,7 +279,7 @@ def clear_lists(scene: Scene) -> Iterator[Candidate]:
                 if re.fullmatch(rf"(.*\.)?{re.escape(last)}\[.*\]", target):
                     stored[value] = _detached("tensor")
             title = f"detach what is put into {last}"
-            yield from one_file("detach_stored", title, source, stored)
+            yield from one_file(DETACH_STORED, title, source, stored)
 
 
 def _filled_beside(scene: Scene, name: str) -> list[str]:
@@ -324,7 +338,7 @@ def _into_the_loop(scene: Scene, made: Statement) -> Iterator[Candidate]:
             continue  # the loop goes through it
         changes.update(source.first_in(loop.body, lines))
         title = f"compute {', '.join(sorted(changed & used))} inside the loop"
-        yield from one_file("compute_again", title, source, changes)
+        yield from one_file(COMPUTE_AGAIN, title, source, changes)
 
 
 def _head(source: Source, loop: cst.CSTNode) -> str:
@@ -349,7 +363,7 @@ def _into_the_function(scene: Scene, made: Statement) -> Iterator[Candidate]:
         if names & reads(source.code(function.body)):
             changes = source.first_in(function.body, [code])
             title = f"{code} at the beginning of {function.name.value}()"
-            yield from one_file("compute_again", title, source, changes)
+            yield from one_file(COMPUTE_AGAIN, title, source, changes)
 
 
 def _where_it_is_used(made: Statement) -> Iterator[Candidate]:
@@ -367,7 +381,7 @@ def _where_it_is_used(made: Statement) -> Iterator[Candidate]:
         if function is not inside and name in reads(source.code(function.body)):
             changes.update(source.first_in(function.body, [source.code(node).rstrip("; ")]))
     title = f"compute {name} where it is used"
-    yield from one_file("compute_again", title, source, changes)
+    yield from one_file(COMPUTE_AGAIN, title, source, changes)
 
 
 def _without_guard(made: Statement) -> Iterator[Candidate]:
@@ -382,13 +396,13 @@ def _without_guard(made: Statement) -> Iterator[Candidate]:
             return cst.FlattenSentinel(updated.body.body)
 
         test = source.code(guard.test)
-        yield from one_file("compute_again", f"without: if {test}", source, {guard: opened})
+        yield from one_file(COMPUTE_AGAIN, f"without: if {test}", source, {guard: opened})
         return
     function = source.function_of(made.node)
     for decorator in function.decorators if function is not None else ():
         if "cache" in source.code(decorator):
             title = f"without {source.code(decorator).strip()}"
-            yield from one_file("compute_again", title, source, {decorator: removed})
+            yield from one_file(COMPUTE_AGAIN, title, source, {decorator: removed})
 
 
 def detach_where_it_is_made(scene: Scene) -> Iterator[Candidate]:
@@ -398,14 +412,14 @@ def detach_where_it_is_made(scene: Scene) -> Iterator[Candidate]:
         if value is None:
             continue
         title = f"detach what line {made.place.line} makes"
-        yield from one_file("detach", title, source, {value: _detached("tensor")})
+        yield from one_file(DETACH, title, source, {value: _detached("tensor")})
         if isinstance(value, cst.Call):
             for argument in value.args:
                 if isinstance(argument.value, cst.BaseNumber | cst.BaseString | cst.BaseComp):
                     continue
                 changes: Changes = {argument.value: method("detach")}
                 title = f"detach {source.code(argument.value)}"
-                yield from one_file("detach", title, source, changes)
+                yield from one_file(DETACH, title, source, changes)
 
 
 def numbers_in_sums(scene: Scene) -> Iterator[Candidate]:
@@ -416,13 +430,13 @@ def numbers_in_sums(scene: Scene) -> Iterator[Candidate]:
         if isinstance(node, cst.AugAssign) and isinstance(node.operator, cst.AddAssign):
             assert value is not None
             title = f"{source.code(node.target)} += {source.code(value)}.item()"
-            yield from one_file("number", title, source, {value: method("item")})
+            yield from one_file(NUMBER, title, source, {value: method("item")})
         elif isinstance(node, cst.Assign) and isinstance(value, cst.BinaryOperation):
             own = writes(source.code(node))
             sides = [s for s in (value.left, value.right) if source.code(s) not in own]
             if len(sides) == 1:
                 title = f"add {source.code(sides[0])}.item()"
-                yield from one_file("number", title, source, {sides[0]: method("item")})
+                yield from one_file(NUMBER, title, source, {sides[0]: method("item")})
     carried = scene.carried
     for source in scene.sources:
         for call in source.all(cst.Call):
@@ -431,7 +445,7 @@ def numbers_in_sums(scene: Scene) -> Iterator[Candidate]:
                 if owner in carried and len(call.args) == 1:
                     value = call.args[0].value
                     title = f"{owner}.append({source.code(value)}.item())"
-                    yield from one_file("number", title, source, {value: method("item")})
+                    yield from one_file(NUMBER, title, source, {value: method("item")})
 
 
 RULES: tuple[Rule, ...] = (

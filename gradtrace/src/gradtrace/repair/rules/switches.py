@@ -7,13 +7,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from gradtrace.repair.candidates import (
-    Candidate,
-    Rule,
-    Scene,
-    one_file,
-    several_files,
-)
 from gradtrace.repair.edits import (
     Changed,
     Changes,
@@ -26,7 +19,17 @@ from gradtrace.repair.edits import (
     to,
     with_keyword,
 )
-from gradtrace.repair.losses import call_of
+from gradtrace.repair.kinds import (
+    CREATE_GRAPH,
+    KEEP_GRADIENT,
+    MOVE_DETACH,
+    REDUCE,
+    SWITCH,
+    TRAIN_MODE,
+    USE_REENTRANT,
+)
+from gradtrace.repair.rule import Candidate, Rule, Scene, one_file, several_files
+from gradtrace.repair.rules.losses import call_of
 
 _FLAGS = re.compile(r"checkpoint|cache")
 _OLD = re.compile(r"old|prev|last|target|teacher|ref|frozen|fixed|ema|const|base", re.IGNORECASE)
@@ -60,7 +63,7 @@ def create_graph(scene: Scene) -> Iterator[Candidate]:
             return with_keyword("create_graph", "True")(updated.with_changes(args=kept))
 
         title = f"create_graph=True at line {line}"
-        yield from one_file("create_graph", title, source, {call: differentiable})
+        yield from one_file(CREATE_GRAPH, title, source, {call: differentiable})
 
 
 def options(scene: Scene) -> Iterator[Candidate]:
@@ -77,16 +80,16 @@ def options(scene: Scene) -> Iterator[Candidate]:
             elif name in ("DistributedDataParallel", "DDP"):
                 changes: Changes = {call: with_keyword("find_unused_parameters", "True")}
                 title = "find_unused_parameters=True"
-                yield from one_file("switch", title, source, changes)
+                yield from one_file(SWITCH, title, source, changes)
         if found:
             checkpoints[source] = found
-    yield from several_files("use_reentrant", "checkpoint(…, use_reentrant=False)", checkpoints)
+    yield from several_files(USE_REENTRANT, "checkpoint(…, use_reentrant=False)", checkpoints)
     if scene.family == "unused_input":
         for one in scene.running:
             asked = call_of(one.source, one.node, "grad")
             if asked is not None:
                 changes = {asked: with_keyword("allow_unused", "True")}
-                yield from one_file("switch", "allow_unused=True", one.source, changes)
+                yield from one_file(SWITCH, "allow_unused=True", one.source, changes)
 
 
 def flags(scene: Scene) -> Iterator[Candidate]:
@@ -96,17 +99,17 @@ def flags(scene: Scene) -> Iterator[Candidate]:
             name = "" if argument.keyword is None else argument.keyword.value
             if _FLAGS.search(name) and source.code(argument.value) == "True":
                 title = f"{name}=False at line {source.lines(argument)[0]}"
-                yield from one_file("switch", title, source, {argument.value: to("False")})
+                yield from one_file(SWITCH, title, source, {argument.value: to("False")})
         for parameter in source.all(cst.Param):
             name, default = parameter.name.value, parameter.default
             if _FLAGS.search(name) and default is not None and source.code(default) == "True":
                 title = f"{name}=False at line {source.lines(parameter)[0]}"
-                yield from one_file("switch", title, source, {default: to("False")})
+                yield from one_file(SWITCH, title, source, {default: to("False")})
         for assign in source.all(cst.Assign):
             name = source.code(assign.targets[0].target)
             if _FLAGS.search(name) and source.code(assign.value) == "True":
                 title = f"{name} = False at line {source.lines(assign)[0]}"
-                yield from one_file("switch", title, source, {assign.value: to("False")})
+                yield from one_file(SWITCH, title, source, {assign.value: to("False")})
 
 
 def cuts(scene: Scene) -> Iterator[Candidate]:
@@ -123,11 +126,11 @@ def cuts(scene: Scene) -> Iterator[Candidate]:
             what = source.code(call)
             title = f"without .{method_called(call)}() at line {one.place.line}"
             without: Changes = {call: to(source.code(inner))}
-            yield from one_file("keep_gradient", title, source, without, question)
+            yield from one_file(KEEP_GRADIENT, title, source, without, question)
             for part in _operands(source, inner):
                 name = source.code(part)
                 yield from one_file(
-                    "move_detach",
+                    MOVE_DETACH,
                     f"detach {name} only, in {what}",
                     source,
                     {part: method("detach"), call: _receiver},
@@ -137,7 +140,7 @@ def cuts(scene: Scene) -> Iterator[Candidate]:
             if attribute.attr.value == "data":
                 code = source.code(attribute.value)
                 title = f"{code} in place of {code}.data"
-                yield from one_file("keep_gradient", title, source, {attribute: to(code)}, question)
+                yield from one_file(KEEP_GRADIENT, title, source, {attribute: to(code)}, question)
         yield from _stacked(source, one.node)
 
 
@@ -182,10 +185,10 @@ def _stacked(source: Source, node: cst.CSTNode) -> Iterator[Candidate]:
             new = f"torch.stack([torch.as_tensor(value) for value in {inside}])"
             if isinstance(value, cst.Name):
                 yield from one_file(
-                    "keep_gradient", f"{inside}, not a copy", source, {call: to(inside)}
+                    KEEP_GRADIENT, f"{inside}, not a copy", source, {call: to(inside)}
                 )
             title = f"torch.stack in place of {source.code(call.func)}, which makes new numbers"
-            yield from one_file("keep_gradient", title, source, {call: to(new)})
+            yield from one_file(KEEP_GRADIENT, title, source, {call: to(new)})
 
 
 def regions(scene: Scene) -> Iterator[Candidate]:
@@ -200,12 +203,12 @@ def regions(scene: Scene) -> Iterator[Candidate]:
                 continue
 
             title = f"without torch.no_grad() at line {source.lines(block)[0]}"
-            yield from one_file("keep_gradient", title, source, {block: _opened}, question)
+            yield from one_file(KEEP_GRADIENT, title, source, {block: _opened}, question)
         function = source.function_of(one.node)
         for decorator in function.decorators if function is not None else ():
             if "no_grad" in source.code(decorator) or "inference_mode" in source.code(decorator):
                 title = f"without {source.code(decorator).strip()}"
-                yield from one_file("keep_gradient", title, source, {decorator: removed}, question)
+                yield from one_file(KEEP_GRADIENT, title, source, {decorator: removed}, question)
 
 
 def for_the_block_only(scene: Scene) -> Iterator[Candidate]:
@@ -224,7 +227,7 @@ def for_the_block_only(scene: Scene) -> Iterator[Candidate]:
         changes: Changes = dict.fromkeys(rest, removed)
         changes[line] = instead(block)
         title = f"with torch.no_grad(): from line {one.place.line} to the end of its block"
-        yield from one_file("keep_gradient", title, source, changes)
+        yield from one_file(KEEP_GRADIENT, title, source, changes)
 
 
 def all_regions(scene: Scene) -> Iterator[Candidate]:
@@ -240,7 +243,7 @@ def all_regions(scene: Scene) -> Iterator[Candidate]:
             if "no_grad" in source.code(decorator):
                 changes[decorator] = removed
         if len(changes) > 1:
-            yield from one_file("keep_gradient", "without any torch.no_grad()", source, changes)
+            yield from one_file(KEEP_GRADIENT, "without any torch.no_grad()", source, changes)
 
 
 def _opened(updated: cst.CSTNode) -> Changed:
@@ -260,7 +263,7 @@ def train_mode(scene: Scene) -> Iterator[Candidate]:
                 continue
             line = source.lines(call)[0]
             changes: Changes = {call: to(f"{source.code(call.func.value)}.train()")}
-            yield from one_file("train_mode", f".train() at line {line}", source, changes)
+            yield from one_file(TRAIN_MODE, f".train() at line {line}", source, changes)
 
 
 def reductions(scene: Scene) -> Iterator[Candidate]:
@@ -274,7 +277,7 @@ def reductions(scene: Scene) -> Iterator[Candidate]:
         for name in ("mean", "sum"):
             title = f"{one.source.code(call.func.value)}.{name}().backward()"
             changes: Changes = {call.func.value: method(name)}
-            yield from one_file("reduce", title, one.source, changes)
+            yield from one_file(REDUCE, title, one.source, changes)
 
 
 RULES: tuple[Rule, ...] = (

@@ -6,17 +6,6 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 
-from gradtrace.repair.candidates import (
-    Candidate,
-    Rule,
-    Scene,
-    Statement,
-    changes_in_place,
-    one_file,
-    reads,
-    several_files,
-    value_of,
-)
 from gradtrace.repair.edits import (
     Changes,
     Source,
@@ -27,6 +16,9 @@ from gradtrace.repair.edits import (
     removed,
     to,
 )
+from gradtrace.repair.kinds import CLONE_USED, CLONE_WRITTEN, KEEP_GRADIENT, NO_GRAD, OUT_OF_PLACE
+from gradtrace.repair.reading import changes_in_place, reads, value_of
+from gradtrace.repair.rule import Candidate, Rule, Scene, Statement, one_file, several_files
 
 _OPERATORS: dict[type[cst.BaseAugOp], Callable[[], cst.BaseBinaryOp]] = {
     cst.AddAssign: cst.Add,
@@ -123,7 +115,7 @@ def out_of_place(scene: Scene) -> Iterator[Candidate]:
                 title = (
                     f"{target} = {target} {source.code(sign).strip()} …, at line {one.place.line}"
                 )
-                yield from one_file("out_of_place", title, source, {node: spelled})
+                yield from one_file(OUT_OF_PLACE, title, source, {node: spelled})
         calls = _methods(source, node)
         if not calls:
             continue
@@ -141,7 +133,7 @@ def out_of_place(scene: Scene) -> Iterator[Candidate]:
                 return cst.Assign([target], updated.value, semicolon=updated.semicolon)
 
             names[node] = assigned
-        yield from one_file("out_of_place", title, source, names)
+        yield from one_file(OUT_OF_PLACE, title, source, names)
 
 
 def _base(call: cst.BaseExpression) -> cst.BaseExpression | None:
@@ -165,8 +157,8 @@ def without_inplace(scene: Scene) -> Iterator[Candidate]:
     places = [(source, node, change) for source, c in changes.items() for node, change in c.items()]
     for source, node, change in places if len(places) <= 4 else ():
         title = f"inplace=False at line {source.lines(node)[0]}"
-        yield from one_file("out_of_place", title, source, {node: change})
-    yield from several_files("out_of_place", "inplace=False everywhere", changes)
+        yield from one_file(OUT_OF_PLACE, title, source, {node: change})
+    yield from several_files(OUT_OF_PLACE, "inplace=False everywhere", changes)
 
 
 def _augmented(node: cst.CSTNode) -> cst.BaseExpression | None:
@@ -191,7 +183,7 @@ def clone_what_is_written(scene: Scene) -> Iterator[Candidate]:
         title = f"{line} before line {one.place.line}"
         if isinstance(written, cst.Name | cst.Attribute):
             changes = source.next_to(node, before=[line])
-            yield from one_file("clone_written", title, source, changes)
+            yield from one_file(CLONE_WRITTEN, title, source, changes)
         inside = source.function_of(node) or source.module
         for assign in source.all(cst.Assign, inside):
             if [source.code(t.target) for t in assign.targets] == [name]:
@@ -200,7 +192,7 @@ def clone_what_is_written(scene: Scene) -> Iterator[Candidate]:
                 code = f"{source.code(assign.value)}.clone()"
                 title = f"{name} = {code}"
                 changes = {assign.value: method("clone")}
-                yield from one_file("clone_written", title, source, changes)
+                yield from one_file(CLONE_WRITTEN, title, source, changes)
 
 
 def clone_what_is_used(scene: Scene) -> Iterator[Candidate]:
@@ -225,7 +217,7 @@ def clone_what_is_used(scene: Scene) -> Iterator[Candidate]:
         operands.sort(key=lambda part: source.code(part) not in carried)
         for operand in operands[:4]:
             title = f"{source.code(operand)}.clone() at line {one.place.line}"
-            yield from one_file("clone_used", title, source, {operand: method("clone")})
+            yield from one_file(CLONE_USED, title, source, {operand: method("clone")})
 
 
 def without_gradient(scene: Scene) -> Iterator[Candidate]:
@@ -256,7 +248,7 @@ def without_gradient(scene: Scene) -> Iterator[Candidate]:
         whole = block.with_changes(leading_lines=above)
         changes[source.anchor(node)] = instead(whole)
         title = f"under torch.no_grad() from line {one.place.line} on"
-        yield from one_file("no_grad", title, source, changes)
+        yield from one_file(NO_GRAD, title, source, changes)
 
 
 def past_autograd(scene: Scene) -> Iterator[Candidate]:
@@ -267,7 +259,7 @@ def past_autograd(scene: Scene) -> Iterator[Candidate]:
                 code = one.source.code(attribute.value)
                 changes: Changes = {attribute: to(f"{code}.detach()")}
                 title = f"{code}.detach() in place of {code}.data"
-                yield from one_file("keep_gradient", title, one.source, changes)
+                yield from one_file(KEEP_GRADIENT, title, one.source, changes)
 
 
 RULES: tuple[Rule, ...] = (
