@@ -15,7 +15,8 @@ import torch
 
 import gradtrace.player.page
 from gradtrace import Player, Trace, trace
-from gradtrace.player.page import module, outcome, payload, static_html
+from gradtrace.player.outcome import outcome
+from gradtrace.player.page import module, payload, static_html
 
 PLAYER = Path(gradtrace.player.page.__file__).parent
 EVIL = "</script><script>alert(1)</script><!--"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gradtrace.autograd.memory import LiveBytes
     from gradtrace.autograd.nodes import HeldBytes, Leaf, Node, SavedTensor
     from gradtrace.explaining.diagnosis import Diagnosis
-    from gradtrace.explaining.postmortem import explain, load_ipython_extension
+    from gradtrace.explaining.postmortem import explain
     from gradtrace.explaining.watcher import SilentFailure, Watch, watch
     from gradtrace.notebook.exploration import (
         DeviceDropdown,
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
         available_devices,
         explore,
     )
+    from gradtrace.notebook.extension import load_ipython_extension
     from gradtrace.notebook.widget import Player
+    from gradtrace.player.playback import Trace, trace
     from gradtrace.snapshots.comparison import Comparison
     from gradtrace.snapshots.graph import Graph, snapshot
     from gradtrace.snapshots.modules import ModuleBytes
-    from gradtrace.tracing.steps import Trace
-    from gradtrace.tracing.tracer import trace
 
 __version__ = "0.1.0"
 
@@ -34,15 +34,15 @@ _MODULES = {
     "autograd.memory": ("LiveBytes",),
     "autograd.nodes": ("HeldBytes", "Leaf", "Node", "SavedTensor"),
     "explaining.diagnosis": ("Diagnosis",),
-    "explaining.postmortem": ("explain", "load_ipython_extension"),
+    "explaining.postmortem": ("explain",),
+    "notebook.extension": ("load_ipython_extension",),
     "explaining.watcher": ("SilentFailure", "Watch", "watch"),
     "notebook.exploration": ("DeviceDropdown", "Exploration", "available_devices", "explore"),
     "notebook.widget": ("Player",),
+    "player.playback": ("Trace", "trace"),
     "snapshots.comparison": ("Comparison",),
     "snapshots.graph": ("Graph", "snapshot"),
     "snapshots.modules": ("ModuleBytes",),
-    "tracing.steps": ("Trace",),
-    "tracing.tracer": ("trace",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

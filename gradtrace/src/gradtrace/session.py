@@ -27,7 +27,6 @@ from gradtrace.explaining.causes import SCHEMA
 if TYPE_CHECKING:
     from gradtrace.explaining.diagnosis import Diagnosis
     from gradtrace.explaining.watcher import Watch
-    from gradtrace.tracing.steps import Trace
 
 
 class Session:
@@ -108,15 +107,17 @@ class Session:
         if self.recording is None:
             self.say("gradtrace: torch was never imported: there is nothing to trace")
             return
-        seen: Trace | None = self.recording.trace()
-        if seen is None:
+        recorded = self.recording.data()
+        if recorded is None:
             self.say(f"gradtrace: {self.function} was never called")
             return
         # Not at the top: a program may have a module of this name beside it.
         import webbrowser
 
+        from gradtrace.player.playback import Trace
+
         page = Path(self.page)
-        seen.to_html(page)
+        Trace.of(recorded).to_html(page)
         self.say(f"gradtrace: {self.function} line by line: {page.as_uri()}")
         if sys.stderr.isatty():  # somebody is there to look
             webbrowser.open(page.as_uri())

@@ -107,22 +107,3 @@ def _with_freed_variables(found: Diagnosis, exception: BaseException, outputs: A
                 )
     names = ", ".join(sorted(set(freed.values())))
     return dataclasses.replace(found, detail=f"freed in this graph: {names}" if names else None)
-
-
-def load_ipython_extension(ipython: Any) -> None:
-    """``%load_ext gradtrace``: the magic ``%explain`` explains the last error."""
-
-    def magic(line: str) -> None:
-        if line.split() == ["--fix"]:
-            from gradtrace.repair.cells import fix
-
-            print(fix(ipython))
-            return
-        try:
-            found = explain()
-        except ValueError as error:
-            print(error)
-            return
-        print("this is not an error of autograd" if found is None else found.text())
-
-    ipython.register_magic_function(magic, magic_kind="line", magic_name="explain")

@@ -30,10 +30,10 @@ from IPython import get_ipython
 from IPython.display import display
 
 from gradtrace.notebook.widget import Player
-from gradtrace.player.page import outcome, payload, standalone, static_html, write
+from gradtrace.player.outcome import outcome
+from gradtrace.player.page import payload, standalone, static_html, write
+from gradtrace.player.playback import Trace, trace
 from gradtrace.questions import Asked, Program, line_of, place
-from gradtrace.tracing.steps import Trace
-from gradtrace.tracing.tracer import trace
 
 MAX_SETTINGS = 64
 

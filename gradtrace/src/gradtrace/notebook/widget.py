@@ -18,7 +18,7 @@ import anywidget
 import traitlets
 
 from gradtrace.player.page import module, payload
-from gradtrace.tracing.steps import Trace
+from gradtrace.tracing.steps import TraceData
 
 
 class Player(anywidget.AnyWidget):
@@ -58,7 +58,7 @@ class Player(anywidget.AnyWidget):
     data = traitlets.Dict().tag(sync=True)
 
     def __init__(
-        self, trace: Trace, settings: Callable[[], dict[str, Any]] | None = None, **kwargs: Any
+        self, trace: TraceData, settings: Callable[[], dict[str, Any]] | None = None, **kwargs: Any
     ):
         super().__init__(
             trace=payload(trace),
@@ -69,7 +69,7 @@ class Player(anywidget.AnyWidget):
         self._settings = settings
         self.on_msg(self._asked_for)
 
-    def show(self, trace: Trace, setting: Sequence[int | None] = ()) -> None:
+    def show(self, trace: TraceData, setting: Sequence[int | None] = ()) -> None:
         """Play another trace, at the step that is shown as far as it goes."""
         with self.hold_sync():
             self.setting = list(setting)

@@ -16,16 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gradtrace.autograd.nodes import FREED, MODIFIED
 from gradtrace.autograd.traversal import no_garbage_collection
 from gradtrace.draw.layout import Drawing, layout
+from gradtrace.player.outcome import outcome
+from gradtrace.player.question import Question
 from gradtrace.player.trace_scene import scene_of
-from gradtrace.tracing.steps import Raised, Trace
-
-if TYPE_CHECKING:
-    from gradtrace.questions import Question
+from gradtrace.tracing.steps import TraceData
 
 _PLAYER = Path(__file__).parent
 _MODULES = (
@@ -59,49 +57,7 @@ def module() -> str:
     return "\n".join(parts)
 
 
-def outcome(trace: Trace) -> list[str]:
-    """How the program ended, in sentences.
-
-    >>> from gradtrace import trace
-    >>> def fine():
-    ...     return 1
-    >>> outcome(trace(fine))
-    ['Ends without an error.']
-    """
-    sentences = []
-    if trace.error is None:
-        sentences.append("Ends without an error.")
-    else:
-        what = f"{trace.error.type}: {trace.error.message}".removesuffix(": ")
-        sentences.append(f"Line {trace.error.line} raises {what}")
-        sentences += _cause(trace, trace.error)
-    if trace.unrecorded:
-        sentences.append(
-            f"{trace.unrecorded} further line events ran unrecorded before the last step."
-        )
-    return sentences
-
-
-def _cause(trace: Trace, error: Raised) -> list[str]:
-    """What an earlier step did to the node in which backward stopped."""
-    if error.node is None:
-        return []
-    for step in trace.steps:
-        if step.raised == error:
-            break
-        state = next((state.state for state in step.changed if state.node == error.node), None)
-        if state in (FREED, MODIFIED) and step.ran is not None:
-            saved = "saved tensors were freed" if state == FREED else "saved tensor was changed"
-            again = ", when it ran before" if step.ran == error.line else ""
-            in_place = " in place" if state == MODIFIED else ""
-            return [
-                f"Backward stopped in {trace.nodes[error.node].name}, whose {saved}{in_place} by "
-                f"line {step.ran}{again}."
-            ]
-    return []
-
-
-def payload(trace: Trace) -> dict[str, Any]:
+def payload(trace: TraceData) -> dict[str, Any]:
     """What the front end needs to play ``trace``: JSON-ready data."""
     with no_garbage_collection():
         views = _views(layout(scene_of(trace)))
@@ -171,7 +127,7 @@ def _told_once(payloads: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def static_html(
-    traces: Sequence[Trace],
+    traces: Sequence[TraceData],
     controls: Sequence[dict[str, Any]] = (),
     initial: Sequence[int] = (),
     *,
@@ -202,7 +158,7 @@ def static_html(
 
 
 def _element(
-    traces: Sequence[Trace],
+    traces: Sequence[TraceData],
     controls: Sequence[dict[str, Any]],
     initial: Sequence[int],
     step: int | Mapping[str, int] | None,
@@ -234,7 +190,7 @@ def _element(
 
 
 def standalone(
-    traces: Sequence[Trace],
+    traces: Sequence[TraceData],
     title: str,
     controls: Sequence[dict[str, Any]] = (),
     initial: Sequence[int] = (),
@@ -294,7 +250,7 @@ _UNBUILT = (
 )
 
 
-def _height(traces: Sequence[Trace], data: dict[str, Any]) -> int:
+def _height(traces: Sequence[TraceData], data: dict[str, Any]) -> int:
     """Roughly how high the player of these traces will be, in CSS pixels."""
     drawing = min(max(150, *(places[0]["height"] + 32 for places in data["shared"]["places"])), 560)
     rows = min(max(len(step.variables) for trace in traces for step in trace.steps), 8)
@@ -306,7 +262,7 @@ def _hint(what_to_do: str) -> str:
     return f"<p>The player is not here, since scripts do not run. {what_to_do}</p>"
 
 
-def _program(trace: Trace) -> str:
+def _program(trace: TraceData) -> str:
     """The source, with the numbers of its lines."""
     wide = len(str(max(trace.source, default=0)))
     lines = [f"{number:>{wide}}  {line}" for number, line in sorted(trace.source.items())]
@@ -314,7 +270,7 @@ def _program(trace: Trace) -> str:
 
 
 def _as_text(
-    traces: Sequence[Trace], controls: Sequence[dict[str, Any]], question: Question | None
+    traces: Sequence[TraceData], controls: Sequence[dict[str, Any]], question: Question | None
 ) -> str:
     """The question, and each setting and its outcome as a table."""
     rows = []

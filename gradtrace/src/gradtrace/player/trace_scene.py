@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from gradtrace.autograd.nodes import FREED
 from gradtrace.draw.scene import DOT, Place, Scene, SceneNode, SceneTensor, clipped, module_of
-from gradtrace.tracing.steps import Trace
+from gradtrace.tracing.steps import TraceData
 
 _LEAF_TEXT = "999.9 MB  ∇ .grad"  # a leaf is a tensor: its bytes, and whether it has a gradient
 
 _LONGEST_NAMES = 22  # characters of the variables that hold a tensor, together: "a, b and c"
 
 
-def scene_of(trace: Trace) -> Scene:
+def scene_of(trace: TraceData) -> Scene:
     """Everything that was ever there in a trace."""
     count = len(trace.nodes)
     first, last = [-1] * count, [len(trace.steps)] * count
@@ -69,7 +69,7 @@ def scene_of(trace: Trace) -> Scene:
     return Scene(nodes, tensors, lives, trace.source, bool(calls))
 
 
-def _calls(trace: Trace) -> list[tuple[Place, ...]]:
+def _calls(trace: TraceData) -> list[tuple[Place, ...]]:
     """For each call of a module the places that it stands for: those around it, and itself.
 
     A module that holds others without being called, such as a ``ModuleList``, is one, too.
@@ -85,7 +85,7 @@ def _calls(trace: Trace) -> list[tuple[Place, ...]]:
     return found
 
 
-def _loops(trace: Trace) -> list[tuple[Place, ...]]:
+def _loops(trace: TraceData) -> list[tuple[Place, ...]]:
     """For each step the loops that the line before it ran in, outermost first, and their iteration.
 
     An iteration begins with the loop's head, or with its first line where Python passes the head
@@ -130,7 +130,7 @@ def _is_head(loops: list[tuple[int, int, int]], line: int) -> bool:
     return any(head == line for head, _, _ in loops)
 
 
-def _text(trace: Trace, node: int, state: str, slots: Sequence[tuple[str, int | None]]) -> int:
+def _text(trace: TraceData, node: int, state: str, slots: Sequence[tuple[str, int | None]]) -> int:
     """The length of the longest text of a node in this state."""
     known = trace.nodes[node]
     longest = len(clipped(known.label)) + len("  freed") if state == FREED else 0
@@ -139,7 +139,7 @@ def _text(trace: Trace, node: int, state: str, slots: Sequence[tuple[str, int | 
     return longest
 
 
-def _names(trace: Trace) -> dict[int, tuple[int, int, int]]:
+def _names(trace: TraceData) -> dict[int, tuple[int, int, int]]:
     """For each tensor that variables name: the length of their names, first and last step."""
     found: dict[int, tuple[int, int, int]] = {}
     for moment, step in enumerate(trace.steps):
@@ -154,7 +154,9 @@ def _names(trace: Trace) -> dict[int, tuple[int, int, int]]:
     return found
 
 
-def _tensors(trace: Trace, names: Mapping[int, tuple[int, int, int]]) -> list[SceneTensor | None]:
+def _tensors(
+    trace: TraceData, names: Mapping[int, tuple[int, int, int]]
+) -> list[SceneTensor | None]:
     savers: list[set[int]] = [set() for _ in trace.tensors]
     homes: list[set[int]] = [set() for _ in trace.tensors]
     for i, node in enumerate(trace.nodes):

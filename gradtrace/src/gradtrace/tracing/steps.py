@@ -14,13 +14,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gradtrace.autograd.nodes import FREED, MODIFIED
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SCHEMA = 3
 
@@ -175,7 +171,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Trace:
+class TraceData:
     """What :func:`gradtrace.trace` saw.  Plain data: compare it, store it, send it.
 
     ``source`` maps line numbers, as in the file or the notebook cell, to their text.
@@ -242,53 +238,6 @@ class Trace:
     def retained_bytes(self) -> list[int]:
         """At each step, the bytes of activations that saved tensors hold."""
         return [step.held[0] for step in self.steps]
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the retained bytes over the lines with matplotlib; returns the Axes.
-
-        Each bar stands at the line that has just run.
-
-        Raises:
-            ModuleNotFoundError: matplotlib is not installed.
-        """
-        try:
-            import matplotlib.pyplot as plt
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f"Trace.plot needs {error.name}: pip install 'gradtrace[plot]'", name=error.name
-            ) from error
-
-        if ax is None:
-            _, ax = plt.subplots(figsize=(6, 2.4), layout="constrained")
-        ax.bar(range(len(self.steps)), self.retained_bytes, color="#4477aa")
-        labels = ["start" if step.ran is None else str(step.ran) for step in self.steps]
-        every = max(1, len(labels) // 20)
-        ax.set_xticks(range(0, len(labels), every), labels[::every])
-        ax.set(xlabel="line that has just run", ylabel="bytes", title="Held by saved tensors")
-        if self.error is not None:
-            ax.annotate(
-                self.error.type,
-                (len(self.steps) - 1, self.retained_bytes[-1]),
-                xytext=(0, 6),
-                textcoords="offset points",
-                ha="right",
-            )
-        return ax
-
-    def to_html(self, path: str | Path) -> None:
-        """Write a page that plays the trace: one file, to be opened and sent without a server.
-
-        A graph of any size is folded into views of a few boxes.
-        """
-        from gradtrace.player.page import standalone, write
-
-        write(standalone([self], f"{self.function}, line by line"), path)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows of a trace: the player."""
-        from gradtrace.player.page import static_html
-
-        return static_html([self])
 
     def to_json(self) -> str:
         """The trace as JSON text.  The same trace always gives the same text."""
@@ -379,14 +328,14 @@ class Trace:
         }
 
     @classmethod
-    def from_json(cls, text: str) -> Trace:
+    def from_json(cls, text: str) -> TraceData:
         """Read what :meth:`to_json` wrote.
 
         Raises:
             ValueError: the text is not a trace, or one of another schema: what an older one does
                 not say cannot be made up.
 
-        >>> from gradtrace import trace
+        >>> from gradtrace import Trace, trace
         >>> seen = trace(lambda: 1)
         >>> Trace.from_json(seen.to_json()) == seen
         True
@@ -414,7 +363,7 @@ class Trace:
             raise ValueError(f"this JSON is not a whole trace: {error!r}") from error
 
     @classmethod
-    def _from_dict(cls, data: dict[str, Any]) -> Trace:
+    def _from_dict(cls, data: dict[str, Any]) -> TraceData:
         rows = [Variable(name, tuple(shape), *rest) for name, shape, *rest in data["rows"]]
         states = [
             (name, tuple((state, version) for state, version in slots))
@@ -458,7 +407,7 @@ class Trace:
 
     def __repr__(self) -> str:
         end = f"{self.error.type} on line {self.error.line}" if self.error else "no error"
-        return f"Trace({self.function}, {len(self.steps)} steps, {end})"
+        return f"{type(self).__name__}({self.function}, {len(self.steps)} steps, {end})"
 
 
 def _same(before: Sequence[object], now: Sequence[object]) -> tuple[int, int]:

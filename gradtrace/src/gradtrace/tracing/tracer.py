@@ -1,9 +1,9 @@
 """Run one function line by line and record the autograd graph between the lines.
 
-:func:`trace` calls the function for real, under ``sys.settrace``.  Python reports each line just
+:func:`record` calls the function for real, under ``sys.settrace``.  Python reports each line just
 before it runs; at each report, and once more when the function ends, the tensors that the live
 variables reach are collected, and :mod:`gradtrace.tracing.live` brings its picture of the graph
-behind them up to date.  The result is a :class:`~gradtrace.Trace`.
+behind them up to date.  The result is a :class:`~gradtrace.tracing.steps.TraceData`.
 
 With ``peaks`` the function runs under :class:`~gradtrace.LiveBytes`, which sees each operation's
 result: what lives at most inside a line is more than what lives before and after it.  It is asked
@@ -27,7 +27,7 @@ import inspect
 import itertools
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -41,50 +41,19 @@ from gradtrace.autograd.tensors import gradient_of, is_cut_off, shape_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.tracing.calls import Calls
 from gradtrace.tracing.live import LiveGraph
-from gradtrace.tracing.steps import Raised, Step, Trace, Variable
+from gradtrace.tracing.steps import Raised, Step, TraceData, Variable
 
 MAX_STEPS = 1_000
 
 
-def trace(
+def record(
     fn: Callable[..., Any],
-    /,
-    *args: Any,
-    max_steps: int = MAX_STEPS,
-    peaks: bool = False,
-    **kwargs: Any,
-) -> Trace:
-    """Run ``fn(*args, **kwargs)`` and record the autograd graph before and after each of its lines.
-
-    Only the lines of ``fn`` itself are steps; what it calls runs as one.  An exception that ends
-    ``fn`` becomes part of the trace and is not raised.
-
-    Args:
-        fn: a Python function, method, module (its ``forward`` is traced) or other object that can
-            be called, with source code.
-        max_steps: how many line events to record.  Later ones run at full speed, unrecorded.
-        peaks: also count how many bytes of tensors each line had alive at once, ``Step.peak``.
-            Counted are those that ``fn`` makes, on all devices.
-
-    Raises:
-        TypeError: ``fn`` is not a Python function, or is a generator or coroutine function.
-        ValueError: the source of ``fn`` cannot be found, none of its lines ran, or it switched
-            tracing off.
-        RuntimeError: gradtrace itself failed while it read the program's state.
-        KeyboardInterrupt, SystemExit: passed on; nothing is recorded.
-
-    >>> import torch
-    >>> def twice():
-    ...     x = torch.ones(3, requires_grad=True)
-    ...     y = x.exp().sum()
-    ...     y.backward()
-    ...     y.backward()
-    >>> seen = trace(twice)
-    >>> seen.error.type, seen.source[seen.error.line].strip()
-    ('RuntimeError', 'y.backward()')
-    >>> [seen.nodes[node].name for node in seen.freed]
-    ['ExpBackward0']
-    """
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    max_steps: int,
+    peaks: bool,
+) -> TraceData:
+    """Run ``fn(*args, **kwargs)`` and record it line by line, as :func:`gradtrace.trace` does."""
     code = _code(fn)
     recorder = _Recorder(lambda called: called is code, _name(fn), max_steps, peaks)
     recorder.read_source(code)
@@ -99,13 +68,13 @@ def trace(
     except BaseException as exception:
         exception.add_note("gradtrace.trace() was stopped by this; it recorded nothing.")
         raise
-    return recorder.trace(error)
+    return recorder.data(error)
 
 
 class CallRecorder:
     """Records the first call of a function that need not be defined yet.
 
-    A context manager: run the program inside, then ask for the :meth:`trace`.
+    A context manager: run the program inside, then ask for the :meth:`data`.
 
     Args:
         path: the file of the function, as in the ``co_filename`` of its code.
@@ -117,8 +86,8 @@ class CallRecorder:
     ...     return x * 2
     >>> with CallRecorder(twice.__code__.co_filename, "twice") as recorder:
     ...     _ = twice()
-    >>> recorder.trace()
-    Trace(twice, 3 steps, no error)
+    >>> recorder.data()
+    TraceData(twice, 3 steps, no error)
     """
 
     def __init__(self, path: str, name: str):
@@ -134,7 +103,7 @@ class CallRecorder:
     def __exit__(self, *exception: Any) -> None:
         self._recorder.__exit__(*exception)
 
-    def trace(self) -> Trace | None:
+    def data(self) -> TraceData | None:
         """The trace of the first call; None when there was none.
 
         Raises:
@@ -143,7 +112,7 @@ class CallRecorder:
         if not self._recorder.begun:
             return None
         steps = self._recorder.steps
-        return self._recorder.trace(steps[-1].raised if steps else None)
+        return self._recorder.data(steps[-1].raised if steps else None)
 
 
 def _name(fn: object) -> str:
@@ -311,7 +280,7 @@ class _Recorder:
             for line in range(first, last + 1)
         }
 
-    def trace(self, error: Raised | None) -> Trace:
+    def data(self, error: Raised | None) -> TraceData:
         """What was recorded, once the program has ended."""
         if self.refusal is not None:
             raise self.refusal
@@ -332,7 +301,7 @@ class _Recorder:
                 "(sys.settrace, or a tool that uses it): trace it without that"
             )
         nodes, calls = self.live.in_order(self.calls)
-        return Trace(
+        return TraceData(
             function=self.code.co_name,
             source=self.source.lines,
             statements=self.source.statements,
