@@ -118,9 +118,10 @@ types: $(FULL) ## check the types of gradtrace
 	cd gradtrace && ../$(BIN)/mypy
 
 test: export OMP_NUM_THREADS ?= 1
-test: $(FULL) $(AXE) ## prove everything: style, types, site, tests, every stored output
+test: $(FULL) $(AXE) ## prove everything: style, imports, types, site, tests, every stored output
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-cache
 	$(MAKE) -j 2 types book
 	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src book/_ext/styles.py
 	$(if $(ELSEWHERE),$(BIN)/python -c "import torch; torch.ones(1, device='$(DEVICE)')")
