@@ -23,6 +23,7 @@ from torch import nn
 from gradtrace import SilentFailure, watch
 from gradtrace.explaining import diagnose
 from gradtrace.explaining.watcher import Watch, explanation_of
+from gradtrace.watching import record
 from gradtrace.watching.engine import engine
 from gradtrace.watching.record import Timeline
 
@@ -210,10 +211,14 @@ def test_gradtrace_failing_leaves_the_program_alone(monkeypatch, short_program, 
         raise ZeroDivisionError("inside gradtrace")
 
     monkeypatch.setattr(part, broken)
-    with watch(strict=True) as one:
+    monkeypatch.setattr(record, "_REPORTED", {})
+    with warnings.catch_warnings(record=True) as reported, watch(strict=True) as one:
         watched = short_program()
     assert all(torch.equal(a, b) for a, b in zip(expected, watched, strict=True))
     assert one.broken == "ZeroDivisionError: inside gradtrace"
+    lines = [str(entry.message) for entry in reported if entry.category is RuntimeWarning]
+    assert len(lines) == 1 and "\n" not in lines[0]  # said once, however often it failed
+    assert "ZeroDivisionError: inside gradtrace" in lines[0] and torch.__version__ in lines[0]
 
 
 @pytest.mark.parametrize("owner, name", [(torch.Tensor, "backward"), (torch.autograd, "backward")])

@@ -19,7 +19,7 @@ def is_cut_off(tensor: torch.Tensor) -> bool:
     their base or one of them was.
     """
     try:
-        _ = tensor.grad_fn
+        _ = tensor.is_leaf
     except RuntimeError:
         return True
     return False

@@ -14,14 +14,21 @@ from contextlib import contextmanager
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from gradtrace._torch import LiveNode, no_dispatch_modes, no_torch_function
+from gradtrace._torch import (
+    LiveNode,
+    edges_of,
+    grad_fn_of,
+    no_dispatch_modes,
+    no_torch_function,
+)
 
 
 def root_node(tensor: torch.Tensor) -> LiveNode:
     """The node at which backward from ``tensor`` starts; AccumulateGrad for a leaf."""
-    if tensor.grad_fn is not None:
-        return tensor.grad_fn
-    if tensor.is_nested:  # get_gradient_edge takes a view, which some of these refuse
+    if (node := grad_fn_of(tensor)) is not None:
+        return node
+    # get_gradient_edge takes a view, which these refuse, or some of them.
+    if tensor.is_nested or tensor.layout is not torch.strided:
         with torch.enable_grad():
             copied: LiveNode = tensor.clone().grad_fn
         return copied.next_functions[0][0]
@@ -45,7 +52,7 @@ def walk(roots: Iterable[LiveNode]) -> tuple[list[LiveNode], list[list[int]]]:
     links: list[list[int]] = []
     for node in live:  # grows while it is read
         successors = []
-        for successor, _ in node.next_functions:
+        for successor, _ in edges_of(node):
             if successor is not None:
                 i = index.get(successor)
                 if i is None:

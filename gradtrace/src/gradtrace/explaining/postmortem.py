@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from traceback import walk_tb
 from typing import Any
 
-from gradtrace._torch import AUTOGRAD_FILE
+from gradtrace._torch import AUTOGRAD_FILE, grad_fn_of
 from gradtrace.autograd.frames import is_users, namespace, reach
 from gradtrace.autograd.nodes import FREED
 from gradtrace.autograd.saved import describe
@@ -98,7 +98,7 @@ def _with_freed_variables(found: Diagnosis, exception: BaseException, outputs: A
         }
     for frame, _ in walk_tb(exception.__traceback__):
         for variable in reach(namespace(frame)) if is_users(frame.f_code) else ():
-            name = freed.get(variable.value.grad_fn)
+            name = freed.get(grad_fn_of(variable.value))
             if name is not None:
                 return dataclasses.replace(
                     found,
