@@ -25,7 +25,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 AXE := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases wild types style dist test clean
+.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases wild peers types style dist test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,21 @@ $(WILD_READY): requirements.txt gradtrace/pyproject.toml
 wild: $(WILD_READY) ## run other libraries' quick starts plain and watched (DRIVERS="name …" ROUNDS=3)
 	$(WILD) gradtrace/wild/run.py --install --constraint .venv-wild/constraint.txt \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(DRIVERS)
+
+# Other people's tests have an environment of their own, too.
+PEERS := .venv-peers/bin/python
+PEERS_READY := .venv-peers/.ready
+
+$(PEERS_READY): requirements.txt gradtrace/pyproject.toml
+	test -x $(PEERS) || $(PYTHON) -m venv .venv-peers
+	grep '^torch==' requirements.txt >.venv-peers/constraint.txt
+	$(PEERS) -m pip install --quiet -c .venv-peers/constraint.txt -e gradtrace pytest pytest-reportlog unearth
+	@touch $@
+
+peers: $(PEERS_READY) ## run PyTorch's and other libraries' tests plain and watched (PYTORCH=checkout HIGHER=checkout SUITES="name …" ONLY=text)
+	$(PEERS) gradtrace/peers/run.py --install --constraint .venv-peers/constraint.txt \
+		$(if $(PYTORCH),--checkout "pytorch=$(PYTORCH)") $(if $(HIGHER),--checkout "higher=$(HIGHER)") \
+		$(if $(ONLY),--only "$(ONLY)") $(SUITES)
 
 $(AXE): tests/browser/package-lock.json
 	@command -v npm >/dev/null || echo "npm is missing: the accessibility of the site will not be tested"
