@@ -154,9 +154,10 @@ $(AXE): tests/browser/package-lock.json
 types: $(FULL) ## check the types of gradtrace
 	cd gradtrace && ../$(BIN)/mypy
 
-style: $(FULL) ## check style and format of the code
+style: $(FULL) ## check style, format and imports of the code
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-cache
 
 # Tools for a release have an environment of their own.
 .venv-dist/.ready: requirements-dist.txt
@@ -172,7 +173,7 @@ dist: .venv-dist/.ready ## build both distributions and check them (DIST=folder)
 	.venv-dist/bin/check-wheel-contents "$(DIST)"/*/*.whl
 
 test: export OMP_NUM_THREADS ?= 1
-test: $(FULL) $(AXE) ## prove everything: style, types, site, tests, every stored output
+test: $(FULL) $(AXE) ## prove everything: style, imports, types, site, tests, every stored output
 	$(MAKE) style
 	$(MAKE) -j 2 types book
 	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src book/_ext/styles.py

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from gradtrace import trace
-from gradtrace.layout import layout
-from gradtrace.page import module, payload, static_html
+from gradtrace.draw.layout import layout
+from gradtrace.player.page import module, payload, static_html
+from gradtrace.player.trace_scene import scene_of
 from gradtrace.questions import (
     HowManyBytes,
     Program,
@@ -21,7 +22,6 @@ from gradtrace.questions import (
     WhichSettings,
     WhichTensorGoesNext,
 )
-from gradtrace.scene import scene_of
 
 
 def shared():
