@@ -27,7 +27,7 @@ from gradtrace.autograd.traversal import (
     users_of,
     walk,
 )
-from gradtrace.watching.record import FREED_TAG, BackwardCall
+from gradtrace.watching.record import FREED_TAG, SCALING, BackwardCall
 
 _MAX_OPERATIONS = 100
 
@@ -169,7 +169,7 @@ class Engine:
 def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
     """Note on each node that ``call`` freed that it did, unless an earlier one had."""
     roots = [node for node in roots_of(outputs) if type(node) is not _torch.LEAF]
-    call.roots = tuple(map(_torch.sequence_nr, roots))
+    call.roots = tuple(map(_torch.sequence_nr, itertools.chain(*map(_scaled, roots))))
     if inputs:
         freed = _that_ran(inputs, roots)
         for node in freed:
@@ -177,6 +177,16 @@ def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
     else:
         freed = _mark_all(call, roots)
     call.operations = _kept_once(tuple([type(node).__name__ for node in freed[:_MAX_OPERATIONS]]))
+
+
+def _scaled(root: Any) -> list[Any]:
+    """The root and what it only scales: of ``(loss / 4).backward()`` the loss, too."""
+    scaled = [root]
+    for node in scaled:
+        inputs = [one for one, _ in _torch.edges_of(node) if one is not None]
+        if type(node).__name__ in SCALING and len(inputs) == 1:
+            scaled += [one for one in inputs if type(one) is not _torch.LEAF]
+    return scaled
 
 
 @functools.lru_cache(maxsize=1_000)

@@ -41,6 +41,7 @@ from gradtrace.autograd.tensors import storage_of
 from gradtrace.watching.record import (
     OF_SCALED_TAG,
     SCALED_TAG,
+    SCALING,
     SUM_TAG,
     Cut,
     Edit,
@@ -560,7 +561,6 @@ _CALL_IN_VARIABLES = compile("_call[0](*_call[1], **_call[2])", __file__, "eval"
 _CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
 _NO_NAMES: Mapping[str, Any] = {}
 _NEAR, _FAR = 4, 200  # frames from an operation to the custom function that it may be in
-_SCALES = ("MulBackward0", "DivBackward0", "NegBackward0")
 _MEANT = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # ways to cut, the likeliest first
 _LEAKING = 3  # additions of a loss that has been through backward to one sum
 
@@ -731,7 +731,7 @@ _LIBRARIES = {
 
 def _unscaled(node: _torch.LiveNode) -> _torch.LiveNode:
     """What a node was computed from by factors alone: of ``0.9 * total`` that of the total."""
-    while type(node).__name__ in _SCALES:
+    while type(node).__name__ in SCALING:
         inner = [one for one, _ in _torch.edges_of(node) if one is not None]
         if len(inner) != 1:
             break

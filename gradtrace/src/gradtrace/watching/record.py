@@ -45,6 +45,7 @@ _MAX_EXPORTED, _MAX_EXPORTS = 64, 64  # storages, exports of one
 _MAX_CUTS = 20_000
 _MAX_COMPARED = 10_000_000  # elements
 _REPORTED: dict[Any, Any] = {}  # failures of gradtrace, as the warnings module notes them
+SCALING = ("MulBackward0", "DivBackward0", "NegBackward0")  # nodes that hand a loss on, scaled
 GROWING = 5  # backwards from one line, each over a larger retained graph
 
 
@@ -52,7 +53,7 @@ class BackwardCall:
     """One call of ``backward`` or ``autograd.grad``; ``sequence_nr`` is the thread's counter then.
 
     ``operations`` are the types of nodes that it freed, those nearest to the loss; ``roots`` the
-    numbers of the nodes that it began at.  ``whole`` calls ran to the leaves, not to some inputs
+    numbers of the nodes that it began at, and of those that these only scale.  ``whole`` calls ran to the leaves, not to some inputs
     only.  ``failed`` calls may have freed a part of their graph.
     """
 

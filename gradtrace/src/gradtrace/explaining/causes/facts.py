@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 EVIDENCE = {
+    "nested": (
+        "this call runs inside the backward of a custom function",
+        "this call runs inside no other",
+    ),
     "loss_was_run": (
-        "the loss itself has been through a backward: nothing in it is new",
+        "every tensor that this loss saved was freed by an earlier backward pass, and nothing in"
+        " it is new but factors and sums of losses",
         "something in this loss is new",
+    ),
+    "used_again": (
+        "the freed part was made once, and is used by lines that used it before",
+        "the lines that use the freed part had not used it before",
     ),
     "repeated": (
         "the line that raised has called backward before, after the freed part was made",
         "the line that raised has not called backward since the freed part was made",
     ),
-    "goes_round": (
-        "the lines that use the freed part have used it before, in a loss that was run",
-        "the lines that use the freed part had not used it before",
-    ),
-    "made_before_the_loop": (
-        "the freed part was made before the loop that raised, or only once",
-        "the freed part was made in the loop that raised",
-    ),
     "built_after": (
         "some of the loss was made after that backward",
         "all of the loss had been made when that backward ran",
-    ),
-    "same_operations": (
-        "what is new are operations that the freed graph had, too",
-        "what is new are other operations than the freed graph had",
     ),
     "other_parameters": (
         "this loss reaches other parameters than the one before",
@@ -50,8 +47,8 @@ EVIDENCE = {
         "nothing was written through a view",
     ),
     "a_loss_is_added": (
-        "what was freed is a loss, which was added to this one",
-        "what was freed is not a loss that was added",
+        "this loss is a sum, and one term of it is a loss on which backward() was called before",
+        "no term of this loss is one on which backward() was called before",
     ),
     "in_a_container": ("a list, tuple, dict, set or deque holds it", "no container holds it"),
     "held_by_a_name_too": (
@@ -65,10 +62,6 @@ EVIDENCE = {
     "in_a_cache": (
         "a dict holds it, and beside it what was made since",
         "no dict holds it beside what was made since",
-    ),
-    "constant": (
-        "a variable holds it that is not assigned again",
-        "no variable holds it that stays as it is",
     ),
     "looped_over": (
         "the loop that raised runs over that container",

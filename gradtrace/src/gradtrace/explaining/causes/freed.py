@@ -6,9 +6,8 @@ from gradtrace.explaining.causes.table import CERTAIN, LIKELY, SEEN, Cause, Fix,
 
 RULES = {
     "freed": (
-        Rule("forward_not_rerun", ("loss_was_run", "not repeated"), CERTAIN),
-        Rule("computed_once_outside_loop", ("loss_was_run", "made_before_the_loop"), SEEN),
-        Rule("forward_not_rerun", ("loss_was_run",), SEEN),
+        Rule("shared_subgraph", ("nested",), CERTAIN),
+        Rule("forward_not_rerun", ("loss_was_run",), CERTAIN),
         Rule("shared_subgraph", ("not built_after",), CERTAIN),
         Rule("buffer_has_graph", ("in_a_buffer",), SEEN),
         Rule("loss_accumulated", ("a_loss_is_added",), SEEN),
@@ -16,16 +15,12 @@ RULES = {
         Rule("hidden_state_carried", ("passed_on",), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "made_again"), SEEN),
         Rule("replay_keeps_graph", ("in_a_container", "refilled"), SEEN),
-        Rule("computed_once_outside_loop", ("constant", "made_again", "repeated"), SEEN),
-        Rule("hidden_state_carried", ("made_again", "repeated"), LIKELY),
         Rule("dataset_tensor_has_graph", ("in_a_dataset",), SEEN),
         Rule("shared_subgraph", ("looped_over", "not trains", "not weights_changed"), LIKELY),
         Rule("dataset_tensor_has_graph", ("looped_over",), LIKELY),
-        Rule("shared_subgraph", ("goes_round", "other_parameters", "not weights_changed"), SEEN),
-        Rule("forward_not_rerun", ("goes_round", "not trains", "not made_before_the_loop"), LIKELY),
-        Rule("computed_once_outside_loop", ("goes_round",), SEEN),
-        Rule("forward_not_rerun", ("not trains", "weights_changed"), LIKELY),
-        Rule("forward_not_rerun", ("not trains", "same_operations"), LIKELY),
+        Rule("shared_subgraph", ("used_again", "other_parameters", "not weights_changed"), SEEN),
+        Rule("hidden_state_carried", ("made_again", "repeated", "not used_again"), LIKELY),
+        Rule("computed_once_outside_loop", ("used_again",), SEEN),
         Rule("shared_subgraph", (), SEEN),
     ),
 }
@@ -133,6 +128,13 @@ CAUSES = (
         "freed",
         "two losses share a part of the graph, and the first backward freed it",
         (
+            Fix(
+                "give the call at the line below retain_graph=True: {it|this backward} runs again"
+                " for each loss, and needs that graph each time",
+                needs=("nested",),
+                proof=None,
+                otherwise="add the losses and call backward() once",
+            ),
             Fix(
                 "give that first call retain_graph=True, since this loss needs the graph, too;"
                 " or create_graph=True, if this loss is made of the gradient that it computed",

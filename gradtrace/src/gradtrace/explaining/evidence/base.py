@@ -7,7 +7,8 @@ from functools import cached_property
 from types import FrameType
 from typing import Any
 
-from gradtrace.autograd.frames import Location, namespace, reach, user_frames
+from gradtrace import _torch
+from gradtrace.autograd.frames import Location, belongs_to_user, namespace, reach, user_frames
 from gradtrace.explaining.evidence.carriers import Held
 from gradtrace.watching.record import BackwardCall, Record
 
@@ -64,6 +65,18 @@ class Evidence:
     @property
     def strict_watch(self) -> bool:
         return self.timeline.observed
+
+    @property
+    def nested(self) -> bool:
+        """Whether the failed call runs inside the backward of a custom function of the program."""
+        return self.function_around is not None
+
+    @cached_property
+    def function_around(self) -> type | None:
+        """The custom function of the program whose backward made the call that failed."""
+        node = _torch.current_node()
+        function = None if node is None else _torch.function_of(node)
+        return function if function is not None and belongs_to_user(function) else None
 
     @property
     def asks_for_a_graph(self) -> bool:
