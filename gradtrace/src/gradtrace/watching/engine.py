@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -103,8 +104,11 @@ class Engine:
         self, outputs: Any, keep_graph: bool, create_graph: bool, inputs: Sequence[Any]
     ) -> tuple[BackwardCall, Any, Sequence[Any]]:
         call = BackwardCall(next(self._numbers), user_location(), _torch.next_sequence_nr())
+        call.recorded = torch.is_grad_enabled()
+        call.inference = torch.is_inference_mode_enabled()
         if create_graph:
             call.creates_graph = call.keeps_graph = True
+            call.derived = _computing_in_forward(outputs)
         elif keep_graph:
             call.keeps_graph = True
         if inputs:
@@ -177,6 +181,21 @@ def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
     else:
         freed = _mark_all(call, roots)
     call.operations = _kept_once(tuple([type(node).__name__ for node in freed[:_MAX_OPERATIONS]]))
+
+
+def _computing_in_forward(outputs: Any) -> tuple[weakref.ref[type], ...]:
+    """The custom functions in this graph whose backward uses what their forward computed.
+
+    Forward records nothing, so that has no graph, and the gradient through it has none.
+    """
+    with undisturbed():
+        nodes = {_torch.function_of(node): node for node in walk(roots_of(outputs))[0]}
+        nodes.pop(None, None)
+        return tuple(
+            weakref.ref(function)
+            for function, node in nodes.items()
+            if any(not one.requires_grad for one in _torch.kept_by_function(node))
+        )
 
 
 def _scaled(root: Any) -> list[Any]:

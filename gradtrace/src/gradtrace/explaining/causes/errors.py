@@ -38,6 +38,8 @@ PATTERNS = [
         "unsupported",
         "checkpoint_reentrant",
     ),
+    (r"different metadata than during the forward|number of tensors was saved during the orig"
+     r"|more tensors during recomputation", "unsupported", "checkpoint_differs"),
     (r"finished reduction in the prior iteration", "unsupported", "ddp_unused_parameter"),
     (r"mark a variable ready only once", "unsupported", "ddp_ready_twice"),
     (r"is a view and .*modified in-?place", "unsupported", "view_changed_inplace"),

@@ -191,6 +191,24 @@ EVIDENCE = {
         "gradients are switched off where backward was called",
         "gradients are on where backward was called",
     ),
+    "in_inference_mode": (
+        "inference mode is on where backward was called: nothing is recorded in it, whatever"
+        " enable_grad() says",
+        "inference mode is off where backward was called",
+    ),
+    "a_checkpoint_warned": (
+        "PyTorch has warned that no input of a reentrant checkpoint requires grad",
+        "PyTorch has not warned of a reentrant checkpoint",
+    ),
+    "computed_in_forward": (
+        "the gradient went through a custom function whose backward uses values that its forward"
+        " computed, and forward records no graph",
+        "no custom function was in the way whose backward uses what forward computed",
+    ),
+    "others_take_part": (
+        "the result was computed from the other inputs",
+        "the result was computed from none of the inputs",
+    ),
     "asked_of_what_is_off": (
         "a tensor that the gradient was asked for does not require grad",
         "every tensor that the gradient was asked for requires grad",
@@ -206,6 +224,10 @@ EVIDENCE = {
     "creates_graph": (
         "each backward has create_graph=True, and what it adds to .grad has a graph",
         "no backward creates a graph",
+    ),
+    "replaced": (
+        "an optimizer holds a parameter that no variable reaches any more",
+        "the variables reach all that the optimizers hold",
     ),
     "strict_watch": ("every operation was seen", "only backwards and steps were seen"),
     "on_ctx": (

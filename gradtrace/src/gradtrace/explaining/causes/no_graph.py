@@ -7,8 +7,10 @@ from gradtrace.explaining.causes.table import CERTAIN, LIKELY, SEEN, Cause, Fix,
 RULES = {
     "no_graph": (
         Rule("create_graph_missing", ("cut_by_first_order",), CERTAIN),
+        Rule("function_computes_in_forward", ("computed_in_forward",), LIKELY),
         Rule("once_differentiable", ("cut_by_function",), CERTAIN),
         Rule("checkpoint_reentrant", ("cut_by_checkpoint",), CERTAIN),
+        Rule("no_grad_region", ("in_inference_mode",), LIKELY),
         Rule("frozen_parameters", ("cut_by_freezing",), CERTAIN),
         Rule("no_grad_region", ("cut_by_update",), CERTAIN),
         Rule("no_grad_region", ("cut_by_region",), CERTAIN),
@@ -16,6 +18,7 @@ RULES = {
         Rule("detach_wrong_place", ("cut_by_copy",), SEEN),
         Rule("detach_wrong_place", ("cut_by_detach",), SEEN),
         Rule("no_grad_region", ("gradients_are_off",), LIKELY),
+        Rule("checkpoint_reentrant", ("a_checkpoint_warned",), LIKELY),
         Rule("frozen_parameters", ("all_frozen",), LIKELY),
     ),
     "unused_input": (
@@ -70,12 +73,26 @@ CAUSES = (
                 needs=("cut_by_update",),
             ),
             Fix(
-                "run the forward pass outside torch.no_grad(), or under torch.enable_grad()",
-                needs=("cut_by_region",),
+                "run this code outside torch.inference_mode(): what is computed in that mode can"
+                " have no gradient, under torch.enable_grad() either (Lightning:"
+                " Trainer(inference_mode=False))",
+                needs=("in_inference_mode",),
             ),
             Fix(
-                "run the forward pass, and backward, outside torch.no_grad() and"
-                " torch.inference_mode()",
+                "run the forward pass outside torch.no_grad(), or under torch.enable_grad()",
+            ),
+        ),
+    ),
+    Cause(
+        "function_computes_in_forward",
+        None,
+        "the backward of {it|a custom function} uses a value that its forward computed; forward"
+        " records no graph, so the gradient has none",
+        (
+            Fix(
+                "save the inputs in forward, ctx.save_for_backward(x), and compute the derivative"
+                " from them in backward",
+                proof=None,
             ),
         ),
     ),
@@ -122,8 +139,15 @@ CAUSES = (
         "a gradient was asked for something that the output was not computed from: {it|an input}",
         (
             Fix(
-                "use {it|that tensor} itself in the computation, not a copy that was detached"
-                " or made anew; or pass allow_unused=True, where it may take no part",
+                "pass allow_unused=True, and skip the gradients that are None: {it|the input} takes"
+                " no part in this result",
+                needs=("others_take_part",),
+                proof=None,
+                otherwise="compute the result from {it|that input}, if it is to take part",
+            ),
+            Fix(
+                "compute the result from {it|that tensor} itself: it was made after the forward"
+                " pass, or another tensor was used in its place",
                 proof=None,
             ),
         ),

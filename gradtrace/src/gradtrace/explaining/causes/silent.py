@@ -111,6 +111,50 @@ CAUSES = (
         ),
     ),
     Cause(
+        "in_no_optimizer",
+        "silent",
+        "{it|parameters} get gradients from a loss that an optimizer steps by, but no optimizer"
+        " holds them: they keep their first values, and their gradients are never cleared",
+        (
+            Fix(
+                "copy the new values into the old parameter under torch.no_grad(), or make the"
+                " optimizer after {it|the parameter} has been replaced",
+                needs=("replaced",),
+                proof=None,
+            ),
+            Fix(
+                "put the modules into nn.ModuleList or nn.ModuleDict, parameters into"
+                " nn.ParameterList: model.parameters() lacks what a plain list or dict holds",
+                proof=None,
+            ),
+        ),
+    ),
+    Cause(
+        "gradient_leaks",
+        "silent",
+        "{it|these parameters} still have a gradient of the other optimizer's loss, and this loss"
+        " adds to it: their step follows both",
+        (
+            Fix(
+                "clear these gradients before this loss's backward(), by optimizer.zero_grad(); or"
+                " freeze {it|them}, requires_grad_(False), while the other loss is computed",
+                proof=None,
+            ),
+        ),
+    ),
+    Cause(
+        "autocast_stale",
+        "silent",
+        "autocast keeps the casts of weights until its block ends; after an optimizer's step the"
+        " forward pass still used the casts of the old weights",
+        (
+            Fix(
+                "enter torch.autocast in each iteration, around the forward pass and the loss only",
+                proof=None,
+            ),
+        ),
+    ),
+    Cause(
         "gradient_changed_in_backward",
         "silent",
         "the backward of {it|a custom function} changes the gradient that it is given in place;"

@@ -47,6 +47,21 @@ CAUSES = (
         ),
     ),
     Cause(
+        "checkpoint_differs",
+        "unsupported",
+        "a checkpoint runs its forward pass again in backward, and the second run of {it|the"
+        " function} did not save the same tensors as the first",
+        (
+            Fix(
+                "let {it|the checkpointed function} compute the same in both runs: do not change"
+                " {state|a cache, a counter or another state} in it; switch its caches off for"
+                " training (use_cache=False)",
+                proof=None,
+                otherwise="call {it|the function} without a checkpoint",
+            ),
+        ),
+    ),
+    Cause(
         "cudnn_rnn_eval",
         "unsupported",
         "the RNN's forward pass ran in eval mode, in which cuDNN keeps nothing for backward",

@@ -29,6 +29,7 @@ class Evidence:
 
     began_at: Location | None = None
     made_at: Location | None = None
+    exception: BaseException | None = None  # where the error's text alone decides the cause
     made_through: tuple[Location, ...] = ()  # the calls that led to that line, innermost first
 
     def __init__(

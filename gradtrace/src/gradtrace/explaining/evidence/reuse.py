@@ -544,7 +544,6 @@ _CONTAINERS = (list, tuple, deque, dict, set)
 _DATASETS = (torch.utils.data.Dataset, torch.utils.data.DataLoader)
 
 
-
 def _stays(frame: FrameType, name: str) -> bool:
     """Whether the variable keeps its value while iterations follow one another."""
     loop = source.loop_around(frame)
