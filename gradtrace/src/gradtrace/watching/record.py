@@ -398,6 +398,10 @@ class Timeline:
         self.backwards = 0
         self.steps: deque[Step] = deque(maxlen=_MAX_STEPS)
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # that stepped
+        # Of each optimizer the last call that began when its gradients were cleared.
+        self.cleared: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = (
+            weakref.WeakKeyDictionary()
+        )
         self.strays: dict[int, Stray] = {}  # leaves of no optimizer, by their identity
         self.lines = Lines()
         self.cuts = Cuts()

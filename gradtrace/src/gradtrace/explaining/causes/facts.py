@@ -229,7 +229,6 @@ EVIDENCE = {
         "an optimizer holds a parameter that no variable reaches any more",
         "the variables reach all that the optimizers hold",
     ),
-    "strict_watch": ("every operation was seen", "only backwards and steps were seen"),
     "on_ctx": (
         "the changed tensor is an attribute of a custom function's ctx",
         "the changed tensor is saved as it should be",

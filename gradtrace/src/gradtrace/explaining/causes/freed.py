@@ -69,11 +69,11 @@ CAUSES = (
                 " does not train what is behind it",
                 needs=("only_others_stepped",),
                 proof=None,
-                otherwise="compute {it|it} anew in each iteration, before it is used, if this"
+                otherwise="recompute {it|it} in each iteration, before it is used, if this"
                 " loss is to train through it, too",
             ),
             Fix(
-                "compute {it|it} anew in each iteration, before it is used (to detach it would"
+                "recompute {it|it} in each iteration, before it is used (to detach it would"
                 " end the training of {trained|the parameters behind it})",
                 needs=("optimizers_are_known", "trained_only_there"),
                 proof=("every_entry_is_named",),
@@ -84,7 +84,7 @@ CAUSES = (
                 " log-probabilities, an advantage, a target)",
                 needs=("optimizers_are_known", "trained_there"),
                 proof=None,
-                otherwise="compute {it|it} anew in each iteration, before it is used, if this"
+                otherwise="recompute {it|it} in each iteration, before it is used, if this"
                 " loss is to train through it, too",
             ),
             Fix(
@@ -92,17 +92,17 @@ CAUSES = (
                 " computed from",
                 needs=("optimizers_are_known",),
                 proof=("every_entry_is_named",),
-                otherwise="compute {it|it} anew in each iteration",
+                otherwise="recompute {it|it} in each iteration",
             ),
             Fix(
                 "detach {it|it}, once, where it is made: what it was computed from was never"
                 " changed, other leaves were",
                 needs=("not trained_there", "others_are_trained"),
                 proof=None,
-                otherwise="compute {it|it} anew in each iteration, if it is to be trained",
+                otherwise="recompute {it|it} in each iteration, if it is to be trained",
             ),
             Fix(
-                "compute {it|it} anew in each iteration, before it is used",
+                "recompute {it|it} in each iteration, before it is used",
                 proof=None,
                 otherwise="detach {it|it}, once, if what it was computed from is not to be trained",
             ),
@@ -114,12 +114,12 @@ CAUSES = (
         "the forward pass was not run again: this loss has already been through backward",
         (
             Fix(
-                "run the forward pass again before each backward (in a closure: inside it)",
+                "run the forward pass again before each backward(){closure|}",
                 needs=("weights_changed",),
             ),
             Fix(
-                "run the forward pass again before each backward; or leave the second backward"
-                " out, where nothing has changed since the first",
+                "run the forward pass again before each backward(){closure|}; or leave the second"
+                " backward() out, where nothing has changed since the first",
             ),
         ),
     ),
@@ -158,10 +158,10 @@ CAUSES = (
                 " its optimizer has stepped after the first",
                 needs=("its_own_stepped",),
                 proof=None,
-                otherwise="if the second loss is to train it, too, compute it anew after the step",
+                otherwise="if the second loss is to train it, too, recompute it after the step",
             ),
             Fix(
-                "compute {it|the shared part} anew for the second loss, after the weights have"
+                "recompute {it|the shared part} for the second loss, after the weights have"
                 " changed",
                 needs=("weights_changed",),
                 proof=None,
@@ -205,9 +205,9 @@ CAUSES = (
         "a stored tensor still has the graph of the iteration that made it, which was freed",
         (
             Fix(
-                "empty {it|the cache} after each step of the optimizer, so that what it holds"
-                " is computed anew: parameters that are trained lie behind it, and detached"
-                " they would get no gradient through it",
+                "empty {it|the cache} after each step of the optimizer, so that its entries are"
+                " recomputed: detached, they would end the training of the parameters that they"
+                " were computed from",
                 needs=("in_a_cache", "trained_there"),
                 proof=("every_entry_is_named", "optimizers_are_known"),
                 otherwise="detach what is put into {it|the cache}, if it is to enter as numbers",
@@ -274,7 +274,7 @@ CAUSES = (
                 " backward",
             ),
             Fix(
-                "compute {it|the buffer} anew in each forward pass: parameters are trained"
+                "recompute {it|the buffer} in each forward pass: parameters are trained"
                 " through it only",
                 needs=("not made_again", "trained_only_there"),
                 proof=None,

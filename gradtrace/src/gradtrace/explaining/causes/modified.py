@@ -38,39 +38,39 @@ CAUSES = (
             Fix(
                 "take the step as a new tensor, fast = w - lr * gradient, with gradient from"
                 " torch.autograd.grad(loss, w, create_graph=True), and compute this loss with fast"
-                " (torch.func.functional_call); an optimizer's step writes over the weights, and"
-                " has no derivative",
+                " (torch.func.functional_call)",
                 needs=("differentiable_step",),
                 proof=None,
-                otherwise="leave create_graph=True out, and compute this loss anew after the step,"
+                otherwise="leave create_graph=True out, and recompute this loss after the step,"
                 " if nothing is to be differentiated through the step",
             ),
             Fix(
-                "compute {it|the older part} anew after each step: it was computed with the old"
+                "recompute {it|the older part} after each step: it was computed with the old"
                 " weights",
                 needs=("partly_new", "one_optimizer"),
                 proof=None,
                 otherwise="detach {it|it}, where it is made, if it is to enter as numbers",
             ),
             Fix(
-                "compute this loss anew after the step, by a new forward pass",
+                "recompute this loss after the step, by a new forward pass",
                 needs=("owned_twice",),
                 proof=None,
                 otherwise="let one optimizer hold all that both losses train, add the losses, and"
                 " call backward and step once",
             ),
             Fix(
-                "compute this loss anew after the step, by a new forward pass",
+                "recompute this loss after the step, by a new forward pass",
                 needs=("one_optimizer",),
                 proof=None,
                 otherwise="call all backwards before the step",
             ),
             Fix(
-                "compute this loss anew after the step, by a new forward pass; or let each"
-                " backward reach its own parameters only,"
-                " loss.backward(inputs=list(own.parameters())), all but the last with"
-                " retain_graph=True, and step after all of them; only if this loss is to train"
-                " the stepped network, too, call all backwards before all steps without inputs=",
+                "recompute this loss after the step, by a new forward pass; or let each backward"
+                " reach its own parameters only, loss.backward(inputs=list(own.parameters())), and"
+                " step after all of them",
+                proof=None,
+                otherwise="only if this loss is to train the stepped network, too, call all"
+                " backwards before all steps without inputs=",
             ),
         ),
     ),

@@ -20,7 +20,7 @@ CAUSES = (
         " bump the version), so this backward mixes old activations with new weights",
         (
             Fix(
-                "compute this loss anew after the step, by a new forward pass; or let each"
+                "recompute this loss after the step, by a new forward pass; or let each"
                 " backward reach its own parameters only,"
                 " loss.backward(inputs=list(own.parameters())), and step after all of them;"
                 " torch.autograd.graph.increment_version(parameter), for each parameter after"
@@ -35,7 +35,7 @@ CAUSES = (
         " first time: it computes with the new ones, and no check notices",
         (
             Fix(
-                "compute this loss anew after the step, by a new forward pass; or call this"
+                "recompute this loss after the step, by a new forward pass; or call this"
                 " backward before the step",
                 proof=None,
             ),
@@ -48,7 +48,7 @@ CAUSES = (
         " gradient is silently wrong",
         (
             Fix(
-                "compute this loss anew after the change, by a new forward pass; or call this"
+                "recompute this loss after the change, by a new forward pass; or call this"
                 " backward before it",
                 needs=("a_leaf",),
                 proof=None,

@@ -199,14 +199,8 @@ CAUSES = (
         "what led to this cannot be told from what was seen",
         (
             Fix(
-                "see every operation from the program's start: with"
-                " gradtrace.watch(strict=True), or python -m gradtrace --strict script.py",
-                needs=("not strict_watch",),
-            ),
-            Fix(
-                "follow the loss back: print(x.requires_grad, x.grad_fn) of what it is computed"
-                " from shows where the graph ends; what runs in other threads, in compiled code"
-                " or before the watch began is not seen",
+                "print(x.requires_grad, x.grad_fn) for each tensor that the loss is computed from:"
+                " the graph ends where grad_fn is None and requires_grad is False",
             ),
         ),
     ),

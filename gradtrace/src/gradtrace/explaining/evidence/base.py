@@ -64,10 +64,6 @@ class Evidence:
         return True
 
     @property
-    def strict_watch(self) -> bool:
-        return self.timeline.observed
-
-    @property
     def nested(self) -> bool:
         """Whether the failed call runs inside the backward of a custom function of the program."""
         return self.function_around is not None

@@ -15,7 +15,7 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Chain, Location, place_of, reach, user_frame
+from gradtrace.autograd.frames import Chain, Location, is_users, place_of, reach, user_frame
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import leading_to, roots_of, users_of, walk
@@ -80,6 +80,7 @@ class Reuse(Evidence):
             "it": self.carrier_name,
             "trained": self._names_of(self._trained_only_there),
             "detached": detached,
+            "closure": " inside the closure" if self._in_a_closure else None,
             "as_code": f": {detached}" if detached and "=" in detached else None,
         }
         return {key: name for key, name in found.items() if name is not None}
@@ -431,6 +432,16 @@ class Reuse(Evidence):
             if self.nodes[k].leaf is not None
         }
         return [*found.values()]
+
+    @property
+    def _in_a_closure(self) -> bool:
+        """Whether an optimizer's step calls the function that called backward."""
+        caller = None if self.frame is None else self.frame.f_back
+        while caller is not None and not is_users(caller.f_code):
+            if "optim" in caller.f_code.co_filename:
+                return True
+            caller = caller.f_back
+        return False
 
     def _names_of(self, leaves: Iterable[torch.Tensor]) -> str | None:
         wanted = {id(leaf) for leaf in leaves}

@@ -136,30 +136,35 @@ def leaking(
 
     This loss trains one optimizer's parameters, which take what the other's made: an adversary.
     """
+    if len(timeline.optimizers) < 2 or not call.whole:
+        return
     training = Training(timeline, call.leaves)
-    if len(timeline.optimizers) < 2 or not call.whole or len(training.optimizers) != 1:
-        call.fed_by = _fed_by(training, live, links)
-        return
-    ((optimizer, held),) = training.optimizers
-    leaves = (node.variable for node in live if isinstance(node, _torch.LEAF))
-    grown = [one for one in leaves if one.grad is not None and storage_of(one)[0] in held]
-    if not any(bool(one.grad.detach().any()) for one in grown[:1]):
-        return
-    last_step = max(
-        (s.sequence_nr for s in timeline.steps if s.optimizer() is optimizer), default=-1
-    )
-    for earlier in reversed(timeline.calls):
-        if earlier is call or earlier.sequence_nr < last_step:
-            continue
-        for other, its in earlier.fed_by:
-            stepped = any(
-                step.optimizer() is other() and step.last_call >= earlier.number
+    leaves = [node.variable for node in live if isinstance(node, _torch.LEAF)]
+    for optimizer, held in training.optimizers:
+        grown = [one for one in leaves if one.grad is not None and storage_of(one)[0] in held]
+        if not any(bool(one.grad.detach().any()) for one in grown):
+            timeline.cleared[optimizer] = call.number
+        elif len(training.optimizers) == 1:
+            earlier = _other_loss(timeline, call, optimizer)
+            if earlier is not None:
+                place = earlier.location
+                yield finding("gradient_leaks", call.location, place, names_of(grown))
+    call.fed_by = _fed_by(training, live, links)
+
+
+def _other_loss(
+    timeline: Timeline, call: BackwardCall, optimizer: torch.optim.Optimizer
+) -> BackwardCall | None:
+    """The call since this optimizer's gradients were cleared that another has stepped by since."""
+    cleared = timeline.cleared.get(optimizer, call.number)
+    for earlier in timeline.calls:
+        for feeding, fed in earlier.fed_by if cleared <= earlier.number < call.number else ():
+            if fed() is optimizer and any(
+                step.optimizer() is feeding() and step.last_call >= earlier.number
                 for step in timeline.steps
-            )
-            if its() is optimizer and stepped:
-                names = names_of(one for one in grown)
-                yield finding("gradient_leaks", call.location, earlier.location, names)
-                return
+            ):
+                return earlier
+    return None
 
 
 def _fed_by(
