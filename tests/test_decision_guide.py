@@ -64,15 +64,21 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using backward.* with create_gra
 PROGRAMS: dict[str, Program] = {}
 
 
-def obeys(advice: str) -> Callable[[Program], Program]:
-    """The program that obeys the end of the guide with this advice."""
+def obeys_in(programs: dict[str, Callable]) -> Callable[[str], Callable]:
+    """A decorator that registers the program that obeys an end of the guide, by its advice."""
 
-    def register(program: Program) -> Program:
-        assert advice not in PROGRAMS, f"two programs for {advice!r}"
-        PROGRAMS[advice] = program
-        return program
+    def obeys(advice: str) -> Callable[[Callable], Callable]:
+        def register(program: Callable) -> Callable:
+            assert advice not in programs, f"two programs for {advice!r}"
+            programs[advice] = program
+            return program
 
-    return register
+        return register
+
+    return obeys
+
+
+obeys = obeys_in(PROGRAMS)
 
 
 def parameters(*modules: nn.Module) -> Tensors:
@@ -191,14 +197,17 @@ def cached_weight(obey):
     return seen, right
 
 
-@obeys("compute it under `torch.no_grad()`")
+@obeys("compute it in `eval()` mode, under `torch.no_grad()`")
 def frozen_backbone(obey):
-    backbone, head, x = deep(2, 3), nn.Linear(3, 1), torch.randn(5, 2)
+    """With dropout: computed once in `train()` mode, one mask would serve for all iterations."""
+    backbone = nn.Sequential(deep(2, 3), nn.Dropout())
+    head, x = nn.Linear(3, 1), torch.randn(5, 2)
     optimizer, seen, right = sgd(parameters(head)), [], []
+    backbone.train(not obey)
     with torch.set_grad_enabled(not obey):
         features = backbone(x)
     for _ in range(3):
-        right += alone(head(features.detach()).square().mean(), parameters(head))
+        right += alone(head(backbone[0](x).detach()).square().mean(), parameters(head))
         optimizer.zero_grad()
         head(features).square().mean().backward()
         seen += grads(parameters(head))
@@ -391,19 +400,21 @@ def own_networks(obey):
 
 
 @obeys(
-    "`loss.backward(retain_graph=True)` for each piece, without the flag for the last, one step "
-    "after all"
+    "`h = shared.detach().requires_grad_()`; compute each piece from `h`, and call `backward()` "
+    "on it at once; after the last, `shared.backward(h.grad)`"
 )
 def in_pieces(obey):
     trunk, head, _, x = trunk_and_heads()
     trained = parameters(trunk, head)
     right = alone(head(trunk(x)).square().sum(), trained)
-    pieces = trunk(x).chunk(2)
-    for number, piece in enumerate(pieces, 1):
-        head(piece).square().sum().backward(retain_graph=obey and number < len(pieces))
-    seen = grads(trained)
-    sgd(trained).step()
-    return seen, right
+    shared = trunk(x)
+    h = shared.detach().requires_grad_() if obey else shared
+    for start in (0, 3):
+        loss = head(h[start : start + 3]).square().sum()
+        loss.backward()
+    if obey:
+        shared.backward(h.grad)
+    return grads(trained), right
 
 
 @obeys("`torch.autograd.grad(loss, parameters, retain_graph=True)`, without the flag for the last")
@@ -1102,8 +1113,9 @@ def several_optimizers(obey):
 
 
 @obeys(
-    "`detach()` the generated batch for the discriminator, drop the flag, and step each network "
-    "right after its own backward"
+    "`detach()` the generated batch for the discriminator, drop the flag, step the discriminator "
+    "right after its own backward, and only then judge the generated batch and compute the "
+    "generator's loss"
 )
 def gan_retained(obey):
     generator, discriminator = deep(2, 2), deep(2, 1)
