@@ -10,6 +10,8 @@ BROWSER ?=
 # `make test SANDBOX=required`: without bubblewrap the grader's tests fail instead of skipping.
 SANDBOX ?=
 export BROWSER SANDBOX
+# Where `make dist` puts the distributions, each into a folder of its own.
+DIST ?= dist
 
 BIN := .venv/bin
 # Two stamps, one environment: what building the book takes, and everything.
@@ -23,7 +25,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 AXE := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases wild types test clean
+.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild peers types style dist test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +98,25 @@ bench: book $(FULL) ## measure what snapshot, player and watch cost
 cases: $(FULL) ## score diagnosis on real failures (CASES="name … --strict")
 	$(BIN)/python gradtrace/cases/score.py $(CASES)
 
+# Every Python that gradtrace promises to run on and that is here: on the path, or among pyenv's.
+# Each has an environment of its own with the newest PyTorch that fits.
+SUPPORTED := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' gradtrace/pyproject.toml)
+interpreter = $(shell python$(1) -c 'import sys; print(sys.executable)' 2>/dev/null \
+	|| ls "$$HOME"/.pyenv/versions/$(1).*/bin/python 2>/dev/null | tail -n 1)
+PYTHONS ?= $(foreach version,$(SUPPORTED),$(if $(call interpreter,$(version)),$(version)))
+
+.venv-3.%/.ready: gradtrace/pyproject.toml
+	test -x $(@D)/bin/python || $(or $(call interpreter,3.$*),$(error Python 3.$* is not here)) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet -e "gradtrace[test]" pytest-xdist
+	@touch $@
+
+pythons: export OMP_NUM_THREADS ?= 1
+pythons: $(PYTHONS:%=.venv-%/.ready) ## run gradtrace's tests on every supported Python (PYTHONS="3.12 3.13")
+	@failed=; for version in $(PYTHONS); do \
+		echo "Python $$version, torch $$(.venv-$$version/bin/python -c 'import torch; print(torch.__version__)')"; \
+		.venv-$$version/bin/pytest -q $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace || failed="$$failed $$version"; \
+	done; test -z "$$failed" || { echo "gradtrace's tests fail on Python$$failed"; exit 1; }
+
 # Other people's libraries have an environment of their own, with the one torch.
 WILD := .venv-wild/bin/python
 WILD_READY := .venv-wild/.ready
@@ -110,17 +131,50 @@ wild: $(WILD_READY) ## run other libraries' quick starts plain and watched (DRIV
 	$(WILD) gradtrace/wild/run.py --install --constraint .venv-wild/constraint.txt \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(DRIVERS)
 
+# Other people's tests have an environment of their own, too.
+PEERS := .venv-peers/bin/python
+PEERS_READY := .venv-peers/.ready
+
+$(PEERS_READY): requirements.txt gradtrace/pyproject.toml
+	test -x $(PEERS) || $(PYTHON) -m venv .venv-peers
+	grep '^torch==' requirements.txt >.venv-peers/constraint.txt
+	$(PEERS) -m pip install --quiet -c .venv-peers/constraint.txt -e gradtrace pytest pytest-reportlog unearth
+	@touch $@
+
+peers: $(PEERS_READY) ## run PyTorch's and other libraries' tests plain and watched (PYTORCH=checkout HIGHER=checkout SUITES="name …" ONLY=text)
+	$(PEERS) gradtrace/peers/run.py --install --constraint .venv-peers/constraint.txt \
+		$(if $(PYTORCH),--checkout "pytorch=$(PYTORCH)") $(if $(HIGHER),--checkout "higher=$(HIGHER)") \
+		$(if $(ONLY),--only "$(ONLY)") $(SUITES)
+
 $(AXE): tests/browser/package-lock.json
-	@if command -v npm >/dev/null; then npm ci --prefix tests/browser --silent --no-audit --no-fund; \
-	else echo "npm is missing: the accessibility of the site will not be tested"; fi
+	@command -v npm >/dev/null || echo "npm is missing: the accessibility of the site will not be tested"
+	@! command -v npm >/dev/null || npm ci --prefix tests/browser --loglevel error --no-audit --no-fund --fetch-retries 1 || \
+		echo "npm could not install axe-core, for the reason above: the accessibility of the site will not be tested"
 
 types: $(FULL) ## check the types of gradtrace
 	cd gradtrace && ../$(BIN)/mypy
 
-test: export OMP_NUM_THREADS ?= 1
-test: $(FULL) $(AXE) ## prove everything: style, types, site, tests, every stored output
+style: $(FULL) ## check style, format and imports of the code
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-cache
+
+# Tools for a release have an environment of their own.
+.venv-dist/.ready: requirements-dist.txt
+	test -x .venv-dist/bin/python || $(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet -r requirements-dist.txt
+	@touch $@
+
+dist: .venv-dist/.ready ## build both distributions and check them (DIST=folder)
+	rm -rf "$(DIST)"
+	.venv-dist/bin/python -m build --no-isolation --outdir "$(DIST)/gradtrace" gradtrace
+	.venv-dist/bin/python -m build --no-isolation --outdir "$(DIST)/backward-twice" .
+	.venv-dist/bin/twine check --strict "$(DIST)"/*/*
+	.venv-dist/bin/check-wheel-contents "$(DIST)"/*/*.whl
+
+test: export OMP_NUM_THREADS ?= 1
+test: $(FULL) $(AXE) ## prove everything: style, imports, types, site, tests, every stored output
+	$(MAKE) style
 	$(MAKE) -j 2 types book
 	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src book/_ext/styles.py
 	$(if $(ELSEWHERE),$(BIN)/python -c "import torch; torch.ones(1, device='$(DEVICE)')")
