@@ -15,7 +15,8 @@ import dask
 import psutil
 import pytest
 
-from backward_twice.grading import GradingError, batch, worker
+from backward_twice.grading import GradingError
+from backward_twice.grading.run import batch, worker
 
 STEPS = [{"kind": "question", "id": "q", "question": "x.y", "points": 2.0, "answer": "a"}]
 

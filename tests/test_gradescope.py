@@ -24,9 +24,9 @@ from packaging.utils import canonicalize_name
 
 from backward_twice.grading import GradingError
 from backward_twice.grading import gradescope as gradescope_command
-from backward_twice.grading.master import parsed
 from backward_twice.grading.platforms.gradescope import autograder
 from backward_twice.grading.platforms.gradescope.archive import write
+from backward_twice.grading.run.master import parsed
 
 ROOT = Path(__file__).parent.parent
 EXERCISE = "two_losses"

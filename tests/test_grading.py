@@ -19,13 +19,15 @@ import torch
 from nbgrader import api
 
 from backward_twice.checks import question
-from backward_twice.grading import GradingError, journal, judge
-from backward_twice.grading.draws import DRAWS, Draws, read_draws
+from backward_twice.grading import GradingError
 from backward_twice.grading.feedback import table
 from backward_twice.grading.feedback.page import page, write_page
-from backward_twice.grading.master import read_master
+from backward_twice.grading.intake.rebuild import answers
 from backward_twice.grading.platforms.nbgrader import gradebook
-from backward_twice.grading.rebuild import Answers, answers
+from backward_twice.grading.run import journal, judge
+from backward_twice.grading.run.answers import Answers
+from backward_twice.grading.run.draws import DRAWS, Draws, read_draws
+from backward_twice.grading.run.master import read_master
 
 CHECKOUT = Path(__file__).parents[1]
 MISCONCEPTIONS = CHECKOUT / "src" / "backward_twice" / "misconceptions"
@@ -470,7 +472,7 @@ def test_two_gradings_do_not_write_one_journal(tmp_path):
     with journal.open_journal(path):
         code = (
             "import sys; from pathlib import Path\n"
-            "from backward_twice.grading.journal import open_journal\n"
+            "from backward_twice.grading.run.journal import open_journal\n"
             "with open_journal(Path(sys.argv[1])): pass"
         )
         other = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)

@@ -11,13 +11,14 @@ from test_submissions import CHECKOUT, NAME
 
 from backward_twice.checks import question
 from backward_twice.checks.question import LOOKS_LIKE
-from backward_twice.grading import judge, report
+from backward_twice.grading import report
 from backward_twice.grading.feedback.alike import Group, Pair, alike, grouped, tokens
 from backward_twice.grading.feedback.page import page
-from backward_twice.grading.journal import open_journal
-from backward_twice.grading.limited import Limited
+from backward_twice.grading.intake.limited import Limited
+from backward_twice.grading.intake.submissions import Rejected
 from backward_twice.grading.platforms.nbgrader.autograded import notebook
-from backward_twice.grading.submissions import Rejected
+from backward_twice.grading.run import judge
+from backward_twice.grading.run.journal import open_journal
 from backward_twice.misconceptions import known
 
 EVIL = "<script>alert(1)</script>"

@@ -30,7 +30,6 @@ from backward_twice.grading.sandbox import (
     Limits,
     SandboxError,
     available,
-    calls,
     events,
     interface,
     kinds,
@@ -38,6 +37,7 @@ from backward_twice.grading.sandbox import (
     sandbox,
     seccomp,
     steps,
+    syscalls,
     user,
 )
 from backward_twice.grading.sandbox.events import parsed
@@ -1088,7 +1088,7 @@ def test_calls_that_do_harm(box, harm):
 
 def test_every_call_that_is_not_on_the_list(box):
     """Of this machine's table, and of the tables beside it; those of tomorrow's kernels too."""
-    answered = {*calls.ALLOWED, *calls.TAKEN_FOR_GRANTED}
+    answered = {*syscalls.ALLOWED, *syscalls.TAKEN_FOR_GRANTED}
     allowed = {NUMBER(name.encode()) for name in answered}
     if os.uname().machine == "x86_64":
         allowed |= {335, 336}  # by which the kernel calls itself; it kills whoever else does
@@ -1183,13 +1183,13 @@ def verdict(program, architecture, number, arguments=()):
 @pytest.mark.parametrize("machine", ARCHITECTURES)
 def test_the_list_is_the_same_on_each_machine(machine):
     allow, grant, refuse = 0x7FFF0000, 0x50000, 0x50000 | errno.ENOSYS
-    program = seccomp.compiled(calls.ALLOWED, calls.TAKEN_FOR_GRANTED, machine=machine)
+    program = seccomp.compiled(syscalls.ALLOWED, syscalls.TAKEN_FOR_GRANTED, machine=machine)
     library = seccomp.library()
     token = library.seccomp_arch_resolve_name(machine.encode())
     names = [library.seccomp_syscall_resolve_num_arch(token, number) for number in range(600)]
     assert len([name for name in names if name]) > 250
     for number, name in enumerate(names):
-        freely = name is not None and calls.ALLOWED.get(name.decode()) == [{}]
+        freely = name is not None and syscalls.ALLOWED.get(name.decode()) == [{}]
         said = verdict(program, ARCHITECTURES[machine], number, [0xDEAD] * 6)
         assert said == (allow if freely else grant if name == b"flock" else refuse), name
     numbers = {name.decode(): number for number, name in enumerate(names) if name}
@@ -1689,12 +1689,12 @@ def test_no_kind_that_shows_what_is_right_is_fallen_back_on(monkeypatch):
 
 def test_without_libseccomp_it_refuses(monkeypatch):
     monkeypatch.setattr(seccomp, "_LIBRARY", "libnothing.so.2")
-    calls.program.cache_clear()
+    syscalls.program.cache_clear()
     try:
         with pytest.raises(SandboxError, match="apt install libseccomp2"):
             available()
     finally:
-        calls.program.cache_clear()
+        syscalls.program.cache_clear()
 
 
 # Other users, other kinds

@@ -30,8 +30,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
 
-from backward_twice.grading import GradingError, batch
-from backward_twice.grading.draws import Draws, read_draws
+from backward_twice.grading import GradingError
 from backward_twice.grading.feedback.page import write_page
 from backward_twice.grading.feedback.table import (
     Row,
@@ -42,13 +41,14 @@ from backward_twice.grading.feedback.table import (
     write_class,
     write_table,
 )
-from backward_twice.grading.journal import Journal, Key, open_journal
-from backward_twice.grading.judge import Json, checks_digest, job, rejected
-from backward_twice.grading.master import Master, read_masters
-from backward_twice.grading.owners import Owners
+from backward_twice.grading.intake.reading import Reader
+from backward_twice.grading.intake.submissions import Place, Rejected, in_words, shown
+from backward_twice.grading.intake.unpacking import folder_name
 from backward_twice.grading.platforms.nbgrader.autograded import write_notebook
 from backward_twice.grading.platforms.nbgrader.collected import find, read
 from backward_twice.grading.platforms.nbgrader.gradebook import Grades, Late, open_gradebook
+from backward_twice.grading.platforms.owners import Owners
+from backward_twice.grading.platforms.roster import Person, Roster, read_roster
 from backward_twice.grading.platforms.upload import (
     Collected,
     Participant,
@@ -56,12 +56,13 @@ from backward_twice.grading.platforms.upload import (
     write_upload,
 )
 from backward_twice.grading.progress import Progress
-from backward_twice.grading.reading import Reader
-from backward_twice.grading.rebuild import Answers
-from backward_twice.grading.roster import Person, Roster, read_roster
+from backward_twice.grading.run import batch
+from backward_twice.grading.run.answers import Answers
+from backward_twice.grading.run.draws import Draws, read_draws
+from backward_twice.grading.run.journal import Journal, Key, open_journal
+from backward_twice.grading.run.judge import Json, checks_digest, job, rejected
+from backward_twice.grading.run.master import Master, read_masters
 from backward_twice.grading.sandbox import Limits, available, control_group
-from backward_twice.grading.submissions import Place, Rejected, in_words, shown
-from backward_twice.grading.unpacking import folder_name
 
 _PROBE_BYTES = 1 << 20
 _WATCHED = (

@@ -21,7 +21,7 @@ import nbformat
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from backward_twice.grading import GradingError, whole
+from backward_twice.grading import GradingError, atomic
 from backward_twice.grading.feedback.alike import (
     ALIKE,
     Group,
@@ -30,11 +30,11 @@ from backward_twice.grading.feedback.alike import (
     read,
     side_by_side,
 )
-from backward_twice.grading.journal import Journal, open_journal
-from backward_twice.grading.judge import FAILED, PASSED, Json
-from backward_twice.grading.limited import Limited
-from backward_twice.grading.master import Answer, Asked, Master, read_masters
-from backward_twice.grading.submissions import Rejected, in_words, shown
+from backward_twice.grading.intake.limited import Limited
+from backward_twice.grading.intake.submissions import Rejected, in_words, shown
+from backward_twice.grading.run.journal import Journal, open_journal
+from backward_twice.grading.run.judge import FAILED, PASSED, Json
+from backward_twice.grading.run.master import Answer, Asked, Master, read_masters
 
 _MOST = 8
 _MOST_GROUPS = 20
@@ -237,7 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
         with open_journal(path) as journal:
             text = report(journal, masters, options.solutions)
         written = options.out / "report.html"
-        whole.write(written, text.encode("utf-8", "replace"))
+        atomic.write(written, text.encode("utf-8", "replace"))
     except GradingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

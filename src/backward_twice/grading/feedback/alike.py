@@ -6,7 +6,7 @@ What stands near the solution or the code that the exercise begins with is left 
 exercise has led everybody.  Nothing of this says who copied, or whether anybody did.
 
 A student's answer is cut into tokens, and drawn beside another, in a process with limits
-(:mod:`backward_twice.grading.limited`).
+(:mod:`backward_twice.grading.intake.limited`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from functools import partial
 from rapidfuzz import process
 from rapidfuzz.distance import Indel
 
-from backward_twice.grading.limited import Limited
-from backward_twice.grading.submissions import Rejected
+from backward_twice.grading.intake.limited import Limited
+from backward_twice.grading.intake.submissions import Rejected
 
 ALIKE = 0.9
 """From what share of tokens in common on two answers are shown."""

@@ -27,7 +27,7 @@ In the interpreters where a student's code will run, and in the one that they ar
 ===================  ===============================================================================
 :mod:`.forkserver`   the warm process: it imports once, then forks into each sandbox
 :mod:`.confine`      what a process gives up, for good, before it reads a line of a student's
-:mod:`.calls`        of the kernel's calls those that are allowed
+:mod:`.syscalls`     of the kernel's calls those that are allowed
 :mod:`.seccomp`      libseccomp, which compiles them into a filter
 :mod:`.forget`       nothing of what the questions expect is left
 :mod:`.runner`       the steps are run one after another, and what came of them is reported

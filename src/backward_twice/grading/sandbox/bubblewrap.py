@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from backward_twice.grading.sandbox import calls, control_group
+from backward_twice.grading.sandbox import control_group, syscalls
 from backward_twice.grading.sandbox.forks import Fork, WarmProcess
 from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, SandboxError
 from backward_twice.grading.sandbox.policy import policy
@@ -53,7 +53,7 @@ class _Namespaces:
             own: how many processes are in it before the submission has started any.
             io: standard input and output of the command, as ``subprocess.Popen`` takes them.
         """
-        program = calls.program()
+        program = syscalls.program()
         info_r, info_w = os.pipe()
         passed, filtering = [info_w], []
         if program:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import backward_twice
 import gradtrace
-from backward_twice.grading import GradingError, whole
-from backward_twice.grading.draws import read_draws
-from backward_twice.grading.master import read_masters
+from backward_twice.grading import GradingError, atomic
+from backward_twice.grading.run.draws import read_draws
+from backward_twice.grading.run.master import read_masters
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("setup.sh", "run_autograder")
@@ -88,7 +88,7 @@ def write(
     files = list(contents(exercise, checkout, private, limits))
     into.mkdir(parents=True, exist_ok=True)
     path = into / f"{exercise}.zip"
-    with whole.replacing(path) as half:
+    with atomic.replacing(path) as half:
         half.unlink(missing_ok=True)  # of a run that was killed, with the mode it had
         half.touch(mode=0o600 if private else 0o644)
         with zipfile.ZipFile(half, "w") as archive:

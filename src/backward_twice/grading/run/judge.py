@@ -19,10 +19,10 @@ from typing import Any
 from backward_twice import checks
 from backward_twice.checks import Finding, merged, question
 from backward_twice.grading import GradingError
-from backward_twice.grading.draws import Draws
-from backward_twice.grading.master import Answer, Asked, Master
-from backward_twice.grading.played import played
-from backward_twice.grading.rebuild import Answers
+from backward_twice.grading.run.answers import Answers
+from backward_twice.grading.run.draws import Draws
+from backward_twice.grading.run.master import Answer, Asked, Master
+from backward_twice.grading.run.played import played
 from backward_twice.grading.sandbox import (
     Limits,
     SandboxError,

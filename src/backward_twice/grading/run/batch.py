@@ -30,8 +30,9 @@ import dask
 from distributed import Client, Future, LocalCluster, as_completed
 from distributed.scheduler import KilledWorker
 
-from backward_twice.grading import GradingError, worker
-from backward_twice.grading.judge import Json, failed, grade
+from backward_twice.grading import GradingError
+from backward_twice.grading.run import worker
+from backward_twice.grading.run.judge import Json, failed, grade
 
 _IN_HAND = 2
 """Tasks for each thread: one that runs and one that waits, so that no worker waits for a task."""
