@@ -258,7 +258,7 @@ def test_what_dask_says_does_not_reach_the_teacher(tmp_path):
     """A worker dies and is started again, and nothing of it is printed, in whatever process."""
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
-        "import test_batch; from backward_twice.grading import batch\n"
+        "import test_batch; from backward_twice.grading.run import batch\n"
         "if __name__ == '__main__':\n"
         "    with batch.workers(None, 1) as client:\n"
         "        found = dict(batch.run(client, test_batch.jobs(Path(sys.argv[2]), range(5)), "

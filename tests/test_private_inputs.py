@@ -150,7 +150,7 @@ def broken(chance):
 def settings(bubblewrap):
     return {
         "limits": {"seconds": 3.0, "total": 12.0, "memory": 1 << 30},
-        "sandbox": {"kind": "bubblewrap", "image": None, "cold": False, "hide": []},
+        "sandbox": {"kind": "bubblewrap", "image": None, "hide": []},
     }
 
 

@@ -10,7 +10,8 @@ from test_grading import MASTER, Page, job, ran, record, rows
 from test_submissions import CHECKOUT, NAME
 
 from backward_twice.checks import question
-from backward_twice.checks.question import LOOKS_LIKE
+from backward_twice.checks.asking import LOOKS_LIKE
+from backward_twice.checks.recognition import known
 from backward_twice.grading import report
 from backward_twice.grading.feedback.alike import Group, Pair, alike, grouped, tokens
 from backward_twice.grading.feedback.page import page
@@ -19,7 +20,6 @@ from backward_twice.grading.intake.submissions import Rejected
 from backward_twice.grading.platforms.nbgrader.autograded import notebook
 from backward_twice.grading.run import judge
 from backward_twice.grading.run.journal import open_journal
-from backward_twice.misconceptions import known
 
 EVIL = "<script>alert(1)</script>"
 

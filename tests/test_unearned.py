@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from backward_twice.checks import question
-from backward_twice.misconceptions import known
+from backward_twice.checks.recognition import known
 from gradtrace import snapshot
 
 SEEDS = range(100, 105)

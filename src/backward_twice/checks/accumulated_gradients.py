@@ -8,7 +8,8 @@ the chain rule: no pieces, no ``.grad``.
 import torch
 from torch import nn
 
-from backward_twice.checks.question import Finding, Question
+from backward_twice.checks.comparison import Finding
+from backward_twice.checks.question import Question
 from backward_twice.checks.witness import rows_of_runs
 
 # How often each program clears the gradient: first, somewhere in its middle, and last.

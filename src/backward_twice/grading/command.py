@@ -62,13 +62,9 @@ from backward_twice.grading.run.draws import Draws, read_draws
 from backward_twice.grading.run.journal import Journal, Key, open_journal
 from backward_twice.grading.run.judge import Json, checks_digest, job, rejected
 from backward_twice.grading.run.master import Master, read_masters
-from backward_twice.grading.sandbox import Limits, available, control_group
+from backward_twice.grading.sandbox import Limits, available
 
 _PROBE_BYTES = 1 << 20
-_WATCHED = (
-    "what a submission's processes take of memory together was looked at 20 times a second; "
-    "started under systemd-run --user --scope -p Delegate=yes, the kernel counts it"
-)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -97,7 +93,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--seconds", type=_positive, default=30, help="limit for each cell and question")
     add("--memory", type=_positive, default=2048, metavar="MB", help="limit for each submission")
     add("--container-image", metavar="IMAGE", help="for where there is no bubblewrap")
-    add("--cold", action="store_true", help="for old kernels: what is right is not out of sight")
     add("--trusted", action="store_true", help="run without a sandbox: you trust every submission")
     return parser.parse_args(arguments)
 
@@ -139,12 +134,11 @@ class Grading:
         """How the sandbox is chosen; on other machines the workers find out for themselves."""
         options = self.options
         folders = [options.submissions, options.out, options.solutions, options.private]
-        where = options.container_image, options.cold
-        kind = None if options.scheduler or options.trusted else available(*where)
+        remote = options.scheduler or options.trusted
+        kind = None if remote else available(options.container_image)
         return {
             "kind": "none" if options.trusted else kind,
             "image": options.container_image,
-            "cold": options.cold,
             "hide": [str(folder.resolve()) for folder in folders if folder is not None],
         }
 
@@ -385,13 +379,12 @@ def _grade(options: argparse.Namespace) -> int:
         with Progress(len(chosen)) as progress:
             todo = grading.todo(chosen, progress)
             first = list(islice(todo, 1))
-            watched = False
             if first:  # else all is graded already, and there is no need of workers
                 # A sandbox is tried while the workers start: both take a second or more.
                 trying = stack.enter_context(ThreadPoolExecutor(1)).submit(lambda: grading.sandbox)
                 number = min(options.workers, len(chosen))  # none that has nothing to do
                 client = stack.enter_context(batch.workers(options.scheduler, number))
-                watched = trying.result()["kind"] == "bubblewrap" and not control_group.divided()
+                trying.result()
                 for told, result in batch.run(client, grading.jobs(chain(first, todo))):
                     grading.keep(told, result)
                     progress.advance()
@@ -406,8 +399,6 @@ def _grade(options: argparse.Namespace) -> int:
     told = [out / "grades.csv", out / "class.csv", out / "feedback", grading.autograded, where]
     told += sorted((out / "upload").glob("*.zip"))
     print(summary(rows, told))
-    if watched:
-        print(f"note: {_WATCHED}", file=sys.stderr)
     for warning in [*_gone(missing, options), *warnings]:
         print(f"warning: {warning}", file=sys.stderr)
     return 0

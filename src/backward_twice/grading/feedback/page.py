@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from backward_twice.checks.question import LOOKS_LIKE, MOST_LISTED, SMALLEST_CASE
+from backward_twice.checks.asking import LOOKS_LIKE, MOST_LISTED, SMALLEST_CASE
 from backward_twice.grading import atomic
 from backward_twice.grading.intake.submissions import shown
 from backward_twice.grading.run.judge import CRASHED, FAILED, MEMORY, PASSED, TIMEOUT, Json

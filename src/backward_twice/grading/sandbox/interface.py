@@ -7,12 +7,13 @@ nothing else of them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from backward_twice.grading import GradingError
 
-Kind = Literal["bubblewrap", "cold", "container", "account", "none"]
+Kind = Literal["bubblewrap", "container", "account", "none"]
 
 
 class SandboxError(GradingError):
@@ -102,8 +103,11 @@ class Sandbox(ABC):
     kind: Kind
 
     @abstractmethod
-    def start(self, limits: Limits) -> Run:
+    def start(self, limits: Limits, exercises: Sequence[str] = ()) -> Run:
         """Start the process of a submission in a sandbox of its own.
+
+        Args:
+            exercises: whose questions it will be asked; of no others it has any.
 
         Raises:
             SandboxError: it could not be started.

@@ -24,7 +24,7 @@ from backward_twice.grading.sandbox.interface import Run
 OURS = Path(backward_twice.__file__).parent
 """This package's folder."""
 
-COLD = ("-P", "-m", "backward_twice.grading.sandbox.runner")
+RUNNER = ("-P", "-m", "backward_twice.grading.sandbox.runner")
 """What to tell a Python that runs one submission."""
 
 START = 120.0
@@ -140,7 +140,7 @@ def in_words(code: int) -> str:
     return f"the process was ended by {name}"
 
 
-def cold_end(process: subprocess.Popen) -> str:
+def command_end(process: subprocess.Popen) -> str:
     """How the process, or its interest in being heard, ended, in words."""
     try:
         code = process.wait(0.2)
@@ -173,7 +173,7 @@ class OwnProcess(Run):
         os.set_blocking(self.events, False)
 
     def how_ended(self) -> str:
-        return cold_end(self._process)
+        return command_end(self._process)
 
     def processor(self) -> float:
         return processor_of([Path(f"/proc/{self._process.pid}")])

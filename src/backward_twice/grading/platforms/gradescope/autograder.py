@@ -24,7 +24,7 @@ from typing import Any
 
 import backward_twice
 from backward_twice.checks import Finding
-from backward_twice.checks.question import LOOKS_LIKE, SMALLEST_CASE
+from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.grading import GradingError, atomic
 from backward_twice.grading.intake.reading import Reader
 from backward_twice.grading.intake.submissions import Rejected, read_folder
@@ -74,7 +74,7 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
         draws = read_draws(Path(folder), private if private.exists() else None, masters)
     limits = asdict(LIMITS) | json.loads((source / "limits.json").read_text())
     hide = [str(path) for path in (*closed, Path(backward_twice.__file__).parent)]
-    sandbox = {"kind": _kind(), "image": None, "cold": False, "hide": hide}
+    sandbox = {"kind": _kind(), "image": None, "hide": hide}
     print(f"sandbox: {sandbox['kind']}", flush=True)
     result = _graded(
         judge.job("", master, given.answers, draws, {"limits": limits, "sandbox": sandbox})

@@ -17,7 +17,7 @@ from pathlib import Path
 import nbformat
 
 from backward_twice.checks import Finding
-from backward_twice.checks.question import LOOKS_LIKE, SMALLEST_CASE
+from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.grading import atomic
 from backward_twice.grading.run.judge import PASSED, Json
 from backward_twice.starters import SOLUTION_ONLY

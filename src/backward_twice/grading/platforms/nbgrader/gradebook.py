@@ -24,7 +24,7 @@ from sqlalchemy import select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from backward_twice.checks.question import LOOKS_LIKE
+from backward_twice.checks.asking import LOOKS_LIKE
 from backward_twice.grading import GradingError
 from backward_twice.grading.platforms.nbgrader.collected import MARKUP
 from backward_twice.grading.platforms.roster import Person
