@@ -468,7 +468,7 @@ def test_several_of_them_leave_the_rest_alone(box, monkeypatch):
         *(cell("os._exit(1)"), question(), cell("ctypes.string_at(0)"), question("raw")),
     ]
     runs, start, ask = [], box.start, events.Events.ask
-    monkeypatch.setattr(box, "start", lambda limits: runs.append([]) or start(limits))
+    monkeypatch.setattr(box, "start", lambda *given: runs.append([]) or start(*given))
     monkeypatch.setattr(
         events.Events, "ask", lambda self, what: runs[-1].append(what) or ask(self, what)
     )
@@ -574,7 +574,7 @@ class Never(interface.Sandbox):
     def __init__(self, says):
         self.says, self.runs = says, []
 
-    def start(self, limits):
+    def start(self, limits, exercises=()):
         run = Looked(0)
         run.patience = 0.1
         run.how_ended = lambda: "the process ended"
@@ -650,7 +650,7 @@ def test_one_beside_another(box):
         return done["output"]
 
     def started():
-        return steps._started(LIMITS, box, events.Budget(LIMITS))
+        return steps._started(LIMITS, box, events.Budget(LIMITS), [])
 
     other, of_other = started()
     with contextlib.closing(other):
