@@ -23,7 +23,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 AXE := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases wild types test clean
+.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild types test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +95,25 @@ bench: book $(FULL) ## measure what snapshot, player and watch cost
 
 cases: $(FULL) ## score diagnosis on real failures (CASES="name … --strict")
 	$(BIN)/python gradtrace/cases/score.py $(CASES)
+
+# Every Python that gradtrace promises to run on and that is here: on the path, or among pyenv's.
+# Each has an environment of its own with the newest PyTorch that fits.
+SUPPORTED := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' gradtrace/pyproject.toml)
+interpreter = $(shell python$(1) -c 'import sys; print(sys.executable)' 2>/dev/null \
+	|| ls "$$HOME"/.pyenv/versions/$(1).*/bin/python 2>/dev/null | tail -n 1)
+PYTHONS ?= $(foreach version,$(SUPPORTED),$(if $(call interpreter,$(version)),$(version)))
+
+.venv-3.%/.ready: gradtrace/pyproject.toml
+	test -x $(@D)/bin/python || $(or $(call interpreter,3.$*),$(error Python 3.$* is not here)) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet -e "gradtrace[test]" pytest-xdist
+	@touch $@
+
+pythons: export OMP_NUM_THREADS ?= 1
+pythons: $(PYTHONS:%=.venv-%/.ready) ## run gradtrace's tests on every supported Python (PYTHONS="3.12 3.13")
+	@failed=; for version in $(PYTHONS); do \
+		echo "Python $$version, torch $$(.venv-$$version/bin/python -c 'import torch; print(torch.__version__)')"; \
+		.venv-$$version/bin/pytest -q $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace || failed="$$failed $$version"; \
+	done; test -z "$$failed" || { echo "gradtrace's tests fail on Python$$failed"; exit 1; }
 
 # Other people's libraries have an environment of their own, with the one torch.
 WILD := .venv-wild/bin/python

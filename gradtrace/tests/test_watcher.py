@@ -20,7 +20,7 @@ import torch
 import torch._dynamo
 from torch import nn
 
-from gradtrace import SilentFailure, diagnose, watch
+from gradtrace import SilentFailure, diagnose, record, watch
 from gradtrace.engine import engine
 from gradtrace.record import Timeline
 from gradtrace.watcher import Watch, explanation_of
@@ -209,10 +209,14 @@ def test_gradtrace_failing_leaves_the_program_alone(monkeypatch, short_program, 
         raise ZeroDivisionError("inside gradtrace")
 
     monkeypatch.setattr(part, broken)
-    with watch(strict=True) as one:
+    monkeypatch.setattr(record, "_REPORTED", {})
+    with warnings.catch_warnings(record=True) as reported, watch(strict=True) as one:
         watched = short_program()
     assert all(torch.equal(a, b) for a, b in zip(expected, watched, strict=True))
     assert one.broken == "ZeroDivisionError: inside gradtrace"
+    lines = [str(entry.message) for entry in reported if entry.category is RuntimeWarning]
+    assert len(lines) == 1 and "\n" not in lines[0]  # said once, however often it failed
+    assert "ZeroDivisionError: inside gradtrace" in lines[0] and torch.__version__ in lines[0]
 
 
 @pytest.mark.parametrize("owner, name", [(torch.Tensor, "backward"), (torch.autograd, "backward")])

@@ -10,6 +10,7 @@ import functools
 import importlib
 import logging
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from operator import attrgetter, methodcaller
 from types import CodeType, FrameType, ModuleType
@@ -44,6 +45,69 @@ MODULE_CALL = torch.nn.Module._call_impl.__code__
 
 # The number of the operation that made a node; all leaves have the same, a huge one.
 sequence_nr: Callable[[Any], int] = methodcaller("_sequence_nr")
+
+
+class _Pending(threading.local):
+    """What a thread has still to release of the graph that it frees now."""
+
+    def __init__(self) -> None:
+        self.edges: list[tuple[tuple[LiveNode, int], ...]] = []
+        self.releasing = False
+
+
+class _Edges:
+    """The edges of one node, released without recursion when the node is freed.
+
+    PyTorch frees a deep graph in a loop, because each node's edge is the last reference to the next
+    node.  A node that Python has looked at (``grad_fn``, ``next_functions``) has a second reference
+    from its Python object, so that loop passes over it, and its destructor runs inside the previous
+    node's: a deep graph overflows the stack.  This object lies in the node's ``metadata``, which is
+    cleared after the edges, so it holds the last references; it queues them, and only the outermost
+    call of a thread empties the queue.
+    """
+
+    __slots__ = ("next_functions",)
+
+    def __init__(self, next_functions: tuple[tuple[LiveNode, int], ...]):
+        self.next_functions = next_functions
+
+    # The default outlives this module's globals, which an ending interpreter clears.
+    def __del__(self, pending: _Pending = _Pending()) -> None:  # noqa: B008
+        pending.edges.append(self.next_functions)
+        del self.next_functions
+        if not pending.releasing:
+            pending.releasing = True
+            try:
+                while pending.edges:
+                    pending.edges.pop()
+            finally:
+                pending.releasing = False
+
+
+_EDGES = "gradtrace.edges"  # on node.metadata: its _Edges
+
+
+def edges_of(node: LiveNode) -> tuple[tuple[LiveNode | None, int], ...]:
+    """The ``next_functions`` of a node: for each input the node that made it, and which output.
+
+    Every look at a node's inputs goes through here, and every look at a tensor's node through
+    :func:`grad_fn_of`, so that a graph that was looked at can be freed at any depth.
+    """
+    if type(node) is LEAF:
+        return ()
+    metadata = node.metadata
+    edges = metadata.get(_EDGES)
+    if edges is None:
+        edges = metadata[_EDGES] = _Edges(node.next_functions)
+    return edges.next_functions
+
+
+def grad_fn_of(tensor: torch.Tensor) -> LiveNode | None:
+    """The node that made a tensor; None for a leaf."""
+    if tensor.is_leaf:
+        return None
+    edges_of(node := tensor.grad_fn)
+    return node
 
 
 class Output(NamedTuple):

@@ -207,7 +207,7 @@ def _mark_all(call: BackwardCall, roots: list[Any]) -> list[Any]:
                 continue
             else:
                 passed.add(node)
-            for successor, _ in node.next_functions:
+            for successor, _ in _torch.edges_of(node):
                 if successor is not None and type(successor) is not leaf:
                     pending.append(successor)
     return pending

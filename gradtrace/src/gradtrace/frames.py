@@ -251,15 +251,16 @@ _REFERENCES = 3  # to a frame's dict: the frame's, the variable's, the argument'
 def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
     """The frame's variables, and the globals that its code reads.
 
-    Until Python 3.13 a function's frame keeps what is read here until it is read again; ``forget``
-    lets it go.  Not to be used where the frame is being traced: Python would write that back.
+    Before Python 3.13 a function's frame keeps the dict that is read here until it is read again;
+    ``forget`` empties it.  Not to be used where the frame is being traced: Python would write that
+    back.  Since 3.13 there is a proxy instead, which keeps nothing and must not be emptied.
 
     Without IPython's own globals (``In``, ``Out``, ``_`` …), which lead to everything there is.
     """
     kept = frame.f_locals
     found = {**kept}
     ours = sys.getrefcount(kept) <= _REFERENCES  # else the program has called locals()
-    if forget and ours and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+    if forget and ours and type(kept) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         kept.clear()
     in_module = kept is frame.f_globals
     ipython = _ipython()

@@ -39,6 +39,8 @@ from gradtrace._torch import (
     SAVED_TENSORS_SHOW_THEIR_DATA,
     LiveNode,
     Output,
+    edges_of,
+    grad_fn_of,
     no_dispatch_modes,
     no_torch_function,
     outputs_of,
@@ -389,7 +391,7 @@ def is_cut_off(tensor: torch.Tensor) -> bool:
     their base or one of them was.
     """
     try:
-        _ = tensor.grad_fn
+        _ = tensor.is_leaf
     except RuntimeError:
         return True
     return False
@@ -404,9 +406,10 @@ def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
 
 def root_node(tensor: torch.Tensor) -> LiveNode:
     """The node at which backward from ``tensor`` starts; AccumulateGrad for a leaf."""
-    if tensor.grad_fn is not None:
-        return tensor.grad_fn
-    if tensor.is_nested:  # get_gradient_edge takes a view, which some of these refuse
+    if (node := grad_fn_of(tensor)) is not None:
+        return node
+    # get_gradient_edge takes a view, which these refuse, or some of them.
+    if tensor.is_nested or tensor.layout is not torch.strided:
         with torch.enable_grad():
             copied: LiveNode = tensor.clone().grad_fn
         return copied.next_functions[0][0]
@@ -430,7 +433,7 @@ def walk(roots: Iterable[LiveNode]) -> tuple[list[LiveNode], list[list[int]]]:
     links: list[list[int]] = []
     for node in live:  # grows while it is read
         successors = []
-        for successor, _ in node.next_functions:
+        for successor, _ in edges_of(node):
             if successor is not None:
                 i = index.get(successor)
                 if i is None:

@@ -38,6 +38,7 @@ from gradtrace._torch import (
     TensorWeakRef,
     WeakIdKeyDictionary,
     current_node,
+    edges_of,
     keeps_graph,
     outputs_of,
     version_of,
@@ -151,7 +152,7 @@ class LiveGraph:
     # Which nodes are alive
 
     def _meet_tensor(self, tensor: torch.Tensor, found: _Found) -> int:
-        index = self._leaf_indices.get(tensor) if tensor.grad_fn is None else None
+        index = self._leaf_indices.get(tensor) if tensor.is_leaf else None
         if index is not None and index in self._users:
             return index  # the node of a leaf takes long to get
         return self._meet(graph.root_node(tensor), found)
@@ -487,7 +488,7 @@ _UNNAMED = "a leaf no variable holds"
 
 
 def _next(node: LiveNode) -> list[LiveNode]:
-    return [successor for successor, _ in node.next_functions if successor is not None]
+    return [successor for successor, _ in edges_of(node) if successor is not None]
 
 
 def _after_hidden_node(grad_inputs: Any, grad_outputs: Any) -> None:

@@ -146,8 +146,7 @@ class Observer(_torch.Mode):
             result = call(func, args, kwargs)
         except BaseException as error:
             # Raised again by this bare ``raise``, it leaves without these frames.
-            while (traceback := error.__traceback__) and _is_ours(traceback.tb_frame.f_code):
-                error.__traceback__ = traceback.tb_next
+            _remove_our_frames(error)
             raise
         if seen is not None:
             with _torch.no_torch_function():
@@ -212,7 +211,7 @@ class Observer(_torch.Mode):
         if raised_by_the_program(error):
             raise error
         if self._record is not None:
-            self._record.broken = f"{type(error).__name__}: {error}"
+            self._record.note_failure(error)
 
     def _note(self, seen: _Operation, result: Any) -> None:
         kind, _, frame, tensors, versions, _, index, started, *_ = seen
@@ -258,11 +257,10 @@ class Observer(_torch.Mode):
                 continue
             if timeline.suspects:
                 self._note_feeding(tensors)
-            node: _torch.LiveNode = output.grad_fn
-            if node is not None and frame.f_code.co_filename == _torch.GRAD_SCALER_FILE:
-                node.metadata[SCALED_TAG] = True
-            elif node is not None and seen.of_scaled:
-                node.metadata[OF_SCALED_TAG] = user_location()
+            if frame.f_code.co_filename == _torch.GRAD_SCALER_FILE:
+                _tag(output, SCALED_TAG, True)
+            elif seen.of_scaled:
+                _tag(output, OF_SCALED_TAG, user_location())
             if kind is _COPY and output.is_leaf and timeline.suspects:
                 timeline.cut_off(tensors, Cut("copy", user_location()), meant=False)
             elif kind is _ADD:
@@ -323,7 +321,7 @@ class Observer(_torch.Mode):
     def _is_exported(self, tensor: torch.Tensor) -> bool:
         """Whether others, numpy for one, can write to its memory: PyTorch cannot resize that."""
         known = self._timeline.has_exports
-        if not known and (tensor.grad_fn is not None or type(tensor) is not torch.Tensor):
+        if not known and (not tensor.is_leaf or type(tensor) is not torch.Tensor):
             return False  # made by PyTorch
         if tensor.layout is not torch.strided or tensor.device.type != "cpu":
             return False
@@ -481,8 +479,8 @@ class Observer(_torch.Mode):
         self, tensors: list[torch.Tensor], output: torch.Tensor, chain: Chain | None
     ) -> None:
         """Follow what one line adds up, and gradients that are used without a graph."""
-        node: _torch.LiveNode = output.grad_fn
-        if node is None or isinstance(node, _torch.LEAF):
+        node = _torch.grad_fn_of(output)
+        if node is None:
             return
         timeline = self._timeline
         for tensor in tensors if len(timeline.cuts) else ():
@@ -496,7 +494,7 @@ class Observer(_torch.Mode):
             return
         location = _location(chain)
         total, used_up, newest = Sum(location), False, -1
-        for successor, _ in node.next_functions:
+        for successor, _ in _torch.edges_of(node):
             successor = _unscaled(successor)
             if successor is None or isinstance(successor, _torch.LEAF):
                 continue
@@ -528,13 +526,26 @@ def _as_if_in(frame: FrameType) -> Callable[..., Any]:
     return call
 
 
+def _remove_our_frames(error: BaseException) -> None:
+    """Let an error's traceback begin at the first frame that is not this observer's.
+
+    In a function of its own: the frames of a traceback refer to the observer's frame, so a local
+    variable there for the traceback would make a cycle, which keeps the tensors of all these frames
+    until the garbage collector runs.
+    """
+    traceback = error.__traceback__
+    while traceback is not None and _is_ours(traceback.tb_frame.f_code):
+        traceback = traceback.tb_next
+    error.__traceback__ = traceback
+
+
 def _is_ours(code: CodeType) -> bool:
     return code.co_filename == __file__ or code.co_name == STAND_IN
 
 
 def _forget_our_frames(results: list[Any], started: int) -> None:
     """Anomaly mode keeps on each node the stack that made it."""
-    pending: list[_torch.LiveNode] = [tensor.grad_fn for tensor in _tensors(results)]
+    pending: list[_torch.LiveNode] = [_torch.grad_fn_of(tensor) for tensor in _tensors(results)]
     for node in pending:
         if node is None or type(node) is _torch.LEAF or _torch.sequence_nr(node) < started:
             continue
@@ -542,7 +553,7 @@ def _forget_our_frames(results: list[Any], started: int) -> None:
         if isinstance(stack, list):
             ours = (f'File "{__file__}"', f"in {STAND_IN}\n")
             stack[:] = [line for line in stack if not any(one in line for one in ours)]
-        pending.extend(successor for successor, _ in node.next_functions)
+        pending.extend(successor for successor, _ in _torch.edges_of(node))
 
 
 _CALL_IN_VARIABLES = compile("_call[0](*_call[1], **_call[2])", __file__, "eval")
@@ -640,9 +651,16 @@ def _with_values(seen: _Operation) -> list[torch.Tensor]:
     return seen.tensors[:1] if takes_shape else seen.tensors
 
 
+def _tag(output: torch.Tensor, tag: str, value: object) -> None:
+    """Note something on the node that made a tensor, if it is not a leaf."""
+    node = _torch.grad_fn_of(output)
+    if node is not None:
+        node.metadata[tag] = value
+
+
 def _is_scaled(tensor: torch.Tensor) -> bool:
     """Whether a GradScaler made it."""
-    node: _torch.LiveNode = tensor.grad_fn
+    node = _torch.grad_fn_of(tensor)
     return SCALED_TAG in getattr(node, "metadata", ())
 
 
@@ -714,7 +732,7 @@ _LIBRARIES = {
 def _unscaled(node: _torch.LiveNode) -> _torch.LiveNode:
     """What a node was computed from by factors alone: of ``0.9 * total`` that of the total."""
     while type(node).__name__ in _SCALES:
-        inner = [one for one, _ in node.next_functions if one is not None]
+        inner = [one for one, _ in _torch.edges_of(node) if one is not None]
         if len(inner) != 1:
             break
         node = inner[0]
@@ -726,7 +744,7 @@ def _adds_the_same(node: Any, total: Sum) -> bool:
     leaves, additions = set(), 0
     pending = [node]
     for adding in pending:
-        for successor, _ in adding.next_functions:
+        for successor, _ in _torch.edges_of(adding):
             successor = _unscaled(successor)
             if successor is None:
                 continue
@@ -734,7 +752,7 @@ def _adds_the_same(node: Any, total: Sum) -> bool:
                 pending.append(successor)
                 continue
             additions += 1
-            while following := next((n for n, _ in successor.next_functions if n), None):
+            while following := next((n for n, _ in _torch.edges_of(successor) if n), None):
                 successor = following
             leaves.add(successor)
     return len(leaves) <= additions // 2

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from traceback import walk_tb
 from typing import Any
 
-from gradtrace._torch import AUTOGRAD_FILE
+from gradtrace._torch import AUTOGRAD_FILE, grad_fn_of
 from gradtrace.causes import CAUSES, UNKNOWN
 from gradtrace.diagnose import failure
 from gradtrace.diagnosis import Diagnosis
@@ -95,7 +95,7 @@ def _with_freed_variables(found: Diagnosis, exception: BaseException, outputs: A
         }
     for frame, _ in walk_tb(exception.__traceback__):
         for variable in reach(namespace(frame)) if is_users(frame.f_code) else ():
-            name = freed.get(variable.value.grad_fn)
+            name = freed.get(grad_fn_of(variable.value))
             if name is not None:
                 return dataclasses.replace(
                     found,

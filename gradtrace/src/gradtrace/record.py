@@ -12,8 +12,11 @@ thread asks, and goes when the node does.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
+import platform
 import threading
+import warnings
 import weakref
 from array import array
 from collections import deque
@@ -40,6 +43,7 @@ _MAX_EDITED, _MAX_EDITS = 10_000, 100  # storages, edits of one
 _MAX_EXPORTED, _MAX_EXPORTS = 64, 64  # storages, exports of one
 _MAX_CUTS = 20_000
 _MAX_COMPARED = 10_000_000  # elements
+_REPORTED: dict[Any, Any] = {}  # failures of gradtrace, as the warnings module notes them
 GROWING = 5  # backwards from one line, each over a larger retained graph
 
 
@@ -494,6 +498,22 @@ class Record:
         self.findings: list[Any] = []
         self.told: set[tuple[str, Location]] = set()  # cause and line, each told once
         self.broken: str | None = None  # what went wrong in gradtrace itself
+
+    def note_failure(self, error: Exception) -> None:
+        """Remember that gradtrace itself failed, and report it in one line, each failure once."""
+        self.broken = f"{type(error).__name__}: {error}"
+        # A filter that turns warnings into errors must not stop the program.
+        with contextlib.suppress(RuntimeWarning):
+            warnings.warn_explicit(
+                f"gradtrace failed ({self.broken.splitlines()[0]}). Your program runs on as it "
+                "would without gradtrace, but an explanation may be missing. Please report this "
+                f"line with your versions: torch {torch.__version__}, "
+                f"Python {platform.python_version()}.",
+                RuntimeWarning,
+                "gradtrace",
+                1,
+                registry=_REPORTED,
+            )
 
     @property
     def timeline(self) -> Timeline:

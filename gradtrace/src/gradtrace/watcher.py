@@ -227,7 +227,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         running[:] = [one for one in running if one[0] is not call]
 
     def broke(self, error: Exception) -> None:
-        self._record.broken = f"{type(error).__name__}: {error}"
+        self._record.note_failure(error)
 
     @guarded
     def stepping(self, has_closure: bool) -> None:

@@ -64,7 +64,7 @@ class ModifiedEvidence(Evidence):
     def keeps_what_is_written(self) -> bool:
         """Whether the variable goes round a loop, and has a graph now."""
         held = self.holder
-        if held is None or held.value.grad_fn is None or source.loop_around(held.frame) is None:
+        if held is None or held.value.is_leaf or source.loop_around(held.frame) is None:
             return False
         return held.carries
 
@@ -140,7 +140,7 @@ class ModifiedEvidence(Evidence):
         }
         later = {i for i, number in numbers.items() if number >= since}
         old = {live[i] for i in numbers.keys() - later if not later.isdisjoint(users[i])}
-        return [one for one in self.variables if one.value.grad_fn in old]
+        return [one for one in self.variables if _torch.grad_fn_of(one.value) in old]
 
     @property
     def partly_new(self) -> bool:

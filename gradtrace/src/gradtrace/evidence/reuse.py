@@ -211,14 +211,14 @@ class Reuse(Evidence):
         """The variables that hold what was freed, or what was made of it before it was freed."""
         exact = {self.live[i] for i in self.entries}
         before = self._before
-        held = [one for one in self.variables if one.value.grad_fn in before]
-        held.sort(key=lambda one: one.value.grad_fn not in exact)
+        held = [one for one in self.variables if _torch.grad_fn_of(one.value) in before]
+        held.sort(key=lambda one: _torch.grad_fn_of(one.value) not in exact)
         if held:
             return held
         # Or what was freed, looked at anew: nodes made after the freeing that save nothing.
         views = {self.live[i] for i in self._above if not self.nodes[i].saved}
         kept = (one for one in self.variables if one.owners or one.goes_round)
-        return [one for one in kept if one.value.grad_fn in views]
+        return [one for one in kept if _torch.grad_fn_of(one.value) in views]
 
     @cached_property
     def successors(self) -> list[Held]:
@@ -230,7 +230,7 @@ class Reuse(Evidence):
         return [
             one
             for one in self.variables
-            if (node := one.value.grad_fn) is not None
+            if (node := _torch.grad_fn_of(one.value)) is not None
             and not isinstance(node, _torch.LEAF)
             and _torch.sequence_nr(node) >= since
             and one.carries
@@ -247,7 +247,7 @@ class Reuse(Evidence):
     def constant(self) -> bool:
         """Whether variables hold all that came over that were assigned once, or before the loop."""
         held = {
-            one.value.grad_fn
+            _torch.grad_fn_of(one.value)
             for one in self.holders
             if not one.owners and _stays(one.frame, one.name)
         }
@@ -259,7 +259,7 @@ class Reuse(Evidence):
         if self.in_a_buffer is not None:
             return carriers.name_of([self.in_a_buffer])
         exact = {self.live[i] for i in self.entries}
-        held = [one for one in self.holders if one.value.grad_fn in exact]
+        held = [one for one in self.holders if _torch.grad_fn_of(one.value) in exact]
         # What a variable goes on holding is called by its name, wherever else it lies.
         plain = {id(one.value) for one in held if not one.owners and one.carries}
         held = [one for one in held if not one.owners or id(one.value) not in plain]
@@ -270,7 +270,7 @@ class Reuse(Evidence):
     @cached_property
     def every_entry_is_named(self) -> bool:
         """Whether nothing else came over than what the carriers hold."""
-        nodes = [one.value.grad_fn for one in self.carriers]
+        nodes = [_torch.grad_fn_of(one.value) for one in self.carriers]
         held = {self._origin(node) for node in nodes if node is not None}
         below = {self.live[i] for i in self._below_carriers}
         came = (self.live[i] for i in self.crossing)
@@ -307,8 +307,8 @@ class Reuse(Evidence):
         since = self.freeing.sequence_nr
         return any(
             not one.inside(_CONTAINERS)
-            and one.value.grad_fn in self._stored
-            and _torch.sequence_nr(one.value.grad_fn) >= since
+            and _torch.grad_fn_of(one.value) in self._stored
+            and _torch.sequence_nr(_torch.grad_fn_of(one.value)) >= since
             for one in self.variables
         )
 
@@ -479,7 +479,7 @@ class Reuse(Evidence):
     @cached_property
     def _below_carriers(self) -> set[int]:
         """What lies under the nodes that carriers hold, of those made before the freeing."""
-        nodes = {one.value.grad_fn for one in self.carriers}
+        nodes = {_torch.grad_fn_of(one.value) for one in self.carriers}
         held = [i for i, node in enumerate(self.live) if node in nodes and node in self._before]
         return self._reached_from(held)
 
@@ -490,9 +490,9 @@ class Reuse(Evidence):
             return set()
         container = next(o for o in self.in_a_container.owners if isinstance(o, _CONTAINERS))
         return {
-            one.value.grad_fn
+            _torch.grad_fn_of(one.value)
             for one in self.variables
-            if any(owner is container for owner in one.owners) and one.value.grad_fn is not None
+            if any(owner is container for owner in one.owners) and not one.value.is_leaf
         }
 
     def _number(self, i: int) -> int:
@@ -515,7 +515,7 @@ class Reuse(Evidence):
             if isinstance(here, _torch.LEAF):
                 leaves.add(here)
             elif depth < _NEAR:
-                further = (n for n, _ in here.next_functions if n is not None)
+                further = (n for n, _ in _torch.edges_of(here) if n is not None)
                 pending.extend((n, depth + 1) for n in further)
         chain = self.timeline.lines.find(_torch.sequence_nr(node))
         line = None if chain is None else chain.path[0]

@@ -467,12 +467,12 @@ def _kinds(frame: FrameType) -> dict[str, str]:
     found = {}
     for name, value in namespace(frame).items():
         if isinstance(value, torch.Tensor):
-            if value.grad_fn is not None:
+            if not value.is_leaf:
                 found[name] = "tensor"
         elif type(value) in (tuple, list, dict) and value:
             inside = list(value.values() if type(value) is dict else value)
             if all(isinstance(one, torch.Tensor) for one in inside):
-                if any(one.grad_fn is not None for one in inside):
+                if any(not one.is_leaf for one in inside):
                     found[name] = type(value).__name__
             elif all(type(one) in (tuple, list) for one in inside):
                 found[name] = "nested"
@@ -495,7 +495,7 @@ def _carriers(frames: Sequence[FrameType]) -> list[Carrier]:
     for frame in frames:
         space, place = namespace(frame), _place(frame)
         for one in reach(space):
-            node = None if one.value.is_leaf else one.value.grad_fn
+            node = _torch.grad_fn_of(one.value)
             if node is not None and (known[node] if node in known else is_freed(node)):
                 root = re.split(r"[.\[]", one.name)[0]
                 found.append(Carrier(one.name, root, _kind_of(one.owners), place))

@@ -76,7 +76,7 @@ def _kept_alive(
     ended, in_use = in_use is None, set(in_use or ())
     stored: dict[tuple[int, Location], list[Found]] = {}
     for found in reach(variables):
-        node = found.value.grad_fn
+        node = _torch.grad_fn_of(found.value)
         if node is None or node in in_use:
             continue
         total = next((sums[n] for n in _sequence_numbers(node) if n in sums), None)
@@ -99,7 +99,7 @@ def _of_many_iterations(timeline: Timeline, entries: list[Found], ended: bool) -
 
     When the program has ended: or none of them had a backward, and each has a graph of its own.
     """
-    nodes = [found.value.grad_fn for found in entries]
+    nodes = [_torch.grad_fn_of(found.value) for found in entries]
     ends = sorted(end.sequence_nr for end in timeline.steps or timeline.calls)
     if len({bisect.bisect_right(ends, _torch.sequence_nr(node)) for node in nodes}) >= LONG:
         return True
@@ -117,5 +117,5 @@ def _sequence_numbers(node: LiveNode) -> list[int]:
     for here, distance in pending:
         found.append(_torch.sequence_nr(here))
         if distance < _NEAR and len(found) < LONG:
-            pending.extend((n, distance + 1) for n, _ in here.next_functions if n is not None)
+            pending.extend((n, distance + 1) for n, _ in _torch.edges_of(here) if n is not None)
     return found
