@@ -10,6 +10,8 @@ BROWSER ?=
 # `make test SANDBOX=required`: without bubblewrap the grader's tests fail instead of skipping.
 SANDBOX ?=
 export BROWSER SANDBOX
+# Where `make dist` puts the distributions, each into a folder of its own.
+DIST ?= dist
 
 BIN := .venv/bin
 # Two stamps, one environment: what building the book takes, and everything.
@@ -23,7 +25,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 AXE := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild types test clean
+.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild peers types style dist test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -129,17 +131,50 @@ wild: $(WILD_READY) ## run other libraries' quick starts plain and watched (DRIV
 	$(WILD) gradtrace/wild/run.py --install --constraint .venv-wild/constraint.txt \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(DRIVERS)
 
+# Other people's tests have an environment of their own, too.
+PEERS := .venv-peers/bin/python
+PEERS_READY := .venv-peers/.ready
+
+$(PEERS_READY): requirements.txt gradtrace/pyproject.toml
+	test -x $(PEERS) || $(PYTHON) -m venv .venv-peers
+	grep '^torch==' requirements.txt >.venv-peers/constraint.txt
+	$(PEERS) -m pip install --quiet -c .venv-peers/constraint.txt -e gradtrace pytest pytest-reportlog unearth
+	@touch $@
+
+peers: $(PEERS_READY) ## run PyTorch's and other libraries' tests plain and watched (PYTORCH=checkout HIGHER=checkout SUITES="name …" ONLY=text)
+	$(PEERS) gradtrace/peers/run.py --install --constraint .venv-peers/constraint.txt \
+		$(if $(PYTORCH),--checkout "pytorch=$(PYTORCH)") $(if $(HIGHER),--checkout "higher=$(HIGHER)") \
+		$(if $(ONLY),--only "$(ONLY)") $(SUITES)
+
 $(AXE): tests/browser/package-lock.json
-	@if command -v npm >/dev/null; then npm ci --prefix tests/browser --silent --no-audit --no-fund; \
-	else echo "npm is missing: the accessibility of the site will not be tested"; fi
+	@command -v npm >/dev/null || echo "npm is missing: the accessibility of the site will not be tested"
+	@! command -v npm >/dev/null || npm ci --prefix tests/browser --loglevel error --no-audit --no-fund --fetch-retries 1 || \
+		echo "npm could not install axe-core, for the reason above: the accessibility of the site will not be tested"
 
 types: $(FULL) ## check the types of gradtrace
 	cd gradtrace && ../$(BIN)/mypy
 
-test: export OMP_NUM_THREADS ?= 1
-test: $(FULL) $(AXE) ## prove everything: style, types, site, tests, every stored output
+style: $(FULL) ## check style, format and imports of the code
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-cache
+
+# Tools for a release have an environment of their own.
+.venv-dist/.ready: requirements-dist.txt
+	test -x .venv-dist/bin/python || $(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet -r requirements-dist.txt
+	@touch $@
+
+dist: .venv-dist/.ready ## build both distributions and check them (DIST=folder)
+	rm -rf "$(DIST)"
+	.venv-dist/bin/python -m build --no-isolation --outdir "$(DIST)/gradtrace" gradtrace
+	.venv-dist/bin/python -m build --no-isolation --outdir "$(DIST)/backward-twice" .
+	.venv-dist/bin/twine check --strict "$(DIST)"/*/*
+	.venv-dist/bin/check-wheel-contents "$(DIST)"/*/*.whl
+
+test: export OMP_NUM_THREADS ?= 1
+test: $(FULL) $(AXE) ## prove everything: style, imports, types, site, tests, every stored output
+	$(MAKE) style
 	$(MAKE) -j 2 types book
 	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src book/_ext/styles.py
 	$(if $(ELSEWHERE),$(BIN)/python -c "import torch; torch.ones(1, device='$(DEVICE)')")

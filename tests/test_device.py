@@ -8,7 +8,8 @@ import pytest
 import torch
 from nbval.plugin import get_sanitize_patterns
 
-from gradtrace import DeviceDropdown, LiveBytes, explore, memory, trace
+from gradtrace import DeviceDropdown, LiveBytes, explore, trace
+from gradtrace.autograd import memory
 
 PATTERNS = get_sanitize_patterns((Path(__file__).parent / "device.cfg").read_text())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup
 
-from gradtrace import causes
+from gradtrace.explaining import causes
 
 PAGE = Path(__file__).parents[1] / "_build" / "html" / "book" / "causes.html"
 
@@ -49,7 +49,7 @@ def test_each_key_of_the_report_is_there(text, key):
 
 
 def test_the_table_needs_no_torch():
-    program = "import sys; sys.modules['torch'] = None; import gradtrace.causes"
+    program = "import sys; sys.modules['torch'] = None; import gradtrace.explaining.causes"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

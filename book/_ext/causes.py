@@ -1,8 +1,8 @@
 """Two directives that print what gradtrace promises to programs: its causes and its JSON.
 
 ``{causes}`` makes a section of each family: its causes with what they mean and the fix, and the
-order in which evidence decides between them.  ``{report}`` is a table of the keys of
-``python -m gradtrace --json``.  Both read :mod:`gradtrace.causes`, from which the tool itself
+order in which evidence decides between them.  ``{report}`` is a table of the keys of ``python -m
+gradtrace --json``.  Both read :mod:`gradtrace.explaining.causes`, from which the tool itself
 answers, so the page cannot say another thing than the tool.  That module needs no torch.
 """
 
@@ -18,8 +18,8 @@ from sphinx.util.typing import ExtensionMetadata
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "gradtrace" / "src"))
 
-from gradtrace import causes
-from gradtrace.causes import Cause, Fix, Rule
+from gradtrace.explaining import causes
+from gradtrace.explaining.causes import Cause, Fix, Rule
 
 
 def said(text: str, *before: nodes.Node) -> nodes.paragraph:

@@ -21,9 +21,9 @@ from models import MODELS, recurrent_loop
 from playwright.sync_api import Browser, sync_playwright
 
 from gradtrace import trace
-from gradtrace.layout import layout
-from gradtrace.page import static_html
-from gradtrace.scene import scene_of
+from gradtrace.draw.layout import layout
+from gradtrace.player.page import static_html
+from gradtrace.player.trace_scene import scene_of
 
 SITE = Path(__file__).parents[2] / "_build" / "html"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]

@@ -15,11 +15,11 @@ from collections import Counter
 from contextlib import chdir
 from pathlib import Path
 
-from gradtrace.repair.evidence import Limits
 from gradtrace.repair.judge import Judge, same_gradients
 from gradtrace.repair.proof import Proof, prove
 from gradtrace.repair.report import outcome
-from gradtrace.repair.worker import Worker
+from gradtrace.repair.run.outcome import Limits
+from gradtrace.repair.run.worker import Worker
 
 LIMITS = Limits(seconds=60)
 

@@ -23,7 +23,7 @@ import torch
 from models import ZOO, recurrent_loop
 
 from gradtrace import trace
-from gradtrace.page import payload, standalone
+from gradtrace.player.page import payload, standalone
 
 STEPS = (200, 400)
 LINES = (250, 500, 1_000, 2_000, 4_000)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from gradtrace.causes import CAUSES
+from gradtrace.explaining.causes import CAUSES
 
 HERE = Path(__file__).resolve().parent
 FAILING, FIXED, ADVISED = "failing", "fixed", "advised"

@@ -18,7 +18,7 @@ from gradients import differences
 from launch import PLAIN, RECORD, STRICT, Job
 
 from gradtrace._torch import SAVED_TENSORS_SHOW_THEIR_DATA
-from gradtrace.causes import CAUSES, FAMILIES
+from gradtrace.explaining.causes import CAUSES, FAMILIES
 
 CASES = [case for case in catalogue.cases() if score.runnable(case)]
 LAYOUTS = list(catalogue.layouts())

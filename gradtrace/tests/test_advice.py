@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradtrace.causes import CAUSES
+from gradtrace.explaining.causes import CAUSES
 
 Gradients = list[torch.Tensor]
 

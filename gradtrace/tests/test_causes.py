@@ -6,9 +6,9 @@ import inspect
 
 import pytest
 
-from gradtrace.causes import CAUSES, EVIDENCE, FAMILIES, PATTERNS, RULES, Fix, family_of
-from gradtrace.diagnose import EVIDENCE as GATHERED
-from gradtrace.evidence.function import FunctionEvidence
+from gradtrace.explaining.causes import CAUSES, EVIDENCE, FAMILIES, PATTERNS, RULES, Fix, family_of
+from gradtrace.explaining.diagnose import EVIDENCE as GATHERED
+from gradtrace.explaining.evidence.function import FunctionEvidence
 
 GATHERED = {**GATHERED, "function": FunctionEvidence}
 IN_RULES = {name for rules in RULES.values() for rule in rules for name in rule.evidence}

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 import gradtrace
-from gradtrace import causes, diagnosis, session
+from gradtrace import session
 from gradtrace.cli import interpreter_flags
+from gradtrace.explaining import causes, diagnosis
 
 KEYS = set(causes.KEYS)
 

@@ -24,8 +24,8 @@ import pytest
 import torch
 
 from gradtrace._torch import SAVED_TENSORS_SHOW_THEIR_DATA
-from gradtrace.diagnosis import Diagnosis
-from gradtrace.watcher import watch
+from gradtrace.explaining.diagnosis import Diagnosis
+from gradtrace.explaining.watcher import watch
 
 _HEAD = "import torch, torch.nn as nn, torch.nn.functional as F; torch.manual_seed(0)\n"
 

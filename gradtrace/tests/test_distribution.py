@@ -103,7 +103,7 @@ def only_torch(tmp_path):
 def test_the_core_needs_torch_only(run, only_torch):
     """Watch, explain, snapshot, trace to JSON, draw."""
     program = f"""{FREED_TWICE}
-import gradtrace, gradtrace.page
+import gradtrace, gradtrace.player.page
 
 with gradtrace.watch(strict=True):
     try:
@@ -112,7 +112,7 @@ with gradtrace.watch(strict=True):
         print(error.__notes__[0])
 print(gradtrace.snapshot(torch.ones(3, requires_grad=True).exp()))
 seen = gradtrace.trace(step)
-print(seen.to_json()[:1], gradtrace.page.static_html([seen])[:1])
+print(seen.to_json()[:1], gradtrace.player.page.static_html([seen])[:1])
 """
     done = run(program, **only_torch)
     assert done.returncode == 0, done.stderr

@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from gradtrace import snapshot, trace
-from gradtrace.fold import fold, views
-from gradtrace.layout import layout
-from gradtrace.picture import graph_html
-from gradtrace.scene import Scene, SceneNode, scene_of
+from gradtrace.draw.fold import fold, views
+from gradtrace.draw.layout import layout
+from gradtrace.draw.scene import Scene, SceneNode
+from gradtrace.player.trace_scene import scene_of
+from gradtrace.snapshots.pictures import graph_html
 
 
 def first_sight(program, *arguments):

@@ -11,7 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 from gradtrace import snapshot
 from gradtrace._torch import Output, outputs_of
-from gradtrace.graph import root_node, shapes_of, walk
+from gradtrace.autograd.nodes import shapes_of
+from gradtrace.autograd.traversal import root_node, walk
 
 READS_HANDLES = hasattr(torch._C._autograd.SavedTensor, "data")
 needs_handles = pytest.mark.skipif(

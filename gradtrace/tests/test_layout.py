@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from gradtrace import trace
-from gradtrace.fold import in_order
-from gradtrace.layout import BESIDE, CHARACTER, LINE, NAMES, PANEL, SMALL, below, layout
-from gradtrace.scene import Scene, SceneNode, SceneTensor, module_of, scene_of
+from gradtrace.draw.fold import in_order
+from gradtrace.draw.layout import BESIDE, CHARACTER, LINE, NAMES, PANEL, SMALL, below, layout
+from gradtrace.draw.scene import Scene, SceneNode, SceneTensor, module_of
+from gradtrace.player.trace_scene import scene_of
 
 MOST = 40  # boxes of one view, as promised
 

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from gradtrace import graph, live, trace
+from gradtrace import trace
+from gradtrace.autograd.traversal import undisturbed
+from gradtrace.tracing import live
 
 
 @pytest.fixture
@@ -190,9 +192,9 @@ def test_what_no_variable_reaches_is_told_late_in_a_large_graph_but_told(only_wh
 
 def nodes_read(monkeypatch, program, *arguments):
     read = []
-    real = graph.describe
+    real = live.describe
     monkeypatch.setattr(
-        graph, "describe", lambda live, *rest: read.append(len(live)) or real(live, *rest)
+        live, "describe", lambda live, *rest: read.append(len(live)) or real(live, *rest)
     )
     seen = trace(program, *arguments, max_steps=10**6)
     monkeypatch.undo()
@@ -290,7 +292,7 @@ def test_a_view_that_lost_its_history_is_shown_without_a_graph():
     first, _ = base.split(3)
     base.mul_(2)
     picture = live.LiveGraph()
-    with graph.undisturbed():
+    with undisturbed():
         assert picture.look({"first": first, "base": base}, None).keys() == {"base"}
     picture.close()
 

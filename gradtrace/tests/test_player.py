@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-import gradtrace.page
+import gradtrace.player.page
 from gradtrace import Player, Trace, trace
-from gradtrace.page import module, outcome, payload, static_html
+from gradtrace.player.outcome import outcome
+from gradtrace.player.page import module, payload, static_html
 
-PLAYER = Path(gradtrace.page.__file__).with_name("player")
+PLAYER = Path(gradtrace.player.page.__file__).parent
 EVIL = "</script><script>alert(1)</script><!--"
 
 
@@ -231,7 +232,7 @@ DRAWN_ALONE = """
 import sys, torch
 before = set(sys.modules)
 from gradtrace import trace
-from gradtrace.page import static_html
+from gradtrace.player.page import static_html
 def program():
     y = torch.ones(2, requires_grad=True).exp()
 assert "ExpBackward0" in static_html([trace(program)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import gradtrace.postmortem  # noqa: F401 (what a run in this process imports, it forgets again)
+import gradtrace.explaining.postmortem  # noqa: F401 (what a run in this process imports, it forgets again)
 
 pytest_plugins = "pytester"
 
@@ -170,7 +170,7 @@ def test_what_is_imported(run):
 
     def test_modules():
         print(sorted(name for name in sys.modules if name.split(".")[0] in ("gradtrace", "torch")))
-        assert not {"torch", "gradtrace.watcher"} & {*sys.modules}
+        assert not {"torch", "gradtrace.explaining.watcher"} & {*sys.modules}
 """
     run(look, "-s", fresh=True).assert_outcomes(passed=1)
     # Nor for tests that have nothing to do with torch.

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gradtrace import Exploration, Player, explore, trace
-from gradtrace.page import static_html
+from gradtrace.player.page import static_html
 from gradtrace.questions import (
     DoesItRaise,
     HowManyBytes,

@@ -16,10 +16,10 @@ pytest.importorskip("libcst")
 
 from gradtrace.repair import report
 from gradtrace.repair.edits import Source
-from gradtrace.repair.evidence import Limits
 from gradtrace.repair.judge import same_gradients
 from gradtrace.repair.proof import Proof, prove
-from gradtrace.repair.worker import Worker
+from gradtrace.repair.run.outcome import Limits
+from gradtrace.repair.run.worker import Worker
 
 START = "import torch\nfrom torch import nn\n\ntorch.manual_seed(0)\n"
 
@@ -541,7 +541,7 @@ def test_without_forks(tmp_path, monkeypatch):
     path.write_text(
         "import sys, torch\nprint(torch.ones(2).sum(), sys.argv[1])\n", encoding="utf-8"
     )
-    monkeypatch.setattr("gradtrace.repair.worker._FORKS", False)
+    monkeypatch.setattr("gradtrace.repair.run.worker._FORKS", False)
     with Worker([str(path), "argument"]) as one:
         for _ in range(2):
             run, printed = one.run({}, Limits(seconds=60))
@@ -551,7 +551,7 @@ def test_without_forks(tmp_path, monkeypatch):
 def test_a_run_that_hangs_is_ended(worker, tmp_path, monkeypatch):
     path = tmp_path / "program.py"
     path.write_text("while True: pass\n", encoding="utf-8")
-    monkeypatch.setattr("gradtrace.repair.worker._GRACE", 0.5)
+    monkeypatch.setattr("gradtrace.repair.run.worker._GRACE", 0.5)
     worker.program = [str(path)]
     run, _ = worker.run({}, Limits(seconds=0.5))
     assert run.status == "time"

@@ -16,9 +16,11 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from gradtrace import Trace, frames, trace, tracer
-from gradtrace.page import static_html
-from gradtrace.steps import SCHEMA
+from gradtrace import Trace, trace
+from gradtrace.autograd import frames
+from gradtrace.player.page import static_html
+from gradtrace.tracing import tracer
+from gradtrace.tracing.steps import SCHEMA
 
 needs_keep_graph = pytest.mark.skipif(
     not hasattr(torch._C._autograd, "_get_current_graph_task_keep_graph"),
@@ -582,7 +584,7 @@ def recorded(name, run):
     with tracer.CallRecorder(__file__, name) as recorder:
         run()
         assert sys.gettrace() is None  # the call is over: full speed again
-    return recorder.trace()
+    return recorder.data()
 
 
 @pytest.mark.parametrize("name", ["forward", "Model.forward"])
@@ -612,21 +614,21 @@ def test_a_recorded_call_may_fail():
 def test_no_call_no_trace():
     with tracer.CallRecorder(__file__, "never_called") as recorder:
         behind_decorators(torch.ones(1))
-    assert recorder.trace() is None
+    assert recorder.data() is None
     with tracer.CallRecorder("another.py", "behind_decorators") as recorder:
         behind_decorators(torch.ones(1))
-    assert recorder.trace() is None
+    assert recorder.data() is None
 
 
 def test_a_call_that_cannot_be_recorded_is_named_when_asked_for():
     with tracer.CallRecorder(__file__, "generates") as recorder:
         assert list(generates()) == [1]
     with pytest.raises(TypeError, match="generator function generates"):
-        recorder.trace()
+        recorder.data()
     with tracer.CallRecorder("<string>", "f") as recorder:
         assert made_by_exec()() == 1
     with pytest.raises(ValueError, match="source of f cannot be found"):
-        recorder.trace()
+        recorder.data()
 
 
 def test_threads():

@@ -20,10 +20,12 @@ import torch
 import torch._dynamo
 from torch import nn
 
-from gradtrace import SilentFailure, diagnose, record, watch
-from gradtrace.engine import engine
-from gradtrace.record import Timeline
-from gradtrace.watcher import Watch, explanation_of
+from gradtrace import SilentFailure, watch
+from gradtrace.explaining import diagnose
+from gradtrace.explaining.watcher import Watch, explanation_of
+from gradtrace.watching import record
+from gradtrace.watching.engine import engine
+from gradtrace.watching.record import Timeline
 
 STRICT = pytest.mark.parametrize("strict", [False, True])
 TWICE = "second time"
@@ -190,14 +192,14 @@ def test_gradtrace_failing_leaves_the_error_alone(monkeypatch, strict):
 
 
 PARTS = [
-    "gradtrace.engine.mark_freed",
-    "gradtrace.operations.Observer._note",
-    "gradtrace.operations._tensors",
-    "gradtrace.record.Timeline.edited",
-    "gradtrace.record.Timeline.stepped",
-    "gradtrace.silent.in_backward",
-    "gradtrace.silent.leaks",
-    "gradtrace.watcher.walk",
+    "gradtrace.watching.engine.mark_freed",
+    "gradtrace.watching.operations.Observer._note",
+    "gradtrace.watching.operations._tensors",
+    "gradtrace.watching.record.Timeline.edited",
+    "gradtrace.watching.record.Timeline.stepped",
+    "gradtrace.explaining.silent.in_backward",
+    "gradtrace.explaining.silent.leaks",
+    "gradtrace.explaining.watcher.walk",
 ]
 
 
@@ -773,7 +775,9 @@ class Slow(Exception):
     """What a signal handler of the program raises."""
 
 
-@pytest.mark.parametrize("part", ["gradtrace.operations._tensors", "gradtrace.engine.mark_freed"])
+@pytest.mark.parametrize(
+    "part", ["gradtrace.watching.operations._tensors", "gradtrace.watching.engine.mark_freed"]
+)
 def test_what_the_programs_signal_handler_raises_is_the_programs(monkeypatch, part):
     """Python runs it between any two instructions: here, while code of ours runs."""
 
@@ -891,7 +895,7 @@ def test_a_pickled_exception_needs_no_gradtrace():
     with watch(), pytest.raises(RuntimeError, match=TWICE) as context:
         freed_loss().backward()
     stored = pickle.dumps(context.value.__notes__)
-    assert b"gradtrace.watcher" not in stored
+    assert b"gradtrace.explaining.watcher" not in stored
     assert type(pickle.loads(stored)[0]) is str
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gradtrace import trace
-from gradtrace.layout import layout
-from gradtrace.scene import scene_of
+from gradtrace.draw.layout import layout
+from gradtrace.player.trace_scene import scene_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from models import ZOO

@@ -13,8 +13,9 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -152,14 +153,22 @@ def _tool_readme(address: Address) -> str:
     )
 
 
-def _tool_urls(address: Address) -> str:
+def _install(address: Address) -> str:
+    """The command that installs gradtrace without a clone of the repository."""
+    return (
+        "In the environment of your program:\n\n"
+        f'```sh\npip install "gradtrace @ git+{address.url}#subdirectory=gradtrace"\n```'
+    )
+
+
+def _urls(address: Address, changelog: str) -> str:
     return (
         "[project.urls]\n"
         f'Homepage = "{address.site}"\n'
         f'Documentation = "{address.site}book/api.html"\n'
         f'Source = "{address.url}"\n'
         f'Issues = "{address.url}/issues"\n'
-        f'Changelog = "{address.url}/blob/{address.branch}/CHANGELOG.md"'
+        f'Changelog = "{address.url}/blob/{address.branch}/{changelog}"'
     )
 
 
@@ -176,27 +185,34 @@ def _issue_links(address: Address) -> str:
     )
 
 
-# Where such text stands, between two marks.
+_Texts = Mapping[str, Callable[[Address], str]]
+# Where such text stands, between two marks, the first of which may name one of several in a file.
 DERIVED = {
-    "README.md": _readme,
-    "gradtrace/README.md": _tool_readme,
-    "gradtrace/pyproject.toml": _tool_urls,
-    "CITATION.cff": _citation,
-    ".github/ISSUE_TEMPLATE/config.yml": _issue_links,
+    "README.md": {"": _readme, "install": _install},
+    "gradtrace/README.md": {"": _tool_readme, "install": _install},
+    "pyproject.toml": {"": partial(_urls, changelog="CHANGELOG.md")},
+    "gradtrace/pyproject.toml": {"": partial(_urls, changelog="gradtrace/CHANGELOG.md")},
+    "CITATION.cff": {"": _citation},
+    ".github/ISSUE_TEMPLATE/config.yml": {"": _issue_links},
 }
 _MARKED = re.compile(
-    r"(?P<begin>^(#|<!--) derived: make address.*\n)(.*\n)*?(?P<end>^(#|<!--) end derived)", re.M
+    r"(?P<begin>^(#|<!--) derived: make address(?: \((?P<name>\w+)\))?(?: -->)?\n)"
+    r"(.*\n)*?(?P<end>^(#|<!--) end derived)",
+    re.M,
 )
 
 
 def derived(root: Path) -> Iterator[tuple[Path, str]]:
     """Each file that holds derived text, and what all of it should be."""
     address = read_address(root)
-    for name, text_of in DERIVED.items():
-        text = f"{text_of(address)}\n" if address else ""
-        path = root / name
-        before = path.read_text(encoding="utf-8")
-        yield path, _MARKED.sub(lambda found, new=text: found["begin"] + new + found["end"], before)
+    for file_name, texts in DERIVED.items():
+
+        def rewrite(mark: re.Match[str], texts: _Texts = texts) -> str:
+            text = f"{texts[mark['name'] or ''](address)}\n" if address else ""
+            return mark["begin"] + text + mark["end"]
+
+        path = root / file_name
+        yield path, _MARKED.sub(rewrite, path.read_text(encoding="utf-8"))
     folders = ("notebooks", "solutions", "exercises")
     for path in sorted(path for name in folders for path in (root / name).rglob("*.ipynb")):
         yield path, with_bootstrap(path.read_text(encoding="utf-8"), address)

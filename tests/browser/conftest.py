@@ -24,6 +24,7 @@ FLAGS = [
     "--disable-background-networking",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]
+AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 ABORTED = "net::ERR_ABORTED"
 
 
@@ -42,6 +43,15 @@ def browser():
         launched = playwright.chromium.launch(executable_path=found, args=FLAGS)
         yield launched
         launched.close()
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """The source of axe-core, which finds what is not accessible."""
+    if not AXE.exists():
+        reason = "axe-core is not installed: `make test` does it where npm and its registry are"
+        (pytest.fail if os.environ.get("BROWSER") == "required" else pytest.skip)(reason)
+    return AXE.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """axe-core finds nothing on any page, light or dark; what it cannot see is tested beside it."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ PAGES = sorted(
         *SITE.glob("[!._]*/*/*.html"),
     )
 )
-AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 
 FIND = """
 (rules) => axe
@@ -27,14 +25,6 @@ LAID_OUT = ".cell, section { content-visibility: visible !important; }"
 # In the dark only colours differ.
 RULES = {"light": [], "dark": ["color-contrast", "link-in-text-block"]}
 WIDTHS = (640, 320)  # 1280 pixels at 200 %, and a phone
-
-
-@pytest.fixture(scope="session")
-def axe():
-    if not AXE.exists():
-        reason = "axe-core is not installed: `make test` does it where npm is"
-        (pytest.fail if os.environ.get("BROWSER") == "required" else pytest.skip)(reason)
-    return AXE.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

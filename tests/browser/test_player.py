@@ -3,15 +3,15 @@
 import functools
 import json
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from gradtrace import trace
-from gradtrace.layout import layout
-from gradtrace.page import module, payload, static_html
+from gradtrace.draw.layout import layout
+from gradtrace.player.page import module, payload, static_html
+from gradtrace.player.trace_scene import scene_of
 from gradtrace.questions import (
     HowManyBytes,
     Program,
@@ -22,9 +22,6 @@ from gradtrace.questions import (
     WhichSettings,
     WhichTensorGoesNext,
 )
-from gradtrace.scene import scene_of
-
-AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 
 
 def shared():
@@ -900,9 +897,7 @@ FIND = """(rules) => axe.run(rules.length ? { runOnly: { type: "rule", values: r
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_in_any_state(show, page, theme):
-    if not AXE.exists():
-        pytest.skip("axe-core is not installed: `make test` does it where npm is")
+def test_axe_finds_nothing_in_any_state(show, page, axe, theme):
     page.emulate_media(reduced_motion="reduce")
     traces = [trace(functools.partial(retained, retain_graph=keep)) for keep in (False, True)]
     question = asked(WhichLineRaises(), shared)
@@ -912,7 +907,7 @@ def test_axe_finds_nothing_in_any_state(show, page, theme):
         static_html([trace(layers)]),
         static_html([trace(changed)]),
     )
-    page.evaluate(AXE.read_text(encoding="utf-8"))
+    page.evaluate(axe)
     page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
     places = [opened_at(page, name) for name in ("shared", "retained", "layers", "changed")]
     assert page.evaluate(FIND, []) == []

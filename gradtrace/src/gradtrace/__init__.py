@@ -10,43 +10,39 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradtrace.diagnosis import Diagnosis
-    from gradtrace.graph import (
-        Graph,
-        HeldBytes,
-        Leaf,
-        ModuleBytes,
-        Node,
-        SavedTensor,
-        snapshot,
-    )
-    from gradtrace.memory import LiveBytes
-    from gradtrace.notebook.explore import (
+    from gradtrace.autograd.memory import LiveBytes
+    from gradtrace.autograd.nodes import HeldBytes, Leaf, Node, SavedTensor
+    from gradtrace.explaining.diagnosis import Diagnosis
+    from gradtrace.explaining.postmortem import explain
+    from gradtrace.explaining.watcher import SilentFailure, Watch, watch
+    from gradtrace.notebook.exploration import (
         DeviceDropdown,
         Exploration,
         available_devices,
         explore,
     )
-    from gradtrace.notebook.player import Player
-    from gradtrace.picture import Comparison
-    from gradtrace.postmortem import explain, load_ipython_extension
-    from gradtrace.steps import Trace
-    from gradtrace.tracer import trace
-    from gradtrace.watcher import SilentFailure, Watch, watch
+    from gradtrace.notebook.extension import load_ipython_extension
+    from gradtrace.notebook.widget import Player
+    from gradtrace.player.playback import Trace, trace
+    from gradtrace.snapshots.comparison import Comparison
+    from gradtrace.snapshots.graph import Graph, snapshot
+    from gradtrace.snapshots.modules import ModuleBytes
 
 __version__ = "0.1.0"
 
 _MODULES = {
-    "graph": ("Graph", "HeldBytes", "Leaf", "ModuleBytes", "Node", "SavedTensor", "snapshot"),
-    "memory": ("LiveBytes",),
-    "notebook.explore": ("DeviceDropdown", "Exploration", "available_devices", "explore"),
-    "notebook.player": ("Player",),
-    "picture": ("Comparison",),
-    "postmortem": ("explain", "load_ipython_extension"),
-    "steps": ("Trace",),
-    "tracer": ("trace",),
-    "watcher": ("SilentFailure", "Watch", "watch"),
-    "diagnosis": ("Diagnosis",),
+    "autograd.memory": ("LiveBytes",),
+    "autograd.nodes": ("HeldBytes", "Leaf", "Node", "SavedTensor"),
+    "explaining.diagnosis": ("Diagnosis",),
+    "explaining.postmortem": ("explain",),
+    "notebook.extension": ("load_ipython_extension",),
+    "explaining.watcher": ("SilentFailure", "Watch", "watch"),
+    "notebook.exploration": ("DeviceDropdown", "Exploration", "available_devices", "explore"),
+    "notebook.widget": ("Player",),
+    "player.playback": ("Trace", "trace"),
+    "snapshots.comparison": ("Comparison",),
+    "snapshots.graph": ("Graph", "snapshot"),
+    "snapshots.modules": ("ModuleBytes",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

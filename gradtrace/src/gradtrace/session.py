@@ -22,12 +22,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradtrace.causes import SCHEMA
+from gradtrace.explaining.causes import SCHEMA
 
 if TYPE_CHECKING:
-    from gradtrace.diagnosis import Diagnosis
-    from gradtrace.steps import Trace
-    from gradtrace.watcher import Watch
+    from gradtrace.explaining.diagnosis import Diagnosis
+    from gradtrace.explaining.watcher import Watch
 
 
 class Session:
@@ -55,8 +54,8 @@ class Session:
 
     def begin(self) -> None:
         """Watch from now on; torch has been imported."""
-        from gradtrace.tracer import CallRecorder
-        from gradtrace.watcher import watch
+        from gradtrace.explaining.watcher import watch
+        from gradtrace.tracing.tracer import CallRecorder
 
         self.watch = watch(strict=self.strict)
         _follow_spawned(self.strict)
@@ -108,15 +107,17 @@ class Session:
         if self.recording is None:
             self.say("gradtrace: torch was never imported: there is nothing to trace")
             return
-        seen: Trace | None = self.recording.trace()
-        if seen is None:
+        recorded = self.recording.data()
+        if recorded is None:
             self.say(f"gradtrace: {self.function} was never called")
             return
         # Not at the top: a program may have a module of this name beside it.
         import webbrowser
 
+        from gradtrace.player.playback import Trace
+
         page = Path(self.page)
-        seen.to_html(page)
+        Trace.of(recorded).to_html(page)
         self.say(f"gradtrace: {self.function} line by line: {page.as_uri()}")
         if sys.stderr.isatty():  # somebody is there to look
             webbrowser.open(page.as_uri())

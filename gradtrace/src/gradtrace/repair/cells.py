@@ -51,9 +51,9 @@ def script_of(cells: list[str]) -> str:
 def fix(ipython: Any) -> str:
     """What is to be said about the last error of this notebook."""
     from gradtrace.repair import report
-    from gradtrace.repair.evidence import Limits
     from gradtrace.repair.proof import prove
-    from gradtrace.repair.worker import Worker
+    from gradtrace.repair.run.outcome import Limits
+    from gradtrace.repair.run.worker import Worker
 
     if not is_installed():
         return MISSING

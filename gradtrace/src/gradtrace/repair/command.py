@@ -76,7 +76,7 @@ def main(words: list[str], flags: list[str]) -> int:
     if not is_installed():
         _say(MISSING)
         return 2
-    from gradtrace.repair.worker import WorkerEnded
+    from gradtrace.repair.run.worker import WorkerEnded
 
     try:
         return _fix(options, program, flags)
@@ -99,9 +99,9 @@ def is_installed() -> bool:
 def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> int:
     from gradtrace.repair import report
     from gradtrace.repair.edits import Source, write
-    from gradtrace.repair.evidence import Limits
     from gradtrace.repair.proof import prove
-    from gradtrace.repair.worker import Worker
+    from gradtrace.repair.run.outcome import Limits
+    from gradtrace.repair.run.worker import Worker
 
     name = " ".join(program[:2]) if program[0] == "-m" else program[0]
     often = "once" if options.list else "several times"

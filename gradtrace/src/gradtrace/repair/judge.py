@@ -27,14 +27,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradtrace.causes import family_of
-from gradtrace.repair.candidates import Candidate, named_like
-from gradtrace.repair.evidence import Call, Cleared, Place, Run, Sample, Stepped
+from gradtrace.explaining.causes import family_of
+from gradtrace.repair.kinds import (
+    ADD_LOSSES,
+    ADD_ROUNDS,
+    DETACH,
+    FORWARD_AGAIN,
+    RETAIN_GRAPH,
+    SWITCH_ON,
+)
+from gradtrace.repair.reading import named_like
+from gradtrace.repair.rule import Candidate
+from gradtrace.repair.run.outcome import Call, Cleared, Place, Run, Sample, Stepped
 
 _SAME = 1e-4  # relative; float32 sums in another order differ by less
 _ZERO = 1e-7
 
-_ADDS = ("add_losses", "add_rounds")
+_ADDS = (ADD_LOSSES, ADD_ROUNDS)
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 
 
@@ -168,7 +177,7 @@ class Judge:
         found.question = (
             candidate.question or question or self._chosen(candidate, run) or self._untold(run)
         )
-        if candidate.repair.name == "detach" and (
+        if candidate.repair == DETACH and (
             self._changed_gradient(run) is not None or self._lost_operations(run)
         ):
             what = candidate.title.removeprefix("detach ")
@@ -274,19 +283,19 @@ class Judge:
         return None
 
     def _changed_losses(self, candidate: Candidate, run: Run) -> str | None:
-        if candidate.repair.name in _ADDS:
-            return self._changed_sum(run) if candidate.repair.name == "add_losses" else None
+        if candidate.repair in _ADDS:
+            return self._changed_sum(run) if candidate.repair == ADD_LOSSES else None
         ran = self.original.calls[: self.failing - 1]
         if candidate.repair.keeps:
             ran = self.original.calls[: self.failing]
-        if candidate.repair.name == "forward_again":
+        if candidate.repair == FORWARD_AGAIN:
             ran = self.original.calls[: self.failing]
             if any(call.stale for call in ran):  # else it computes the same again
                 ran = ran[:-1]
         other = self._changed_gradient(run)
         if self._was_wrong:
             ran = ran[: self._other_gradient(run)]
-        elif other is not None and candidate.repair.name != "detach":
+        elif other is not None and candidate.repair != DETACH:
             return f"runs, but changes the gradient of backward {other}"
         apart = _losses_apart(ran[:other], run.calls)  # behind that one the weights differ
         if apart is not None:
@@ -333,7 +342,7 @@ class Judge:
     def _twice(self, candidate: Candidate) -> str | None:
         """A loss that is a part of the next one counts again with it."""
         calls = self.original.calls
-        if candidate.repair.name not in (*_ADDS, "retain_graph") or self.failing > len(calls):
+        if candidate.repair not in (*_ADDS, RETAIN_GRAPH) or self.failing > len(calls):
             return None
         inside = [n for n in calls[self.failing - 1].contains if calls[n - 1].accumulates]
         if not inside:
@@ -357,7 +366,7 @@ class Judge:
             missing |= {
                 key for key in wanted if key not in its.contributed and self._lost(call, its, key)
             }
-        if not ordered and candidate.repair.name not in _ADDS:
+        if not ordered and candidate.repair not in _ADDS:
             return None  # it has not come so far: see _unfinished
         if self.trained is not None:
             missing &= self.trained
@@ -391,7 +400,7 @@ class Judge:
         """
         if not candidate.repair.cuts or self.original.status != "raised":
             return None
-        if candidate.repair.name == "detach" and self.family == "freed":
+        if candidate.repair == DETACH and self.family == "freed":
             return None
         lost = self._lost_operations(run)
         if not lost:
@@ -449,7 +458,7 @@ class Judge:
         """Steps whose gradient has something of a loss that is meant for other parameters."""
         if len(run.optimizers) < 2:
             return [], None
-        summed = candidate.repair.name in _ADDS  # what was meant shows before that
+        summed = candidate.repair in _ADDS  # what was meant shows before that
         meant = meanings(self.original if summed else run)
         calls = {call.number: call for call in (self.original if summed else run).calls}
         question = None
@@ -486,7 +495,7 @@ class Judge:
 
         An optimizer that was given all that there is says nothing of what is to be trained.
         """
-        if candidate.repair.name != "switch_on" or self.trained is None:
+        if candidate.repair != SWITCH_ON or self.trained is None:
             return None
         before = {key for call in self.original.calls for key in call.contributed}
         new = sorted(self._gets_gradients(run) & self.trained - before)
@@ -547,12 +556,12 @@ class Judge:
         compared = self.failing if candidate.repair.keeps else self.failing - 1
         compared = self._changed_gradient(run) or compared
         compared = min(compared, len(self.original.calls))
-        if compared > 0 and candidate.repair.name not in _ADDS:
+        if compared > 0 and candidate.repair not in _ADDS:
             what = (
                 "loss is what it was" if compared == 1 else f"{compared} losses are what they were"
             )
             lines.append(f"the first {what}")
-        if candidate.repair.name in _ADDS and len(self.original.calls) > len(run.calls) > 0:
+        if candidate.repair in _ADDS and len(self.original.calls) > len(run.calls) > 0:
             lines.append("its one loss is the sum of those that the program took one by one")
         gets = self._gets_gradients(run)
         if self.trained is not None and self.trained & gets:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gradtrace.repair.candidates import Candidate, candidates
-from gradtrace.repair.evidence import Limits, Run
 from gradtrace.repair.judge import (
     OPEN,
     PROVEN,
@@ -16,7 +14,10 @@ from gradtrace.repair.judge import (
     deterministic,
     same_gradients,
 )
-from gradtrace.repair.worker import Worker
+from gradtrace.repair.rule import Candidate
+from gradtrace.repair.rules import candidates
+from gradtrace.repair.run.outcome import Limits, Run
+from gradtrace.repair.run.worker import Worker
 
 
 @dataclass

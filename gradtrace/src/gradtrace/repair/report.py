@@ -7,10 +7,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from gradtrace.repair.candidates import Candidate
 from gradtrace.repair.edits import Source
 from gradtrace.repair.judge import OPEN, UNPROVEN, Verdict
+from gradtrace.repair.kinds import RETAIN_GRAPH
 from gradtrace.repair.proof import Proof
+from gradtrace.repair.rule import Candidate
 
 SCHEMA = 1
 _ALIKE = 2  # rejected candidates of one kind that raise are one line from so many on
@@ -69,7 +70,7 @@ def _lines(proof: Proof) -> Iterator[str]:
             yield ""
         yield from _holding(number, one, found)
     for one in proof.same:
-        if one.candidate.repair.name == "retain_graph":
+        if one.candidate.repair == RETAIN_GRAPH:
             kept = max((call.held for call in one.run.calls), default=0)
             title = one.candidate.title
             yield f"  - {title}: the same gradients here, but it keeps {kept} bytes longer"

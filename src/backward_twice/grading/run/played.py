@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from gradtrace import Trace, trace
-from gradtrace.graph import FREED, MODIFIED
+from gradtrace.autograd.nodes import FREED, MODIFIED
 
 MOST_LINES = 40
 """The most lines that are played; a loop's count each time."""

@@ -1,0 +1,223 @@
+"""Questions to the source text of the program: which loop is around a line, what a line assigns.
+
+What cannot be read (a notebook cell with magics, code without a file) has no answers.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+from collections.abc import Iterable, Iterator
+from types import CodeType, FrameType
+
+from gradtrace.autograd.frames import Location, user_frames
+
+Loop = ast.For | ast.AsyncFor | ast.While
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def loops_around(frame: FrameType | None) -> Iterator[tuple[CodeType, int, Loop]]:
+    """For each frame of the user's its code and line, and the innermost loop around that line."""
+    for one in user_frames(frame):
+        loop = loop_around(one)
+        if loop is not None:
+            yield one.f_code, one.f_lineno, loop
+
+
+def loop_around(frame: FrameType) -> Loop | None:
+    """The innermost loop of the frame's own code around the line that runs."""
+    line = frame.f_lineno
+    scope = _scope(frame.f_code, line)
+    if scope is None:
+        return None
+    around = [node for node in ast.walk(scope) if isinstance(node, Loop) and covers(node, line)]
+    return max(around, key=lambda node: node.lineno, default=None)
+
+
+def covers(statement: ast.stmt | ast.expr, line: int) -> bool:
+    """Whether the line is one of the statement's or expression's."""
+    return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
+
+
+def assigned_and_used(made_at: Location, used_at: Location) -> str | None:
+    """The one name that the first line assigns and the second one reads."""
+    names = _statement_names(made_at, ast.Store) & _statement_names(used_at, ast.Load)
+    return names.pop() if len(names) == 1 else None
+
+
+def is_conditional(place: Location) -> bool:
+    """Whether a condition decides if this line, or what it switches, is in force."""
+    module = _tree(place.file)
+    for node in ast.walk(module) if module is not None else ():
+        if isinstance(node, ast.If | ast.IfExp) and covers(node, place.line):
+            if "__name__" not in names(node.test, ast.Load):
+                return True
+        elif isinstance(node, ast.Call) and covers(node, place.line):
+            switched = ast.unparse(node.func).rpartition(".")[2] == "set_grad_enabled"
+            if switched and not all(isinstance(one, ast.Constant) for one in node.args):
+                return True
+    return False
+
+
+def writes_into(frame: FrameType, name: str) -> list[int]:
+    """The lines of the frame's own code, up to the one that runs, that write into ``name``.
+
+    By an augmented assignment, or to an item of it.
+    """
+    scope = _scope(frame.f_code, frame.f_lineno)
+    lines = []
+    for node in _own_nodes(scope) if scope is not None else ():
+        if not isinstance(node, ast.Assign | ast.AugAssign):
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            written = target.value if isinstance(target, ast.Subscript) else target
+            in_place = isinstance(node, ast.AugAssign) or written is not target
+            if in_place and isinstance(written, ast.Name) and written.id == name:
+                lines.append(node.lineno)
+    return sorted(line for line in lines if line <= frame.f_lineno)
+
+
+def assigns(loop: Loop, name: str) -> bool:
+    """Whether the loop assigns this variable, attribute, or the variable that it belongs to."""
+    return bool({name, root_of(name)} & names(loop, ast.Store))
+
+
+def assigns_name(loop: Loop, name: str) -> bool:
+    """Whether the loop assigns this variable itself."""
+    return bool(_lines_that_assign(loop, name))
+
+
+def reads_first(loop: Loop, name: str) -> bool:
+    """Whether an iteration reads this variable before it assigns it: so it goes round the loop."""
+    before = loop.test if isinstance(loop, ast.While) else loop.target
+    return _first_access([before, *loop.body], name) is ast.Load
+
+
+def assigned_at(frame: FrameType, name: str) -> int | None:
+    """The last line of the frame's own code, up to the one that runs, that assigns the variable."""
+    scope = _scope(frame.f_code, frame.f_lineno)
+    lines = [] if scope is None else _lines_that_assign(scope, name)
+    return max((line for line in lines if line <= frame.f_lineno), default=None)
+
+
+def assigned_once(frame: FrameType, name: str) -> bool:
+    """Whether the variable is assigned, in the frame's code or as a global, but in no loop there.
+
+    Nor by a function that declares it ``global`` or ``nonlocal``.
+    """
+    module = _tree(frame.f_code.co_filename)
+    own = name in frame.f_code.co_varnames
+    scope = _scope(frame.f_code, frame.f_lineno) if own else module
+    if module is None or scope is None:
+        return False
+    declared = (n for n in ast.walk(module) if isinstance(n, ast.Global | ast.Nonlocal))
+    lines = _lines_that_assign(scope, name)
+    loops = [node for node in _own_nodes(scope) if isinstance(node, Loop)]
+    in_a_loop = any(covers(loop, line) for loop in loops for line in lines)
+    return bool(lines) and not in_a_loop and not any(name in one.names for one in declared)
+
+
+def _lines_that_assign(scope: ast.AST, name: str) -> list[int]:
+    """Where what is in it, but not in functions inside it, assigns this variable."""
+    return [
+        node.lineno
+        for node in _own_nodes(scope)
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+    ]
+
+
+def _first_access(nodes: Iterable[ast.AST], name: str) -> type[ast.expr_context] | None:
+    """Whether these, in the order in which they run, first load the variable or store it."""
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            if node.id == name:
+                return type(node.ctx)
+            continue
+        if isinstance(node, ast.If):  # either branch may run
+            found = [_first_access([node.test, *part], name) for part in (node.body, node.orelse)]
+            if ast.Load in found or None not in found:
+                return ast.Load if ast.Load in found else ast.Store
+            continue
+        if isinstance(node, _Function | ast.Lambda):
+            continue
+        first = _first_access(_as_they_run(node), name)
+        if first is not None:
+            return ast.Load if isinstance(node, ast.AugAssign) else first
+    return None
+
+
+def _as_they_run(node: ast.AST) -> list[ast.AST]:
+    """What a statement or expression consists of; of an assignment the value comes first."""
+    parts = list(ast.iter_child_nodes(node))
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+        value = node.value
+        return [*([value] if value else []), *(part for part in parts if part is not value)]
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+        return [node.iter, *(part for part in parts if part is not node.iter)]
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+        return [*node.generators, *(part for part in parts if part not in node.generators)]
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return [*node.items, *node.body]
+    return parts
+
+
+def runs_over(loop: Loop, name: str) -> bool:
+    """Whether what the loop goes through is made of this variable."""
+    return isinstance(loop, ast.For) and root_of(name) in names(loop.iter, ast.Load)
+
+
+def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    """Names, and attributes as ``self.mem``, that the code loads or stores."""
+    return {
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, context)
+    }
+
+
+def root_of(name: str) -> str:
+    """The variable at the start of ``model.layers[0]``."""
+    return re.split(r"[.\[]", name)[0]
+
+
+def _scope(code: CodeType, line: int) -> ast.Module | _Function | None:
+    """The module, or the function's definition, that the code object was made of."""
+    module = _tree(code.co_filename)
+    if module is None or code.co_name == "<module>":
+        return module
+    found = [
+        node
+        for node in ast.walk(module)
+        if isinstance(node, _Function) and node.name == code.co_name and covers(node, line)
+    ]
+    return max(found, key=lambda node: node.lineno, default=None)
+
+
+def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """What is in a module or function, but not in the functions inside it."""
+    pending = list(ast.iter_child_nodes(scope))
+    for node in pending:
+        yield node
+        if not isinstance(node, _Function | ast.Lambda):
+            pending.extend(ast.iter_child_nodes(node))
+
+
+def _statement_names(place: Location, context: type[ast.expr_context]) -> set[str]:
+    """The names in the simple statement that covers a line."""
+    module = _tree(place.file)
+    statements = [
+        node
+        for node in (ast.walk(module) if module is not None else ())
+        if isinstance(node, ast.stmt) and not hasattr(node, "body") and covers(node, place.line)
+    ]
+    return {name for statement in statements for name in names(statement, context)}
+
+
+def _tree(file: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:  # a notebook cell with magics
+        return None
+    except SystemError:  # Python 3.11 cannot parse in two threads at once
+        return None

@@ -1,0 +1,57 @@
+"""What one tensor says of itself: its graph, its gradient, its shape and its memory."""
+
+from __future__ import annotations
+
+import torch
+
+from gradtrace._torch import storage_identity
+
+
+def has_graph(tensor: torch.Tensor) -> bool:
+    """Whether backward can start from it.  An inference tensor may require grad, but to no end."""
+    return tensor.requires_grad and not tensor.is_inference() and not is_cut_off(tensor)
+
+
+def is_cut_off(tensor: torch.Tensor) -> bool:
+    """Whether PyTorch refuses every question about its history, ``is_leaf`` among them.
+
+    So it does for views that must not be written in place (those of ``split`` and ``unbind``), once
+    their base or one of them was.
+    """
+    try:
+        _ = tensor.is_leaf
+    except RuntimeError:
+        return True
+    return False
+
+
+def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Its ``.grad``, where it has one: a leaf, or a tensor that was asked to retain it."""
+    if is_cut_off(tensor) or not (tensor.is_leaf or tensor.retains_grad):
+        return None
+    return tensor.grad
+
+
+def shape_of(tensor: torch.Tensor) -> torch.Size:
+    """The shape; for a nested tensor, which has none, the number of its elements."""
+    if not tensor.is_nested:
+        return tensor.shape
+    elements = tensor if tensor.layout is torch.strided else tensor.values()
+    return torch.Size((elements.numel(),))
+
+
+def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Identity and bytes of the memory behind ``tensor``; negative for one without a storage."""
+    if tensor.layout is torch.sparse_coo:
+        parts = [tensor._values(), tensor._indices()]
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        parts = [tensor.values(), tensor.crow_indices(), tensor.col_indices()]
+    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        parts = [tensor.values(), tensor.ccol_indices(), tensor.row_indices()]
+    else:
+        parts = [tensor]
+    try:
+        storages = [part.untyped_storage() for part in parts]
+        return storage_identity(storages[0]), sum(storage.nbytes() for storage in storages)
+    except (NotImplementedError, RuntimeError):  # tensors inside torch.func have no storage
+        return -id(tensor), tensor.numel() * tensor.dtype.itemsize

@@ -1,0 +1,115 @@
+"""Traverse the live graph: from tensors to nodes, and from nodes to those that made their inputs.
+
+Autograd links the result of every recorded operation to a *node* (``tensor.grad_fn``), and every
+node to the nodes that made its inputs (``node.next_functions``).  The traversal is breadth first
+and without recursion.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from gradtrace._torch import (
+    LiveNode,
+    edges_of,
+    grad_fn_of,
+    no_dispatch_modes,
+    no_torch_function,
+)
+
+
+def root_node(tensor: torch.Tensor) -> LiveNode:
+    """The node at which backward from ``tensor`` starts; AccumulateGrad for a leaf."""
+    if (node := grad_fn_of(tensor)) is not None:
+        return node
+    # get_gradient_edge takes a view, which these refuse, or some of them.
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        with torch.enable_grad():
+            copied: LiveNode = tensor.clone().grad_fn
+        return copied.next_functions[0][0]
+    return get_gradient_edge(tensor).node
+
+
+def roots_of(outputs: torch.Tensor | Iterable[torch.Tensor | GradientEdge]) -> list[LiveNode]:
+    """The nodes at which a backward over ``outputs`` begins."""
+    outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+    return [
+        root_node(output) if isinstance(output, torch.Tensor) else output.node
+        for output in outputs
+        if getattr(output, "requires_grad", True)
+    ]
+
+
+def walk(roots: Iterable[LiveNode]) -> tuple[list[LiveNode], list[list[int]]]:
+    """All nodes that ``roots`` reach, breadth first, and for each the indices of its successors."""
+    live = list(dict.fromkeys(roots))
+    index = {node: i for i, node in enumerate(live)}
+    links: list[list[int]] = []
+    for node in live:  # grows while it is read
+        successors = []
+        for successor, _ in edges_of(node):
+            if successor is not None:
+                i = index.get(successor)
+                if i is None:
+                    i = index[successor] = len(live)
+                    live.append(successor)
+                successors.append(i)
+        links.append(successors)
+    return live, links
+
+
+def users_of(links: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The links of :func:`walk` turned round: for each node the indices of those that lead to it.
+
+    >>> users_of([[1, 2], [2], []])
+    [[], [0], [0, 1]]
+    """
+    users: list[list[int]] = [[] for _ in links]
+    for i, successors in enumerate(links):
+        for j in successors:
+            users[j].append(i)
+    return users
+
+
+def leading_to(targets: Iterable[int], users: Sequence[Sequence[int]]) -> set[int]:
+    """The nodes from which a path leads to one of ``targets``, by the users of each node.
+
+    >>> sorted(leading_to([2], users_of([[1, 2], [2], []])))
+    [0, 1]
+    """
+    pending, leading = list(targets), set()
+    for i in pending:  # grows while it is read
+        for user in users[i]:
+            if user not in leading:
+                leading.add(user)
+                pending.append(user)
+    return leading
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """The collector would look through the growing lists of a walk again and again, for nothing."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Read tensors without running the program's code: none of its modes and tensor subclasses."""
+    with (
+        no_garbage_collection(),
+        no_torch_function(),
+        no_dispatch_modes(),
+        torch.inference_mode(False),
+    ):
+        yield

@@ -1,0 +1,196 @@
+"""One view of a graph as an SVG that needs nothing else: no script, no font, no style of the page.
+
+Text and lines have the colour of the text around them, so that the drawing suits a light and a dark
+page.  Nothing is told by colour alone: a freed node is dashed and says so.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gradtrace.draw.layout import (
+    BESIDE,
+    CHARACTER,
+    LINE,
+    PADDING,
+    Box,
+    Drawing,
+    Edge,
+    Thing,
+    below,
+)
+
+BLUE, GREEN, RED, AMBER = "#3b7dd8", "#2f8f5b", "#d1483c", "#b7791f"
+_MARKS = {"new": GREEN, "gone": RED, "freed": AMBER, "changed": BLUE}
+_MARGIN = 4.0
+_BASELINE = 20.0  # of the title, below the top of its box
+
+
+class Face(NamedTuple):
+    """What a box shows: its rows of text, the tensors that they hold, and how it is drawn.
+
+    ``holds`` has, for each row, the index of the tensor to which a string runs, or None.
+    ``mark`` is ``"new"``, ``"gone"``, ``"freed"`` or ``"changed"`` in a comparison, else None; the
+    title says it, too.  ``share`` of a folded box is what it holds, of all that is held.
+    """
+
+    title: str
+    rows: Sequence[str]
+    holds: Sequence[int | None] = ()
+    dashed: bool = False
+    mark: str | None = None
+    share: float | None = None
+
+
+def size(nbytes: int) -> str:
+    """A number of bytes, short; a kB is 1000 B.
+
+    >>> size(12), size(3_145_728), size(1_500)
+    ('12 B', '3.1 MB', '1.5 kB')
+    """
+    if nbytes < 1000:
+        return f"{nbytes} B"
+    thousands = 1 if nbytes < 999_950 else 2 if nbytes < 999_950_000 else 3
+    return f"{nbytes / 1000**thousands:.1f} {_UNITS[thousands]}"
+
+
+_UNITS = ("B", "kB", "MB", "GB")
+
+
+def svg(
+    drawing: Drawing,
+    faces: Sequence[Face],
+    texts: Mapping[int, str],
+    homes: Mapping[int, int],
+    title: str,
+    description: str,
+    standalone: bool = False,
+) -> str:
+    """The drawing as SVG text.
+
+    Args:
+        faces: what each of its boxes shows.
+        texts: what each of its things says, by the tensor.
+        homes: for tensors that are not drawn as things, the box that they are in.
+        title: the accessible name.
+        description: the same in a sentence or two, for those who do not see it.
+        standalone: a file of its own, which has to bring its colours and its description.
+    """
+    width, height = drawing.width + 2 * _MARGIN, drawing.height + 2 * _MARGIN
+    name, begins = "", _LEFT_OUT
+    if standalone:
+        begins = (
+            f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>"
+            "<style>svg{color:#1b1f24;background:#fff}"
+            "@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>"
+        )
+    else:
+        name = f' aria-label="{html.escape(title)}"'
+    places = {thing.tensor: thing for thing in drawing.things}
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img"{name} '
+        f'width="{width:g}" height="{height:g}" '
+        f'viewBox="{-_MARGIN:g} {-_MARGIN:g} {width:g} {height:g}" fill="none" '
+        f'stroke="currentColor" font-family="ui-monospace,Menlo,Consolas,monospace" '
+        f'font-size="12" style="max-width:100%;height:auto">',
+        begins,
+    ]
+    edges = "".join(_edge(drawing.boxes, edge) for edge in drawing.edges)
+    parts.append(f'<g opacity=".6">{edges}</g>')
+    for box, face in zip(drawing.boxes, faces, strict=True):
+        parts.append(_box(box, face))
+    for box, face in zip(drawing.boxes, faces, strict=True):
+        for row, tensor in enumerate(face.holds):
+            if tensor in places:
+                thing = places[tensor]
+                if box.x + box.width < thing.x:
+                    parts.append(_string(box, row, thing.x, thing.y + thing.height / 2))
+                else:
+                    below = thing.y + (thing.height if box.y > thing.y else 0)
+                    parts.append(_string(box, row, thing.x + thing.width / 2, below))
+            elif tensor is not None and (home := homes.get(tensor)) is not None:
+                end = drawing.boxes[home]
+                if end is not box:
+                    parts.append(_string(box, row, end.x + end.width, end.y + end.height / 2))
+    parts += [
+        _thing(thing, texts[thing.tensor]) for thing in drawing.things if thing.tensor in texts
+    ]
+    return "".join([*parts, "</svg>"])
+
+
+# Text of the drawing that no text element holds is drawn nowhere.  It is read where a page leaves
+# out the elements and keeps their text, as Jupyter does while a notebook is not trusted.
+_LEFT_OUT = "Not drawn here: this notebook is not trusted, or the page leaves out drawings: "
+
+
+def _text(x: float, y: float, text: str, more: str = "") -> str:
+    return (
+        f'<text x="{x:g}" y="{y:g}" fill="currentColor" stroke="none"{more}>'
+        f"{html.escape(text)}</text>, "
+    )
+
+
+def _box(box: Box, face: Face) -> str:
+    colour = _MARKS[face.mark] if face.mark else "currentColor"
+    outside = box.kind == "outside"  # of the group that is open
+    dashes = ' stroke-dasharray="1 4"' if outside else ' stroke-dasharray="5 4"' * face.dashed
+    shape = (
+        f'<rect x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{box.height:g}" '
+        f'rx="{14 if box.kind == "leaf" else 3}" stroke="{colour}" '
+        f'stroke-width="{2.4 if face.mark else 1.2}" '
+        f'fill="currentColor" fill-opacity="{0 if face.dashed or outside else 0.07}"{dashes}/>'
+    )
+    if box.kind == "group":  # a stack: there is more behind it
+        shape = (
+            f'<path d="M{box.x + 4:g} {box.y - 3:g}h{box.width - 1:g}v{box.height - 1:g}" '
+            f'stroke-opacity=".5"/>{shape}'
+        )
+    x, y = box.x + PADDING, box.y + _BASELINE
+    texts = [_text(x, y, face.title, ' font-weight="600"')]
+    texts += [_text(x, y + LINE * row, text) for row, text in enumerate(face.rows, 1)]
+    if face.share is not None:
+        across = box.width - 2 * PADDING
+        texts.append(
+            f'<path d="M{x:g} {box.y + box.height - 7:g}h{across:g}" stroke-opacity=".25" '
+            f'stroke-width="4"/><path d="M{x:g} {box.y + box.height - 7:g}'
+            f'h{across * face.share:.1f}" stroke="{BLUE}" stroke-width="4"/>'
+        )
+    middle, bottom = box.x + box.width / 2, box.y + box.height
+    if written := below(box):
+        texts.append(_text(middle + BESIDE, bottom + 11, written, ' font-size="10" opacity=".8"'))
+    if box.end:
+        shape += f'<path d="M{middle:g} {bottom:g}v13m-5 0h10"/>'
+    return shape + "".join(texts)
+
+
+def _edge(boxes: Sequence[Box], edge: Edge) -> str:
+    start, end = boxes[edge.start], boxes[edge.end]
+    x, y = end.x + end.width / 2, end.y + end.height
+    points = [(start.x + start.width / 2, start.y), *edge.bends, (x, y + 5)]
+    line = " ".join(f"{px:g},{py:g}" for px, py in points)
+    return (
+        f'<polyline points="{line}"/>'
+        f'<path d="M{x:g} {y:g}l-4 7h8z" fill="currentColor" stroke="none"/>'
+    )
+
+
+def _string(box: Box, row: int, x: float, y: float) -> str:
+    left, top = box.x + box.width, box.y + _BASELINE - 4 + LINE * (row + 1)
+    reach = min(60.0, max(16.0, abs(x - left) / 2))
+    back = -reach if x >= left + 8 else reach
+    return (
+        f'<circle cx="{left:g}" cy="{top:g}" r="2.5" fill="{BLUE}" stroke="none"/>'
+        f'<path d="M{left:g} {top:g}C{left + reach:g} {top:g} {x + back:g} {y:g} {x:g} {y:g}" '
+        f'stroke="{BLUE}" stroke-width="1.5"/>'
+    )
+
+
+def _thing(thing: Thing, text: str) -> str:
+    middle = thing.y + thing.height / 2
+    return (
+        f'<rect x="{thing.x:g}" y="{thing.y:g}" width="{thing.width:g}" height="{thing.height:g}" '
+        f'rx="6" fill="{BLUE}" fill-opacity=".22" stroke="{BLUE}"/>'
+        + _text(thing.x + (thing.width - CHARACTER * len(text)) / 2, middle + 4, text)
+    )

@@ -1,0 +1,1 @@
+"""From an error and what was recorded of it to its cause and its fix."""

@@ -1,0 +1,124 @@
+"""An error, or a silent failure, explained: what a watch says and what ``--json`` writes."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from gradtrace.autograd.frames import Location
+from gradtrace.explaining.causes import CAUSES, CERTAIN, SCHEMA, UNKNOWN, Fix
+
+_CALLS = 3  # shown of those that led to the line that made it
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """An error explained; :mod:`gradtrace.explaining.causes` lists the families and causes.
+
+    ``raised_at`` is the line of the user's code that raised, ``began_at`` the line where it began
+    (the backward that freed, the write, the cut), ``made_at`` the line that made what both need and
+    ``made_through`` the calls that led there, ``carried_by`` the variables or attributes that
+    carried it.  None is what is not known.  ``seen`` is what decided, in sentences; ``advice`` the
+    fix, with the ``names`` that its text leaves open; ``proven`` says whether that change is known
+    to take what is wrong out of this loss, and to end no parameter's training.
+    """
+
+    family: str
+    cause: str
+    confidence: str
+    raised_at: Location | None
+    began_at: Location | None = None
+    made_at: Location | None = None
+    made_through: tuple[Location, ...] = ()
+    error: str | None = None
+    detail: str | None = None
+    seen: tuple[str, ...] = ()
+    advice: Fix | None = None
+    proven: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)
+    strict: bool = True
+
+    @property
+    def carried_by(self) -> str | None:
+        return self.names.get("it")
+
+    @property
+    def explanation(self) -> str:
+        """What went wrong, in a sentence."""
+        text = CAUSES[self.cause].meaning_for(self.names)
+        return text if self.detail is None else f"{text}; {self.detail}"
+
+    @property
+    def fix(self) -> str:
+        """What to do about it."""
+        return self._advice.text_for(self.names)
+
+    @property
+    def otherwise(self) -> str | None:
+        """The next thing to try, where the fix is not proven."""
+        return None if self.proven else self._advice.otherwise_for(self.names)
+
+    @property
+    def _advice(self) -> Fix:
+        return self.advice or CAUSES[self.cause].fixes[-1]
+
+    def text(self) -> str:
+        """For a person: a few lines that begin with ``gradtrace:``."""
+        unsure = self.confidence != CERTAIN and self.cause != "unknown"
+        hedge = f" ({self.confidence})" if unsure else ""
+        lines = [f"gradtrace: {self.explanation}.{hedge}"]
+        for name, place in (("began", self.began_at), ("made", self.made_at)):
+            if place is not None:
+                text = linecache.getline(*place).strip()
+                lines.append(_row(name, f"{place}  {text}".rstrip()))
+            if place is not None and name == "made":
+                lines += [_row("", f"called from {one}") for one in self.made_through[:_CALLS]]
+        if self.carried_by is not None:
+            lines.append(_row("carried", self.carried_by))
+        if self.seen:
+            lines.append(_row("seen", "; ".join(self.seen)))
+        lines.append(_row("fix", self.fix))
+        if self.otherwise is not None:
+            lines.append(_row("or", self.otherwise))
+        if not self.strict and self.confidence not in (CERTAIN, UNKNOWN):
+            lines.append(_row("more", _MORE))
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``python -m gradtrace --json`` writes: see
+        :data:`gradtrace.explaining.causes.KEYS`."""
+        return {
+            "schema": SCHEMA,
+            "torch": str(torch.__version__),  # plain: what is told is read where torch is not
+            "family": self.family,
+            "cause": self.cause,
+            "confidence": self.confidence,
+            "raised_at": _place(self.raised_at),
+            "began_at": _place(self.began_at),
+            "made_at": _place(self.made_at),
+            "made_through": [_place(one) for one in self.made_through],
+            "carried_by": self.carried_by,
+            "error": self.error,
+            "explanation": self.explanation,
+            "seen": list(self.seen),
+            "fix": self.fix,
+            "otherwise": self.otherwise,
+        }
+
+
+_MORE = (
+    "gradtrace.watch(strict=True), or python -m gradtrace --strict, sees every operation: the"
+    " lines and variables that are missing here"
+)
+
+
+def _row(name: str, text: str) -> str:
+    return f"  {name + ':' if name else '':<9}{text}"
+
+
+def _place(place: Location | None) -> dict[str, Any] | None:
+    return None if place is None else {"file": place.file, "line": place.line}

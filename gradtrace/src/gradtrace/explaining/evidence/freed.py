@@ -1,0 +1,18 @@
+"""A backward failed because an earlier one had freed a part of its graph."""
+
+from __future__ import annotations
+
+from gradtrace.autograd.nodes import FREED, HIDDEN
+from gradtrace.explaining.evidence.reuse import Reuse
+from gradtrace.watching.record import BackwardCall, freed_by
+
+
+class FreedEvidence(Reuse):
+    """The earlier backward freed what it ran through."""
+
+    def _earlier(self) -> dict[int, BackwardCall]:
+        calls = ((i, freed_by(live)) for i, live in enumerate(self.live))
+        return {i: call for i, call in calls if call is not None}
+
+    def _stopped(self) -> set[int]:
+        return {i for i in self.earlier if self.nodes[i].state in (FREED, HIDDEN)}

@@ -1,0 +1,109 @@
+"""Explain an error after the fact, when nobody was watching.
+
+Only the traceback's frames are left: the variables in them, and the tensors that backward was
+called on.  From these it can be said which variable reaches freed nodes, or which saved tensor was
+changed.  Which line freed or changed it cannot be known without watching, and the explanation says
+so.  In a notebook: ``%load_ext gradtrace``, then ``%explain`` in the cell after the error, or
+``%explain --fix`` for a proved repair (:mod:`gradtrace.repair`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from traceback import walk_tb
+from typing import Any
+
+from gradtrace._torch import AUTOGRAD_FILE, grad_fn_of
+from gradtrace.autograd.frames import is_users, namespace, reach
+from gradtrace.autograd.nodes import FREED
+from gradtrace.autograd.saved import describe
+from gradtrace.autograd.traversal import roots_of, undisturbed, walk
+from gradtrace.explaining.causes import CAUSES, UNKNOWN
+from gradtrace.explaining.diagnose import failure
+from gradtrace.explaining.diagnosis import Diagnosis
+from gradtrace.explaining.watcher import explanation_of
+from gradtrace.watching.record import Record
+
+
+def explain(exception: BaseException | None = None) -> Diagnosis | None:
+    """Explain ``exception``, or the last one that was printed.
+
+    Returns:
+        A :class:`~gradtrace.explaining.diagnosis.Diagnosis`; None when the error is not one of
+        autograd's.
+
+    Raises:
+        ValueError: there is no exception to explain.
+
+    >>> import torch
+    >>> y = torch.ones(3, requires_grad=True).exp()
+    >>> loss = y.sum()
+    >>> loss.backward()
+    >>> try:
+    ...     loss.backward()
+    ... except RuntimeError as error:
+    ...     print(explain(error).carried_by)
+    y
+    """
+    exception = exception if exception is not None else getattr(sys, "last_value", None)
+    if not isinstance(exception, BaseException):
+        raise ValueError("there is no error to explain: run explain() after one was raised")
+    if (known := explanation_of(exception)) is not None:
+        return known  # it was watched
+    outputs = next(_called_on(exception), None)
+    with undisturbed():
+        found = failure(Record(), exception, outputs, (), None)
+    if found is None or outputs is None:
+        return found
+    if found.family == "freed":
+        return _with_freed_variables(found, exception, outputs)
+    if found.family == "modified" and found.cause in _WHO_WROTE:
+        name = found.carried_by or "a parameter"
+        detail = (
+            f"{name} was changed in place after an operation had saved it, by an optimizer or not"
+        )
+        return dataclasses.replace(
+            found,
+            cause="unknown",
+            confidence=UNKNOWN,
+            detail=detail,
+            seen=(),
+            advice=CAUSES["unknown"].fixes[0],
+        )
+    return found
+
+
+# Told apart by the calls and steps in between, which only a watch sees.
+_WHO_WROTE = ("optimizer_step_between_backwards", "inplace_on_parameter_in_forward")
+
+
+def _called_on(exception: BaseException) -> Iterator[Any]:
+    """What ``backward`` or ``grad`` was called on: their own argument, in their frames."""
+    for frame, _ in walk_tb(exception.__traceback__):
+        code = frame.f_code
+        if code.co_filename == AUTOGRAD_FILE and code.co_name in ("backward", "grad"):
+            yield frame.f_locals.get("tensors", frame.f_locals.get("outputs"))
+
+
+def _with_freed_variables(found: Diagnosis, exception: BaseException, outputs: Any) -> Diagnosis:
+    with undisturbed():
+        roots = set(roots_of(outputs))
+        live, links = walk(roots)
+        freed = {
+            node: described.name
+            for node, described in zip(live, describe(live, links).nodes, strict=True)
+            if described.state == FREED and node not in roots  # the loss itself says nothing
+        }
+    for frame, _ in walk_tb(exception.__traceback__):
+        for variable in reach(namespace(frame)) if is_users(frame.f_code) else ():
+            name = freed.get(grad_fn_of(variable.value))
+            if name is not None:
+                return dataclasses.replace(
+                    found,
+                    names={"it": variable.name},
+                    detail=f"{variable.name} was made by {name}, whose saved tensors are freed",
+                )
+    names = ", ".join(sorted(set(freed.values())))
+    return dataclasses.replace(found, detail=f"freed in this graph: {names}" if names else None)

@@ -1,0 +1,50 @@
+"""Failures that raise nothing: a gradient that will be wrong, a graph that grows.
+
+Each detector reads what a strict watch recorded, and the graph of the backward that is about to
+run; it yields findings and remembers nothing of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gradtrace import _torch
+from gradtrace._torch import LiveNode
+from gradtrace.autograd.traversal import undisturbed
+from gradtrace.explaining.diagnosis import Diagnosis
+from gradtrace.explaining.silent.finding import finding
+from gradtrace.explaining.silent.gradients import (
+    in_step,
+    not_averaged,
+    saved_intermediates,
+    still_scaled,
+    used_without_graph,
+)
+from gradtrace.explaining.silent.growth import growing, leaks, unused_sums
+from gradtrace.explaining.silent.memory import changed_unnoticed
+from gradtrace.explaining.silent.training import never_trained, untrained
+from gradtrace.watching.record import BackwardCall, Timeline
+
+__all__ = ["finding", "in_backward", "in_step", "leaks", "never_trained", "untrained"]
+
+
+def in_backward(
+    timeline: Timeline, call: BackwardCall, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
+) -> Iterator[Diagnosis]:
+    """What the backward that is about to run over the nodes ``live`` will get wrong."""
+    numbers = [_torch.sequence_nr(node) for node in live if not isinstance(node, _torch.LEAF)]
+    oldest = min(numbers, default=0)
+    if timeline.has_exports or timeline.last_write > oldest:
+        with undisturbed():
+            found = list(changed_unnoticed(timeline, call, live, links))
+        yield from found
+    yield from used_without_graph(timeline, call, numbers)
+    yield from still_scaled(call, live, links)
+    yield from saved_intermediates(timeline, call, live)
+    yield from not_averaged(timeline, call, live, links)
+    yield from growing(timeline, call, len(live), oldest)
+    if len(timeline.sums):
+        alive = timeline.sums.alive()
+        for sequence_nr in alive.keys() & set(numbers):
+            timeline.sums.used(alive[sequence_nr])
+    yield from unused_sums(timeline)

@@ -1,0 +1,32 @@
+"""What a detector yields."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gradtrace.autograd.frames import Location
+from gradtrace.explaining.causes import CAUSES, LIKELY
+from gradtrace.explaining.diagnosis import Diagnosis
+
+
+def finding(
+    cause: str,
+    raised_at: Location | None,
+    began_at: Location | None,
+    carried_by: str | None = None,
+    made_at: Location | None = None,
+    evidence: Collection[str] = (),
+) -> Diagnosis:
+    """A diagnosis of the family ``silent``, with the first fix for which there is evidence."""
+    names = {} if carried_by is None else {"it": carried_by}
+    fix = next(one for one in CAUSES[cause].fixes if set(one.needs) <= {*evidence})
+    return Diagnosis(
+        "silent",
+        cause,
+        LIKELY,
+        raised_at,
+        began_at=began_at,
+        made_at=made_at,
+        advice=fix,
+        names=names,
+    )

@@ -1,0 +1,91 @@
+"""Play a trace in a live notebook: an anywidget around the front end of
+:mod:`gradtrace.player.page`.
+
+That front end is the module of :class:`Player`, an ordinary ipywidget whose ``trace``, ``step`` and
+``answer`` can be observed and linked.  It has two ways onto a page.  Displayed, it is a view like
+any ipywidget's, and is gone with its kernel.  A page that :func:`gradtrace.player.page.static_html`
+made with the player's ``key`` needs no kernel; while there is one, page and player move together,
+and no view is needed: the model that a front end makes of each widget is enough.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anywidget
+import traitlets
+
+from gradtrace.player.page import module, payload
+from gradtrace.tracing.steps import TraceData
+
+
+class Player(anywidget.AnyWidget):
+    """An ipywidget that plays one trace at a time.
+
+    ``trace`` is a :func:`gradtrace.player.page.payload`; ``step`` is the step shown, from 0; both
+    can be set, observed and linked.  The step survives a change of trace as far as it goes.
+    ``question`` is what is asked first, None for nothing, and ``answer`` lists what the reader
+    chose.
+
+    ``setting`` holds, for each control, the index of its option; ``settings`` gives the controls
+    and the traces of all settings, to compare with, as ``{"controls", "traces"}``: what
+    :func:`gradtrace.player.page.static_html` takes, each trace as its payload.  ``controls`` are
+    the live ones, in the same form: they may have more options than ``settings`` has traces of.
+
+    ``key`` names the places of a page that this player joins, none if it is empty; of several
+    players with one key, the newest.
+
+    >>> from gradtrace import trace
+    >>> def fine():
+    ...     return 1
+    >>> player = Player(trace(fine))
+    >>> player.step
+    0
+    """
+
+    _esm = module()
+    trace = traitlets.Dict().tag(sync=True)
+    step = traitlets.Int().tag(sync=True)
+    question = traitlets.Dict(None, allow_none=True).tag(sync=True)
+    answer: Any = traitlets.List().tag(sync=True)
+    setting: Any = traitlets.List().tag(sync=True)
+    controls: Any = traitlets.List().tag(sync=True)
+    key = traitlets.Unicode().tag(sync=True)
+    born = traitlets.Float().tag(sync=True)
+    comparable = traitlets.Bool(False).tag(sync=True)
+    data = traitlets.Dict().tag(sync=True)
+
+    def __init__(
+        self, trace: TraceData, settings: Callable[[], dict[str, Any]] | None = None, **kwargs: Any
+    ):
+        super().__init__(
+            trace=payload(trace),
+            comparable=settings is not None,
+            born=time.time(),  # also later than one of a kernel that was restarted
+            **kwargs,
+        )
+        self._settings = settings
+        self.on_msg(self._asked_for)
+
+    def show(self, trace: TraceData, setting: Sequence[int | None] = ()) -> None:
+        """Play another trace, at the step that is shown as far as it goes."""
+        with self.hold_sync():
+            self.setting = list(setting)
+            self.trace = payload(trace)
+
+    def _asked_for(self, _: Any, content: Any, buffers: Any) -> None:
+        """A page asks for its kernel; or the reader wants to compare, and is sent all settings."""
+        if content == "there?":
+            self.send("here")
+        elif content == "compare" and self._settings is not None:
+            self.data = self._settings()
+
+    @traitlets.observe("trace")
+    def _another_trace(self, change: dict[str, Any]) -> None:
+        self.step = min(self.step, len(self.trace["steps"]) - 1)
+
+    @traitlets.validate("step")
+    def _within_the_trace(self, proposal: dict[str, Any]) -> int:
+        return max(0, min(proposal["value"], len(self.trace["steps"]) - 1))

@@ -1,0 +1,1 @@
+"""Traces played on a page: the page, its payload and its front end."""

@@ -1,0 +1,48 @@
+"""How a traced program ended, in sentences."""
+
+from __future__ import annotations
+
+from gradtrace.autograd.nodes import FREED, MODIFIED
+from gradtrace.tracing.steps import Raised, TraceData
+
+
+def outcome(trace: TraceData) -> list[str]:
+    """How the program ended, in sentences.
+
+    >>> from gradtrace import trace
+    >>> def fine():
+    ...     return 1
+    >>> outcome(trace(fine))
+    ['Ends without an error.']
+    """
+    sentences = []
+    if trace.error is None:
+        sentences.append("Ends without an error.")
+    else:
+        what = f"{trace.error.type}: {trace.error.message}".removesuffix(": ")
+        sentences.append(f"Line {trace.error.line} raises {what}")
+        sentences += _cause(trace, trace.error)
+    if trace.unrecorded:
+        sentences.append(
+            f"{trace.unrecorded} further line events ran unrecorded before the last step."
+        )
+    return sentences
+
+
+def _cause(trace: TraceData, error: Raised) -> list[str]:
+    """What an earlier step did to the node in which backward stopped."""
+    if error.node is None:
+        return []
+    for step in trace.steps:
+        if step.raised == error:
+            break
+        state = next((state.state for state in step.changed if state.node == error.node), None)
+        if state in (FREED, MODIFIED) and step.ran is not None:
+            saved = "saved tensors were freed" if state == FREED else "saved tensor was changed"
+            again = ", when it ran before" if step.ran == error.line else ""
+            in_place = " in place" if state == MODIFIED else ""
+            return [
+                f"Backward stopped in {trace.nodes[error.node].name}, whose {saved}{in_place} by "
+                f"line {step.ran}{again}."
+            ]
+    return []

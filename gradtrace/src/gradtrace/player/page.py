@@ -1,0 +1,291 @@
+"""Traces as a self-contained piece of HTML that plays them without a kernel and without a network.
+
+The modules in ``player/`` draw everything.  :func:`module` joins them, :func:`static_html` writes
+them into the page, together with the traces of every setting of the controls, and they ask for
+nothing else.  The live widget
+(:mod:`gradtrace.notebook.widget`) is the same front end, and shows the same :func:`payload`.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from gradtrace.autograd.traversal import no_garbage_collection
+from gradtrace.draw.layout import Drawing, layout
+from gradtrace.player.outcome import outcome
+from gradtrace.player.question import Question
+from gradtrace.player.trace_scene import scene_of
+from gradtrace.tracing.steps import TraceData
+
+_PLAYER = Path(__file__).parent
+_MODULES = (
+    "dom", "python", "trace", "timeline", "words", "strings", "narrow", "graph", "source",
+    "variables", "memory", "controls", "answers", "question", "player", "live", "mount", "widget",
+)  # fmt: skip
+
+
+@functools.cache
+def module() -> str:
+    """The front end as one ES module: the style sheet, then the modules of ``player/``.
+
+    They share one scope, so the imports between them are left out, as are indentation and
+    comments.  Its default export is what anywidget renders with; ``mountAll()`` builds
+    the players of a page.
+
+    >>> module().count("\\nimport "), module().count("\\nexport ")
+    (0, 1)
+    """
+    style = (_PLAYER / "player.css").read_text(encoding="utf-8")
+    style = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)).strip()
+    style = re.sub(r'("[^"]*")| ?([{};,]) ?|(:) ', r"\1\2\3", style)
+    parts = [f"const STYLE = {json.dumps(style)};"]
+    for name in _MODULES:
+        text = (_PLAYER / f"{name}.js").read_text(encoding="utf-8")
+        text = re.sub(r"^\s*(//[^\n]*|/\*\*.*?\*/)\n", "", text, flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(r" +// .*$", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^import .*\n", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
+        parts.append(re.sub(r"^\s+", "", text, flags=re.MULTILINE))
+    return "\n".join(parts)
+
+
+def payload(trace: TraceData) -> dict[str, Any]:
+    """What the front end needs to play ``trace``: JSON-ready data."""
+    with no_garbage_collection():
+        views = _views(layout(scene_of(trace)))
+        return trace.to_dict() | views | {"outcome": outcome(trace)}
+
+
+def _views(drawings: list[Drawing]) -> dict[str, Any]:
+    """The views, and the places of their parts, which many have in common; JSON-ready data.
+
+    In ``nodes`` of a view, a list for each box, and in ``things``, the tensors that they are, each
+    index is told by its distance from the last one.  The nodes of a group are those of the view
+    that it opens, but for what is outside of that.
+    """
+    numbers: dict[int, int] = {}
+    places: list[dict[str, Any]] = []
+    found = []
+    for drawing in drawings:
+        if drawing.like not in numbers:
+            numbers[drawing.like] = len(places)
+            places.append(
+                {
+                    "width": drawing.width,
+                    "height": drawing.height,
+                    "boxes": [[b.kind, b.x, b.y, b.width, b.height, b.rows] for b in drawing.boxes],
+                    "things": [
+                        [t.box, t.x, t.y, t.width, t.height, t.room] for t in drawing.things
+                    ],
+                    "edges": [[edge.start, edge.end, edge.bends] for edge in drawing.edges],
+                }
+            )
+        last = 0
+        nodes = []
+        for box in drawing.boxes:
+            told = box.nodes if box.kind != "group" else []
+            nodes.append([node - past for past, node in pairwise([last, *told])])
+            last = told[-1] if told else last
+        tensors = [thing.tensor for thing in drawing.things]
+        found.append(
+            {
+                "title": drawing.title,
+                "parent": drawing.parent,
+                "place": numbers[drawing.like],
+                "titles": [box.title for box in drawing.boxes],
+                "opens": [box.view for box in drawing.boxes],
+                "made": [box.made for box in drawing.boxes],
+                "ends": [k for k, box in enumerate(drawing.boxes) if box.end],
+                "nodes": nodes,
+                "things": [tensor - past for past, tensor in pairwise([0, *tensors])],
+            }
+        )
+    return {"views": found, "places": places}
+
+
+# Of a trace: what is large, and often the same in several settings.
+_SHARED = ("kinds", "nodes", "tensors", "states", "rows", "views", "places")
+
+
+def _told_once(payloads: list[dict[str, Any]]) -> dict[str, Any]:
+    """The traces, with the place in ``shared`` of what several of them may have in common."""
+    shared: dict[str, list[Any]] = {key: [] for key in _SHARED}
+    for trace in payloads:
+        for key, known in shared.items():
+            if trace[key] not in known:
+                known.append(trace[key])
+            trace[key] = known.index(trace[key])
+    return {"shared": shared, "traces": payloads}
+
+
+def static_html(
+    traces: Sequence[TraceData],
+    controls: Sequence[dict[str, Any]] = (),
+    initial: Sequence[int] = (),
+    *,
+    step: int | Mapping[str, int] | None = None,
+    question: Question | None = None,
+    key: str = "",
+) -> str:
+    """A self-contained piece of HTML that plays the traces without a kernel and without a network.
+
+    Args:
+        traces: one for each setting of the controls, the last control changing fastest.
+        controls: for each, ``{"name", "kind", "options"}`` as ``gradtrace.explore`` makes them.
+        initial: for each control, the index of the option to begin with.
+        step: where the player opens: the index of a step, or ``{"line": n}`` for the first step at
+            which line n is next, ``{"after": n}`` for the first after it ran.  None: the first.
+        question: what is asked before anything is shown.
+        key: that of the live :class:`~gradtrace.Player` which it joins where a kernel has one.
+
+    Where scripts do not run, the outcome of each setting is there to read as text; below a question
+    it is folded.
+
+    >>> from gradtrace import trace
+    >>> "Ends without an error." in static_html([trace(lambda: 1)])
+    True
+    """
+    hint = "In Jupyter, run the cell or trust the notebook."
+    return _element(traces, controls, initial, step, question, _hint(hint), key)
+
+
+def _element(
+    traces: Sequence[TraceData],
+    controls: Sequence[dict[str, Any]],
+    initial: Sequence[int],
+    step: int | Mapping[str, int] | None,
+    question: Question | None,
+    above: str,
+    key: str = "",
+) -> str:
+    """The player; ``above`` the outcomes stands what else is read where no script runs."""
+    data = {
+        "controls": list(controls),
+        "initial": list(initial),
+        "step": step if step is None or isinstance(step, int) else dict(step),
+        "question": question and asdict(question),
+        **_told_once([payload(trace) for trace in traces]),
+    }
+    # In a script element only "<" can do harm: "</script>" would end it.
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    asks = "" if question is None else f' data-question="{html.escape(question.prompt)}"'
+    joins = key and f' data-key="{html.escape(key)}"'
+    name, high = html.escape(traces[0].function), _height(traces, data)
+    return (
+        f'<div class="gradtrace" data-function="{name}"{asks}{joins} style="--high: {high}px">'
+        f"<style>{_UNBUILT}</style>"
+        f"<div><div>{above}{_as_text(traces, controls, question)}</div></div>"
+        f'<script type="application/json">{text}</script>'
+        f'<script type="module">{module()}\nmountAll();</script>'
+        "</div>"
+    )
+
+
+def standalone(
+    traces: Sequence[TraceData],
+    title: str,
+    controls: Sequence[dict[str, Any]] = (),
+    initial: Sequence[int] = (),
+    *,
+    step: int | Mapping[str, int] | None = None,
+    question: Question | None = None,
+) -> str:
+    """A whole page with what :func:`static_html` makes, from a file as well as from a server.
+
+    Where scripts do not run, the program is there to read, too.
+
+    >>> from gradtrace import trace
+    >>> page = standalone([trace(lambda: 1)], "a < b")
+    >>> page.startswith('<!doctype html><html lang="en">'), "<title>a &lt; b</title>" in page
+    (True, True)
+    """
+    name = html.escape(title)
+    above = _hint("Save this file, and open it in a browser.") + _program(traces[0])
+    player = _element(traces, controls, initial, step, question, above)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_ASKS_FOR_NOTHING}'
+        f"<title>{name}</title>"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
+        f"<style>{_PAGE}</style></head>"
+        f"<body><main><h1>{name}</h1>{player}</main></body></html>"
+    )
+
+
+def write(page: str, path: str | Path) -> None:
+    """Write a page to a file; what a program prints or raises need not be valid text."""
+    Path(path).write_text(page, encoding="utf-8", errors="backslashreplace")
+
+
+# Whatever a traced program prints or is called, the page cannot ask for anything outside of it.
+_ASKS_FOR_NOTHING = (
+    '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+    "script-src 'unsafe-inline'; style-src 'unsafe-inline'\">"
+)
+_PAGE = (
+    "body{margin:1rem;font:1rem/1.5 system-ui,sans-serif}h1{font-size:1.3rem}pre{overflow-x:auto}"
+)
+
+
+# Where scripts run, the player's place is kept until it is built, so that nothing moves then.  That
+# they may run does not say that these do: a mail program's or a forge's policy may stop them.  So
+# what is there to read appears after some seconds, where nothing took its place.
+_UNBUILT = (
+    ".gradtrace {margin: 1rem 0}"
+    "@media screen and (scripting: enabled) {"
+    ".gradtrace[data-function] {min-height: var(--high)}"
+    ".gradtrace[data-function] > div:not([data-built]) > *"
+    " {max-height: 0; overflow: hidden; visibility: hidden; animation: gradtrace-read 0s 4s both}"
+    ".gradtrace[data-mounted] > div:not([data-built]) > * {animation: none}"
+    "}"
+    "@keyframes gradtrace-read {to {max-height: none; overflow: visible; visibility: visible}}"
+)
+
+
+def _height(traces: Sequence[TraceData], data: dict[str, Any]) -> int:
+    """Roughly how high the player of these traces will be, in CSS pixels."""
+    drawing = min(max(150, *(places[0]["height"] + 32 for places in data["shared"]["places"])), 560)
+    rows = min(max(len(step.variables) for trace in traces for step in trace.steps), 8)
+    controls = any(len(control["options"]) > 1 for control in data["controls"])
+    return round(460 + drawing + 28 * rows + 47 * controls + 125 * bool(data["question"]))
+
+
+def _hint(what_to_do: str) -> str:
+    return f"<p>The player is not here, since scripts do not run. {what_to_do}</p>"
+
+
+def _program(trace: TraceData) -> str:
+    """The source, with the numbers of its lines."""
+    wide = len(str(max(trace.source, default=0)))
+    lines = [f"{number:>{wide}}  {line}" for number, line in sorted(trace.source.items())]
+    return f"<pre>{html.escape(chr(10).join(lines))}</pre>"
+
+
+def _as_text(
+    traces: Sequence[TraceData], controls: Sequence[dict[str, Any]], question: Question | None
+) -> str:
+    """The question, and each setting and its outcome as a table."""
+    rows = []
+    for number, trace in enumerate(traces):
+        setting = []
+        for control in reversed(controls):
+            number, choice = divmod(number, len(control["options"]))
+            setting.append(f"{control['name']} = {control['options'][choice]}")
+        when = html.escape(", ".join(reversed(setting))) or html.escape(trace.function)
+        rows.append(f"<tr><td>{when}</td><td>{html.escape(' '.join(outcome(trace)))}</td></tr>")
+    table = (
+        "<table><thead><tr><th>setting</th><th>outcome</th></tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table>"
+    )
+    if question is None:
+        return table
+    prompt, told = html.escape(question.prompt), html.escape(question.told)
+    return f"<p>{prompt}</p><details><summary>The answer</summary><p>{told}</p>{table}</details>"

@@ -1,0 +1,120 @@
+"""The public face of a trace: run a function line by line, and play what was recorded.
+
+:func:`gradtrace.tracing.tracer.record` runs the function and returns plain data;
+:mod:`gradtrace.player.page` plays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradtrace.player.page import standalone, static_html, write
+from gradtrace.tracing.steps import TraceData
+from gradtrace.tracing.tracer import MAX_STEPS, record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def trace(
+    fn: Callable[..., Any],
+    /,
+    *args: Any,
+    max_steps: int = MAX_STEPS,
+    peaks: bool = False,
+    **kwargs: Any,
+) -> Trace:
+    """Run ``fn(*args, **kwargs)`` and record the autograd graph before and after each of its lines.
+
+    Only the lines of ``fn`` itself are steps; what it calls runs as one.  An exception that ends
+    ``fn`` becomes part of the trace and is not raised.
+
+    Args:
+        fn: a Python function, method, module (its ``forward`` is traced) or other object that can
+            be called, with source code.
+        max_steps: how many line events to record.  Later ones run at full speed, unrecorded.
+        peaks: also count how many bytes of tensors each line had alive at once, ``Step.peak``.
+            Counted are those that ``fn`` makes, on all devices.
+
+    Raises:
+        TypeError: ``fn`` is not a Python function, or is a generator or coroutine function.
+        ValueError: the source of ``fn`` cannot be found, none of its lines ran, or it switched
+            tracing off.
+        RuntimeError: gradtrace itself failed while it read the program's state.
+        KeyboardInterrupt, SystemExit: passed on; nothing is recorded.
+
+    >>> import torch
+    >>> def twice():
+    ...     x = torch.ones(3, requires_grad=True)
+    ...     y = x.exp().sum()
+    ...     y.backward()
+    ...     y.backward()
+    >>> seen = trace(twice)
+    >>> seen.error.type, seen.source[seen.error.line].strip()
+    ('RuntimeError', 'y.backward()')
+    >>> [seen.nodes[node].name for node in seen.freed]
+    ['ExpBackward0']
+    """
+    return Trace.of(record(fn, args, kwargs, max_steps, peaks))
+
+
+class Trace(TraceData):
+    """What :func:`gradtrace.trace` saw.  Plain data: compare it, store it, send it.
+
+    ``source`` maps line numbers, as in the file or the notebook cell, to their text.
+    ``statements`` maps the first line of each statement that spans several to its last.
+    ``skipped`` are the lines that the program passed by, such as a branch not taken.  ``error`` is
+    the exception that ended the function, None if it ended well.  ``unrecorded`` counts the line
+    events after ``max_steps``; the last step is there in any case.  ``calls`` are the calls of
+    modules that made operations, those around before those within.
+    """
+
+    @classmethod
+    def of(cls, data: TraceData) -> Trace:
+        """The same data, which can now be plotted and played."""
+        return cls(**vars(data))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the retained bytes over the lines with matplotlib; returns the Axes.
+
+        Each bar stands at the line that has just run.
+
+        Raises:
+            ModuleNotFoundError: matplotlib is not installed.
+        """
+        try:
+            import matplotlib.pyplot as plt
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"Trace.plot needs {error.name}: pip install 'gradtrace[plot]'", name=error.name
+            ) from error
+
+        if ax is None:
+            _, ax = plt.subplots(figsize=(6, 2.4), layout="constrained")
+        ax.bar(range(len(self.steps)), self.retained_bytes, color="#4477aa")
+        labels = ["start" if step.ran is None else str(step.ran) for step in self.steps]
+        every = max(1, len(labels) // 20)
+        ax.set_xticks(range(0, len(labels), every), labels[::every])
+        ax.set(xlabel="line that has just run", ylabel="bytes", title="Held by saved tensors")
+        if self.error is not None:
+            ax.annotate(
+                self.error.type,
+                (len(self.steps) - 1, self.retained_bytes[-1]),
+                xytext=(0, 6),
+                textcoords="offset points",
+                ha="right",
+            )
+        return ax
+
+    def to_html(self, path: str | Path) -> None:
+        """Write a page that plays the trace: one file, to be opened and sent without a server.
+
+        A graph of any size is folded into views of a few boxes.
+        """
+        write(standalone([self], f"{self.function}, line by line"), path)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of a trace: the player."""
+        return static_html([self])

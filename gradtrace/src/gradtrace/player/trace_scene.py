@@ -1,0 +1,194 @@
+"""What there is to draw of a trace, as a :class:`~gradtrace.draw.scene.Scene`."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from gradtrace.autograd.nodes import FREED
+from gradtrace.draw.scene import DOT, Place, Scene, SceneNode, SceneTensor, clipped, module_of
+from gradtrace.tracing.steps import TraceData
+
+_LEAF_TEXT = "999.9 MB  ∇ .grad"  # a leaf is a tensor: its bytes, and whether it has a gradient
+
+_LONGEST_NAMES = 22  # characters of the variables that hold a tensor, together: "a, b and c"
+
+
+def scene_of(trace: TraceData) -> Scene:
+    """Everything that was ever there in a trace."""
+    count = len(trace.nodes)
+    first, last = [-1] * count, [len(trace.steps)] * count
+    texts = [len(_LEAF_TEXT) if node.leaf else 0 for node in trace.nodes]
+    for moment, step in enumerate(trace.steps):
+        for node in step.gone:
+            last[node] = moment - 1
+        for state in step.changed:
+            node = state.node
+            if first[node] < 0:
+                first[node] = moment
+            last[node] = len(trace.steps)
+            texts[node] = max(texts[node], _text(trace, node, state.state, state.slots))
+        if step.raised is not None and step.raised.node is not None:
+            node = step.raised.node
+            texts[node] = max(
+                texts[node], len(clipped(trace.nodes[node].label)) + len("  ✗ stopped")
+            )
+    names = _names(trace)
+    tensors = _tensors(trace, names)
+    lives = list(zip(first, last, strict=True))
+    for tensor, (_, begin, end) in names.items():
+        if (seen := tensors[tensor]) is not None and not seen.data:
+            lives[seen.home] = min(lives[seen.home][0], begin), max(lives[seen.home][1], end)
+    loops = _loops(trace)
+    calls = _calls(trace)
+    nodes = [
+        SceneNode(
+            node.name,
+            node.label,
+            node.leaf,
+            node.next,
+            node.order,
+            first[i],
+            node.line,
+            texts[i],
+            1 if node.leaf else sum(not slot.empty for slot in node.slots),
+            module_of(node.label) if node.leaf else (),
+            ()
+            if node.leaf
+            else (
+                *loops[first[i]],
+                Place("line", first[i], node.line),
+                *(calls[node.call] if node.call is not None else ()),
+            ),
+            node.made,
+        )
+        for i, node in enumerate(trace.nodes)
+    ]
+    return Scene(nodes, tensors, lives, trace.source, bool(calls))
+
+
+def _calls(trace: TraceData) -> list[tuple[Place, ...]]:
+    """For each call of a module the places that it stands for: those around it, and itself.
+
+    A module that holds others without being called, such as a ``ModuleList``, is one, too.
+    """
+    found: list[tuple[Place, ...]] = []
+    for number, (name, parent) in enumerate(trace.calls):
+        path = (*module_of(name), DOT.split(name)[-1])
+        around = found[parent] if parent is not None else ()
+        known = around[-1].path if around else ()
+        begin = len(known) + 1 if path[: len(known)] == known else len(path)
+        holders = [Place("module", None, None, path[:k]) for k in range(begin, len(path))]
+        found.append((*around, *holders, Place("module", number, None, path)))
+    return found
+
+
+def _loops(trace: TraceData) -> list[tuple[Place, ...]]:
+    """For each step the loops that the line before it ran in, outermost first, and their iteration.
+
+    An iteration begins with the loop's head, or with its first line where Python passes the head
+    by, as it does that of ``while True``.
+    """
+    first = min(trace.source, default=1)
+    text = "\n".join(
+        trace.source.get(n, "") for n in range(first, max(trace.source, default=0) + 1)
+    )
+    try:
+        tree = ast.parse(textwrap.dedent(text))
+    except SyntaxError:  # a lambda in the middle of an expression
+        return [()] * len(trace.steps)
+    loops = sorted(
+        (first + node.lineno - 1, first + node.body[0].lineno - 1, first + (end or 1) - 1)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For | ast.While)
+        for end in [node.body[-1].end_lineno]
+    )
+    entries, counts = [0] * len(loops), [0] * len(loops)
+    found: list[tuple[Place, ...]] = []
+    before = None
+    for step in trace.steps:
+        places: list[Place] = []
+        for k, (head, begin, end) in enumerate(loops):
+            ran = step.ran
+            if ran is None or not head <= ran <= end:
+                continue
+            if before is None or not head <= before <= end:
+                entries[k], counts[k] = entries[k] + 1, 0
+            body_again = ran == begin and before != head and not _is_head(loops, begin)
+            if ran == head or body_again or counts[k] == 0:
+                counts[k] += 1
+            if ran != head or head == begin:
+                places += [Place("loop", entries[k], head), Place("iteration", counts[k], head)]
+        before = step.ran
+        found.append(tuple(places))
+    return found
+
+
+def _is_head(loops: list[tuple[int, int, int]], line: int) -> bool:
+    return any(head == line for head, _, _ in loops)
+
+
+def _text(trace: TraceData, node: int, state: str, slots: Sequence[tuple[str, int | None]]) -> int:
+    """The length of the longest text of a node in this state."""
+    known = trace.nodes[node]
+    longest = len(clipped(known.label)) + len("  freed") if state == FREED else 0
+    for slot, (now, _) in zip(known.slots, slots, strict=True):
+        longest = max(longest, len(f"■ {slot.name}  {now}"))
+    return longest
+
+
+def _names(trace: TraceData) -> dict[int, tuple[int, int, int]]:
+    """For each tensor that variables name: the length of their names, first and last step."""
+    found: dict[int, tuple[int, int, int]] = {}
+    for moment, step in enumerate(trace.steps):
+        now: dict[int, list[str]] = defaultdict(list)
+        for variable in step.variables:
+            if variable.tensor is not None:
+                now[variable.tensor].append(variable.name)
+        for tensor, names in now.items():
+            length = len(", ".join(names)) + (len(" and ") - len(", ")) * (len(names) > 1)
+            room, begin, _ = found.get(tensor, (0, moment, moment))
+            found[tensor] = max(room, min(length, _LONGEST_NAMES)), begin, moment
+    return found
+
+
+def _tensors(
+    trace: TraceData, names: Mapping[int, tuple[int, int, int]]
+) -> list[SceneTensor | None]:
+    savers: list[set[int]] = [set() for _ in trace.tensors]
+    homes: list[set[int]] = [set() for _ in trace.tensors]
+    for i, node in enumerate(trace.nodes):
+        for slot in node.slots:
+            if slot.tensor is not None:
+                savers[slot.tensor].add(i)
+    for step in trace.steps:
+        for variable in step.variables:
+            if variable.tensor is not None and variable.node is not None:
+                homes[variable.tensor].add(variable.node)
+
+    def made(node: int) -> int:
+        order = trace.nodes[node].order
+        return -1 if order is None else order
+
+    tensors: list[SceneTensor | None] = []
+    for i, tensor in enumerate(trace.tensors):
+        around = homes[i] | savers[i]
+        if tensor.role == "leaf" or not around:
+            tensors.append(None)
+            continue
+        room, *life = names.get(i, (0,))
+        data = tensor.role == "input"
+        tensors.append(
+            SceneTensor(
+                tensor.nbytes,
+                min(around, key=made),
+                frozenset(savers[i]),
+                i in names,
+                room,
+                data,
+                (life[0], life[1]) if data and life else None,
+            )
+        )
+    return tensors

@@ -1,0 +1,473 @@
+"""The questions that a trace answers, one class for each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gradtrace.autograd.nodes import ALIVE, FREED, MODIFIED
+from gradtrace.player.question import Choice
+from gradtrace.questions.asked import Answer, Asked, Program, line_of
+from gradtrace.questions.facts import (
+    bytes_held,
+    ending,
+    freed_at,
+    holder_names,
+    holders_by_tensor,
+    label_of_node,
+    listed,
+    names_of_nodes,
+    statement_lines,
+    what_it_did,
+)
+from gradtrace.tracing.steps import TraceData
+
+NO_LINE = "none"
+NONE_OF_THEM = "none of them"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhichLineRaises(Asked):
+    """Which line raises; or that none does.  ``believes`` names lines by number or text, or "none".
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def twice():
+    ...     loss = torch.ones(2, requires_grad=True).exp().sum()
+    ...     loss.backward(retain_graph=False)
+    ...     loss.backward()
+    >>> ask = WhichLineRaises(believes={"loss.backward(retain_graph=False)": "It frees."})
+    >>> asked = ask.put_to(Program("twice", lambda: trace(twice)))
+    >>> asked.right
+    (4,)
+    >>> print(asked.replies[3])
+    Line 3 ran. It freed what ExpBackward0 had saved. It frees.
+    >>> print(asked.replies["none"])
+    Line 4 raises RuntimeError.
+    """
+
+    kind: ClassVar[str] = "line"
+
+    def _beliefs(self, seen: TraceData) -> dict[Choice, str]:
+        return {
+            choice if choice == NO_LINE else line_of(choice, seen.source): text
+            for choice, text in self.believes.items()
+        }
+
+    def _found(self, seen: TraceData, program: Program) -> Answer:
+        lines = statement_lines(seen)
+        right: Choice = NO_LINE if seen.error is None else seen.error.line
+        choices: dict[Choice, str] = {line: seen.source[line].strip() for line in lines}
+        facts: dict[Choice, str] = {line: what_it_did(seen, line) for line in lines}
+        end = ending(seen)
+        facts[right] = end
+        if right != NO_LINE and seen.error is not None:
+            facts[NO_LINE] = f"Line {right} raises {seen.error.type}."
+        return Answer(
+            prompt="Which line raises?",
+            choices=choices | {NO_LINE: "no line: it runs to the end"},
+            right=(right,),
+            facts=facts,
+            told=end,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoesItRaise(Asked):
+    """Whether the program raises with this setting.  ``believes`` has "raises" or "runs".
+
+    >>> from gradtrace import trace
+    >>> ask = DoesItRaise(believes={"raises": "Nothing here goes backward."})
+    >>> asked = ask.put_to(Program("fine", lambda: trace(lambda: 1)))
+    >>> asked.right, asked.replies["raises"]
+    (('runs',), 'Ends without an error. Nothing here goes backward.')
+    """
+
+    def _found(self, seen: TraceData, program: Program) -> Answer:
+        end = ending(seen)
+        return Answer(
+            prompt="Does it raise?",
+            choices={"raises": "it raises", "runs": "it runs to the end"},
+            right=("runs" if seen.error is None else "raises",),
+            facts={"raises": end, "runs": end},
+            told=end,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIsFreedNext(Asked):
+    """Which node lets go next of what it saved, after the line ``after``.
+
+    ``believes`` has names or indices.  Where several let go at one line, each of them is right.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def program():
+    ...     x = torch.ones(2, requires_grad=True)
+    ...     loss = x.exp().mean()
+    ...     loss.backward()
+    >>> ask = WhatIsFreedNext(after="loss = x.exp().mean()")
+    >>> asked = ask.put_to(Program("program", lambda: trace(program)))
+    >>> [choice["label"] for choice in asked.choices], asked.right
+    (['x', 'MeanBackward0', 'ExpBackward0'], (2,))
+    >>> print(asked.replies[1])
+    MeanBackward0 saves no tensor, so nothing of it can be freed.
+    """
+
+    kind: ClassVar[str] = "node"
+
+    def _beliefs(self, seen: TraceData) -> dict[Choice, str]:
+        beliefs: dict[Choice, str] = {}
+        for choice, text in self.believes.items():
+            nodes = [
+                state.node
+                for state in seen.states(self._step(seen))
+                if choice in (state.node, label_of_node(seen, state.node))
+            ]
+            beliefs |= dict.fromkeys(nodes, text) or {choice: text}
+        return beliefs
+
+    def _found(self, seen: TraceData, program: Program) -> Answer:
+        at = self._step(seen)
+        there = [state.node for state in seen.states(at)]
+        when = {node: step for node, step in freed_at(seen).items() if step > at}
+        first = min((when[node] for node in there if node in when), default=None)
+        if first is None:
+            raise ValueError(
+                f"{self._name} of {program.name}: nothing that is there after line "
+                f"{seen.steps[at].ran} is freed later"
+            )
+        right = tuple(node for node in there if when.get(node) == first)
+        facts = {node: self._fact(seen, at, node, when) for node in there}
+        return Answer(
+            prompt="Which node lets go next of what it saved?",
+            choices={node: label_of_node(seen, node) for node in there},
+            right=right,
+            facts=facts,
+            told=f"Line {seen.steps[first].ran} frees what {names_of_nodes(seen, right)} saved.",
+        )
+
+    @staticmethod
+    def _fact(seen: TraceData, at: int, node: int, when: Mapping[int, int]) -> str:
+        name, leaf = label_of_node(seen, node), seen.nodes[node].leaf
+        state = next(state.state for state in seen.states(at) if state.node == node)
+        if node in when:
+            return f"Line {seen.steps[when[node]].ran} frees what {name} saved."
+        if leaf:
+            return f"{name} is a leaf: backward frees nothing there, it adds to its .grad."
+        if state == FREED:
+            return f"What {name} saved has been freed before."
+        if state not in (ALIVE, MODIFIED):
+            return f"{name} saves no tensor, so nothing of it can be freed."
+        return f"No line frees what {name} saved."
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhichTensorGoesNext(Asked):
+    """Which tensor goes next, after the line ``after``: it goes when nothing holds it any more.
+
+    Nodes hold what they saved, variables what they name.  Parameters and other leaves cannot be
+    chosen.  ``believes`` has names of variables or indices in ``Trace.tensors``.  Where one line
+    lets several go, each of them is right.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def program():
+    ...     x = torch.ones(2, requires_grad=True)
+    ...     y = x.exp() * 2
+    ...     loss = y.sum()
+    ...     loss.backward()
+    >>> ask = WhichTensorGoesNext(after="loss = y.sum()")
+    >>> asked = ask.put_to(Program("program", lambda: trace(program)))
+    >>> print([choice["label"] for choice in asked.choices], len(asked.right))
+    ['y, 8 B', 'loss, 4 B', 'saved by MulBackward0, 8 B', 'saved by ExpBackward0, 8 B'] 2
+    """
+
+    kind: ClassVar[str] = "tensor"
+
+    def _beliefs(self, seen: TraceData) -> dict[Choice, str]:
+        named = {v.name: v.tensor for v in seen.steps[self._step(seen)].variables}
+        found: dict[Choice, str] = {}
+        for choice, text in self.believes.items():
+            tensor = named.get(choice, choice)
+            found[choice if tensor is None else tensor] = text
+        return found
+
+    def _found(self, seen: TraceData, program: Program) -> Answer:
+        at = self._step(seen)
+        labels = {
+            tensor: f"{holder_names(named_by)}, {seen.tensors[tensor].nbytes:,} B"
+            for tensor, named_by in holders_by_tensor(seen, at).items()
+        }
+        goes: dict[int, int] = {}
+        for index in range(at + 1, len(seen.steps)):
+            held = holders_by_tensor(seen, index)
+            for tensor in labels:
+                if tensor not in held:
+                    goes.setdefault(tensor, index)
+        if not goes:
+            raise ValueError(
+                f"{self._name} of {program.name}: no tensor that is there after line "
+                f"{seen.steps[at].ran} goes later"
+            )
+        first = min(goes.values())
+        last = holders_by_tensor(seen, -1)
+        facts = {
+            tensor: f"Line {seen.steps[goes[tensor]].ran} lets it go: nothing holds it after that."
+            if tensor in goes
+            else f"It is held to the end: {holder_names(last[tensor])}."
+            for tensor in labels
+        }
+        right = tuple(tensor for tensor in labels if goes.get(tensor) == first)
+        named = " and ".join(labels[tensor] for tensor in right)
+        return Answer(
+            prompt="Which tensor goes next?",
+            choices=dict(labels),
+            right=right,
+            facts=facts,
+            told=f"Line {seen.steps[first].ran} lets go: {named}.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HowManyBytes(Asked):
+    """How many bytes of activations saved tensors hold after the line ``after``.
+
+    ``believes`` maps each wrong number of bytes to what it believes; the choices are these and the
+    right one.  What the program keeps anyway (parameters, its inputs) is not counted.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def program():
+    ...     y = torch.ones(2, requires_grad=True).exp()
+    ...     y.sum().backward()
+    >>> line = "y = torch.ones(2, requires_grad=True).exp()"
+    >>> ask = HowManyBytes(after=line, believes={16: "Input and result: the input is not saved."})
+    >>> asked = ask.put_to(Program("program", lambda: trace(program)))
+    >>> asked.right, asked.replies[8]
+    ((8,), '8 bytes are held, by ExpBackward0 (result 8 B).')
+    """
+
+    def _found(self, seen: TraceData, program: Program) -> Answer:
+        if self.after is None:
+            raise ValueError(f"{self._name} of {program.name}: say after which line, as after=...")
+        if not self.believes:
+            raise ValueError(
+                f"{self._name} of {program.name}: give the numbers of bytes to choose from as "
+                "believes={bytes: what that belief is}"
+            )
+        at = self._step(seen)
+        right = seen.steps[at].held[0]
+        numbers = sorted({right, *self.believes})
+        fact = bytes_held(seen, at)
+        return Answer(
+            prompt=f"How many bytes do saved tensors hold after line {seen.steps[at].ran}?",
+            choices={number: f"{number:,} B" for number in numbers},
+            right=(right,),
+            facts=dict.fromkeys(numbers, fact),
+            told=fact,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhichLineHoldsMost(Asked):
+    """After which line saved tensors hold the most bytes of activations.
+
+    ``believes`` names lines by number or text.  Where several lines leave the most, each is right.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def program():
+    ...     y = torch.ones(2, requires_grad=True).exp()
+    ...     y.sum().backward()
+    >>> asked = WhichLineHoldsMost().put_to(Program("program", lambda: trace(program)))
+    >>> asked.right, asked.replies[3]
+    ((2,), 'After line 3 they hold 0 bytes.')
+    """
+
+    kind: ClassVar[str] = "line"
+
+    def _beliefs(self, seen: TraceData) -> dict[Choice, str]:
+        return {line_of(line, seen.source): text for line, text in self.believes.items()}
+
+    def _found(self, seen: TraceData, program: Program) -> Answer:
+        held: dict[int, int] = {}
+        for step in seen.steps:
+            if step.ran is not None:
+                held[step.ran] = max(step.held[0], held.get(step.ran, 0))
+        most = max(held.values(), default=0)
+        if most == 0:
+            raise ValueError(f"{self._name} of {program.name}: no line leaves an activation saved")
+        visits = {line: sum(step.ran == line for step in seen.steps) for line in held}
+        facts: dict[Choice, str] = {
+            line: f"After line {line} they hold {nbytes:,} bytes"
+            + (" at most." if visits[line] > 1 else ".")
+            for line, nbytes in sorted(held.items())
+        }
+        right = tuple(line for line in sorted(held) if held[line] == most)
+        lines = " and ".join(map(str, right))
+        return Answer(
+            prompt="After which line do saved tensors hold the most?",
+            choices={line: seen.source[line].strip() for line in sorted(held)},
+            right=right,
+            facts=facts,
+            told=f"They hold the most, {most:,} bytes, after line {lines}.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhichGetGradients(Asked):
+    """Which leaf tensors that require grad have a gradient at the end, or after the line ``until``.
+
+    ``believes`` has the names of variables, and "none of them".  All right ones are to be chosen.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def program():
+    ...     x, w = (torch.ones(1, requires_grad=True) for _ in range(2))
+    ...     (x.detach() * w).sum().backward()
+    >>> ask = WhichGetGradients(believes={"x": "detach() cut it off."})
+    >>> asked = ask.put_to(Program("program", lambda: trace(program)))
+    >>> asked.right, asked.replies["x"]
+    (('w',), 'x.grad is None. detach() cut it off.')
+    """
+
+    until: int | str | None = None
+
+    kind: ClassVar[str] = "choices"
+
+    def _found(self, seen: TraceData, program: Program) -> Answer:
+        last = seen.steps[-1]
+        if self.until is not None:
+            last = seen.steps[dataclasses.replace(self, after=self.until)._step(seen)]
+        leaves = {v.name: v.grad for v in last.variables if v.leaf and v.requires_grad}
+        if not leaves:
+            raise ValueError(
+                f"{self._name} of {program.name}: no variable there is a leaf that requires grad"
+            )
+        right = tuple(name for name, grad in leaves.items() if grad is not None) or (NONE_OF_THEM,)
+        facts = {
+            name: f"{name}.grad is None." if grad is None else f"{name}.grad is {grad}."
+            for name, grad in leaves.items()
+        }
+        whole = " ".join(facts.values())
+        return Answer(
+            prompt="Which of these get a gradient?",
+            choices={name: name for name in leaves} | {NONE_OF_THEM: NONE_OF_THEM},
+            right=right,
+            facts=facts | {NONE_OF_THEM: whole},
+            told=whole,
+        )
+
+
+def raises(seen: TraceData) -> bool:
+    """Whether the traced program ended with an exception."""
+    return seen.error is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhichSettings(Asked):
+    """For which options of one control something is so; by itself, that the program raises.
+
+    Args:
+        control: the name of the control; the others stand as ``setting`` says.
+        that: what is asked of the trace of each option.
+
+    ``believes`` has labels of options, and "none of them".  All right ones are to be chosen.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def twice(retain):
+    ...     loss = torch.ones(2, requires_grad=True).exp().sum()
+    ...     loss.backward(retain_graph=retain)
+    ...     loss.backward()
+    >>> program = Program("twice", lambda retain: trace(twice, retain),
+    ...                   {"retain": [("off", False), ("on", True)]}, {"retain": False})
+    >>> asked = WhichSettings(control="retain").put_to(program)
+    >>> asked.right, asked.replies["on"]
+    (('off',), 'Ends without an error.')
+    >>> right = WhichSettings(control="retain", that=lambda seen: seen.error is None)
+    >>> right.put_to(program).replies["on"]
+    'So it is here.'
+    """
+
+    control: str
+    that: Callable[[TraceData], bool] = raises
+
+    kind: ClassVar[str] = "choices"
+
+    def _found(self, seen: TraceData, program: Program) -> Answer:
+        if self.control not in program.options:
+            raise ValueError(
+                f"{self._name} of {program.name}: there is no control {self.control!r}; its "
+                f"controls: {', '.join(program.options) or 'none'}"
+            )
+        whole = self._whole(program)
+        options = program.options[self.control]
+        traces = {label: program.trace(**whole | {self.control: value}) for label, value in options}
+        so = [label for label, seen in traces.items() if self.that(seen)]
+        facts = {label: self._fact(seen) for label, seen in traces.items()}
+        right = tuple(so) or (NONE_OF_THEM,)
+        named = listed([f"`{label}`" for label in so]) or NONE_OF_THEM
+        return Answer(
+            prompt=f"With which {self.control} does it raise?",
+            choices={label: label for label in traces} | {NONE_OF_THEM: NONE_OF_THEM},
+            right=right,
+            facts=facts | {NONE_OF_THEM: f"It is so with {named}."},
+            told=f"It is so with {named}.",
+        )
+
+    def _fact(self, seen: TraceData) -> str:
+        """How it ended; of one that ended well, whether what was asked is so there."""
+        if self.that is raises or raises(seen):
+            return ending(seen)
+        return "So it is here." if self.that(seen) else "Here it is not so."
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhichIsTrue(Asked):
+    """Which one of some statements is true.
+
+    Args:
+        statements: maps each statement to a check of it.  The check is called with the program's
+            ``trace``, which takes a setting by name, so a statement may compare settings.
+
+    Each statement that turns out false needs its entry in ``believes``: a trace cannot say what its
+    words believe.
+
+    Raises:
+        ValueError: not exactly one is true, or a false one has no entry.
+
+    >>> from gradtrace import trace
+    >>> ask = WhichIsTrue(prompt="What happens?", statements={
+    ...     "it raises": lambda trace: trace().error is not None,
+    ...     "nothing": lambda trace: trace().error is None,
+    ... }, believes={"it raises": "Nothing here goes backward."})
+    >>> ask.put_to(Program("fine", lambda: trace(lambda: 1))).right
+    ('nothing',)
+    """
+
+    statements: Mapping[str, Callable[[Callable[..., TraceData]], bool]]
+
+    def _found(self, seen: TraceData, program: Program) -> Answer:
+        right = tuple(text for text, check in self.statements.items() if check(program.trace))
+        if len(right) != 1:
+            raise ValueError(
+                f"{self._name} of {program.name}: {len(right)} of its statements are true "
+                f"({'; '.join(right) or 'none'}), but one is to be chosen"
+            )
+        for text in self.statements:
+            if text not in right and text not in self.believes:
+                raise ValueError(
+                    f"{self._name} of {program.name}: {text!r} is false: say in believes= what "
+                    "those believe who choose it"
+                )
+        return Answer(
+            prompt="Which is true?",
+            choices={text: text for text in self.statements},
+            right=right,
+            facts=dict.fromkeys(self.statements, "") | {right[0]: "That is what the run shows."},
+            told=f"{right[0][:1].upper()}{right[0][1:]}.",
+        )

@@ -1,0 +1,328 @@
+"""Runs of the program, each in a process of its own.
+
+Where processes can be forked safely (Linux), one process imports torch, does nothing else, and each
+run is a fork of it: the run begins in an interpreter that has just imported torch, two seconds
+sooner.  It has no thread of PyTorch's, no device and no graph that a fork could break: those come
+with the first operation.  Elsewhere each run starts an interpreter.
+
+A run has the program's arguments, folder and environment, an empty standard input, Python's and
+NumPy's random numbers seeded, and a process group that is ended with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import json
+import linecache
+import os
+import pickle
+import random
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from gradtrace.repair.run.outcome import Limits, Run
+
+_FORKS = sys.platform == "linux"
+_GRACE = 20.0  # seconds beyond its limit until a run is ended from outside
+
+# The worker's script: the gradtrace of this process, wherever it stands.
+_BEGIN = """\
+import importlib.util, sys
+from os.path import join
+spec = importlib.util.spec_from_file_location(
+    "gradtrace", join({0!r}, "__init__.py"), submodule_search_locations=[{0!r}])
+sys.modules["gradtrace"] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+from gradtrace.repair.run.worker import serve
+serve()
+"""
+
+
+class WorkerEnded(RuntimeError):
+    """The process that is to run the program has ended: what it said is on standard error."""
+
+
+class Worker:
+    """Runs one program, as often as it is asked to.
+
+    Args:
+        program: the script, or ``-m`` and a module, and its arguments.
+        flags: the interpreter's own.
+        folder: where the program imports from first; by default as Python has it.
+    """
+
+    def __init__(
+        self, program: Sequence[str], flags: Sequence[str] = (), folder: str | None = None
+    ):
+        self.program = list(program)
+        self._import_from = folder
+        self._folder = tempfile.TemporaryDirectory(prefix="gradtrace-")
+        # Its frame lies below the program's: in such a folder it is not one of the user's.
+        script = Path(self._folder.name, "site-packages", "begin.py")
+        script.parent.mkdir()
+        script.write_text(_BEGIN.format(str(Path(__file__).parents[2])), encoding="utf-8")
+        self._command = [sys.executable, *flags, str(script)]
+        self._server: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._end()
+        self._folder.cleanup()
+
+    def run(self, edits: Mapping[str, str], limits: Limits) -> tuple[Run, str]:
+        """Run the program with these texts in place of its files'.
+
+        Returns what was seen, and what it printed.  A run that had to be ended from outside has
+        the status ``"time"``; one that ended its own process, ``"ended"`` and no events.
+
+        Raises:
+            WorkerEnded: there is nothing that runs it; torch cannot be imported, say.
+        """
+        from gradtrace.repair.run.outcome import Run
+
+        result, output = (Path(self._folder.name) / name for name in ("result", "output"))
+        result.unlink(missing_ok=True)
+        job = {
+            "program": self.program,
+            "folder": self._import_from,
+            "edits": dict(edits),
+            "limits": limits,
+            "result": str(result),
+            "output": str(output),
+            "fork": _FORKS,
+        }
+        began = time.monotonic()
+        in_time = self._ask(json.dumps(job), limits.seconds + _GRACE)
+        printed = output.read_text(errors="replace") if output.exists() else ""
+        if result.exists():
+            run: Run = pickle.loads(result.read_bytes())
+        else:
+            run = Run(status="ended" if in_time else "time")
+        run.seconds = time.monotonic() - began
+        return run, printed
+
+    def _ask(self, job: str, seconds: float) -> bool:
+        """Have the job done; whether it ended in time."""
+        if self._server is None:
+            self._server = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        server = self._server
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(f"{seconds}\n{job}\n")
+        server.stdin.flush()
+        if _FORKS:
+            answer = server.stdout.readline()
+            if not answer:
+                raise WorkerEnded("the process that is to run the program has ended")
+            return answer.strip() == "ended"
+        try:
+            server.wait(seconds)
+            return True
+        except subprocess.TimeoutExpired:
+            server.kill()
+            return False
+        finally:
+            self._server = None
+
+    def _end(self) -> None:
+        if self._server is not None and self._server.stdin is not None:
+            self._server.stdin.close()
+            self._server.wait()
+            self._server = None
+
+
+def serve() -> None:
+    """In the worker: do the jobs that come, each in a fork, or the one that comes."""
+    import torch
+
+    # The first optimizer imports PyTorch's compiler: seconds that every run would take.
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.0)
+
+    with contextlib.suppress(KeyboardInterrupt):  # the command says that it was stopped
+        while seconds := sys.stdin.readline():
+            job = json.loads(sys.stdin.readline())
+            process = os.fork() if job["fork"] else 0
+            if not process:
+                if job["fork"]:
+                    os.setsid()
+                _run(job)
+            print("ended" if _wait(process, float(seconds)) else "late", flush=True)
+
+
+def _wait(process: int, seconds: float) -> bool:
+    """Until it has ended, or so many seconds have; then its whole group is ended."""
+    deadline = time.monotonic() + seconds
+    ended = False
+    try:
+        while not ended and time.monotonic() < deadline:
+            time.sleep(0.005)
+            ended = os.waitpid(process, os.WNOHANG)[0] == process
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process, signal.SIGKILL)
+        if not ended:
+            os.waitpid(process, 0)
+    return ended
+
+
+def _run(job: dict[str, Any]) -> NoReturn:
+    """Be the program, and end this process."""
+    from gradtrace.explaining.watcher import watch
+    from gradtrace.repair.run.outcome import Limits
+    from gradtrace.repair.run.witness import Witness
+
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(job["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for target, source in ((0, nothing), (1, output), (2, output)):
+        os.dup2(source, target)
+    touched = _Touched(job["output"], job["result"])
+    watching = watch(strict=True)
+    before = set(sys.modules)
+
+    def finish(status: str, error: BaseException | None = None) -> NoReturn:
+        main = vars(sys.modules["__main__"])
+        witness.run.status = status
+        run = witness.close()
+        watching.look_back(main)
+        run.findings = [finding.to_dict() for finding in watching.findings]
+        if isinstance(error, Exception):
+            found = watching.explain(error)
+            run.error = f"{type(error).__name__}: {error}"
+            run.raised = _raised_at(error)
+            run.diagnosis = None if found is None else found.to_dict()
+            run.explanation = "" if found is None else found.text()
+        if run.diagnosis is None and watching.findings:
+            run.diagnosis = run.findings[0]
+            run.explanation = watching.findings[0].text()
+        run.files = _files_of_the_user(job["program"], set(sys.modules) - before)
+        run.touched = touched.names
+        run.torch = str(sys.modules["torch"].__version__)
+        Path(job["result"]).write_bytes(pickle.dumps(run))
+        sys.stdout.flush()
+        os._exit(0)
+
+    witness = Witness(watching._record.timeline, Limits(*job["limits"]), finish)
+    from gradtrace.watching.engine import engine
+
+    engine.attach(witness)
+    try:
+        run_program(job["program"], job["edits"], job["folder"])
+    except SystemExit:
+        finish("ended")
+    except BaseException as error:
+        traceback.print_exc()
+        finish("raised", error)
+    finish("ended")
+
+
+def run_program(program: Sequence[str], edits: Mapping[str, str], folder: str | None) -> None:
+    """Run it as Python would, as ``__main__``, but compile ``edits`` in place of its files."""
+    _read_from(edits)
+    sys.dont_write_bytecode = True
+    random.seed(0)
+    if (numpy := sys.modules.get("numpy")) is not None:  # torch has imported it, if it is there
+        numpy.random.seed(0)
+    if program[0] == "-m":
+        sys.argv = ["-m", *program[2:]]
+        sys.path[0] = folder or str(Path.cwd())
+        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+        return
+    script = program[0]
+    sys.argv = list(program)
+    sys.path[0] = folder or str(Path(script).resolve().parent)
+    main = ModuleType("__main__")
+    main.__dict__.update(__file__=script, __builtins__=__builtins__)
+    sys.modules["__main__"] = main
+    path = str(Path(script).absolute())
+    text = edits.get(path)
+    source = Path(script).read_bytes() if text is None else text
+    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def _read_from(edits: Mapping[str, str]) -> None:
+    """Have imports and tracebacks read ``edits`` in place of these files."""
+    for path, text in edits.items():
+        linecache.cache[path] = len(text), None, text.splitlines(True), path
+    kind = importlib.machinery.SourceFileLoader
+    get_code = kind.get_code
+
+    def edited(self: Any, fullname: str) -> CodeType | None:
+        path = os.path.abspath(self.path)  # noqa: PTH100  # not resolved: it is the code's name
+        text = edits.get(path)
+        return get_code(self, fullname) if text is None else compile(text, path, "exec")
+
+    kind.get_code = edited  # type: ignore[method-assign]
+
+
+def _raised_at(error: BaseException) -> tuple[Any, ...]:
+    """The user's lines in the traceback, innermost first."""
+    from gradtrace.autograd.frames import is_users
+    from gradtrace.repair.run.outcome import Place
+
+    return tuple(
+        Place(frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if is_users(frame.f_code)
+    )[::-1]
+
+
+def _files_of_the_user(program: Sequence[str], modules: set[str]) -> list[str]:
+    """The source files of the program: the one that runs, and of the modules that it imported."""
+    from gradtrace.autograd.frames import is_users
+
+    spec = importlib.util.find_spec(program[1]) if program[0] == "-m" else None
+    files: list[Any] = [program[0] if spec is None else spec.origin]
+    files += [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
+    found = []
+    for file in files:
+        if isinstance(file, str) and file.endswith(".py"):
+            path = str(Path(file).absolute())
+            if path not in found and is_users(compile("", path, "exec")):
+                found.append(path)
+    return found
+
+
+class _Touched:
+    """What the program opened to write, and whom it called: a hook of Python's own audit."""
+
+    _MAX = 20
+
+    def __init__(self, *ours: str):
+        self.names: list[str] = []
+        self._ours = ours
+        self._scratch = Path(tempfile.gettempdir())
+        self._here = Path.cwd()
+        sys.addaudithook(self._heard)
+
+    def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, mode, flags = arguments
+            writes = any(c in mode for c in "wax+") if isinstance(mode, str) else flags & 3
+            if not writes or not isinstance(path, str) or path in self._ours:
+                return
+            scratch = self._scratch in Path(path).parents and self._here not in Path(path).parents
+            if not scratch and not path.startswith(("/dev/", "/proc/")):
+                self._note(path)
+        elif event == "socket.connect":
+            self._note(f"the network address {arguments[1]}")
+
+    def _note(self, name: str) -> None:
+        if name not in self.names and len(self.names) < self._MAX:
+            self.names.append(name)

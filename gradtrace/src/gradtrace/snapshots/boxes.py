@@ -1,0 +1,127 @@
+"""What the box of a node says, and the scene that a snapshot's nodes make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradtrace.autograd.nodes import ALIVE, FREED, NOT_NEEDED, Node, SavedTensor, shapes_of
+from gradtrace.draw.scene import Scene, SceneNode, SceneTensor, clipped, module_of
+from gradtrace.draw.svg import size
+
+_GLYPHS = {FREED: "□", "modified": "▲", "packed": "◧"}
+
+
+def label_of(node: Node) -> str:
+    """What the box of a node is called.
+
+    >>> import torch
+    >>> from gradtrace import snapshot
+    >>> [label_of(node) for node in snapshot(torch.ones(2, requires_grad=True).exp()).nodes]
+    ['ExpBackward0', 'leaf [2]']
+    """
+    if node.leaf is None:
+        return node.name
+    return node.leaf.name or f"leaf {shape_text(node.leaf.shape)}"
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, shape))}]" if shape else "scalar"
+
+
+def needed_slots(node: Node) -> list[SavedTensor]:
+    return [saved for saved in node.saved if saved.state != NOT_NEEDED]
+
+
+def _row(saved: SavedTensor) -> str:
+    shape = "" if saved.shape is None else f" {shape_text(saved.shape)}"
+    state = "" if saved.state == ALIVE else f"  {saved.state}"
+    return f"{_GLYPHS.get(saved.state, '■')} {saved.name}{shape}{state}"
+
+
+def rows_of(node: Node) -> list[str]:
+    if (leaf := node.leaf) is not None:
+        shape = shape_text(leaf.shape) if leaf.name else ""
+        grad = "grad" if leaf.has_grad else "no grad"
+        return ["  ".join(filter(None, [shape, size(leaf.storage_nbytes), grad]))]
+    return [_row(saved) for saved in needed_slots(node)]
+
+
+def module_path(node: Node, model: str) -> tuple[str, ...]:
+    """The module of a parameter; ``model`` is what to call the model itself, if it has a name."""
+    if node.leaf is None or node.leaf.name is None:
+        return ()
+    return module_of(node.leaf.name) or ((model,) if model else ())
+
+
+def scene_of_nodes(
+    nodes: Sequence[Node], links: Sequence[Sequence[int]], model: str = "", least: int = 0
+) -> Scene:
+    """``least`` is the number of characters that any box has room for."""
+    tensors: dict[int, tuple[int, list[int], bool]] = {}
+    leaves = {node.leaf.storage for node in nodes if node.leaf is not None}
+    for i, node in enumerate(nodes):
+        for saved in node.saved:
+            if saved.storage is not None:
+                held = tensors.setdefault(
+                    saved.storage, (saved.storage_nbytes or 0, [], saved.storage in leaves)
+                )
+                held[1].append(i)
+    drawn = [
+        SceneNode(
+            name=node.name,
+            label=label_of(node),
+            leaf=node.leaf is not None,
+            next=successors,
+            order=node.sequence_nr,
+            moment=None,
+            line=None,
+            text=max(least, len(clipped(label_of(node))) + 7, *map(len, rows_of(node) or [""])),
+            rows=len(rows_of(node)),
+            module=module_path(node, model),
+            made="" if node.leaf is not None else shapes_of(node.outputs),  # a leaf's row says it
+        )
+        for node, successors in zip(nodes, links, strict=True)
+    ]
+    things = [
+        None
+        if leaf
+        else SceneTensor(
+            nbytes,
+            min(savers, key=lambda i: nodes[i].sequence_nr or 0),
+            frozenset(savers),
+            False,
+            0,
+        )
+        for nbytes, savers, leaf in tensors.values()
+    ]
+    return Scene(drawn, things, [(0, 0)] * len(nodes))
+
+
+def storage_places(nodes: Sequence[Node]) -> dict[int, int]:
+    """For each storage that is saved, its place among the tensors of :func:`_scene`."""
+    return {
+        storage: place
+        for place, storage in enumerate(
+            dict.fromkeys(
+                saved.storage for node in nodes for saved in node.saved if saved.storage is not None
+            )
+        )
+    }
+
+
+def storage_owners(nodes: Sequence[Node]) -> dict[int, int]:
+    """For each storage of activations the node that it counts for: the first that saved it."""
+    owners: dict[int, int] = {}
+    for i in sorted(range(len(nodes)), key=lambda i: nodes[i].sequence_nr or 0):
+        for storage in activations_of(nodes[i]):
+            owners.setdefault(storage, i)
+    return owners
+
+
+def activations_of(node: Node) -> dict[int, int]:
+    """The storages of activations that a node holds, and their bytes."""
+    return {
+        saved.storage: saved.storage_nbytes or 0
+        for saved in node.saved
+        if saved.role == "activation" and saved.storage is not None
+    }

@@ -1,0 +1,165 @@
+"""A snapshot of the live autograd graph behind some tensors.
+
+:func:`snapshot` copies what it finds into plain data: names, edges, and for each saved tensor its
+state, shape, bytes and version.  The copy holds no tensor and no node, so taking it keeps nothing
+alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from gradtrace._torch import LiveNode
+from gradtrace.autograd.saved import GraphData, read_records
+from gradtrace.autograd.tensors import has_graph, storage_of
+from gradtrace.autograd.traversal import root_node, undisturbed, walk
+from gradtrace.snapshots.comparison import Comparison
+from gradtrace.snapshots.modules import ModuleBytes, modules
+from gradtrace.snapshots.pictures import graph_html, graph_svg, write
+
+_FEW = 5_000  # nodes: what they made is read without being asked for
+
+
+class Graph(GraphData):
+    """Plain data about one autograd graph, made by :func:`snapshot`.
+
+    ``model`` is the name of the model's class, if one was given.
+    """
+
+    @cached_property
+    def modules(self) -> list[ModuleBytes]:
+        """The bytes of each module, as far as parameters have names: see ``model`` of snapshot().
+
+        The first row is the whole graph; the others are in the order in which they ran.
+
+        >>> from torch import nn
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+        >>> for row in snapshot(model(torch.ones(4, 2)), model=model).modules:
+        ...     print(row.name or "all", row.activations, row.shared, row.shared_with)
+        all 80 0 ()
+        0 32 0 ()
+        2 0 48 ('',)
+        """
+        return modules(self)
+
+    def compare(self, later: Graph) -> Comparison:
+        """What is new, gone, freed or changed in a later snapshot.
+
+        Raises:
+            TypeError: ``later`` is not a snapshot.
+        """
+        if not isinstance(later, Graph):
+            raise TypeError(
+                f"compare() takes a later snapshot, but got {type(later).__name__!r}: pass "
+                "snapshot(loss)"
+            )
+        return Comparison(self, later)
+
+    def to_svg(self, path: str | Path | None = None) -> str:
+        """The graph drawn as SVG text, written to the file ``path`` where one is given.
+
+        A large graph is folded, as in the player: by module where parameters have names, else by
+        what repeats.
+        """
+        return write(graph_svg(self), path)
+
+    def _repr_html_(self) -> str:
+        return graph_html(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"Graph({len(self.nodes)} nodes, {len(self.leaves)} leaves, "
+            f"{len(self.freed)} freed, {self.held.activations} bytes of activations)"
+        )
+
+
+def snapshot(
+    *tensors: torch.Tensor,
+    inputs: Iterable[torch.Tensor] = (),
+    model: torch.nn.Module | None = None,
+) -> Graph:
+    """Describe the autograd graph that ``tensors`` reach, as it is now.
+
+    Args:
+        tensors: losses, outputs or leaves that require grad, of any shape, dtype and device.
+        inputs: tensors that the program holds anyway (the data).  Their bytes, where the graph
+            saved them, are counted apart from the activations.
+        model: gives leaves the names of its parameters, so that the graph folds by module and
+            ``Graph.modules`` tells the bytes of each.  What else it holds, such as the running
+            statistics of a batch norm, counts as inputs do.
+
+    Returns:
+        A :class:`Graph` of plain data.  Nothing of the graph is changed or kept alive.
+
+    Raises:
+        TypeError: called with nothing, or with something that is not a tensor, or ``model`` is not
+            a module.
+        ValueError: a tensor has no graph behind it; the message says why.
+
+    >>> import torch
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> y = x.exp()
+    >>> loss = y.sum()
+    >>> graph = snapshot(loss)
+    >>> [node.name for node in graph.nodes]
+    ['SumBackward0', 'ExpBackward0', 'AccumulateGrad']
+    >>> graph.nodes[1].saved[0].name, graph.nodes[1].saved[0].state, graph.held.activations
+    ('result', 'alive', 12)
+    >>> loss.backward()
+    >>> snapshot(loss).freed[0].name
+    'ExpBackward0'
+    """
+    if not tensors:
+        raise TypeError(
+            "snapshot() needs at least one tensor: pass the loss, or the output of the model"
+        )
+    inputs = list(inputs)
+    for given in inputs:
+        if not isinstance(given, torch.Tensor):
+            raise TypeError(
+                f"snapshot() takes tensors as inputs, but one is of type {type(given).__name__!r}"
+            )
+    if model is not None and not isinstance(model, torch.nn.Module):
+        raise TypeError(
+            f"snapshot() takes a torch.nn.Module as model, but got one of type "
+            f"{type(model).__name__!r}"
+        )
+    with undisturbed():
+        roots = [_root(tensor, position) for position, tensor in enumerate(tensors)]
+        live, links = walk(roots)
+        if model is not None:
+            inputs += [*model.parameters(), *model.buffers()]
+        roles = {storage_of(tensor)[0]: "input" for tensor in inputs}
+        found = Graph(*read_records(live, links, roles))
+        if model is not None or len(live) <= _FEW:
+            found.read_outputs(live)
+        if model is not None:
+            found.name_leaves(live, model)
+        return found
+
+
+def _root(tensor: object, position: int) -> LiveNode:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(
+            f"snapshot() takes tensors, but argument {position} is of type "
+            f"{type(tensor).__name__!r}: pass the loss, or the output of the model"
+        )
+    if not has_graph(tensor):
+        if tensor.is_inference():
+            reason = "it was made in torch.inference_mode(), which records no graph"
+        elif tensor.requires_grad:
+            reason = (
+                "it is one of several views, as split() makes them, and a view or their base was "
+                "written in place: PyTorch no longer knows its history"
+            )
+        else:
+            reason = (
+                "it does not require grad: it is plain data, or was made under torch.no_grad(), "
+                "by detach(), or by an operation that has no derivative"
+            )
+        raise ValueError(f"no graph is behind argument {position} of snapshot(): {reason}")
+    return root_node(tensor)

@@ -1,0 +1,1 @@
+"""A function run line by line, and the trace of its graph."""

@@ -1,0 +1,514 @@
+"""The live graph, kept up to date from line to line.
+
+To read the whole graph at every line would make a trace quadratic in its lines.  But a node that
+was seen once keeps its edges, so what is alive follows from counting: a node lives as long as a
+variable names it or a live node leads to it, and goes with the last of them.  Its state is read
+again only when something may have changed it: backward ran it (a hook before each node tells), or
+a tensor that shares memory with what it saved has a new version.
+
+A change through a tensor that no variable reaches shows neither.  Therefore a graph of up to
+``_SMALL`` nodes is read whole at every line, a larger one as often as makes ``_READ_A_LINE`` nodes
+for each line.
+
+A node is recognised by a number in ``node.metadata``, a dict that lives as long as the node itself,
+a leaf by its tensor: PyTorch makes a new AccumulateGrad when the old one died.  Between the lines
+nothing here holds a node or a tensor.  To read a node again, known edges lead up to one that a
+variable names, and from there the real ones down.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from gradtrace._torch import (
+    LEAF,
+    SAVED_TENSORS_SHOW_THEIR_DATA,
+    LiveNode,
+    StorageReference,
+    TensorWeakRef,
+    WeakIdKeyDictionary,
+    current_node,
+    edges_of,
+    keeps_graph,
+    outputs_of,
+    version_of,
+)
+from gradtrace.autograd.nodes import FREED, HIDDEN, NOT_NEEDED, Node, shapes_of, state_of
+from gradtrace.autograd.saved import FREED_UNSEEN_TAG, describe
+from gradtrace.autograd.tensors import gradient_of, has_graph, shape_of, storage_of
+from gradtrace.autograd.traversal import root_node
+from gradtrace.tracing.calls import Calls
+from gradtrace.tracing.steps import ModuleCall, NodeState, Slot, TraceNode, TraceTensor
+
+_NUMBER_TAG = "gradtrace.number"
+_numbers = itertools.count()
+
+_SMALL = 256  # nodes
+_READ_A_LINE = 16  # nodes
+
+
+class LiveGraph:
+    """What the variables reached when :meth:`look` was called last.
+
+    ``nodes`` are all nodes ever seen; ``changed`` are the states that the last look found new or
+    different, ``gone`` the nodes that it did not find any more, both in the order of ``nodes``.
+    ``tensors`` are all tensors ever seen that a node saved or a variable with a graph named;
+    ``tensor_of`` holds, for each of the variables, which one it names, if any.  ``last_run`` is the
+    index of the node that backward ran last.  ``whole`` tells whether everything was read, not only
+    what may have changed.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[TraceNode] = []
+        self.tensors = _Tensors()
+        self.tensor_of: dict[str, int | None] = {}
+        self.changed: tuple[NodeState, ...] = ()
+        self.gone: tuple[int, ...] = ()
+        self.last_run: int | None = None
+        self.whole = True
+        self._new_index = itertools.count()
+        self._indices: dict[int, int] = {}  # in nodes, by the node's number
+        self._leaf_indices = WeakIdKeyDictionary()  # in nodes, by the leaf tensor
+        self._hooks: list[RemovableHandle] = []
+        self._ran: set[int] = set()  # since the last look
+        self._unread_lines = 0  # since everything was read
+
+        # Of the live nodes only:
+        self._named: set[int] = set()  # by variables
+        self._users: dict[int, set[int]] = {}  # for each, the live nodes that lead to it
+        self._leaves: dict[int, TensorWeakRef] = {}
+        self._states: dict[int, NodeState] = {}
+        self._memory = _Memory()
+
+    @property
+    def held(self) -> tuple[int, int, int]:
+        """The bytes that saved tensors hold: activations, leaves, inputs."""
+        return self._memory.held()
+
+    @property
+    def gradients(self) -> int:
+        """The bytes of the gradients of leaves and variables."""
+        return self._memory.gradients()
+
+    def in_order(self, calls: Calls) -> tuple[tuple[TraceNode, ...], tuple[ModuleCall, ...]]:
+        """``nodes``, the operations numbered in the order in which they were made.
+
+        With them come the calls of modules that made them.
+        """
+        numbers = {index: node.order for index, node in enumerate(self.nodes)}
+        made = [index for index, number in numbers.items() if number is not None]
+        made.sort(key=lambda index: numbers[index] or 0)
+        found, inner = calls.found([numbers[index] or 0 for index in made])
+        nodes = list(self.nodes)
+        for order, (index, call) in enumerate(zip(made, inner, strict=True)):
+            nodes[index] = dataclasses.replace(nodes[index], order=order, call=call)
+        return tuple(nodes), tuple(found)
+
+    def look(
+        self, tensors: dict[str, torch.Tensor], line: int | None, last: bool = False
+    ) -> dict[str, int]:
+        """Bring the picture up to date; returns the node's index for each tensor with a graph.
+
+        ``line`` is the line that has just run; ``last`` says that no other look will follow.
+        """
+        found = _Found()
+        named = {
+            name: self._meet_tensor(tensor, found)
+            for name, tensor in tensors.items()
+            if has_graph(tensor)
+        }
+        for index in found.entered:  # grows while it is read
+            found.links[index] = [self._meet(node, found) for node in _next(found.nodes[index])]
+            for successor in found.links[index]:
+                self._users[successor].add(index)
+        self._let_go(set(named.values()))
+
+        self._unread_lines += 1
+        self.whole = last or len(self._users) <= max(_SMALL, self._unread_lines * _READ_A_LINE)
+        if self.whole:
+            self._unread_lines = 0
+        written = self._memory.look(tensors, self._leaves, self.whole)
+        in_doubt = self._drain_ran() | written
+        if self.whole:
+            in_doubt = self._users.keys() - self._leaves.keys()
+        in_doubt = (in_doubt & self._users.keys()).difference(found.entered)
+        self._fetch(in_doubt, found)
+        self._read([*found.entered, *in_doubt], found, tensors, line)
+        self._name(tensors, named, line)
+        return named
+
+    def close(self) -> None:
+        """Take the hooks off the graph."""
+        for hook in self._hooks:
+            hook.remove()
+
+    # Which nodes are alive
+
+    def _meet_tensor(self, tensor: torch.Tensor, found: _Found) -> int:
+        index = self._leaf_indices.get(tensor) if tensor.is_leaf else None
+        if index is not None and index in self._users:
+            return index  # the node of a leaf takes long to get
+        return self._meet(root_node(tensor), found)
+
+    def _meet(self, node: LiveNode, found: _Found) -> int:
+        """The index of a node; it enters the picture if it was not alive before."""
+        leaf = node.variable if isinstance(node, LEAF) else None
+        index = self._index(node, leaf)
+        if index not in self._users:
+            self._users[index] = set()
+            if leaf is not None:
+                self._leaves[index] = TensorWeakRef(leaf)
+            found.entered.append(index)
+        found.nodes[index] = node
+        return index
+
+    def _index(self, node: LiveNode, leaf: torch.Tensor | None) -> int:
+        """The place of a node in ``nodes``; the next one if it was never seen."""
+        if leaf is not None:
+            index = self._leaf_indices.get(leaf)
+            if index is None:
+                index = self._leaf_indices[leaf] = next(self._new_index)
+            return index
+        number = node.metadata.get(_NUMBER_TAG)
+        if number is None:
+            number = node.metadata[_NUMBER_TAG] = next(_numbers)
+        index = self._indices.get(number)
+        if index is None:
+            index = self._indices[number] = next(self._new_index)
+        return index
+
+    def _let_go(self, named: set[int]) -> None:
+        """Forget the nodes that died: no variable names them, no live node leads to them."""
+        pending = list(self._named - named)
+        self._named = named
+        gone = []
+        for index in pending:  # grows while it is read
+            if index in named or index not in self._users or self._users[index]:
+                continue
+            for alive in (self._users, self._states, self._leaves):
+                alive.pop(index, None)
+            self._memory.let_go(index)
+            gone.append(index)
+            for successor in self.nodes[index].next:
+                self._users[successor].discard(index)
+                pending.append(successor)
+        self.gone = tuple(sorted(gone))
+
+    # What state they are in
+
+    def _before_node(self, index: int, grad_outputs: Any) -> None:
+        self.last_run = index
+        self._ran.add(index)
+
+    def _drain_ran(self) -> set[int]:
+        ran = set()
+        while self._ran:  # other threads may run backward meanwhile
+            ran.add(self._ran.pop())
+        return ran
+
+    def _fetch(self, wanted: Iterable[int], found: _Found) -> None:
+        """Get hold of the wanted nodes: up along known edges to one at hand, and down again."""
+        down: dict[int, set[int]] = defaultdict(set)
+        for index in wanted:
+            while index not in found.nodes:
+                user = next(iter(self._users[index]))
+                been_there = user in down
+                down[user].add(index)
+                if been_there:
+                    break
+                index = user
+        pending = [index for index in down if index in found.nodes]
+        for index in pending:  # grows while it is read
+            successors = zip(self.nodes[index].next, _next(found.nodes[index]), strict=True)
+            for successor, node in successors:
+                if successor in down[index] and successor not in found.nodes:
+                    found.nodes[successor] = node
+                    if successor in down:
+                        pending.append(successor)
+
+    def _read(
+        self,
+        indices: Sequence[int],
+        found: _Found,
+        tensors: dict[str, torch.Tensor],
+        line: int | None,
+    ) -> None:
+        """Read these nodes; those seen for the first time come in the order of their indices."""
+        nodes = [found.nodes[index] for index in indices]
+        links = [found.links.get(index, ()) for index in indices]
+        described = describe(nodes, links, self._memory.roles()).nodes
+        names = {id(tensor): name for name, tensor in reversed(tensors.items())}
+        changed = []
+        for index, node, now in zip(indices, nodes, described, strict=True):
+            if index == len(self.nodes):
+                label = names.get(id(node.variable), _UNNAMED) if now.leaf else now.name
+                made = shapes_of(now.outputs or outputs_of(node))  # a leaf's are known
+                self.nodes.append(self._first_seen(now, label, line, made))
+                self._hook(index, node, now)
+            state = _state(index, self.nodes[index], now)
+            if self._states.get(index) != state:
+                self._states[index] = state
+                changed.append(state)
+            self._memory.hold(index, now)
+        self.changed = tuple(sorted(changed, key=lambda state: state.node))
+
+    def _name(
+        self, tensors: dict[str, torch.Tensor], named: dict[str, int], line: int | None
+    ) -> None:
+        """Note which tensor each variable names."""
+        if not SAVED_TENSORS_SHOW_THEIR_DATA:
+            self.tensors.forget_others(self._memory.identities())
+        self.tensor_of = {}
+        for name, tensor in tensors.items():
+            storage, nbytes = self._memory.storages[name]
+            if name in named:
+                shape, dtype = shape_of(tensor), tensor.dtype
+                role = "leaf" if self.nodes[named[name]].leaf else "activation"
+                self.tensors.meet(storage, nbytes, shape, dtype, role, line, name)
+            self.tensor_of[name] = self.tensors.find(storage, name)
+
+    def _first_seen(self, node: Node, label: str, line: int | None, made: str) -> TraceNode:
+        slots, tensor = [], None
+        for saved in node.saved:
+            which = None
+            if saved.storage is not None:
+                which = self.tensors.meet(
+                    saved.storage, saved.storage_nbytes, saved.shape, saved.dtype, saved.role, line,
+                    f"{node.name} {saved.name}", given=False,
+                )  # fmt: skip
+            slots.append(
+                Slot(
+                    saved.name,
+                    saved.state == NOT_NEEDED,
+                    None if saved.shape is None else tuple(saved.shape),
+                    _dtype(saved.dtype),
+                    saved.storage_nbytes,
+                    saved.version,
+                    saved.role,
+                    which,
+                )
+            )
+        if (leaf := node.leaf) is not None:
+            tensor = self.tensors.meet(
+                leaf.storage, leaf.storage_nbytes, leaf.shape, leaf.dtype, "leaf", line, label,
+                given=label != _UNNAMED,
+            )  # fmt: skip
+        return TraceNode(
+            name=node.name,
+            label=label,
+            leaf=leaf is not None,
+            line=line,
+            next=node.next,
+            slots=tuple(slots),
+            order=node.sequence_nr,
+            tensor=tensor,
+            made=made,
+        )
+
+    def _hook(self, index: int, node: LiveNode, described: Node) -> None:
+        if described.leaf is None:
+            before = functools.partial(self._before_node, index)
+            self._hooks.append(node.register_prehook(before))
+        if described.state == HIDDEN:
+            self._hooks.append(node.register_hook(_after_hidden_node))
+
+
+@dataclass
+class _Found:
+    """What one look meets: the nodes at hand, those that enter the picture, and their edges."""
+
+    nodes: dict[int, LiveNode] = field(default_factory=dict)
+    entered: list[int] = field(default_factory=list)
+    links: dict[int, list[int]] = field(default_factory=dict)
+
+
+class _Tensors:
+    """Every storage that was seen, once, even where PyTorch has used an address again.
+
+    Older PyTorch may show a copy of what was saved, gone as soon as it was read: there no reference
+    can be held, and an address counts as free once, between two lines, no node and no variable has
+    it.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[TraceTensor] = []
+        self._labelled: set[int] = set()  # indices: a variable has named these
+        self._indices: dict[int, int] = {}  # by the storage's identity
+        self._references: list[StorageReference] = []  # so that no identity comes twice
+
+    def __iter__(self) -> Iterator[TraceTensor]:
+        return iter(self._known)
+
+    def meet(
+        self,
+        storage: int,
+        nbytes: int | None,
+        shape: Sequence[int] | None,
+        dtype: torch.dtype | None,
+        role: str | None,
+        line: int | None,
+        label: str,
+        given: bool = True,
+    ) -> int:
+        """The index of a storage that lives now; ``given`` tells that a variable is its label."""
+        index = self._indices.get(storage)
+        if index is None:
+            index = self._indices[storage] = len(self._known)
+            if storage > 0 and SAVED_TENSORS_SHOW_THEIR_DATA:
+                self._references.append(StorageReference.at(storage))
+            self._known.append(
+                TraceTensor(
+                    label,
+                    tuple(shape or ()),
+                    _dtype(dtype) or "unknown",
+                    nbytes or 0,
+                    role or "activation",
+                    line,
+                )
+            )
+        if role == "leaf" != self._known[index].role:
+            self._known[index] = dataclasses.replace(self._known[index], role=role)
+        if given and index not in self._labelled:
+            self._labelled.add(index)
+            self._known[index] = dataclasses.replace(self._known[index], label=label)
+        return index
+
+    def forget_others(self, storages: Set[int]) -> None:
+        """These are all that are held now."""
+        self._indices = {s: i for s, i in self._indices.items() if s in storages}
+
+    def find(self, storage: int, label: str) -> int | None:
+        """The index of a storage that a variable named ``label`` holds, if it was ever met."""
+        index = self._indices.get(storage)
+        if index is not None and index not in self._labelled:
+            self._labelled.add(index)
+            self._known[index] = dataclasses.replace(self._known[index], label=label)
+        return index
+
+
+class _Memory:
+    """Which storages the live nodes hold, and who else holds these."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[int, int] = {}  # of each storage that a node holds
+        self._holders: dict[int, set[int]] = {}  # of each storage: indices of nodes
+        self._held_by: dict[int, set[int]] = {}  # for each node: storages
+        self._total = 0
+        self._versions: set[tuple[int, int | None]] = set()  # of storages, at the last look
+        self._leaves: dict[int, int] = {}  # for each leaf node: the storage of its tensor
+        self._inputs: set[int] = set()  # storages
+        self.storages: dict[str, tuple[int, int]] = {}  # of each variable: identity and bytes
+        self._gradients: dict[int, int] = {}  # of variables: the bytes of each storage
+        self._gradients_of_leaves: dict[int, tuple[int, int]] = {}  # by the leaf node
+
+    def look(
+        self, tensors: Mapping[str, torch.Tensor], leaves: Mapping[int, TensorWeakRef], whole: bool
+    ) -> set[int]:
+        """Note who holds what; returns the nodes that hold memory which was written meanwhile."""
+        versions = set()
+        self._inputs.clear()
+        self._gradients.clear()
+        self.storages = {}
+        for name, tensor in tensors.items():
+            storage, _ = self.storages[name] = storage_of(tensor)
+            versions.add((storage, version_of(tensor)))
+            if not tensor.requires_grad:
+                self._inputs.add(storage)
+            if (grad := gradient_of(tensor)) is not None:
+                self._gradients.update([storage_of(grad)])
+        for index, reference in leaves.items():
+            if whole or len(leaves) <= _SMALL or index not in self._leaves:
+                leaf = reference()
+                self._leaves[index] = storage = storage_of(leaf)[0]
+                versions.add((storage, version_of(leaf)))
+                self._gradients_of_leaves.pop(index, None)
+                if leaf.grad is not None:
+                    self._gradients_of_leaves[index] = storage_of(leaf.grad)
+        new = versions - self._versions
+        self._versions = versions
+        return {index for storage, _ in new for index in self._holders.get(storage, ())}
+
+    def roles(self) -> dict[int, str]:
+        """Of the storages that the program holds anyway."""
+        return dict.fromkeys(self._inputs, "input") | dict.fromkeys(self._leaves.values(), "leaf")
+
+    def hold(self, index: int, node: Node) -> None:
+        """Note what this node holds now."""
+        storages = {
+            saved.storage: saved.storage_nbytes
+            for saved in node.saved
+            if saved.storage is not None and saved.storage_nbytes is not None
+        }
+        self._release(index, self._held_by.get(index, _NOTHING) - storages.keys())
+        self._held_by[index] = set(storages)
+        for storage, nbytes in storages.items():
+            self._holders.setdefault(storage, set()).add(index)
+            self._total += nbytes - self._bytes.get(storage, 0)
+            self._bytes[storage] = nbytes
+
+    def let_go(self, index: int) -> None:
+        """A node died."""
+        self._release(index, self._held_by.pop(index, _NOTHING))
+        self._leaves.pop(index, None)
+        self._gradients_of_leaves.pop(index, None)
+
+    def _release(self, index: int, storages: Set[int]) -> None:
+        for storage in storages:
+            self._holders[storage].discard(index)
+            if not self._holders[storage]:
+                del self._holders[storage]
+                self._total -= self._bytes.pop(storage)
+
+    def identities(self) -> Set[int]:
+        """Of all storages that nodes, leaves and variables hold."""
+        named = (storage for storage, _ in self.storages.values())
+        return {*self._holders, *self._leaves.values(), *named}
+
+    def held(self) -> tuple[int, int, int]:
+        """Bytes of activations, leaves, inputs; each storage counts once."""
+        leaves = set(self._leaves.values())
+        of_leaves = sum(self._bytes.get(storage, 0) for storage in leaves)
+        of_inputs = sum(self._bytes.get(storage, 0) for storage in self._inputs - leaves)
+        return self._total - of_leaves - of_inputs, of_leaves, of_inputs
+
+    def gradients(self) -> int:
+        """Bytes of the gradients of variables and leaves; each storage counts once."""
+        return sum((dict(self._gradients_of_leaves.values()) | self._gradients).values())
+
+
+_NOTHING: frozenset[int] = frozenset()
+_UNNAMED = "a leaf no variable holds"
+
+
+def _next(node: LiveNode) -> list[LiveNode]:
+    return [successor for successor, _ in edges_of(node) if successor is not None]
+
+
+def _after_hidden_node(grad_inputs: Any, grad_outputs: Any) -> None:
+    if not keeps_graph():
+        current_node().metadata[FREED_UNSEEN_TAG] = True
+
+
+def _dtype(dtype: torch.dtype | None) -> str | None:
+    return None if dtype is None else str(dtype).removeprefix("torch.")
+
+
+def _state(index: int, known: TraceNode, node: Node) -> NodeState:
+    """The slots in the order they were first seen: a freed list no longer tells its items."""
+    now = {saved.name: saved for saved in node.saved}
+    slots = []
+    for slot in known.slots:
+        saved = now.get(slot.name) or now.get(slot.name.partition("[")[0])
+        slots.append((saved.state, saved.version) if saved is not None else (FREED, None))
+    # A torch.autograd.Function calls itself freed even when it had saved nothing.
+    state = state_of(state for state, _ in slots) if node.saved else node.state
+    return NodeState(index, state, tuple(slots))

@@ -1,0 +1,466 @@
+"""What a trace consists of, and its JSON.
+
+A :class:`Trace` is plain data: it holds neither tensors nor widgets, so it can be compared, stored
+and sent.  Nodes are told apart by their index in ``Trace.nodes``; each :class:`Step` lists the
+states that differ from the step before, so that many steps of a large graph stay small.  A tensor
+is a thing of its own, in ``Trace.tensors``: nodes that saved it, variables that name it and leaves
+refer to it by index, so who shares memory with whom can be told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+from gradtrace.autograd.nodes import FREED, MODIFIED
+
+SCHEMA = 3
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A tensor that a live variable reaches: ``h``, ``losses[0]``, ``model.weight``.
+
+    ``version`` is None for inference tensors.  ``grad`` is a short text, its numbers rounded to
+    three digits; None where there is no gradient.  ``node`` is the index in ``Trace.nodes`` of
+    the node that backward would start from; None where no graph is behind the tensor.  ``tensor``
+    is an index in ``Trace.tensors``; None for plain data that no node has saved so far.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    requires_grad: bool
+    leaf: bool
+    version: int | None
+    grad: str | None
+    node: int | None
+    tensor: int | None
+    object: int
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What a node saved, as first seen; ``nbytes`` is the size of its storage in bytes.
+
+    ``role`` is that of :class:`gradtrace.autograd.nodes.SavedTensor`, ``tensor`` an index in
+    ``Trace.tensors``.  ``empty`` is True for a slot in which this node saved nothing.  The rest is
+    None there, and for a tensor that was freed before the trace first saw it.
+    """
+
+    name: str
+    empty: bool
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    nbytes: int | None
+    version: int | None
+    role: str | None
+    tensor: int | None
+
+
+@dataclass(frozen=True)
+class TraceNode:
+    """A node that existed between two of the lines.
+
+    ``line`` is the line that had just run when the node was first seen (None: it was there before
+    the first line).  ``leaf`` tells AccumulateGrad nodes apart; ``label`` is the name of the leaf
+    variable, if it has one, else the node's own.  ``order`` counts the operations in the order in
+    which they were made, from 0; it is None for leaves.  ``tensor`` is the tensor of a leaf, an
+    index in ``Trace.tensors``, and None for all other nodes.  ``call`` is the innermost call of a
+    module that made the operation, an index in ``Trace.calls``; None outside of modules.  ``made``
+    are the shapes of what the operation made, and a dtype that is not float32, as text:
+    ``"[4, 16]"``, ``"2 × [8] float64"``; empty where PyTorch does not tell.
+    """
+
+    name: str
+    label: str
+    leaf: bool
+    line: int | None
+    next: tuple[int, ...]
+    slots: tuple[Slot, ...]
+    order: int | None
+    tensor: int | None
+    call: int | None = None
+    made: str = ""
+
+
+class ModuleCall(NamedTuple):
+    """One call of a module: its ``name``, as of a variable (``model.layers.3``).
+
+    ``parent`` is the call within which it ran, an index in ``Trace.calls``.
+    """
+
+    name: str
+    parent: int | None
+
+
+@dataclass(frozen=True)
+class TraceTensor:
+    """A tensor, or several that share one storage, that the graph has to do with.
+
+    It is a leaf, was saved by a node, or was named by a variable that has a graph.  ``label`` is
+    the first variable that named it, else the node and the slot that saved it.  ``shape`` and
+    ``dtype`` are those under which it was first seen, ``line`` is the line that had just run then;
+    ``nbytes`` is the size of the whole storage in bytes.  ``role`` is that of
+    :class:`gradtrace.autograd.nodes.SavedTensor`, as first seen, and ``"leaf"`` for a leaf.
+    """
+
+    label: str
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    role: str
+    line: int | None
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """One node at one step: its state, and state and version of each of its slots.
+
+    The states are those of :class:`gradtrace.autograd.nodes.Node` and ``SavedTensor``.
+    """
+
+    node: int
+    state: str
+    slots: tuple[tuple[str, int | None], ...]
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception, and the line of the function that raised it.
+
+    ``node`` is the index in ``Trace.nodes`` of the node in which backward stopped, if it did.
+    """
+
+    type: str
+    message: str
+    line: int
+    node: int | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """The program between two lines: ``ran`` has just run, ``line`` is about to.
+
+    ``ran`` is None at the first step, ``line`` at the last.  ``changed`` are the states of nodes
+    that are new or differ from the step before, ``gone`` the nodes that are there no longer, both
+    in the order of ``Trace.nodes``.  ``held`` counts the bytes that saved tensors hold, each
+    storage once: activations, leaves, inputs (the last two are held by the program anyway).
+    ``gradients`` counts those of the ``.grad`` of leaves and variables.  ``peak`` is the largest
+    number of bytes that tensors made by the program held at once while ``ran`` ran, ``device`` what
+    PyTorch's own counters say of the accelerators that it uses, ``{"allocated", "peak"}`` in bytes
+    (:class:`gradtrace.autograd.memory.DeviceCounters`); both are None where they were not measured.
+    ``values`` are the live numbers, strings and truth values.  ``raised`` is set when ``ran``
+    raised an exception, caught by the function or not.
+    """
+
+    line: int | None
+    ran: int | None
+    changed: tuple[NodeState, ...]
+    gone: tuple[int, ...]
+    held: tuple[int, int, int]
+    gradients: int
+    peak: int | None
+    device: dict[str, int] | None
+    variables: tuple[Variable, ...]
+    values: tuple[tuple[str, str], ...]
+    raised: Raised | None = None
+
+
+@dataclass(frozen=True)
+class TraceData:
+    """What :func:`gradtrace.trace` saw.  Plain data: compare it, store it, send it.
+
+    ``source`` maps line numbers, as in the file or the notebook cell, to their text.
+    ``statements`` maps the first line of each statement that spans several to its last.
+    ``skipped`` are the lines that the program passed by, such as a branch not taken.  ``error`` is
+    the exception that ended the function, None if it ended well.  ``unrecorded`` counts the line
+    events after ``max_steps``; the last step is there in any case.  ``calls`` are the calls of
+    modules that made operations, those around before those within.
+    """
+
+    function: str
+    source: dict[int, str]
+    statements: dict[int, int]
+    skipped: tuple[int, ...]
+    nodes: tuple[TraceNode, ...]
+    tensors: tuple[TraceTensor, ...]
+    steps: tuple[Step, ...]
+    error: Raised | None
+    unrecorded: int = 0
+    calls: tuple[ModuleCall, ...] = ()
+
+    @property
+    def freed(self) -> dict[int, int | None]:
+        """For each node that was freed, the line that freed it.
+
+        None where it happened before the first line, or on a line that was not recorded.
+        """
+        return self._first(lambda state: state.state == FREED)
+
+    @property
+    def modified(self) -> dict[int, int | None]:
+        """For each node with a saved tensor changed in place, the line that did it; as above."""
+        return self._first(lambda state: any(slot == MODIFIED for slot, _ in state.slots))
+
+    def _first(self, condition: Callable[[NodeState], bool]) -> dict[int, int | None]:
+        lines: dict[int, int | None] = {}
+        for step in self.steps:
+            recorded = step.line is not None or not self.unrecorded
+            for state in step.changed:
+                if condition(state):
+                    lines.setdefault(state.node, step.ran if recorded else None)
+        return lines
+
+    def states(self, step: int) -> tuple[NodeState, ...]:
+        """The state of each node that is alive at a step, in the order of ``nodes``.
+
+        >>> import torch
+        >>> from gradtrace import trace
+        >>> def program():
+        ...     y = torch.ones(1, requires_grad=True).exp()
+        ...     del y
+        >>> seen = trace(program)
+        >>> [[state.state for state in seen.states(step)] for step in range(len(seen.steps))]
+        [[], ['alive', 'saves nothing'], []]
+        """
+        alive: dict[int, NodeState] = {}
+        for past in self.steps[: range(len(self.steps))[step] + 1]:
+            for node in past.gone:
+                del alive[node]
+            alive.update((state.node, state) for state in past.changed)
+        return tuple(alive[node] for node in sorted(alive))
+
+    @property
+    def retained_bytes(self) -> list[int]:
+        """At each step, the bytes of activations that saved tensors hold."""
+        return [step.held[0] for step in self.steps]
+
+    def to_json(self) -> str:
+        """The trace as JSON text.  The same trace always gives the same text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trace as JSON-ready data.
+
+        What many have in common is there once, in ``kinds`` of nodes, ``states`` of nodes and
+        ``rows`` of variables; the rest refers to them by index.  Numbers that grow are told by
+        their distance: in ``nodes``, of ``[kind, line, call, order, tensor, next, tensors of
+        slots]``, from the last order and the last tensor mentioned, ``next`` from the node itself;
+        in a step's ``changed``, nodes and states in turn, and ``gone`` from the last node.  A
+        step's ``variables`` are ``[start, removed, row, ...]``: what takes which place in those of
+        the step before.
+        """
+        kinds: dict[Any, int] = {}
+        order = tensor = 0
+
+        def tensors(indices: Iterable[int | None]) -> list[int | None]:
+            nonlocal tensor
+            found: list[int | None] = []
+            for index in indices:
+                found.append(None if index is None else index - tensor)
+                tensor = tensor if index is None else index
+            return found
+
+        nodes = []
+        for i, node in enumerate(self.nodes):
+            slots = tuple(tuple(vars(slot).values())[:-1] for slot in node.slots)
+            looks = (node.name, node.label, node.leaf, node.made, slots)
+            kind = kinds.setdefault(looks, len(kinds))
+            grown = None
+            if node.order is not None:
+                grown, order = node.order - order, node.order
+            own, *saved = tensors([node.tensor, *(slot.tensor for slot in node.slots)])
+            links = [link - i for link in node.next]
+            nodes.append([kind, node.line, node.call, grown, own, links, saved])
+        states: dict[Any, int] = {}
+        rows: dict[Any, int] = {}
+        steps = []
+        before: tuple[Variable, ...] = ()
+        for step in self.steps:
+            changed: list[int] = []
+            last = 0
+            for state in step.changed:
+                known = states.setdefault((state.state, state.slots), len(states))
+                changed += state.node - last, known
+                last = state.node
+            start, stop = _same(before, step.variables)
+            new = step.variables[start : len(step.variables) - stop]
+            removed = len(before) - start - stop
+            before = step.variables
+            steps.append(
+                {
+                    "line": step.line,
+                    "ran": step.ran,
+                    "changed": changed,
+                    "gone": [node - past for past, node in pairwise((0, *step.gone))],
+                    "held": step.held,
+                    "gradients": step.gradients,
+                    "peak": step.peak,
+                    "device": step.device,
+                    "variables": [
+                        start,
+                        removed,
+                        *(rows.setdefault(tuple(vars(v).values()), len(rows)) for v in new),
+                    ],
+                    "values": step.values,
+                    "raised": step.raised and dataclasses.asdict(step.raised),
+                }
+            )
+        return {
+            "schema": SCHEMA,
+            "function": self.function,
+            "source": self.source,
+            "statements": self.statements,
+            "skipped": self.skipped,
+            "kinds": list(kinds),
+            "nodes": nodes,
+            "tensors": [list(vars(known).values()) for known in self.tensors],
+            "states": list(states),
+            "rows": list(rows),
+            "steps": steps,
+            "error": self.error and dataclasses.asdict(self.error),
+            "unrecorded": self.unrecorded,
+            "calls": self.calls,
+        }
+
+    @classmethod
+    def from_json(cls, text: str) -> TraceData:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: the text is not a trace, or one of another schema: what an older one does
+                not say cannot be made up.
+
+        >>> from gradtrace import Trace, trace
+        >>> seen = trace(lambda: 1)
+        >>> Trace.from_json(seen.to_json()) == seen
+        True
+        """
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"this is not the JSON text of a trace: {error}") from None
+        schema = data.get("schema") if isinstance(data, dict) else None
+        if type(schema) is not int:
+            raise ValueError("this JSON is not a trace: it has no schema number")
+        if schema < SCHEMA:
+            raise ValueError(
+                f"this trace has schema {schema}, which another gradtrace wrote, and this "
+                f"gradtrace reads schema {SCHEMA}: run the program again under gradtrace.trace"
+            )
+        if schema > SCHEMA:
+            raise ValueError(
+                f"this trace has schema {schema}, but this gradtrace reads up to {SCHEMA}: "
+                "upgrade gradtrace (pip install --upgrade gradtrace)"
+            )
+        try:
+            return cls._from_dict(data)
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ValueError(f"this JSON is not a whole trace: {error!r}") from error
+
+    @classmethod
+    def _from_dict(cls, data: dict[str, Any]) -> TraceData:
+        rows = [Variable(name, tuple(shape), *rest) for name, shape, *rest in data["rows"]]
+        states = [
+            (name, tuple((state, version) for state, version in slots))
+            for name, slots in data["states"]
+        ]
+        variables: list[Variable] = []
+        steps = []
+        for item in data["steps"]:
+            start, removed, *new = item["variables"]
+            variables[start : start + removed] = [rows[i] for i in new]
+            changed = zip(accumulate(item["changed"][::2]), item["changed"][1::2], strict=True)
+            steps.append(
+                Step(
+                    line=item["line"],
+                    ran=item["ran"],
+                    changed=tuple(NodeState(node, *states[known]) for node, known in changed),
+                    gone=tuple(accumulate(item["gone"])),
+                    held=tuple(item["held"]),
+                    gradients=item["gradients"],
+                    peak=item["peak"],
+                    device=item["device"],
+                    variables=tuple(variables),
+                    values=tuple(tuple(pair) for pair in item["values"]),
+                    raised=item["raised"] and Raised(**item["raised"]),
+                )
+            )
+        return cls(
+            function=data["function"],
+            source={int(line): text for line, text in data["source"].items()},
+            statements={int(first): last for first, last in data["statements"].items()},
+            skipped=tuple(data["skipped"]),
+            nodes=tuple(_nodes(data["kinds"], data["nodes"])),
+            tensors=tuple(
+                TraceTensor(label, tuple(shape), *rest) for label, shape, *rest in data["tensors"]
+            ),
+            steps=tuple(steps),
+            error=data["error"] and Raised(**data["error"]),
+            unrecorded=data["unrecorded"],
+            calls=tuple(ModuleCall(*call) for call in data["calls"]),
+        )
+
+    def __repr__(self) -> str:
+        end = f"{self.error.type} on line {self.error.line}" if self.error else "no error"
+        return f"{type(self).__name__}({self.function}, {len(self.steps)} steps, {end})"
+
+
+def _same(before: Sequence[object], now: Sequence[object]) -> tuple[int, int]:
+    """How many at the start, and of the others how many at the end, are the same.
+
+    >>> _same("abcd", "abxcd"), _same("aa", "aaa")
+    ((2, 2), (2, 0))
+    """
+    most = min(len(before), len(now))
+    start = next((k for k in range(most) if before[k] is not now[k]), most)
+    most -= start
+    end = next((k for k in range(most) if before[-1 - k] is not now[-1 - k]), most)
+    return start, end
+
+
+def _nodes(kinds: list[Any], nodes: list[Any]) -> Iterator[TraceNode]:
+    """The nodes that :meth:`Trace.to_dict` told."""
+    order = tensor = 0
+
+    def grown(distance: int | None) -> int | None:
+        nonlocal tensor
+        if distance is None:
+            return None
+        tensor += distance
+        return tensor
+
+    for i, (kind, line, call, step, own, links, saved) in enumerate(nodes):
+        name, label, leaf, made, slots = kinds[kind]
+        order += step or 0
+        home = grown(own)
+        yield TraceNode(
+            name=name,
+            label=label,
+            leaf=leaf,
+            line=line,
+            next=tuple(i + link for link in links),
+            slots=tuple(
+                Slot(
+                    saves,
+                    empty,
+                    None if shape is None else tuple(shape),
+                    dtype,
+                    nbytes,
+                    version,
+                    role,
+                    grown(distance),
+                )
+                for (saves, empty, shape, dtype, nbytes, version, role), distance in zip(
+                    slots, saved, strict=True
+                )
+            ),
+            order=None if step is None else order,
+            tensor=home,
+            call=call,
+            made=made,
+        )

@@ -1,0 +1,484 @@
+"""Run one function line by line and record the autograd graph between the lines.
+
+:func:`record` calls the function for real, under ``sys.settrace``.  Python reports each line just
+before it runs; at each report, and once more when the function ends, the tensors that the live
+variables reach are collected, and :mod:`gradtrace.tracing.live` brings its picture of the graph
+behind them up to date.  The result is a :class:`~gradtrace.tracing.steps.TraceData`.
+
+With ``peaks`` the function runs under :class:`~gradtrace.LiveBytes`, which sees each operation's
+result: what lives at most inside a line is more than what lives before and after it.  It is asked
+for, since such a mode is no pure observer: compiled functions run uncompiled under it, and other
+tools step aside.  The results of the operations are the same, to the last bit, and so are the bytes
+on every machine on which the same operations run: tensors are counted, not what an allocator makes
+of them.  On an accelerator PyTorch's own counters are read beside it, and left alone.
+
+A hook before each node remembers which one ran last, so that an error in backward can be laid at
+its door; it goes when the function ends.  It neither keeps the graph alive nor changes what it
+computes.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import dis
+import functools
+import inspect
+import itertools
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from traceback import walk_tb
+from types import CodeType, FrameType, FunctionType, MethodType
+from typing import Any, NamedTuple
+
+import torch
+
+from gradtrace._torch import WeakIdKeyDictionary, version_of
+from gradtrace.autograd.frames import PLAIN, namespace, reach
+from gradtrace.autograd.memory import LiveBytes
+from gradtrace.autograd.tensors import gradient_of, is_cut_off, shape_of
+from gradtrace.autograd.traversal import undisturbed
+from gradtrace.tracing.calls import Calls
+from gradtrace.tracing.live import LiveGraph
+from gradtrace.tracing.steps import Raised, Step, TraceData, Variable
+
+MAX_STEPS = 1_000
+
+
+def record(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    max_steps: int,
+    peaks: bool,
+) -> TraceData:
+    """Run ``fn(*args, **kwargs)`` and record it line by line, as :func:`gradtrace.trace` does."""
+    code = _code(fn)
+    recorder = _Recorder(lambda called: called is code, _name(fn), max_steps, peaks)
+    recorder.read_source(code)
+    error = None
+    try:
+        with recorder:
+            fn(*args, **kwargs)
+    except Exception as exception:
+        if recorder.line is None:  # wrong arguments: the function never began
+            raise
+        error = recorder.ended_by(exception, recorder.line)
+    except BaseException as exception:
+        exception.add_note("gradtrace.trace() was stopped by this; it recorded nothing.")
+        raise
+    return recorder.data(error)
+
+
+class CallRecorder:
+    """Records the first call of a function that need not be defined yet.
+
+    A context manager: run the program inside, then ask for the :meth:`data`.
+
+    Args:
+        path: the file of the function, as in the ``co_filename`` of its code.
+        name: its name, or its qualified name (``Model.forward``).
+
+    >>> import torch
+    >>> def twice():
+    ...     x = torch.ones(3, requires_grad=True)
+    ...     return x * 2
+    >>> with CallRecorder(twice.__code__.co_filename, "twice") as recorder:
+    ...     _ = twice()
+    >>> recorder.data()
+    TraceData(twice, 3 steps, no error)
+    """
+
+    def __init__(self, path: str, name: str):
+        def wanted(code: CodeType) -> bool:
+            return name in (code.co_name, code.co_qualname) and code.co_filename == path
+
+        self._recorder = _Recorder(wanted, name, MAX_STEPS)
+
+    def __enter__(self) -> CallRecorder:
+        self._recorder.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._recorder.__exit__(*exception)
+
+    def data(self) -> TraceData | None:
+        """The trace of the first call; None when there was none.
+
+        Raises:
+            TypeError, ValueError, RuntimeError: as :func:`gradtrace.trace`.
+        """
+        if not self._recorder.begun:
+            return None
+        steps = self._recorder.steps
+        return self._recorder.data(steps[-1].raised if steps else None)
+
+
+def _name(fn: object) -> str:
+    return getattr(fn, "__qualname__", None) or type(fn).__name__
+
+
+def _code(fn: Callable[..., Any]) -> CodeType:
+    """The code object whose lines are traced when ``fn`` is called."""
+    inner = fn
+    if isinstance(inner, torch.nn.Module):
+        inner = inner.forward
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    inner = inspect.unwrap(inner)
+    if not isinstance(inner, (FunctionType, MethodType, type)):  # an object that can be called
+        inner = inspect.getattr_static(type(inner), "__call__", inner)
+    inner = getattr(inner, "__func__", inner)
+    if not isinstance(inner, FunctionType):
+        raise TypeError(
+            f"trace() runs a Python function line by line, but {_name(fn)} "
+            f"({type(fn).__name__}) has no Python lines: put the call into a function with def"
+        )
+    return inner.__code__
+
+
+_KINDS = {
+    inspect.CO_GENERATOR: "generator",
+    inspect.CO_COROUTINE: "coroutine",
+    inspect.CO_ASYNC_GENERATOR: "asynchronous generator",
+}
+
+
+class _Source(NamedTuple):
+    """The text of a function by line, without its decorators.
+
+    ``statements`` maps the first line of each statement that spans several to its last.
+    ``branches`` are the lines of each block that may be passed by, with the line that decides it.
+    """
+
+    lines: dict[int, str]
+    statements: dict[int, int]
+    branches: list[tuple[int, range]]
+
+
+def _source(name: str, code: CodeType) -> _Source:
+    for flag, kind in _KINDS.items():
+        if code.co_flags & flag:
+            raise TypeError(
+                f"calling the {kind} function {name} runs none of its lines: trace a function "
+                "that consumes it"
+            )
+    try:
+        lines, first = inspect.getsourcelines(code)
+    except (OSError, TypeError):
+        raise ValueError(
+            f"the source of {name} cannot be found (it was typed at a prompt or made by "
+            "exec): put it into a file or a notebook cell"
+        ) from None
+    text = textwrap.dedent("".join(lines))
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # a lambda in the middle of an expression
+        tree = ast.Module([], [])
+    begin = tree.body[0].lineno if tree.body else 1  # the line of def: decorators come before
+    statements = {}
+    branches = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            inside = _first_inside(node)
+            last = node.end_lineno if inside is None else inside - 1  # of its head, if it has one
+            if last is not None and last > node.lineno:
+                statements[first + node.lineno - 1] = first + last - 1
+            for block in _blocks(node):
+                end = block[-1].end_lineno or block[-1].lineno
+                branches.append(
+                    (first + node.lineno - 1, range(first + block[0].lineno - 1, first + end))
+                )
+    numbered = enumerate(text.splitlines(), first)
+    kept = {number: line for number, line in numbered if number - first + 1 >= begin}
+    return _Source(kept, statements, branches)
+
+
+def _first_inside(statement: ast.stmt) -> int | None:
+    """The first line behind the head of a statement that contains others."""
+    if isinstance(statement, ast.Match):
+        return statement.cases[0].pattern.lineno
+    body = getattr(statement, "body", None)
+    return body[0].lineno if body else None
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """What a statement may pass by."""
+    if isinstance(statement, ast.If | ast.For | ast.While):
+        return [block for block in (statement.body, statement.orelse) if block]
+    return [case.body for case in statement.cases] if isinstance(statement, ast.Match) else []
+
+
+def _raised(exception: BaseException, line: int, node: int | None = None) -> Raised:
+    try:
+        message = str(exception)
+    except Exception:
+        message = "(its message cannot be printed)"
+    # What is not text, such as a file name of undecodable bytes, could not be written to a file.
+    message = message.encode("utf-8", "backslashreplace").decode()
+    return Raised(type(exception).__name__, message, line, node)
+
+
+class _Recorder:
+    """Receives the line events of one call and turns each into a
+    :class:`~gradtrace.tracing.steps.Step`.
+
+    The call is the first of a function whose code is ``wanted``.
+    """
+
+    def __init__(
+        self,
+        wanted: Callable[[CodeType], bool],
+        name: str,
+        max_steps: int,
+        peaks: bool = False,
+    ):
+        self.wanted = wanted
+        self.name = name
+        self.code: CodeType | None = None
+        self.max_steps = max_steps
+        self.steps: list[Step] = []
+        self.unrecorded = 0
+        self.refusal: Exception | None = None  # why this function cannot be recorded
+        self.failure: Exception | None = None  # of the recorder itself
+        self.begun = False
+        self.line: int | None = None  # about to run, or running
+        self.begun_lines: set[int] = set()
+        self.raised: Raised | None = None  # by that line
+        self.live = LiveGraph()
+        self.calls = Calls()
+        self.objects = WeakIdKeyDictionary()  # a number for each tensor
+        self.new_object = itertools.count()
+        self.live_bytes = LiveBytes() if peaks else None
+        self.variables: dict[tuple[Any, ...], Variable] = {}
+        self.grads = WeakIdKeyDictionary()  # for each gradient its version, and its text then
+
+    def __enter__(self) -> None:
+        if self.live_bytes is not None:
+            self.live_bytes.__enter__()
+        self.previous = sys.gettrace()
+        sys.settrace(self.on_call)
+
+    def __exit__(self, *exception: Any) -> None:
+        self.stop()
+        self.live.close()
+        if self.live_bytes is not None:
+            self.live_bytes.__exit__(*exception)
+
+    def stop(self) -> None:
+        """Let the program run at full speed again."""
+        if sys.gettrace() == self.on_call:  # else the program has put another tracer in its place
+            sys.settrace(self.previous)
+
+    def read_source(self, code: CodeType) -> None:
+        self.code = code
+        self.source = _source(self.name, code)
+        self.statement = {
+            line: first
+            for first, last in self.source.statements.items()
+            for line in range(first, last + 1)
+        }
+
+    def data(self, error: Raised | None) -> TraceData:
+        """What was recorded, once the program has ended."""
+        if self.refusal is not None:
+            raise self.refusal
+        if self.failure is not None:
+            raise RuntimeError(
+                f"gradtrace could not read the state of {self.name} before line {self.line}; the "
+                "program itself ran on. This is a bug of gradtrace: please report it with the "
+                "program"
+            ) from self.failure
+        if self.code is None or not self.steps:
+            raise ValueError(
+                f"none of the lines of {self.name} ran in this thread (was it compiled, or is it "
+                "run elsewhere?): trace the plain Python function"
+            )
+        if self.steps[-1].line is not None:
+            raise ValueError(
+                f"{self.name} switched the tracing of its lines off after line {self.line} "
+                "(sys.settrace, or a tool that uses it): trace it without that"
+            )
+        nodes, calls = self.live.in_order(self.calls)
+        return TraceData(
+            function=self.code.co_name,
+            source=self.source.lines,
+            statements=self.source.statements,
+            skipped=self.skipped(self.code, error),
+            nodes=nodes,
+            tensors=tuple(self.live.tensors),
+            steps=tuple(self.steps),
+            error=error,
+            unrecorded=self.unrecorded,
+            calls=calls,
+        )
+
+    def skipped(self, code: CodeType, error: Raised | None) -> tuple[int, ...]:
+        """The lines that were passed by.  After an error: of what ran, the branches not taken."""
+        lines = {self.statement.get(line, line) for _, line in dis.findlinestarts(code) if line}
+        never = (lines & self.source.lines.keys()) - self.begun_lines - {code.co_firstlineno}
+        if error is not None:
+            passed = self.begun_lines - {error.line}
+            never &= {
+                line
+                for head, block in self.source.branches
+                if head in passed and not self.begun_lines.intersection(block)
+                for line in block
+            }
+        return tuple(sorted(never))
+
+    def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
+        if self.begun:
+            return self.calls.on_call(frame)
+        if not self.wanted(frame.f_code):
+            return None
+        self.begun = True
+        if self.code is None:
+            try:
+                self.read_source(frame.f_code)
+            except Exception as refusal:
+                self.refusal = refusal
+                self.stop()
+                return None
+        return self.on_event
+
+    def on_event(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
+        # An exception that leaves this method would look like one of the program's own.
+        try:
+            self.take(frame, event, arg)
+        except Exception as failure:
+            self.failure = failure
+            self.stop()
+            return None
+        return self.on_event
+
+    def take(self, frame: FrameType, event: str, arg: Any) -> None:
+        if event == "line":
+            line = self.first_line(frame)
+            self.begun_lines.add(line)
+            if len(self.steps) >= self.max_steps:
+                self.unrecorded += 1
+                self.line, self.raised = line, None
+                return
+            # A statement of several lines reports several of them: it is one step.
+            if not (line == self.line and line in self.statement):
+                self.record(frame, line)
+                self.line = line
+        elif event == "exception":
+            if not isinstance(arg[1], StopIteration):  # the ordinary end of a for loop
+                self.raised = _raised(arg[1], self.first_line(frame), self.live.last_run)
+        elif event == "return":
+            self.record(frame, None)
+            self.stop()
+
+    def record(self, frame: FrameType, line: int | None) -> None:
+        with undisturbed():
+            names = namespace(frame)  # first: until Python 3.13 it lets go of what the line deleted
+            peak, device = self.take_peak()
+            modules: dict[int, str] | None = {} if self.calls.wanting else None
+            tensors = {found.name: found.value for found in reach(names, modules)}
+            if modules is not None:
+                self.calls.name(modules)
+            nodes = self.live.look(tensors, self.line, last=line is None)
+            variables = tuple(
+                self.variable(name, tensor, nodes.get(name)) for name, tensor in tensors.items()
+            )
+        values = tuple((n, _plain(v)) for n, v in frame.f_locals.items() if type(v) in PLAIN)
+        self.steps.append(
+            Step(
+                line=line,
+                ran=self.line,
+                changed=self.live.changed,
+                gone=self.live.gone,
+                held=self.live.held,
+                gradients=self.live.gradients,
+                peak=peak,
+                device=device,
+                variables=variables,
+                values=values,
+                raised=self.raised,
+            )
+        )
+        self.raised = self.live.last_run = None
+
+    def take_peak(self) -> tuple[int | None, dict[str, int] | None]:
+        """The most bytes since the last call: of tensors, and by PyTorch's counters."""
+        if self.live_bytes is None:
+            return None, None
+        peak, device = self.live_bytes.peak, self.live_bytes.counters.take()
+        self.live_bytes.reset_peak()
+        return (None, None) if self.line is None else (peak, device)
+
+    def variable(self, name: str, tensor: torch.Tensor, node: int | None) -> Variable:
+        cut_off = is_cut_off(tensor)
+        leaf = not cut_off and tensor.is_leaf
+        grad = gradient_of(tensor)
+        row = (
+            name,
+            tuple(shape_of(tensor)),
+            tensor.requires_grad,
+            leaf,
+            version_of(tensor),
+            None if grad is None else self.text_of(grad),
+            node,
+            self.live.tensor_of[name],
+            self.object(tensor),
+        )
+        if row not in self.variables:  # most are as they were a line before
+            self.variables[row] = Variable(*row)
+        return self.variables[row]
+
+    def object(self, tensor: torch.Tensor) -> int:
+        """The same number as long as it is the same tensor."""
+        number = self.objects.get(tensor)
+        if number is None:
+            number = self.objects[tensor] = next(self.new_object)
+        return number
+
+    def text_of(self, grad: torch.Tensor) -> str:
+        version = version_of(grad)
+        before, text = self.grads.get(grad, (None, ""))
+        if version is None or version != before or self.live.whole:
+            text = _short(grad)
+            self.grads[grad] = version, text
+        return text
+
+    def ended_by(self, exception: Exception, last: int) -> Raised:
+        """The exception that left the function.
+
+        finally and with may have run after its line: the ``last`` one that began need not be it.
+        """
+        lines = (n for frame, n in walk_tb(exception.__traceback__) if frame.f_code is self.code)
+        line = next(lines, last)
+        line = self.statement.get(line, line)
+        seen = (step.raised for step in reversed(self.steps) if step.raised is not None)
+        raised = _raised(exception, line)
+        return next((r for r in seen if dataclasses.replace(r, node=None) == raised), raised)
+
+    def first_line(self, frame: FrameType) -> int:
+        """The first line of the statement that the frame is at."""
+        return self.statement.get(frame.f_lineno, frame.f_lineno)
+
+
+def _short(grad: torch.Tensor) -> str:
+    """Few numbers as they are, many by their norm, rounded so that every machine agrees."""
+    try:
+        grad = grad.detach()
+        values = grad.to_dense() if grad.layout is not torch.strided else grad
+        if values.numel() <= 4:
+            text = ", ".join(f"{value:.3g}" for value in values.flatten().tolist())
+            return f"[{text}]" if values.dim() else text
+        precise = torch.complex128 if values.is_complex() else torch.float64
+        return f"norm {torch.linalg.vector_norm(values.to(precise)).item():.3g}"
+    except Exception:  # the meta device, fake tensors, whatever subclasses say instead
+        return "without values"
+
+
+def _plain(value: bool | int | float | str | None) -> str:
+    """A short text.  Numbers are rounded so that every machine agrees."""
+    if isinstance(value, float):
+        return repr(float(f"{value:.6g}"))
+    if isinstance(value, int) and abs(value) >= 2**64:
+        return "a large integer"
+    return f"{value[:36]!r}…" if isinstance(value, str) and len(value) > 40 else repr(value)

@@ -1,0 +1,1 @@
+"""What a watch records of a running program; it decides nothing."""

@@ -1,0 +1,224 @@
+"""The one place that is hooked into PyTorch, while any watch is on.
+
+It hears of every backward, of every optimizer's step, and of entering and leaving compiled code,
+and tells the watches.  It marks the nodes that a backward freed: once, whatever watches are on.
+When the last watch ends, PyTorch is as it was.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+
+from gradtrace import _torch
+from gradtrace.autograd.frames import raised_by_the_program, user_location
+from gradtrace.autograd.nodes import FREED
+from gradtrace.autograd.saved import describe
+from gradtrace.autograd.traversal import (
+    leading_to,
+    no_garbage_collection,
+    roots_of,
+    undisturbed,
+    users_of,
+    walk,
+)
+from gradtrace.watching.record import FREED_TAG, BackwardCall
+
+_MAX_OPERATIONS = 100
+
+
+class Listener(Protocol):
+    """What a watch is told, in the thread where it happens.  Of an error, the one that knows most.
+
+    None of these raises.
+    """
+
+    strict: bool
+
+    @property
+    def knowledge(self) -> int: ...
+    def began(self, call: BackwardCall, outputs: Any) -> None: ...
+    def failed(
+        self, call: BackwardCall, outputs: Any, inputs: Sequence[Any], error: BaseException
+    ) -> None: ...
+    def ended(self, call: BackwardCall, error: BaseException | None) -> None: ...
+    def stepping(self, has_closure: bool) -> None: ...
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None: ...
+    def compiled(self, inside: bool) -> None: ...
+    def broke(self, error: Exception) -> None: ...
+
+
+class Engine:
+    """Tells its listeners.  There is one, :data:`engine`."""
+
+    def __init__(self) -> None:
+        self._listeners: tuple[Listener, ...] = ()
+        self._lock = threading.RLock()
+        self._numbers = itertools.count(1)
+        self._compiled_regions = 0  # that threads are in
+        self._backward = _torch.BackwardHook(self._before, self._after)
+        self._steps = _torch.StepHook("post", self._stepped)
+        self._before_steps = _torch.StepHook("pre", self._stepping)
+        self._compiled = _torch.CompiledRegions(self._compiled_region)
+        self._functions = _torch.PythonFunctions((torch.autograd.grad, torch.Tensor.__dlpack__))
+
+    def attach(self, listener: Listener) -> None:
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+            self._hook()
+
+    def detach(self, listener: Listener) -> None:
+        with self._lock:
+            self._listeners = tuple(one for one in self._listeners if one is not listener)
+            self._hook()
+
+    def _hook(self) -> None:
+        """Into no more than the watches that are on need."""
+        on, strict = bool(self._listeners), any(one.strict for one in self._listeners)
+        # The compiler would look into hooks of an optimizer's step, and compile another graph.
+        plain = self._compiled_regions == 0
+        for hook, wanted in (
+            (self._backward, on),
+            (self._compiled, on),
+            (self._steps, on and plain),
+            (self._before_steps, strict and plain),
+            (self._functions, strict and plain),
+        ):
+            if wanted != hook.installed:
+                (hook.install if wanted else hook.remove)()
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """In the order in which they came."""
+        return self._listeners
+
+    # What PyTorch reports.
+
+    def _before(
+        self, outputs: Any, keep_graph: bool, create_graph: bool, inputs: Sequence[Any]
+    ) -> tuple[BackwardCall, Any, Sequence[Any]]:
+        call = BackwardCall(next(self._numbers), user_location(), _torch.next_sequence_nr())
+        if create_graph:
+            call.creates_graph = call.keeps_graph = True
+        elif keep_graph:
+            call.keeps_graph = True
+        if inputs:
+            call.whole = False
+        for listener in self._listeners:
+            listener.began(call, outputs)
+        return call, outputs, inputs
+
+    def _after(
+        self, began: tuple[BackwardCall, Any, Sequence[Any]], error: BaseException | None
+    ) -> None:
+        call, outputs, inputs = began
+        try:
+            if error is not None:
+                self._failed(call, outputs, inputs, error)
+            elif not call.keeps_graph:
+                mark_freed(call, outputs, inputs)
+            for listener in self._listeners:
+                listener.ended(call, error)
+        except Exception as ours:
+            self._broke(ours)
+
+    def _broke(self, error: Exception) -> None:
+        """The program goes on; what its own signal handler raised meanwhile is the program's."""
+        if raised_by_the_program(error):
+            raise error
+        for listener in self._listeners:
+            listener.broke(error)
+
+    def _failed(
+        self, call: BackwardCall, outputs: Any, inputs: Sequence[Any], error: BaseException
+    ) -> None:
+        call.failed = True
+        if self._listeners:
+            max(self._listeners, key=lambda one: one.knowledge).failed(call, outputs, inputs, error)
+        mark_what_ran(call, outputs)
+
+    def _stepping(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        has_closure = any(map(callable, (*args[1:], *kwargs.values())))
+        for listener in self._listeners:
+            listener.stepping(has_closure)
+
+    def _stepped(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        for listener in self._listeners:
+            listener.stepped(optimizer)
+
+    def _compiled_region(self, inside: bool) -> None:
+        with self._lock:
+            self._compiled_regions += 1 if inside else -1
+            try:
+                self._hook()
+            except Exception as ours:
+                self._broke(ours)
+        for listener in self._listeners:
+            listener.compiled(inside)
+
+
+def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
+    """Note on each node that ``call`` freed that it did, unless an earlier one had."""
+    roots = [node for node in roots_of(outputs) if type(node) is not _torch.LEAF]
+    call.roots = tuple(map(_torch.sequence_nr, roots))
+    if inputs:
+        freed = _that_ran(inputs, roots)
+        for node in freed:
+            node.metadata.setdefault(FREED_TAG, call)
+    else:
+        freed = _mark_all(call, roots)
+    call.operations = _kept_once(tuple([type(node).__name__ for node in freed[:_MAX_OPERATIONS]]))
+
+
+@functools.lru_cache(maxsize=1_000)
+def _kept_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    """One tuple for the calls of all iterations."""
+    return names
+
+
+def mark_what_ran(call: BackwardCall, outputs: Any) -> None:
+    """Note on each node that a backward which failed had freed before it stopped that it did."""
+    with undisturbed():
+        live, links = walk(roots_of(outputs))
+        for node, described in zip(live, describe(live, links).nodes, strict=True):
+            if described.state == FREED:
+                node.metadata.setdefault(FREED_TAG, call)
+
+
+def _mark_all(call: BackwardCall, roots: list[Any]) -> list[Any]:
+    """Mark what the roots reach, up to where an earlier call had freed all of it."""
+    leaf, pending, passed = _torch.LEAF, roots.copy(), set()
+    with no_garbage_collection():
+        for node in pending:  # the hot loop of a plain watch
+            marks = node.metadata
+            earlier = marks.get(FREED_TAG)
+            if earlier is None:
+                marks[FREED_TAG] = call
+            elif earlier is call or earlier.whole or node in passed:
+                continue
+            else:
+                passed.add(node)
+            for successor, _ in _torch.edges_of(node):
+                if successor is not None and type(successor) is not leaf:
+                    pending.append(successor)
+    return pending
+
+
+def _that_ran(inputs: Sequence[Any], roots: list[Any]) -> list[Any]:
+    """The nodes that a backward to these inputs runs: those from which a path leads there."""
+    live, links = walk(roots)
+    targets = set(roots_of(inputs))
+    found = leading_to([i for i, node in enumerate(live) if node in targets], users_of(links))
+    return [live[i] for i in sorted(found)]
+
+
+engine = Engine()
