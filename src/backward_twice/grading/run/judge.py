@@ -15,12 +15,12 @@ from functools import cache
 from typing import Any
 
 from backward_twice.checks import Finding, merged, question
-from backward_twice.checks.modules import modules_of
 from backward_twice.checks.recognition import recognised
 from backward_twice.grading import GradingError
 from backward_twice.grading.run.answers import Answers
 from backward_twice.grading.run.draws import Draws
 from backward_twice.grading.run.master import Answer, Asked, Master
+from backward_twice.grading.run.modules import modules_of
 from backward_twice.grading.run.played import played
 from backward_twice.grading.sandbox import (
     Limits,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_FOLDER = Path(__file__).parent
-_PACKAGE = __name__.rpartition(".")[0]
-_IMPORTED = re.compile(rf"\b{re.escape(_PACKAGE)}\.(\w+)")
+from backward_twice import checks
+
+_FOLDER = Path(checks.__file__).parent
+_IMPORTED = re.compile(rf"\b{re.escape(checks.__name__)}\.(\w+)")
 
 
 def modules_of(exercise: str) -> dict[str, Path]:
-    """Return the modules of this package that an exercise's questions need, by name, sorted.
+    """Return the modules of checks that an exercise's questions need, by name, sorted.
 
     They are found in the text: nothing is imported.
     """
