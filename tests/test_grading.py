@@ -24,7 +24,7 @@ from backward_twice.grading.feedback import table
 from backward_twice.grading.feedback.page import page, write_page
 from backward_twice.grading.intake.rebuild import answers
 from backward_twice.grading.platforms.nbgrader import gradebook
-from backward_twice.grading.run import journal, judge
+from backward_twice.grading.run import journal, judge, modules
 from backward_twice.grading.run.answers import Answers
 from backward_twice.grading.run.draws import DRAWS, Draws, read_draws
 from backward_twice.grading.run.master import read_master
