@@ -487,6 +487,26 @@ def test_several_of_them_leave_the_rest_alone(box, monkeypatch):
     assert "SIGSEGV" in results[5]["error"]
 
 
+@pytest.mark.parametrize("name", [*WAITS, "now and then"])
+def test_what_does_nothing_is_ended_soon_and_for_good(box, name):
+    """However busy the machine is: it keeps nobody waiting who sleeps."""
+    nap = "while True: time.sleep(0.1)"
+    source = nap if name == "now and then" else ENDS[name][0]
+    hostile, honest = attack(box, source, limits=replace(LIMITS, idle=0.5, clock=80))
+    assert hostile["outcome"] == "timeout"
+    assert hostile["error"] == "did nothing for 0.5 s by the clock"
+    assert observed(honest) == DOUBLED
+
+
+def test_what_wants_to_run_is_not_idle(box):
+    """Nor is what waits for its own threads, or has another process at work."""
+    works = "for _ in range(3): sum(range(10**7))"
+    thread = f"def work():\n    {works}\nt = threading.Thread(target=work); t.start(); t.join()"
+    process = f"subprocess.run([sys.executable, '-c', {works!r}], check=True)"
+    results = attack(box, works, thread, process, limits=replace(LIMITS, idle=0.3, clock=80))
+    assert [result["outcome"] for result in results] == ["done"] * len(results)
+
+
 def test_the_submission_s_time_is_bounded(box):
     loops = ["while True: pass"] * 6
     results = attack(box, *loops, limits=Limits(seconds=1, total=2.5, clock=40))

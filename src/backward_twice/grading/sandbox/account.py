@@ -17,7 +17,7 @@ from pathlib import Path
 
 from backward_twice.grading.sandbox.forks import Fork, WarmProcess
 from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, SandboxError
-from backward_twice.grading.sandbox.process import memory_of, processor_of, sockets_of
+from backward_twice.grading.sandbox.process import all_sleep, memory_of, processor_of, sockets_of
 from backward_twice.grading.sandbox.user import User
 
 
@@ -48,6 +48,9 @@ class _AccountRun(Fork):
 
     def processor(self) -> float:
         return processor_of(self._processes())
+
+    def is_idle(self) -> bool:
+        return all_sleep(self._processes())
 
     def memory(self) -> int:
         sockets = sockets_of(Path("/proc/self")) - self._others

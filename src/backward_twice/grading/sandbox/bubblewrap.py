@@ -25,6 +25,7 @@ from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, Sandb
 from backward_twice.grading.sandbox.policy import policy
 from backward_twice.grading.sandbox.process import (
     UNENDING,
+    all_sleep,
     memory_of,
     processor_of,
     sockets_of,
@@ -116,6 +117,10 @@ class _Namespaces:
         """Seconds of processor time of all processes in them."""
         return processor_of(self._processes())
 
+    def is_idle(self) -> bool:
+        """Whether all threads in them sleep."""
+        return all_sleep(self._processes())
+
     def memory(self) -> int:
         """Bytes of all processes in them, what they share counted once."""
         return memory_of(self._processes(), _OWN_PROCESSES) + sockets_of(self._folder)
@@ -164,6 +169,9 @@ class _BubblewrapRun(Fork):
 
     def processor(self) -> float:
         return self._inside.processor()
+
+    def is_idle(self) -> bool:
+        return self._inside.is_idle()
 
     def memory(self) -> int:
         return self._inside.memory()

@@ -33,6 +33,8 @@ class Limits:
         output: characters kept of what a step prints.
         files: bytes in all files together; there are no more than 4,096 files.
         total: seconds of processor time for the submission, fresh starts included.
+        idle: seconds by the clock that a step may do nothing: no process of it runs, wants to run
+            or waits for a disk.  That is no fault of a busy machine.
 
     Raises:
         ValueError: one of them is not positive.
@@ -45,6 +47,7 @@ class Limits:
     output: int = 10_000
     files: int = 64 << 20
     total: float = 120.0
+    idle: float = 10.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -83,6 +86,10 @@ class Run(ABC):
     @abstractmethod
     def processor(self) -> float:
         """Seconds of processor time that its processes took together; 0 where that is unknown."""
+
+    @abstractmethod
+    def is_idle(self) -> bool:
+        """Whether all its threads sleep; False where that is unknown."""
 
     @abstractmethod
     def memory(self) -> int:

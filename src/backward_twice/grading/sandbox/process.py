@@ -132,6 +132,18 @@ def processor_of(processes: Iterable[Path]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def all_sleep(processes: Iterable[Path]) -> bool:
+    """Whether no thread of the processes runs, wants to run or waits for a disk."""
+    for process in processes:
+        with contextlib.suppress(OSError):
+            for task in (process / "task").iterdir():
+                with contextlib.suppress(OSError):
+                    fields = (task / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                    if fields[0] in ("R", "D"):
+                        return False
+    return True
+
+
 def in_words(code: int) -> str:
     """How a process ended, by its exit code, or minus the signal that ended it."""
     if code >= 0:
@@ -176,7 +188,15 @@ class OwnProcess(Run):
         return command_end(self._process)
 
     def processor(self) -> float:
-        return processor_of([Path(f"/proc/{self._process.pid}")])
+        return processor_of([self._folder_of_process])
+
+    def is_idle(self) -> bool:
+        # A container's processes are out of sight: this one is the command that waits for them.
+        return not self._end and all_sleep([self._folder_of_process])
+
+    @property
+    def _folder_of_process(self) -> Path:
+        return Path(f"/proc/{self._process.pid}")
 
     def memory(self) -> int:
         return 0
