@@ -53,7 +53,9 @@ for name, reentrant, inputs in (
         model.enable_input_require_grads()
     found = gradients(model)
     if not isinstance(found, str):
-        same = all(a is not None and torch.allclose(a, b) for a, b in zip(found, right))
+        same = all(
+            a is not None and torch.allclose(a, b) for a, b in zip(found, right, strict=True)
+        )
         found = f"runs, the adapters' gradients are right: {same}"
     print(f"{name:52}{found}")
 versions = f"transformers {transformers.__version__}, peft {peft.__version__}"
