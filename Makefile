@@ -22,7 +22,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 AXE := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild peers types style dist test gpu-check clean
+.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild trainers peers types style dist test gpu-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -147,6 +147,14 @@ $(AXE): tests/browser/package-lock.json
 	@command -v npm >/dev/null || echo "npm is missing: the accessibility of the site will not be tested"
 	@! command -v npm >/dev/null || npm ci --prefix tests/browser --loglevel error --no-audit --no-fund --fetch-retries 1 || \
 		echo "npm could not install axe-core, for the reason above: the accessibility of the site will not be tested"
+
+TRAINERS := $(wildcard book/trainers/*.py)
+
+trainers: $(WILD_READY) ## run the trainers' programs of the site and store what they print
+	$(WILD) -m pip install --quiet -c .venv-wild/constraint.txt lightning transformers peft accelerate
+	for program in $(TRAINERS); do \
+		CUDA_VISIBLE_DEVICES= HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(WILD) $$program 2>/dev/null >$${program%.py}.txt || exit 1; \
+	done
 
 types: $(FULL) ## check the types of gradtrace
 	cd gradtrace && ../$(BIN)/mypy
