@@ -112,10 +112,10 @@ def place_of(kind: type, method: str) -> str:
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame of the user's code, from ``frame`` outward."""
-    known = _USERS  # a hot loop: most frames are a library's, known by their file
+    is_users_file = _USERS  # a hot loop: most frames are a library's, known by their file
     while frame is not None:
         code = frame.f_code
-        if known.get(code.co_filename, True) and is_users(code):
+        if is_users_file.get(code.co_filename, True) and is_users(code):
             return frame
         frame = frame.f_back
     return None
@@ -141,11 +141,13 @@ def raised_by_the_program(error: BaseException) -> bool:
     Python calls a handler between any two instructions, and can raise an exception there that
     another thread asked for: that is of a class that neither Python nor PyTorch raises here.
     """
-    ran = [frame.f_code for frame, _ in walk_tb(error.__traceback__) if is_users(frame.f_code)]
-    if not ran:
+    user_codes = [
+        frame.f_code for frame, _ in walk_tb(error.__traceback__) if is_users(frame.f_code)
+    ]
+    if not user_codes:
         return type(error).__module__.partition(".")[0] not in ("builtins", "torch", "gradtrace")
     handlers = (signal.getsignal(number) for number in signal.valid_signals())
-    return any(_code_of(handler) in ran for handler in handlers if callable(handler))
+    return any(_code_of(handler) in user_codes for handler in handlers if callable(handler))
 
 
 def _code_of(function: Any) -> CodeType | None:
@@ -194,8 +196,10 @@ class Chain:
 
 def _line(code: CodeType, instruction: int) -> int:
     lines = code.co_lines()
-    found = (line for start, end, line in lines if start <= instruction < end and line is not None)
-    return next(found, code.co_firstlineno)
+    matches = (
+        line for start, end, line in lines if start <= instruction < end and line is not None
+    )
+    return next(matches, code.co_firstlineno)
 
 
 class Chains:
@@ -208,12 +212,12 @@ class Chains:
         """The chain of the user's frames from ``frame`` outward; None if there is none."""
         key: list[int] = []
         codes: list[CodeType] = []
-        known = _USERS  # the hottest loop of a strict watch, as in user_frame
+        is_users_file = _USERS  # the hottest loop of a strict watch, as in user_frame
         for _ in range(_MAX_FRAMES):
             if frame is None:
                 break
             code = frame.f_code
-            if known.get(code.co_filename, True) and is_users(code):
+            if is_users_file.get(code.co_filename, True) and is_users(code):
                 codes.append(code)
                 key += (id(code), frame.f_lasti)
                 if len(codes) == _MAX_CHAIN:
@@ -221,10 +225,10 @@ class Chains:
             frame = frame.f_back
         if not codes:
             return None
-        found = self._known.get(tuple(key))  # it holds the code objects: no identity is used twice
-        if found is None:
-            found = self._known[tuple(key)] = Chain(codes, key[1::2])
-        return found
+        chain = self._known.get(tuple(key))  # it holds the code objects: no identity is used twice
+        if chain is None:
+            chain = self._known[tuple(key)] = Chain(codes, key[1::2])
+        return chain
 
 
 class Found(NamedTuple):
@@ -257,18 +261,23 @@ def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
 
     Without IPython's own globals (``In``, ``Out``, ``_`` …), which lead to everything there is.
     """
-    kept = frame.f_locals
-    found = {**kept}
-    ours = sys.getrefcount(kept) <= _REFERENCES  # else the program has called locals()
-    if forget and ours and type(kept) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        kept.clear()
-    in_module = kept is frame.f_globals
+    live_locals = frame.f_locals
+    variables = {**live_locals}
+    unshared = sys.getrefcount(live_locals) <= _REFERENCES  # else the program has called locals()
+    if (
+        forget
+        and unshared
+        and type(live_locals) is dict
+        and frame.f_code.co_flags & inspect.CO_OPTIMIZED
+    ):
+        live_locals.clear()
+    in_module = live_locals is frame.f_globals
     ipython = _ipython()
     hidden = () if ipython is None else ipython.user_ns_hidden
     if in_module:
-        return {name: value for name, value in found.items() if name not in hidden}
-    used = (name for name in _globals_read(frame.f_code) if name not in {*found, *hidden})
-    return found | {name: frame.f_globals[name] for name in used if name in frame.f_globals}
+        return {name: value for name, value in variables.items() if name not in hidden}
+    used = (name for name in _globals_read(frame.f_code) if name not in {*variables, *hidden})
+    return variables | {name: frame.f_globals[name] for name in used if name in frame.f_globals}
 
 
 def reach(variables: Mapping[str, Any], modules: dict[int, str] | None = None) -> Iterator[Found]:
@@ -278,26 +287,26 @@ def reach(variables: Mapping[str, Any], modules: dict[int, str] | None = None) -
     place that holds it; a gradient is found where it has a graph of its own.  The names of the
     modules on the way are put into ``modules``, by identity.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     pending = [Found(name, variables[name], ()) for name in reversed([*variables])]
-    while pending and len(seen) < _MAX_OBJECTS:
-        name, value, owners = found = pending.pop()
+    while pending and len(visited) < _MAX_OBJECTS:
+        name, value, owners = match = pending.pop()
         if issubclass(type(value), torch.Tensor):
             has_graph = is_cut_off(value) or not value.is_leaf
-            if id(value) not in seen or not owners or has_graph:
-                seen.add(id(value))
-                yield found
+            if id(value) not in visited or not owners or has_graph:
+                visited.add(id(value))
+                yield match
                 if has_graph:
                     continue
                 if value.grad is not None and value.grad.requires_grad:
                     pending.append(Found(f"{name}.grad", value.grad, (*owners, value)))
-        elif type(value) not in PLAIN and len(owners) < _MAX_DEPTH and id(value) not in seen:
-            seen.add(id(value))
+        elif type(value) not in PLAIN and len(owners) < _MAX_DEPTH and id(value) not in visited:
+            visited.add(id(value))
             if modules is not None and issubclass(type(value), torch.nn.Module):
                 modules[id(value)] = name
-            inside = itertools.islice(_items(value), _MAX_ITEMS)
-            within = [Found(name + key, inner, (*owners, value)) for key, inner in inside]
-            pending.extend(reversed(within))
+            items = itertools.islice(_items(value), _MAX_ITEMS)
+            inner_matches = [Found(name + key, inner, (*owners, value)) for key, inner in items]
+            pending.extend(reversed(inner_matches))
 
 
 PLAIN = (type(None), bool, int, float, str)
@@ -363,13 +372,13 @@ _SLOTS: WeakKeyDictionary[type, list[tuple[str, MemberDescriptorType]]] = WeakKe
 
 def _slots(kind: type) -> list[tuple[str, MemberDescriptorType]]:
     """The ``__slots__`` of a Python class."""
-    found = _SLOTS.get(kind)
-    if found is None:
-        found = _SLOTS[kind] = [
+    members = _SLOTS.get(kind)
+    if members is None:
+        members = _SLOTS[kind] = [
             (name, member)
             for base in kind.__mro__
             if "__slots__" in vars(base)
             for name, member in vars(base).items()
             if isinstance(member, MemberDescriptorType)
         ]
-    return found
+    return members

@@ -111,15 +111,15 @@ class DeviceCounters:
         """
         if not self._most:
             return None
-        found = {"allocated": 0, "peak": 0}
-        for device, most in self._most.items():
+        totals = {"allocated": 0, "peak": 0}
+        for device, largest in self._most.items():
             module = COUNTED[device.type]
             allocated, peak = module.memory_allocated(device), module.max_memory_allocated(device)
             risen = peak > self._peaks.get(device, 0)
-            found["allocated"] += allocated
-            found["peak"] += peak if risen else max(most, allocated)
+            totals["allocated"] += allocated
+            totals["peak"] += peak if risen else max(largest, allocated)
             self._most[device], self._peaks[device] = allocated, peak
-        return found
+        return totals
 
 
 def _tensors(result: object) -> Iterator[torch.Tensor]:

@@ -128,5 +128,5 @@ def shapes_of(outputs: Sequence[Output]) -> str:
         text += f" {str(dtype).removeprefix('torch.')}"
     if len(outputs) == 1:
         return text
-    alike = all(output == outputs[0] for output in outputs)
-    return f"{len(outputs)} × {text}" if alike else f"{len(outputs)} tensors"
+    all_equal = all(output == outputs[0] for output in outputs)
+    return f"{len(outputs)} × {text}" if all_equal else f"{len(outputs)} tensors"

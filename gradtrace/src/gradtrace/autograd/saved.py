@@ -76,9 +76,9 @@ class GraphData:
         """Give leaves the names of the model's parameters."""
         self.model = type(model).__name__
         names = {id(parameter): name for name, parameter in model.named_parameters()}
-        for i, (layout, number, successors, held) in enumerate(self._records):
-            if isinstance(held, Leaf):
-                named = held._replace(name=names.get(id(live[i].variable)))
+        for i, (layout, number, successors, content) in enumerate(self._records):
+            if isinstance(content, Leaf):
+                named = content._replace(name=names.get(id(live[i].variable)))
                 self._records[i] = (layout, number, successors, named)
 
     @cached_property
@@ -87,8 +87,8 @@ class GraphData:
         with no_garbage_collection():
             outputs = self._outputs or [()] * len(self._records)
             return [
-                _node(*record, made, self._roles)
-                for record, made in zip(self._records, outputs, strict=True)
+                _node(*record, node_outputs, self._roles)
+                for record, node_outputs in zip(self._records, outputs, strict=True)
             ]
 
     @cached_property
@@ -111,9 +111,9 @@ class GraphData:
         """What the saved tensors hold now, in bytes."""
         storages = {
             fields[-2]: fields[-1]
-            for _, _, _, held in self._records
-            if not isinstance(held, (Leaf, _Hidden))
-            for fields in held
+            for _, _, _, content in self._records
+            if not isinstance(content, (Leaf, _Hidden))
+            for fields in content
             if len(fields) > 2
         }
         totals = {"activation": 0, "leaf": 0, "input": 0}
@@ -146,10 +146,10 @@ def read_records(
         layout = layouts.get(type(node))
         if layout is None:
             layout = layouts[type(node)] = _LAYOUTS.get(type(node)) or _layout(node)
-        held = layout.read(node, layout) if layout.read else []
-        records.append((layout, sequence_nr(node), successors, held))
-        if isinstance(held, Leaf):
-            roles[held.storage] = "leaf"
+        content = layout.read(node, layout) if layout.read else []
+        records.append((layout, sequence_nr(node), successors, content))
+        if isinstance(content, Leaf):
+            roles[content.storage] = "leaf"
     return records, roles
 
 
@@ -210,8 +210,8 @@ def _layout(node: LiveNode) -> _Layout:
 
 def _slot(name: str, custom: bool) -> tuple[str, _Getter, _Getter]:
     checked = attrgetter("saved_tensors" if custom else f"_saved_{name}")
-    shown = SAVED_TENSORS_SHOW_THEIR_DATA
-    return name, attrgetter(RAW_SAVED + name) if shown else _unpacking(checked), checked
+    data_readable = SAVED_TENSORS_SHOW_THEIR_DATA
+    return name, attrgetter(RAW_SAVED + name) if data_readable else _unpacking(checked), checked
 
 
 def _name(node: LiveNode) -> str:
@@ -231,8 +231,8 @@ class _Unpacked(NamedTuple):
 
 def _unpacking(checked: _Getter) -> _Getter:
     def handle_of(node: LiveNode) -> Any:
-        held = checked(node)
-        return tuple(map(_Unpacked, held)) if type(held) is tuple else _Unpacked(held)
+        value = checked(node)
+        return tuple(map(_Unpacked, value)) if type(value) is tuple else _Unpacked(value)
 
     return handle_of
 
@@ -260,14 +260,14 @@ def _read(node: LiveNode, layout: _Layout) -> list[_Fields]:
         try:  # most slots: what _read_slot would do, written out for speed
             version = data._version
             storage = data.untyped_storage()
-            held: _Fields = (name, ALIVE, data.shape, data.dtype, data.device, version,
+            entry: _Fields = (name, ALIVE, data.shape, data.dtype, data.device, version,
                              storage_identity(storage), storage.nbytes())  # fmt: skip
         except RuntimeError:  # sparse, nested, or inside a transform of torch.func
-            held = _read_slot(name, handle, node, checked)
+            entry = _read_slot(name, handle, node, checked)
         else:
             if version:  # versions start at 0 and only grow: at 0 nothing was written
-                held = (name, _checked_state(node, handle, checked), *held[2:])
-        fields.append(held)
+                entry = (name, _checked_state(node, handle, checked), *entry[2:])
+        fields.append(entry)
     return fields
 
 
@@ -347,24 +347,24 @@ def _node(
     layout: _Layout,
     number: int,
     successors: Sequence[int],
-    held: _Held,
+    content: _Held,
     outputs: tuple[Output, ...],
     roles: dict[int, str],
 ) -> Node:
     """Give the values of one record their names."""
-    if isinstance(held, Leaf):
-        one = (_new(Output, (held.shape, held.dtype)),)
-        return Node(layout.name, NOTHING_SAVED, tuple(successors), (), None, held, one)
-    if isinstance(held, _Hidden):
-        return Node(held.name, held.state, tuple(successors), (), number, None, outputs)
+    if isinstance(content, Leaf):
+        output = (_new(Output, (content.shape, content.dtype)),)
+        return Node(layout.name, NOTHING_SAVED, tuple(successors), (), None, content, output)
+    if isinstance(content, _Hidden):
+        return Node(content.name, content.state, tuple(successors), (), number, None, outputs)
     saved = []
-    for fields in held:
+    for fields in content:
         if len(fields) > 2:
             role = roles.get(fields[-2], "activation")
             saved.append(_new(SavedTensor, (*fields, role)))
         else:
             saved.append(SavedTensor(*fields))
-    state = state_of({fields[1] for fields in held}) if held else NOTHING_SAVED
+    state = state_of({fields[1] for fields in content}) if content else NOTHING_SAVED
     return _new(Node, (layout.name, state, tuple(successors), tuple(saved), number, None, outputs))
 
 

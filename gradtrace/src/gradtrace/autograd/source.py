@@ -19,10 +19,10 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def loops_around(frame: FrameType | None) -> Iterator[tuple[CodeType, int, Loop]]:
     """For each frame of the user's its code and line, and the innermost loop around that line."""
-    for one in user_frames(frame):
-        loop = loop_around(one)
+    for user_code in user_frames(frame):
+        loop = loop_around(user_code)
         if loop is not None:
-            yield one.f_code, one.f_lineno, loop
+            yield user_code.f_code, user_code.f_lineno, loop
 
 
 def loop_around(frame: FrameType) -> Loop | None:
@@ -31,8 +31,8 @@ def loop_around(frame: FrameType) -> Loop | None:
     scope = _scope(frame.f_code, line)
     if scope is None:
         return None
-    around = [node for node in ast.walk(scope) if isinstance(node, Loop) and covers(node, line)]
-    return max(around, key=lambda node: node.lineno, default=None)
+    loops = [node for node in ast.walk(scope) if isinstance(node, Loop) and covers(node, line)]
+    return max(loops, key=lambda node: node.lineno, default=None)
 
 
 def covers(statement: ast.stmt | ast.expr, line: int) -> bool:
@@ -55,7 +55,7 @@ def is_conditional(place: Location) -> bool:
                 return True
         elif isinstance(node, ast.Call) and covers(node, place.line):
             switched = ast.unparse(node.func).rpartition(".")[2] == "set_grad_enabled"
-            if switched and not all(isinstance(one, ast.Constant) for one in node.args):
+            if switched and not all(isinstance(argument, ast.Constant) for argument in node.args):
                 return True
     return False
 
@@ -90,8 +90,8 @@ def assigns_name(loop: Loop, name: str) -> bool:
 
 def reads_first(loop: Loop, name: str) -> bool:
     """Whether an iteration reads this variable before it assigns it: so it goes round the loop."""
-    before = loop.test if isinstance(loop, ast.While) else loop.target
-    return _first_access([before, *loop.body], name) is ast.Load
+    head = loop.test if isinstance(loop, ast.While) else loop.target
+    return _first_access([head, *loop.body], name) is ast.Load
 
 
 def assigned_at(frame: FrameType, name: str) -> int | None:
@@ -107,15 +107,19 @@ def assigned_once(frame: FrameType, name: str) -> bool:
     Nor by a function that declares it ``global`` or ``nonlocal``.
     """
     module = _tree(frame.f_code.co_filename)
-    own = name in frame.f_code.co_varnames
-    scope = _scope(frame.f_code, frame.f_lineno) if own else module
+    is_local = name in frame.f_code.co_varnames
+    scope = _scope(frame.f_code, frame.f_lineno) if is_local else module
     if module is None or scope is None:
         return False
     declared = (n for n in ast.walk(module) if isinstance(n, ast.Global | ast.Nonlocal))
     lines = _lines_that_assign(scope, name)
     loops = [node for node in _own_nodes(scope) if isinstance(node, Loop)]
     in_a_loop = any(covers(loop, line) for loop in loops for line in lines)
-    return bool(lines) and not in_a_loop and not any(name in one.names for one in declared)
+    return (
+        bool(lines)
+        and not in_a_loop
+        and not any(name in declaration.names for declaration in declared)
+    )
 
 
 def _lines_that_assign(scope: ast.AST, name: str) -> list[int]:
@@ -135,9 +139,11 @@ def _first_access(nodes: Iterable[ast.AST], name: str) -> type[ast.expr_context]
                 return type(node.ctx)
             continue
         if isinstance(node, ast.If):  # either branch may run
-            found = [_first_access([node.test, *part], name) for part in (node.body, node.orelse)]
-            if ast.Load in found or None not in found:
-                return ast.Load if ast.Load in found else ast.Store
+            accesses = [
+                _first_access([node.test, *part], name) for part in (node.body, node.orelse)
+            ]
+            if ast.Load in accesses or None not in accesses:
+                return ast.Load if ast.Load in accesses else ast.Store
             continue
         if isinstance(node, _Function | ast.Lambda):
             continue
@@ -186,12 +192,12 @@ def _scope(code: CodeType, line: int) -> ast.Module | _Function | None:
     module = _tree(code.co_filename)
     if module is None or code.co_name == "<module>":
         return module
-    found = [
+    scopes = [
         node
         for node in ast.walk(module)
         if isinstance(node, _Function) and node.name == code.co_name and covers(node, line)
     ]
-    return max(found, key=lambda node: node.lineno, default=None)
+    return max(scopes, key=lambda node: node.lineno, default=None)
 
 
 def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:

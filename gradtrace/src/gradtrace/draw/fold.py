@@ -48,13 +48,13 @@ def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> I
     ``excess`` tells how many times larger than its panel a view is, at most 1 where it fits: as
     many groups are opened as do.
     """
-    found = [View(fold(scene), None)]
-    for index, view in enumerate(found):  # grows while it is read
+    pending = [View(fold(scene), None)]
+    for index, view in enumerate(pending):  # grows while it is read
         _fit(view, excess)
         for box in view.boxes:
             if isinstance(box, Group):
-                view.opens.append(len(found))
-                found.append(View(box, index))
+                view.opens.append(len(pending))
+                pending.append(View(box, index))
             else:
                 view.opens.append(None)
         yield view
@@ -63,8 +63,8 @@ def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> I
 def _fit(view: View, excess: Callable[[View], float]) -> None:
     """Show a view node by node, or with as many groups opened as its panel has room for."""
     ways: list[tuple[float, list[int | Group], tuple[str, ...]]] = []
-    for most in SHOWN if view.group.size > WHOLE else (WHOLE, *SHOWN):
-        _choose_boxes(view, most)
+    for limit in SHOWN if view.group.size > WHOLE else (WHOLE, *SHOWN):
+        _choose_boxes(view, limit)
         if not ways or view.boxes != ways[-1][1]:
             ways.append((excess(view), view.boxes, view.path))
         if ways[-1][0] <= 1.0 or len(view.boxes) <= len(view.group.members):
@@ -79,76 +79,76 @@ def fold(scene: Scene) -> Group:
     groups = [tree]
     for group in groups:  # grows while it is read
         groups += [member for member in group.members if isinstance(member, Group)]
-    alike = Similarity(scene)
+    similarity = Similarity(scene)
     for group in reversed(groups):  # inner ones first
         collapse(group)
         if group.kind != "loop":
-            group_repetitions(group, alike)
-        divide(group, alike)
-        alike.measure(group)
+            group_repetitions(group, similarity)
+        divide(group, similarity)
+        similarity.measure(group)
     collapse(tree)
     entitle(scene, tree)
     return tree
 
 
-def _choose_boxes(view: View, most: int) -> None:
-    """Find the boxes of a view: groups are opened as long as there are no more than ``most``."""
+def _choose_boxes(view: View, limit: int) -> None:
+    """Find the boxes of a view: groups are opened as long as there are no more than ``limit``."""
     group = view.group
     # Layers are told by their own names: "layers.3".
     layers = group.kind in ("run", "range") and not group.steps
     view.path = group.path[:-1] if layers else group.path
     view.of = group.recurs or steps_suffix(group)
-    if group.size <= most:
+    if group.size <= limit:
         view.boxes = list(group.nodes())
         return
-    shown = list(group.members)
-    _open_lone_group(shown, view, most)
-    modules = [box for box in shown if isinstance(box, Group) and box.kind == "module"]
-    depths = {id(box): 0 for box in shown}
+    visible = list(group.members)
+    _open_lone_group(visible, view, limit)
+    modules = [box for box in visible if isinstance(box, Group) and box.kind == "module"]
+    depths = {id(box): 0 for box in visible}
     if len(modules) == 1 and sum(map(is_module, modules[0].members)) > 2:  # the model comes first
         depths[id(modules[0])] = -1
     while True:
-        alike: dict[object, list[Group]] = defaultdict(list)
-        for box in shown:
-            if isinstance(box, Group) and _opens(box, len(shown)):
-                alike[box.path if box.kind == "layer" else box.like].append(box)
-        cost = {like: sum(len(box.members) - 1 for box in boxes) for like, boxes in alike.items()}
-        depth = {like: max(depths[id(box)] for box in boxes) for like, boxes in alike.items()}
+        similar: dict[object, list[Group]] = defaultdict(list)
+        for box in visible:
+            if isinstance(box, Group) and _opens(box, len(visible)):
+                similar[box.path if box.kind == "layer" else box.like].append(box)
+        cost = {like: sum(len(box.members) - 1 for box in alike) for like, alike in similar.items()}
+        depth = {like: max(depths[id(box)] for box in alike) for like, alike in similar.items()}
         # Outer ones first, and of these what is cheap.
         like = min(
-            (like for like in cost if len(shown) + cost[like] <= most),
+            (like for like in cost if len(visible) + cost[like] <= limit),
             key=lambda like: (depth[like], cost[like]),
             default=None,
         )
         if like is None:
             break
-        opened = {id(box) for box in alike[like]}
+        opened = {id(box) for box in similar[like]}
         deeper = max(depth[like], 0) + 1
-        depths |= {id(part): deeper for box in alike[like] for part in box.members}
-        shown = [
+        depths |= {id(part): deeper for box in similar[like] for part in box.members}
+        visible = [
             part
-            for box in shown
+            for box in visible
             for part in (box.members if isinstance(box, Group) and id(box) in opened else [box])
         ]
-    _open_lone_group(shown, view, most)
-    view.boxes = shown
+    _open_lone_group(visible, view, limit)
+    view.boxes = visible
 
 
-def _open_lone_group(shown: list[int | Group], view: View, most: int) -> None:
+def _open_lone_group(boxes: list[int | Group], view: View, limit: int) -> None:
     """Open the only group among the boxes, and that in it: else there is little to see.
 
     What repeats may stay closed, since its title says what it is.
     """
-    while sum(isinstance(box, Group) for box in shown) == 1:
-        place = next(k for k, box in enumerate(shown) if isinstance(box, Group))
-        inner = shown[place]
+    while sum(isinstance(box, Group) for box in boxes) == 1:
+        place = next(k for k, box in enumerate(boxes) if isinstance(box, Group))
+        inner = boxes[place]
         if not isinstance(inner, Group):
             break
-        if len(shown) + len(inner.members) > (most if inner.kind in ("run", "loop") else MOST):
+        if len(boxes) + len(inner.members) > (limit if inner.kind in ("run", "loop") else MOST):
             break
         if inner.kind == "run" and not inner.steps:  # layers: "× 12" says it
             break
-        shown[place : place + 1] = inner.members
+        boxes[place : place + 1] = inner.members
         view.path = inner.path if inner.kind == "module" and view.parent is not None else view.path
 
 
@@ -164,8 +164,10 @@ def _opens(group: Group, shown: int) -> bool:
     live and die together.
     """
     if group.kind == "run":
-        apart = group.moments is not None and group.moments[0] < group.moments[1]
-        return apart or group.steps or len(repeated_items(group)) <= _FEW
+        made_at_different_moments = (
+            group.moments is not None and group.moments[0] < group.moments[1]
+        )
+        return made_at_different_moments or group.steps or len(repeated_items(group)) <= _FEW
     if group.kind in ("module", "layer"):
         inner = [part for m in group.members if isinstance(m, Group) for part in m.members]
         return group.operations > 0 and shown < _ENOUGH and any(map(is_group, inner))

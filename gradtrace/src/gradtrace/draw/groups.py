@@ -103,8 +103,8 @@ def common_prefix(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
     shared = paths[0]
     for path in paths[1:]:
         length = 0
-        for one, other in zip(shared, path, strict=False):
-            if one != other:
+        for part, path_part in zip(shared, path, strict=False):
+            if part != path_part:
                 break
             length += 1
         shared = shared[:length]

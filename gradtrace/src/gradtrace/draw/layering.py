@@ -92,9 +92,9 @@ def assign_layers(
                 parts[part_index].append(bend)
             bends.append(bend)
         paths[i, j] = [i, *bends, j]
-        for one, other in pairwise(paths[i, j]):
-            neighbours[one].add(other)
-            neighbours[other].add(one)
+        for upper, lower in pairwise(paths[i, j]):
+            neighbours[upper].add(lower)
+            neighbours[lower].add(upper)
     return Layering(ranks, parts, paths, neighbours)
 
 
@@ -135,14 +135,16 @@ def components(plan: Plan) -> list[list[int]]:
         if i in neighbours and j in neighbours:
             neighbours[i].append(j)
             neighbours[j].append(i)
-    parts, seen = [], set()
+    parts, visited = [], set()
     for first in neighbours:
-        if first not in seen:
-            seen.add(first)
+        if first not in visited:
+            visited.add(first)
             part = [first]
             for box in part:  # grows while it is read
-                new = dict.fromkeys(other for other in neighbours[box] if other not in seen)
-                seen.update(new)
+                new = dict.fromkeys(
+                    neighbour for neighbour in neighbours[box] if neighbour not in visited
+                )
+                visited.update(new)
                 part += new
             parts.append(part)
     return parts
@@ -177,8 +179,8 @@ def reduce_crossings(part: list[int], ranked: Layering) -> list[list[int]]:
     place = {box: i / len(row) for row in rows for i, box in enumerate(row)}
 
     def mean_place(box: int) -> float:
-        known = [place[other] for other in ranked.neighbours[box] if other in place]
-        return sum(known) / len(known) if known else place[box]
+        places = [place[neighbour] for neighbour in ranked.neighbours[box] if neighbour in place]
+        return sum(places) / len(places) if places else place[box]
 
     several = [row for row in rows if len(row) > 1]
     for sweep in range(_ORDERINGS):

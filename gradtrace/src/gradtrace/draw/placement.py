@@ -154,10 +154,10 @@ def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list
     for count in range(1, len(rows) + 1):
         # Each column takes what brings it nearest to its share.
         columns: list[list[int]] = [[] for _ in range(count)]
-        seen, total = 0.0, sum(heights)
+        above_row, total = 0.0, sum(heights)
         for row, height in enumerate(heights):
-            columns[min(int((seen + height / 2) / total * count), count - 1)].append(row)
-            seen += height
+            columns[min(int((above_row + height / 2) / total * count), count - 1)].append(row)
+            above_row += height
         columns = [column for column in columns if column]
         width = sum(max(widths[row] for row in column) + TURN for column in columns) - TURN
         highest = max(sum(heights[row] for row in column) for column in columns)
@@ -178,12 +178,12 @@ def _drop_dummies(parts: list[list[list[list[int]]]], ranked: Layering, boxes: i
     column_of = _column_of(parts)
     for (start, end), path in ranked.paths.items():
         if end not in column_of:
-            own = [k for k in path if column_of.get(k, column_of[start]) == column_of[start]]
-            ranked.paths[start, end] = own
+            in_column = [k for k in path if column_of.get(k, column_of[start]) == column_of[start]]
+            ranked.paths[start, end] = in_column
     used = {k for path in ranked.paths.values() for k in path} | set(range(boxes))
     for columns in parts:
         for rows in columns:
-            rows[:] = [kept for row in rows if (kept := [k for k in row if k in used])]
+            rows[:] = [used_row for row in rows if (used_row := [k for k in row if k in used])]
         columns[:] = [rows for rows in columns if rows]
 
 
@@ -227,16 +227,16 @@ def _routes(
         points: list[tuple[float, float]] = []
         if round(units[start].top, 1) < boxes[start][1]:
             points.append((units[start].x + units[start].middle, units[start].top))
-        for before, k in pairwise(path):
-            here, there = column_of.get(before), column_of.get(k)
-            if here is not None and there is not None and here != there:
-                known = lanes[here]
-                lane = LANE * min(known.setdefault(k, len(known)), 4)
-                left, top, _ = edges[here]
-                bottom = edges[there][2]
-                between = left - LANE - lane
+        for previous, k in pairwise(path):
+            own_column, next_column = column_of.get(previous), column_of.get(k)
+            if own_column is not None and next_column is not None and own_column != next_column:
+                turns = lanes[own_column]
+                lane = LANE * min(turns.setdefault(k, len(turns)), 4)
+                left_edge, top, _ = edges[own_column]
+                bottom = edges[next_column][2]
+                between = left_edge - LANE - lane
                 points += [
-                    (units[before].x + units[before].middle, top - LANE - lane),
+                    (units[previous].x + units[previous].middle, top - LANE - lane),
                     (between, top - LANE - lane),
                     (between, bottom + LANE + lane),
                     (units[k].x + units[k].middle, bottom + LANE + lane),
@@ -301,25 +301,25 @@ def _place_across(
     bends: range,
 ) -> None:
     """Set x of every unit; ``parts`` has the columns of each and their rows."""
-    left = 0.0
+    left_edge = 0.0
     for column in columns:
         widest = 0.0
         for part in column:
             for place in (_place_straight, _place_compact):  # straight edges may take too much room
-                edge = left
+                edge = left_edge
                 for rows in parts[part]:
                     edge += place(rows, units, ranked.neighbours, edge, bends) + TURN
-                if edge - TURN - left <= PANEL[0]:
+                if edge - TURN - left_edge <= PANEL[0]:
                     break
-            widest = max(widest, edge - TURN - left)
-        left += widest + 2 * GAP_X
+            widest = max(widest, edge - TURN - left_edge)
+        left_edge += widest + 2 * GAP_X
     for row in shared:
-        wanted = {
-            box: _mean_middle([units[other] for other in ranked.neighbours[box] - set(row)])
+        target = {
+            box: _mean_middle([units[neighbour] for neighbour in ranked.neighbours[box] - set(row)])
             for box in row
         }
-        row.sort(key=lambda box: (wanted[box], box))
-        _spread([units[box] for box in row], [wanted[box] for box in row])
+        row.sort(key=lambda box: (target[box], box))
+        _spread([units[box] for box in row], [target[box] for box in row])
     shift = min((unit.x for unit in units), default=0.0)
     for unit in units:
         unit.x -= shift
@@ -329,7 +329,7 @@ def _place_straight(
     rows: list[list[int]],
     units: list[_Unit],
     neighbours: dict[int, set[int]],
-    left: float,
+    left_edge: float,
     bends: range,
 ) -> float:
     """Set x within one column, whose left edge is at ``left``, each unit near to its neighbours.
@@ -341,8 +341,10 @@ def _place_straight(
     near = [
         [
             [
-                units[other]
-                for other in _alignment_neighbours(box, neighbours[box] & part - set(row), bends)
+                units[neighbour]
+                for neighbour in _alignment_neighbours(
+                    box, neighbours[box] & part - set(row), bends
+                )
             ]
             for box in row
         ]
@@ -352,19 +354,19 @@ def _place_straight(
     for row in placed:
         _spread(row, [0.0] * len(row))
     for sweep in range(_PLACINGS):
-        before = [unit.x for row in placed for unit in row]
-        for row, around in down if sweep % 2 == 0 else reversed(down):
-            _spread(row, [_mean_middle(others) for others in around])
-        if sweep and before == [unit.x for row in placed for unit in row]:
+        previous_x = [unit.x for row in placed for unit in row]
+        for row, row_neighbours in down if sweep % 2 == 0 else reversed(down):
+            _spread(row, [_mean_middle(unit_neighbours) for unit_neighbours in row_neighbours])
+        if sweep and previous_x == [unit.x for row in placed for unit in row]:
             break  # nor will it move any more
-    return _move(part, units, left)
+    return _move(part, units, left_edge)
 
 
 def _place_compact(
     rows: list[list[int]],
     units: list[_Unit],
     neighbours: dict[int, set[int]],
-    left: float,
+    left_edge: float,
     bends: range,
 ) -> float:
     """As :func:`_place_straight`, each row as narrow as it can be."""
@@ -373,35 +375,35 @@ def _place_compact(
         for i in row:
             units[i].x = edge
             edge += units[i].width + _gap(units[i])
-    return _move({box for row in rows for box in row}, units, left)
+    return _move({box for row in rows for box in row}, units, left_edge)
 
 
-def _move(part: set[int], units: list[_Unit], left: float) -> float:
+def _move(part: set[int], units: list[_Unit], left_edge: float) -> float:
     """Put the left edge of these at ``left``; returns their width."""
     start = min(units[box].x for box in part)
     for box in part:
-        units[box].x += left - start
-    return max(units[box].x + units[box].width for box in part) - left
+        units[box].x += left_edge - start
+    return max(units[box].x + units[box].width for box in part) - left_edge
 
 
-def _alignment_neighbours(box: int, others: set[int], bends: range) -> set[int]:
+def _alignment_neighbours(box: int, neighbours: set[int], bends: range) -> set[int]:
     """What a box or a bend is drawn near to: its own kind where there is any, to be straight."""
     bend = box in bends
-    same = {other for other in others if (other in bends) == bend}
-    return same or others
+    same = {neighbour for neighbour in neighbours if (neighbour in bends) == bend}
+    return same or neighbours
 
 
-def _mean_middle(others: list[_Unit]) -> float:
+def _mean_middle(units: list[_Unit]) -> float:
     """The mean of the places where edges meet these."""
-    return sum([unit.x + unit.middle for unit in others]) / len(others) if others else 0.0
+    return sum([unit.x + unit.middle for unit in units]) / len(units) if units else 0.0
 
 
-def _spread(row: list[_Unit], wanted: list[float]) -> None:
+def _spread(row: list[_Unit], targets: list[float]) -> None:
     """Put the middles of a row as near to ``wanted`` as order and gaps allow; bends make way."""
     edge = float("-inf")
     boxes: list[float] = []  # how far each is from where it should be
     bends: list[float] = []
-    for unit, middle in zip(row, wanted, strict=True):
+    for unit, middle in zip(row, targets, strict=True):
         unit.x = max(middle - unit.middle, edge)
         edge = unit.x + unit.width + _gap(unit)
         (boxes if unit.height else bends).append(unit.x + unit.middle - middle)

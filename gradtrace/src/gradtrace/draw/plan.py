@@ -62,34 +62,34 @@ def plan_view(
         last = _last_handed_on(scene, box, users)
         if box.kind == "leaf" or not nodes[last].leaf:
             box.made, box.end = nodes[last].made, not (nodes[last].leaf or users[last])
-    where = {node: number for number, box in enumerate(boxes) for node in box.nodes}
-    inside = len(boxes)
-    outside: dict[int, Box] = {}
+    box_of = {node: number for number, box in enumerate(boxes) for node in box.nodes}
+    inner_count = len(boxes)
+    outside_boxes: dict[int, Box] = {}
     links: set[tuple[int, int]] = set()
     # Nodes outside, with the boxes that they meet: what these build on, and what uses them.
-    before: dict[int, set[int]] = defaultdict(set)
-    after: dict[int, set[int]] = defaultdict(set)
-    here = where.get
-    for i, own in where.items():
+    inputs: dict[int, set[int]] = defaultdict(set)
+    users_outside: dict[int, set[int]] = defaultdict(set)
+    box_number = box_of.get
+    for i, number in box_of.items():
         for j in nodes[i].next:
-            other = here(j)
-            if other is None:
-                before[j].add(own)
-            elif other != own:
-                links.add((own, other))
+            input_box = box_number(j)
+            if input_box is None:
+                inputs[j].add(number)
+            elif input_box != number:
+                links.add((number, input_box))
         for j in users[i]:
-            if j not in where:
-                after[j].add(own)
+            if j not in box_of:
+                users_outside[j].add(number)
     if around is not None:
-        links |= _stubs(scene, view, boxes, where, outside, around, (before, after))
-    sources = {i for i in range(inside) if all(scene.nodes[n].leaf for n in boxes[i].nodes)}
+        links |= _stubs(scene, view, boxes, box_of, outside_boxes, around, (inputs, users_outside))
+    sources = {i for i in range(inner_count) if all(scene.nodes[n].leaf for n in boxes[i].nodes)}
     starts = {i for i, _ in links}
-    sources |= {i for i in range(inside, len(boxes)) if i not in starts}
+    sources |= {i for i in range(inner_count, len(boxes)) if i not in starts}
     lives = []
     for box in boxes:
         begins, ends = zip(*map(scene.lives.__getitem__, box.nodes), strict=True)
         lives.append((min(begins), max(ends)))
-    return Plan(boxes, where, outside, sorted(links), sources, lives)
+    return Plan(boxes, box_of, outside_boxes, sorted(links), sources, lives)
 
 
 def _box_of(scene: Scene, view: View, member: int | Group) -> Box:
@@ -112,9 +112,9 @@ def _last_handed_on(scene: Scene, box: Box, users: list[list[int]]) -> int:
     """The last node of a box that others build on; its last node, where none do."""
     last = box.nodes[-1]
     if not users[last] and not scene.nodes[last].leaf:
-        within = set(box.nodes)
+        members = set(box.nodes)
         for node in reversed(box.nodes):
-            if not scene.nodes[node].leaf and not within.issuperset(users[node]):
+            if not scene.nodes[node].leaf and not members.issuperset(users[node]):
                 return node
     return last
 
@@ -128,8 +128,8 @@ def _stubs(
     scene: Scene,
     view: View,
     boxes: list[Box],
-    where: dict[int, int],
-    outside: dict[int, Box],
+    box_of: dict[int, int],
+    outside_boxes: dict[int, Box],
     around: Plan,
     neighbours: tuple[Mapping[int, set[int]], Mapping[int, set[int]]],
 ) -> set[tuple[int, int]]:
@@ -146,36 +146,36 @@ def _stubs(
     for number, outer in enumerate(neighbours):
         for j, met in outer.items():
             home = around.outside.get(j) or around.boxes[around.where[j]]
-            outside[j] = homes[id(home)] = home
+            outside_boxes[j] = homes[id(home)] = home
             leaf = j if number == 0 and one_by_one and scene.nodes[j].leaf else -1
             sides[number][id(home), leaf].add(j)
             meets[number, id(home), leaf] |= met
     for number, side in enumerate(sides):
-        alike: dict[object, list[tuple[int, int]]] = defaultdict(list)
+        merged: dict[object, list[tuple[int, int]]] = defaultdict(list)
         for key in side:
             met = meets[number, *key]
-            apart = len(met) == 1 and len(side) <= _STUBS
-            alike[key if apart else frozenset(met)].append(key)
-        stubs = list(alike.values())
+            separate = len(met) == 1 and len(side) <= _STUBS
+            merged[key if separate else frozenset(met)].append(key)
+        stubs = list(merged.values())
         if len(stubs) > _STUBS:
             stubs = [*stubs[: _STUBS - 1], [key for keys in stubs[_STUBS - 1 :] for key in keys]]
         for keys in stubs:
             nodes = sorted({node for key in keys for node in side[key]})
-            where.update(dict.fromkeys(nodes, len(boxes)))
+            box_of.update(dict.fromkeys(nodes, len(boxes)))
             first, leaf = keys[0]
             home = homes[first]
             title = home.title if leaf < 0 else scene.nodes[leaf].label
-            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-            title = clipped(_title_within(view, title), len(more)) + more
-            leads_to = view.parent if home.view is None or more else home.view
+            suffix = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            title = clipped(_title_within(view, title), len(suffix)) + suffix
+            leads_to = view.parent if home.view is None or suffix else home.view
             # Of steps side by side all look alike, whatever the numbers of those beside them.
             length = max(len(title), _STEPS_TEXT if home.kind == "group" else 0)
             width = round(length * CHARACTER + 2 * PADDING, 1)
             height = LINE + FRAME
             boxes.append(Box("outside", title, nodes, leads_to, 0, width, height))
-    before, after = neighbours
-    return {(box, where[j]) for j, met in before.items() for box in met} | {
-        (where[j], box) for j, met in after.items() for box in met
+    inputs, users = neighbours
+    return {(box, box_of[j]) for j, met in inputs.items() for box in met} | {
+        (box_of[j], box) for j, met in users.items() for box in met
     }
 
 

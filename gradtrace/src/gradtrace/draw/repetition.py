@@ -49,22 +49,22 @@ class Similarity:
         """
         if all(self.number(part) is not None for part in parts):
             return parts, []
-        within = set(Group("round", (), parts).nodes())
-        own: list[int | Group] = []
-        others: list[int | Group] = []
+        nodes = set(Group("round", (), parts).nodes())
+        own_parts: list[int | Group] = []
+        shared_parts: list[int | Group] = []
         for part in parts:
             leaves = list(nodes_of(part))
             stays = self.number(part) is not None or (
-                all(within.issuperset(self._users[leaf]) for leaf in leaves)
+                all(nodes.issuperset(self._users[leaf]) for leaf in leaves)
                 and (not first or all(self.scene.nodes[leaf].module for leaf in leaves))
             )
-            (own if stays else others).append(part)
-        return own, others
+            (own_parts if stays else shared_parts).append(part)
+        return own_parts, shared_parts
 
     def recurs(self, leaves: list[int | Group], rounds: list[int | Group]) -> bool:
         """Whether some of these leaves are used in more than one of the rounds."""
-        round_of = {node: number for number, one in enumerate(rounds) for node in nodes_of(one)}
-        several = [leaf for one in leaves for leaf in nodes_of(one)]
+        round_of = {node: number for number, part in enumerate(rounds) for node in nodes_of(part)}
+        several = [leaf for part in leaves for leaf in nodes_of(part)]
         users = [{round_of[i] for i in self._users[leaf] if i in round_of} for leaf in several]
         return any(len(used_in) > 1 for used_in in users)
 
@@ -144,7 +144,7 @@ def group_repetitions(group: Group, alike: Similarity) -> None:
             continue
         if times < least and not _are_named_modules(units, start, period, times):
             continue
-        before = [part for unit in units[at:start] for part in unit]
+        preceding = [part for unit in units[at:start] for part in unit]
         at = start + period * times
         at = last = at + _trailing_length(
             units[start : start + period], numbers[start:at], numbers[at:]
@@ -153,25 +153,29 @@ def group_repetitions(group: Group, alike: Similarity) -> None:
         rounds: list[int | Group] = []
         for begin in range(start, last, period):
             parts = [part for unit in units[begin : min(begin + period, last)] for part in unit]
-            own, used_elsewhere = alike.divided(parts, first=not rounds)
+            own_parts, used_elsewhere = alike.divided(parts, first=not rounds)
             shared += used_elsewhere
-            one = own[0] if len(own) == 1 else alike.measure(Group("round", group.path, own))
-            rounds.append(one)
+            repeated = (
+                own_parts[0]
+                if len(own_parts) == 1
+                else alike.measure(Group("round", group.path, own_parts))
+            )
+            rounds.append(repeated)
         loose = [part for part in shared if isinstance(part, int)]
         if len(loose) > 1:
             several = Group("leaves", shared_module(alike.scene, loose), [*loose])
             shared = [alike.measure(several), *filter(is_group, shared)]
         recurs = alike.recurs(shared, rounds)
-        members += _group_beside_steps(group, alike, before, "before") if recurs else before
+        members += _group_beside_steps(group, alike, preceding, "before") if recurs else preceding
         members += shared
         run = Group("run", group.path, rounds, recurs=steps_suffix(group) if recurs else None)
         divide(run, alike)
         members.append(alike.measure(run))
-    after = [member for unit in units[at:] for member in unit] + leaves
+    following = [member for unit in units[at:] for member in unit] + leaves
     end = members[-1] if members else None
     follows = isinstance(end, Group) and end.recurs is not None
     group.members = members + (
-        _group_beside_steps(group, alike, after, "after") if follows else after
+        _group_beside_steps(group, alike, following, "after") if follows else following
     )
 
 
@@ -214,21 +218,21 @@ def find_repetitions(numbers: list[int], least: int) -> Iterator[tuple[int, int,
     >>> list(find_repetitions([7, 1, 2, 1, 2, 1, 2, 9], 3))
     [(1, 2, 3)]
     """
-    after: dict[int, int] = {}
+    next_place: dict[int, int] = {}
     next_like = [0] * len(numbers)
     for place in range(len(numbers) - 1, -1, -1):
-        next_like[place] = after.get(numbers[place], 0)
-        after[numbers[place]] = place
+        next_like[place] = next_place.get(numbers[place], 0)
+        next_place[numbers[place]] = place
     place = 0
     while place < len(numbers):
         best = (0, 0, 0)  # how much it covers, minus the period, times
-        other = place
+        candidate = place
         for _ in range(_CANDIDATES):
-            other = next_like[other]
-            period = other - place
-            if not other or period > _LONGEST_PERIOD:
+            candidate = next_like[candidate]
+            period = candidate - place
+            if not candidate or period > _LONGEST_PERIOD:
                 break
-            pattern = numbers[place:other]
+            pattern = numbers[place:candidate]
             times = 1
             while numbers[place + times * period : place + (times + 1) * period] == pattern:
                 times += 1
@@ -255,8 +259,8 @@ def divide(group: Group, alike: Similarity) -> None:
         _between_groups(group, alike)
         _into_ranges(group, 0, alike)
         return
-    first, second, *others, last = group.members
-    middle = Group("range", group.path, others)
+    first, second, *middle_members, last = group.members
+    middle = Group("range", group.path, middle_members)
     _into_ranges(middle, 2, alike)
     group.members = [first, second, alike.measure(middle), last]
 
@@ -268,8 +272,8 @@ def _between_groups(group: Group, alike: Similarity) -> None:
     if sum(part.kind != "leaves" for part in inner) < 2:
         return
     members: list[int | Group] = []
-    for grouped, some in groupby(group.members, is_group):
-        parts = list(some)
+    for grouped, run in groupby(group.members, is_group):
+        parts = list(run)
         if not grouped and len(parts) > 1:
             between = Group("between", group.path, parts)
             _into_ranges(between, 0, alike)

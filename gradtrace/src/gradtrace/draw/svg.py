@@ -134,13 +134,13 @@ def _text(x: float, y: float, text: str, more: str = "") -> str:
 
 def _box(box: Box, face: Face) -> str:
     colour = _MARKS[face.mark] if face.mark else "currentColor"
-    outside = box.kind == "outside"  # of the group that is open
-    dashes = ' stroke-dasharray="1 4"' if outside else ' stroke-dasharray="5 4"' * face.dashed
+    is_stub = box.kind == "outside"  # of the group that is open
+    dashes = ' stroke-dasharray="1 4"' if is_stub else ' stroke-dasharray="5 4"' * face.dashed
     shape = (
         f'<rect x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{box.height:g}" '
         f'rx="{14 if box.kind == "leaf" else 3}" stroke="{colour}" '
         f'stroke-width="{2.4 if face.mark else 1.2}" '
-        f'fill="currentColor" fill-opacity="{0 if face.dashed or outside else 0.07}"{dashes}/>'
+        f'fill="currentColor" fill-opacity="{0 if face.dashed or is_stub else 0.07}"{dashes}/>'
     )
     if box.kind == "group":  # a stack: there is more behind it
         shape = (
@@ -177,12 +177,12 @@ def _edge(boxes: Sequence[Box], edge: Edge) -> str:
 
 
 def _string(box: Box, row: int, x: float, y: float) -> str:
-    left, top = box.x + box.width, box.y + _BASELINE - 4 + LINE * (row + 1)
-    reach = min(60.0, max(16.0, abs(x - left) / 2))
-    back = -reach if x >= left + 8 else reach
+    start, top = box.x + box.width, box.y + _BASELINE - 4 + LINE * (row + 1)
+    reach = min(60.0, max(16.0, abs(x - start) / 2))
+    back = -reach if x >= start + 8 else reach
     return (
-        f'<circle cx="{left:g}" cy="{top:g}" r="2.5" fill="{BLUE}" stroke="none"/>'
-        f'<path d="M{left:g} {top:g}C{left + reach:g} {top:g} {x + back:g} {y:g} {x:g} {y:g}" '
+        f'<circle cx="{start:g}" cy="{top:g}" r="2.5" fill="{BLUE}" stroke="none"/>'
+        f'<path d="M{start:g} {top:g}C{start + reach:g} {top:g} {x + back:g} {y:g} {x:g} {y:g}" '
         f'stroke="{BLUE}" stroke-width="1.5"/>'
     )
 

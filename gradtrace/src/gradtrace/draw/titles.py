@@ -35,9 +35,9 @@ def _title_of(scene: Scene, group: Group, used: set[int]) -> str:
     if group.kind == "beside":
         return group.title
     if group.kind == "leaves":
-        what = "parameters" if group.path else "leaves"
-        what = what if used.issuperset(group.nodes()) else f"unused {what}"
-        return ": ".join(filter(None, [path, f"{group.size} {what}"]))
+        noun = "parameters" if group.path else "leaves"
+        noun = noun if used.issuperset(group.nodes()) else f"unused {noun}"
+        return ": ".join(filter(None, [path, f"{group.size} {noun}"]))
     if group.kind == "line" and group.lines is not None and group.lines[0] == group.lines[1]:
         line = group.lines[0]
         return f"line {line}: {scene.source.get(line, '').strip()}"
@@ -54,10 +54,10 @@ def _name_after_members(scene: Scene, group: Group) -> str:
     if group.kind == "round" and titles:
         # What belongs to no module of its own is said: its bytes are not the module's.
         rest = [scene.nodes[m].name for m in group.members if isinstance(m, int) and made(m)]
-        more = operation_name(rest[0]) if len(rest) == 1 else f"{len(rest)} operations"
-        others = [_span(titles[0], other).split(" to ")[1] for other in titles[1:]]
-        named = _COMMA.join([titles[0], *others])
-        return f"{named}{_AND}{more}" if rest else named
+        loose_operations = operation_name(rest[0]) if len(rest) == 1 else f"{len(rest)} operations"
+        further_titles = [_span(titles[0], title).split(" to ")[1] for title in titles[1:]]
+        named = _COMMA.join([titles[0], *further_titles])
+        return f"{named}{_AND}{loose_operations}" if rest else named
     if group.path and group.kind in ("round", "run") and not titles:
         return ".".join(group.path)
     if group.kind == "range" and titles:
@@ -102,8 +102,8 @@ def _number_items(scene: Scene, run: Group) -> None:
     for part in ranges:  # grows while it is read
         if part.kind != "range":
             continue
-        inside = repeated_items(part)
-        first, last = (places[_key(item)] for item in (inside[0], inside[-1]))
+        items_inside = repeated_items(part)
+        first, last = (places[_key(item)] for item in (items_inside[0], items_inside[-1]))
         part.title, part.steps, part.recurs = names.some(first, last), names.steps, run.recurs
         ranges += [member for member in part.members if isinstance(member, Group)]
 

@@ -16,7 +16,7 @@ def group_by_place(scene: Scene, order: list[int]) -> Group:
     root = Group("all")
     open_groups: list[Group] = [root]
     keys: list[Place] = []
-    around: dict[int, tuple[Group, ...]] = {}  # for each operation, the groups that it is in
+    enclosing: dict[int, tuple[Group, ...]] = {}  # for each operation, the groups that it is in
     used = {j for i in order for j in scene.nodes[i].next}
     unused: dict[str, list[int | Group]] = defaultdict(list)
     for i, node in enumerate(scene.nodes):
@@ -38,8 +38,8 @@ def group_by_place(scene: Scene, order: list[int]) -> Group:
             open_groups.append(inner)
             keys.append(place)
         open_groups[-1].members.append(i)
-        around[i] = tuple(open_groups)
-    _add_leaves(scene, root, order, around)
+        enclosing[i] = tuple(open_groups)
+    _add_leaves(scene, root, order, enclosing)
     return root
 
 
@@ -67,25 +67,27 @@ def _add_recurrent_layers(
     scene: Scene, order: list[int], places: dict[int, tuple[Place, ...]]
 ) -> None:
     """Add the layers of recurrent modules, which are told by the names of their parameters."""
-    found: dict[int, str] = {}
-    inside: dict[Place, list[int]] = defaultdict(list)
+    layer_names: dict[int, str] = {}
+    operations_of: dict[Place, list[int]] = defaultdict(list)
     for i in order:
         place = places[i][-1] if places[i] else None
         if place is None or place.kind != "module":
             continue
-        inside[place].append(i)
+        operations_of[place].append(i)
         for j in scene.nodes[i].next:
             node = scene.nodes[j]
             if node.leaf and (match := _RECURRENT_LAYER.search(node.label)) is not None:
-                found[i] = f"layer {match[1]}{', reverse' if match[2] else ''}"
-    for place, operations in inside.items():
-        if len({found[i] for i in operations if i in found}) < 2:
+                layer_names[i] = f"layer {match[1]}{', reverse' if match[2] else ''}"
+    for place, operations in operations_of.items():
+        if len({layer_names[i] for i in operations if i in layer_names}) < 2:
             continue
         layer = None
         of: dict[int, str | None] = {}
         for i in operations:
-            before = {of[j] for j in scene.nodes[i].next if j in of} - {layer}
-            layer = found.get(i, None if layer is not None and len(before) > 0 else layer)
+            input_layers = {of[j] for j in scene.nodes[i].next if j in of} - {layer}
+            layer = layer_names.get(
+                i, None if layer is not None and len(input_layers) > 0 else layer
+            )
             of[i] = layer
             if layer is not None:
                 places[i] = (*places[i], Place("layer", layer, None, place.path))
@@ -95,13 +97,13 @@ def _call_numbers(places: dict[int, tuple[Place, ...]], order: list[int]) -> dic
     """For the calls of modules that are called several times in one place: which it is, from 1."""
     calls: dict[tuple[Place | None, tuple[str, ...]], dict[Place, int]] = defaultdict(dict)
     for i in order:
-        around = None
+        enclosing = None
         for place in places[i]:
             if place.kind == "module" and place.number is not None:
-                known = calls[around, place.path]
-                known.setdefault(place, len(known) + 1)
+                numbers = calls[enclosing, place.path]
+                numbers.setdefault(place, len(numbers) + 1)
             if place.kind == "iteration" or (place.number is not None and place.path):
-                around = place
+                enclosing = place
     return {
         place: number
         for several in calls.values()
@@ -111,7 +113,7 @@ def _call_numbers(places: dict[int, tuple[Place, ...]], order: list[int]) -> dic
 
 
 def _add_leaves(
-    scene: Scene, root: Group, order: list[int], around: dict[int, tuple[Group, ...]]
+    scene: Scene, root: Group, order: list[int], enclosing: dict[int, tuple[Group, ...]]
 ) -> None:
     """Put each leaf into the innermost group that uses it, before what uses it first."""
     depths: dict[int, int] = {}
@@ -119,31 +121,31 @@ def _add_leaves(
     for i in order:
         for j in scene.nodes[i].next:
             if scene.nodes[j].leaf:
-                groups = around[i]
+                groups = enclosing[i]
                 if j not in first:
                     first[j] = i
                     depths[j] = len(groups) if scene.nodes[j].module else 1
-                known = around[first[j]]
-                while known[depths[j] - 1] is not groups[min(depths[j], len(groups)) - 1]:
+                first_groups = enclosing[first[j]]
+                while first_groups[depths[j] - 1] is not groups[min(depths[j], len(groups)) - 1]:
                     depths[j] -= 1
-                if known[depths[j] - 1].kind == "loop":  # its iterations stand side by side
+                if first_groups[depths[j] - 1].kind == "loop":  # its iterations stand side by side
                     depths[j] -= 1
-    before: dict[int, dict[int, list[int | Group]]] = defaultdict(lambda: defaultdict(list))
+    preceding: dict[int, dict[int, list[int | Group]]] = defaultdict(lambda: defaultdict(list))
     changed: dict[int, Group] = {}
     for j, depth in sorted(depths.items()):
-        groups = around[first[j]]
+        groups = enclosing[first[j]]
         group = groups[depth - 1]
         anchor = id(groups[depth]) if depth < len(groups) else first[j]
-        before[id(group)][anchor].append(j)
+        preceding[id(group)][anchor].append(j)
         changed[id(group)] = group
     for key, group in changed.items():
-        for anchor, leaves in before[key].items():
-            before[key][anchor] = _by_module(scene, leaves, len(group.path))
+        for anchor, leaves in preceding[key].items():
+            preceding[key][anchor] = _by_module(scene, leaves, len(group.path))
         group.members = [
             part
             for member in group.members
             for part in (
-                *before[key].get(id(member) if isinstance(member, Group) else member, ()),
+                *preceding[key].get(id(member) if isinstance(member, Group) else member, ()),
                 member,
             )
         ]
@@ -157,9 +159,11 @@ def _by_module(scene: Scene, leaves: list[int | Group], depth: int) -> list[int 
         modules[scene.nodes[leaf].module[: depth + 1]].append(leaf)
     return [
         part
-        for path, some in modules.items()
+        for path, module_leaves in modules.items()
         for part in (
-            [Group("leaves", shared_module(scene, some), some)] if path and len(some) > 2 else some
+            [Group("leaves", shared_module(scene, module_leaves), module_leaves)]
+            if path and len(module_leaves) > 2
+            else module_leaves
         )
     ]
 

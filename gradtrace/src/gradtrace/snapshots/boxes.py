@@ -62,11 +62,11 @@ def scene_of_nodes(
     for i, node in enumerate(nodes):
         for saved in node.saved:
             if saved.storage is not None:
-                held = tensors.setdefault(
+                tensor = tensors.setdefault(
                     saved.storage, (saved.storage_nbytes or 0, [], saved.storage in leaves)
                 )
-                held[1].append(i)
-    drawn = [
+                tensor[1].append(i)
+    scene_nodes = [
         SceneNode(
             name=node.name,
             label=label_of(node),
@@ -94,7 +94,7 @@ def scene_of_nodes(
         )
         for nbytes, savers, leaf in tensors.values()
     ]
-    return Scene(drawn, things, [(0, 0)] * len(nodes))
+    return Scene(scene_nodes, things, [(0, 0)] * len(nodes))
 
 
 def storage_places(nodes: Sequence[Node]) -> dict[int, int]:

@@ -54,7 +54,7 @@ class Comparison:
                 self._marks[i], self._reasons[i] = mark, reason
 
     def _marked(self, mark: str) -> list[Node]:
-        return [self._nodes[i] for i, found in self._marks.items() if found == mark]
+        return [self._nodes[i] for i, node_mark in self._marks.items() if node_mark == mark]
 
     @property
     def new(self) -> list[Node]:
@@ -78,30 +78,34 @@ class Comparison:
 
     def reasons(self) -> list[str]:
         """One line for each kind of difference: what happened, how often, and to which nodes."""
-        told = Counter()  # type: Counter[tuple[str, str]]
+        counts = Counter()  # type: Counter[tuple[str, str]]
         for i, mark in self._marks.items():
             reason = f" ({self._reasons[i]})" if self._reasons[i] else ""
-            told[mark, label_of(self._nodes[i]) + reason] += 1
+            counts[mark, label_of(self._nodes[i]) + reason] += 1
         order = ("new", "gone", "freed", "changed")
         lines = [
             f"{mark}: {text}" + (f" × {count}" if count > 1 else "")
             for (mark, text), count in sorted(
-                told.items(), key=lambda item: order.index(item[0][0])
+                counts.items(), key=lambda item: order.index(item[0][0])
             )
         ]
         return lines
 
     def _sentence(self) -> str:
         counts = Counter(self._marks.values())
-        said = ", ".join(f"{counts[mark]} {mark}" for mark in ("new", "gone", "freed", "changed"))
-        before, after = (size(graph.held.activations) for graph in (self.before, self.after))
-        return f"{said}; activations {before}, then {after}"
+        differences = ", ".join(
+            f"{counts[mark]} {mark}" for mark in ("new", "gone", "freed", "changed")
+        )
+        bytes_before, bytes_after = (
+            size(graph.held.activations) for graph in (self.before, self.after)
+        )
+        return f"{differences}; activations {bytes_before}, then {bytes_after}"
 
     def __repr__(self) -> str:
         lines = self.reasons()
         rest = [f"… and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else []
-        told = [f"  {line}" for line in [*lines[:_TOLD], *rest]]
-        return "\n".join([f"Comparison({self._sentence()})", *told])
+        shown_lines = [f"  {line}" for line in [*lines[:_TOLD], *rest]]
+        return "\n".join([f"Comparison({self._sentence()})", *shown_lines])
 
     def _pictures(self) -> Pictures:
         return Pictures(self._nodes, self._links, self.after.model, self._marks)
@@ -120,15 +124,15 @@ _TOLD = 20  # lines of a comparison that is printed
 
 def _keys(graph: GraphData) -> dict[tuple[object, ...], Node]:
     """The nodes by what tells them apart, in their order."""
-    seen: Counter[tuple[object, ...]] = Counter()
+    occurrences: Counter[tuple[object, ...]] = Counter()
     keys = {}
     for node in graph.nodes:
         if node.leaf is not None:
             key: tuple[object, ...] = ("leaf", node.leaf.storage, tuple(node.leaf.shape))
         else:
             key = (node.name, node.sequence_nr)
-        seen[key] += 1
-        keys[*key, seen[key]] = node
+        occurrences[key] += 1
+        keys[*key, occurrences[key]] = node
     return keys
 
 

@@ -118,10 +118,10 @@ def snapshot(
             "snapshot() needs at least one tensor: pass the loss, or the output of the model"
         )
     inputs = list(inputs)
-    for given in inputs:
-        if not isinstance(given, torch.Tensor):
+    for data in inputs:
+        if not isinstance(data, torch.Tensor):
             raise TypeError(
-                f"snapshot() takes tensors as inputs, but one is of type {type(given).__name__!r}"
+                f"snapshot() takes tensors as inputs, but one is of type {type(data).__name__!r}"
             )
     if model is not None and not isinstance(model, torch.nn.Module):
         raise TypeError(
@@ -134,12 +134,12 @@ def snapshot(
         if model is not None:
             inputs += [*model.parameters(), *model.buffers()]
         roles = {storage_of(tensor)[0]: "input" for tensor in inputs}
-        found = Graph(*read_records(live, links, roles))
+        graph = Graph(*read_records(live, links, roles))
         if model is not None or len(live) <= _FEW:
-            found.read_outputs(live)
+            graph.read_outputs(live)
         if model is not None:
-            found.name_leaves(live, model)
-        return found
+            graph.name_leaves(live, model)
+        return graph
 
 
 def _root(tensor: object, position: int) -> LiveNode:

@@ -40,13 +40,13 @@ def modules(graph: GraphData) -> list[ModuleBytes]:
     owners = storage_owners(nodes)
     rows: dict[tuple[str, ...], _Row] = defaultdict(_Row)
     for i in sorted(paths, key=lambda i: nodes[i].sequence_nr or 0):
-        around = [rows[paths[i][:depth]] for depth in range(len(paths[i]) + 1)]
-        for row in around:
+        enclosing = [rows[paths[i][:depth]] for depth in range(len(paths[i]) + 1)]
+        for row in enclosing:
             row.nodes += 1
             row.freed += nodes[i].state == FREED
         for storage, nbytes in activations_of(nodes[i]).items():
             owner = paths[owners[storage]]
-            for depth, row in enumerate(around):
+            for depth, row in enumerate(enclosing):
                 if owner[:depth] == paths[i][:depth]:
                     row.activations[storage] = nbytes
                 else:
@@ -72,12 +72,12 @@ class _Row:
     shared: dict[int, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
 
     def told(self, name: str) -> ModuleBytes:
-        held, shared = sum(self.activations.values()), self.shared.values()
+        own_bytes, shared = sum(self.activations.values()), self.shared.values()
         return ModuleBytes(
             name,
             self.nodes,
             self.freed,
-            held,
+            own_bytes,
             self.parameters,
             sum(nbytes for nbytes, _ in shared),
             tuple(dict.fromkeys(".".join(owner) for _, owner in shared)),

@@ -51,11 +51,11 @@ class _Picture(NamedTuple):
         items = []
         for i, face in enumerate(self.faces):
             parts = [face.title, *face.rows]
-            if made := self.drawing.boxes[i].made:
-                parts.append(f"made {made}")
+            if shapes := self.drawing.boxes[i].made:
+                parts.append(f"made {shapes}")
             if self.shared_with[i]:
-                others = " and ".join(self.faces[j].title for j in self.shared_with[i])
-                parts.append(f"what is shared counts for {others}")
+                counting_boxes = " and ".join(self.faces[j].title for j in self.shared_with[i])
+                parts.append(f"what is shared counts for {counting_boxes}")
             if goes_on[i]:
                 to = " and ".join(self.faces[j].title for j in goes_on[i])
                 parts.append(f"backward goes on to {to}")
@@ -65,11 +65,11 @@ class _Picture(NamedTuple):
     def look(self) -> object:
         """Equal for pictures that look the same but for what stands around, and for numbers."""
         boxes = self.drawing.boxes
-        inside = [i for i, box in enumerate(boxes) if box.kind != "outside"]
-        faces = [self.faces[i] for i in inside]
+        inner = [i for i, box in enumerate(boxes) if box.kind != "outside"]
+        faces = [self.faces[i] for i in inner]
         return (
             tuple((re.sub(r"\d+", "", f.title), *f.rows, f.dashed, f.mark) for f in faces),
-            tuple((e.start, e.end) for e in self.drawing.edges if {e.start, e.end} <= {*inside}),
+            tuple((e.start, e.end) for e in self.drawing.edges if {e.start, e.end} <= {*inner}),
         )
 
 
@@ -94,8 +94,8 @@ class Pictures:
 
     def __getitem__(self, view: int) -> _Picture:
         drawing = self.drawings[view]
-        held = self._held(drawing)
-        faces = [self._face(box, held[i]) for i, box in enumerate(drawing.boxes)]
+        bytes_of_boxes = self._held(drawing)
+        faces = [self._face(box, bytes_of_boxes[i]) for i, box in enumerate(drawing.boxes)]
         home = _home(drawing)
         homes = {}
         for storage, place in self._storages.items():
@@ -108,7 +108,7 @@ class Pictures:
             for thing in drawing.things
             if (tensor := self._scene.tensors[thing.tensor]) is not None
         }
-        return _Picture(drawing, faces, texts, homes, [box.shared_with for box in held])
+        return _Picture(drawing, faces, texts, homes, [box.shared_with for box in bytes_of_boxes])
 
     def _held(self, drawing: Drawing) -> list[_Held]:
         return _held(drawing.boxes, self._nodes, self._owners, _home(drawing))
@@ -130,23 +130,23 @@ class Pictures:
 
     def _opened(self) -> str:
         """The groups that can be opened, each in a fold; of those that look the same the first."""
-        within: dict[int | None, list[int]] = defaultdict(list)
+        views_in: dict[int | None, list[int]] = defaultdict(list)
         for view, drawing in enumerate(self.drawings):
-            within[drawing.parent].append(view)
-        drawn: dict[int, dict[object, _Fold]] = {}
-        around, left = [0], _OPENED
-        for parent in around:  # grows while it is read
-            folds = drawn[parent] = {}
-            for view in within[parent]:
+            views_in[drawing.parent].append(view)
+        folds_in: dict[int, dict[object, _Fold]] = {}
+        parents, remaining = [0], _OPENED
+        for parent in parents:  # grows while it is read
+            folds = folds_in[parent] = {}
+            for view in views_in[parent]:
                 picture = self[view]
                 look = picture.look()
                 if look in folds:
                     folds[look].others.append(view)
-                elif left:
-                    left -= 1
+                elif remaining:
+                    remaining -= 1
                     folds[look] = _Fold(view, picture, [])
-                    around.append(view)
-        return _folds(drawn, 0)
+                    parents.append(view)
+        return _folds(folds_in, 0)
 
 
 class _Fold(NamedTuple):
@@ -157,14 +157,14 @@ class _Fold(NamedTuple):
     others: list[int]
 
 
-def _folds(drawn: Mapping[int, Mapping[object, _Fold]], parent: int) -> str:
+def _folds(folds_in: Mapping[int, Mapping[object, _Fold]], parent: int) -> str:
     folds = []
-    for view, picture, others in drawn[parent].values():
+    for view, picture, similar in folds_in[parent].values():
         title = picture.drawing.title
-        alike = f" ({len(others)} more look like it)" if others else ""
+        note = f" ({len(similar)} more look like it)" if similar else ""
         folds.append(
-            f"<details><summary>{html.escape(title + alike)}</summary>"
-            f"{picture.svg(title, '')}{_in_words(picture)}{_folds(drawn, view)}</details>"
+            f"<details><summary>{html.escape(title + note)}</summary>"
+            f"{picture.svg(title, '')}{_in_words(picture)}{_folds(folds_in, view)}</details>"
         )
     return "".join(folds)
 
@@ -192,14 +192,16 @@ class _Held(NamedTuple):
 def _held(
     boxes: Sequence[Box], nodes: Sequence[Node], owners: Mapping[int, int], home: Mapping[int, int]
 ) -> list[_Held]:
-    found = []
+    rows = []
     for i, box in enumerate(boxes):
         storages = {k: v for node in box.nodes for k, v in activations_of(nodes[node]).items()}
-        others = {storage: home.get(owners[storage]) for storage in storages}
-        own = sum(nbytes for storage, nbytes in storages.items() if others[storage] == i)
-        shared_with = dict.fromkeys(o for o in others.values() if o is not None and o != i)
-        found.append(_Held(own, sum(storages.values()) - own, [*shared_with]))
-    return found
+        counting_box = {storage: home.get(owners[storage]) for storage in storages}
+        own_bytes = sum(
+            nbytes for storage, nbytes in storages.items() if counting_box[storage] == i
+        )
+        shared_with = dict.fromkeys(o for o in counting_box.values() if o is not None and o != i)
+        rows.append(_Held(own_bytes, sum(storages.values()) - own_bytes, [*shared_with]))
+    return rows
 
 
 def _face(
@@ -210,14 +212,14 @@ def _face(
 ) -> Face:
     (i,) = box.nodes
     node, mark = nodes[i], (marks or {}).get(i)
-    said = f"  {mark}" if mark else "  freed" if node.state == FREED else ""
+    suffix = f"  {mark}" if mark else "  freed" if node.state == FREED else ""
     hidden = "  hidden" if node.state == HIDDEN else ""
     holds = [
         storages.get(saved.storage) if saved.storage is not None else None
         for saved in needed_slots(node)
     ]
     dashed = node.state == FREED or mark == "gone"
-    return Face(box.title + said + hidden, rows_of(node), holds, dashed, mark)
+    return Face(box.title + suffix + hidden, rows_of(node), holds, dashed, mark)
 
 
 def _folded(
@@ -227,31 +229,31 @@ def _folded(
     bytes_: _Held,
     everything: int,
 ) -> Face:
-    inside = [nodes[i] for i in box.nodes]
-    freed = sum(node.state == FREED for node in inside)
+    inner = [nodes[i] for i in box.nodes]
+    freed = sum(node.state == FREED for node in inner)
     share = bytes_.held / everything if everything else None
-    second = f"{size(bytes_.held)} held" if any(node.leaf is None for node in inside) else ""
+    second = f"{size(bytes_.held)} held" if any(node.leaf is None for node in inner) else ""
     if bytes_.shared:
         second = f"{size(bytes_.held)}, {size(bytes_.shared)} shared"
     if marks is None:
-        first = f"{len(inside) - freed} alive, {freed} freed" if freed else f"{len(inside)} nodes"
-        return Face(box.title, [first, second], share=share, dashed=freed == len(inside))
+        first = f"{len(inner) - freed} alive, {freed} freed" if freed else f"{len(inner)} nodes"
+        return Face(box.title, [first, second], share=share, dashed=freed == len(inner))
     counts = Counter(mark for i in box.nodes if (mark := marks.get(i)))
-    said = ", ".join(f"{count} {mark}" for mark, count in counts.items()) or "the same"
+    summary = ", ".join(f"{count} {mark}" for mark, count in counts.items()) or "the same"
     (mark,) = counts if len(counts) == 1 else (None,)
-    return Face(box.title, [said, second], share=share, mark=mark)
+    return Face(box.title, [summary, second], share=share, mark=mark)
 
 
 def sentence(graph: GraphData) -> str:
     """One snapshot in a sentence."""
-    held = graph.held
+    total = graph.held
     freed = f", {len(graph.freed)} of them freed" if graph.freed else ""
     leaves = [node.leaf for node in graph.leaves if node.leaf is not None]
     numbers = sum(math.prod(leaf.shape) for leaf in leaves)
     return (
         f"{len(graph.nodes)} nodes{freed}; {len(leaves)} leaves with {numbers:,} numbers; saved "
-        f"tensors hold {size(held.activations)} of activations, {size(held.leaves)} of leaves and "
-        f"{size(held.inputs)} of inputs."
+        f"tensors hold {size(total.activations)} of activations, {size(total.leaves)} of leaves "
+        f"and {size(total.inputs)} of inputs."
     )
 
 
@@ -280,8 +282,8 @@ def _shared(row: ModuleBytes) -> str:
     """What of it counts for others, and for which; as HTML."""
     if not row.shared:
         return "0"
-    others = ", ".join(html.escape(name) or "operations of no module" for name in row.shared_with)
-    return f"{row.shared}, counted for {others}"
+    names = ", ".join(html.escape(name) or "operations of no module" for name in row.shared_with)
+    return f"{row.shared}, counted for {names}"
 
 
 def graph_svg(graph: GraphData) -> str:

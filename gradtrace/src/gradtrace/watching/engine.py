@@ -74,23 +74,25 @@ class Engine:
 
     def detach(self, listener: Listener) -> None:
         with self._lock:
-            self._listeners = tuple(one for one in self._listeners if one is not listener)
+            self._listeners = tuple(
+                attached for attached in self._listeners if attached is not listener
+            )
             self._hook()
 
     def _hook(self) -> None:
         """Into no more than the watches that are on need."""
-        on, strict = bool(self._listeners), any(one.strict for one in self._listeners)
+        on, strict = bool(self._listeners), any(listener.strict for listener in self._listeners)
         # The compiler would look into hooks of an optimizer's step, and compile another graph.
         plain = self._compiled_regions == 0
-        for hook, wanted in (
+        for hook, needed in (
             (self._backward, on),
             (self._compiled, on),
             (self._steps, on and plain),
             (self._before_steps, strict and plain),
             (self._functions, strict and plain),
         ):
-            if wanted != hook.installed:
-                (hook.install if wanted else hook.remove)()
+            if needed != hook.installed:
+                (hook.install if needed else hook.remove)()
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
@@ -217,8 +219,8 @@ def _that_ran(inputs: Sequence[Any], roots: list[Any]) -> list[Any]:
     """The nodes that a backward to these inputs runs: those from which a path leads there."""
     live, links = walk(roots)
     targets = set(roots_of(inputs))
-    found = leading_to([i for i, node in enumerate(live) if node in targets], users_of(links))
-    return [live[i] for i in sorted(found)]
+    executed = leading_to([i for i, node in enumerate(live) if node in targets], users_of(links))
+    return [live[i] for i in sorted(executed)]
 
 
 engine = Engine()

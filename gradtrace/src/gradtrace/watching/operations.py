@@ -133,7 +133,7 @@ class Observer(_torch.Mode):
         frame = sys._getframe(1)
         if frame.f_code is _torch.HANDLE:  # a function written in Python: whoever called that
             frame = _caller(_caller(frame))
-        seen = None
+        operation = None
         try:
             if kind is _NOTHING:
                 return func(*args, **kwargs)
@@ -142,22 +142,22 @@ class Observer(_torch.Mode):
             passed_on = kind is _ATTRIBUTE and not is_users(frame.f_code)
             if not passed_on and not _torch.others_drive():
                 with _torch.no_torch_function():
-                    seen = self._before(kind, func, frame, args, kwargs)
+                    operation = self._before(kind, func, frame, args, kwargs)
             result = call(func, args, kwargs)
         except BaseException as error:
             # Raised again by this bare ``raise``, it leaves without these frames.
             _remove_our_frames(error)
             raise
-        if seen is not None:
+        if operation is not None:
             with _torch.no_torch_function():
-                self._after(seen, result)
+                self._after(operation, result)
         return result
 
     def _stand_in(self, frame: FrameType) -> FunctionType:
         code = frame.f_code
         key = id(code), frame.f_lasti
-        found = self._stand_ins.get(key)  # it holds the code: no identity is used twice
-        if found is None:
+        stand_in = self._stand_ins.get(key)  # it holds the code: no identity is used twice
+        if stand_in is None:
             if len(self._stand_ins) == _MAX_SITES:
                 self._stand_ins.clear()
             place = _CALL.replace(
@@ -166,8 +166,8 @@ class Observer(_torch.Mode):
                 co_qualname=STAND_IN,
                 co_firstlineno=frame.f_lineno,
             )
-            found = self._stand_ins[key] = code, place
-        return FunctionType(found[1], frame.f_globals)  # which are not kept: they may be large
+            stand_in = self._stand_ins[key] = code, place
+        return FunctionType(stand_in[1], frame.f_globals)  # which are not kept: they may be large
 
     # What goes wrong in here is remembered and never raised: the program wins.
 
@@ -237,8 +237,8 @@ class Observer(_torch.Mode):
         for tensor, version in zip(tensors, versions, strict=True):
             if version is not None and tensor._version != version:
                 # A custom function saves when its forward ends, but has its number before.
-                inside = not recording and _caller_of_apply(frame, _FAR) is not None
-                edited = self._outside if inside else started
+                in_custom_forward = not recording and _caller_of_apply(frame, _FAR) is not None
+                edited = self._outside if in_custom_forward else started
                 written = Memory.of(tensor)
                 if written is not None and kind is _SET_ITEM:
                     written = written.part(index)
@@ -249,8 +249,8 @@ class Observer(_torch.Mode):
         if kind is _EXPORT or kind is _LEAVE:
             self._note_leaving(frame, tensors[0])
         for output in _tensors((result,)):
-            made = kind is not _ATTRIBUTE and not any(output is tensor for tensor in tensors)
-            if made and len(timeline.cuts):
+            is_new = kind is not _ATTRIBUTE and not any(output is tensor for tensor in tensors)
+            if is_new and len(timeline.cuts):
                 timeline.cuts.forget(output)
             if not output.requires_grad:
                 self._note_cut(seen, output)
@@ -304,8 +304,10 @@ class Observer(_torch.Mode):
             return
         function = _torch.function_of(frame.f_locals["self"])
         changed = storage_of(tensor)[0]
-        given = _tensors(frame.f_locals["args"])
-        if function is not None and any(storage_of(one)[0] == changed for one in given):
+        gradients = _tensors(frame.f_locals["args"])
+        if function is not None and any(
+            storage_of(gradient)[0] == changed for gradient in gradients
+        ):
             name = place_of(function, "backward")
             self._tell("gradient_changed_in_backward", user_location(), name)
 
@@ -320,8 +322,8 @@ class Observer(_torch.Mode):
 
     def _is_exported(self, tensor: torch.Tensor) -> bool:
         """Whether others, numpy for one, can write to its memory: PyTorch cannot resize that."""
-        known = self._timeline.has_exports
-        if not known and (not tensor.is_leaf or type(tensor) is not torch.Tensor):
+        has_exports = self._timeline.has_exports
+        if not has_exports and (not tensor.is_leaf or type(tensor) is not torch.Tensor):
             return False  # made by PyTorch
         if tensor.layout is not torch.strided or tensor.device.type != "cpu":
             return False
@@ -330,7 +332,7 @@ class Observer(_torch.Mode):
         except (NotImplementedError, RuntimeError):
             return False
         return not storage.resizable() or (
-            known and self._timeline.is_exported(_torch.storage_identity(storage))
+            has_exports and self._timeline.is_exported(_torch.storage_identity(storage))
         )
 
     def _note_region(self, caller: FrameType, enabled: bool) -> None:
@@ -339,18 +341,18 @@ class Observer(_torch.Mode):
         ``with torch.set_grad_enabled(…)`` does so twice, when it is made and when it is entered;
         called as a function it is never left.
         """
-        how = _of_grad_mode(caller) or _of_grad_mode(_caller(caller))
+        method = _of_grad_mode(caller) or _of_grad_mode(_caller(caller))
         regions = self._regions
         left_open = bool(regions) and not regions[-1].entered
-        if how in ("__exit__", "__call__"):  # to what was before: the latter makes a decorator
+        if method in ("__exit__", "__call__"):  # to what was before: the latter makes a decorator
             if left_open:
                 regions.pop()
-            if how == "__exit__" and regions:
+            if method == "__exit__" and regions:
                 regions.pop()
             return
         if left_open:
             opened = regions.pop()
-            if how == "__enter__" and opened.enabled == enabled:
+            if method == "__enter__" and opened.enabled == enabled:
                 regions.append(replace(opened, entered=True))
                 return
         frame, decorated = caller, None
@@ -362,7 +364,7 @@ class Observer(_torch.Mode):
         if decorated is not None and is_users(decorated):
             location = Location(decorated.co_filename, decorated.co_firstlineno)
         how_cut = _library_how() or "region"
-        regions.append(Region(enabled, location, how_cut, entered=how == "__enter__"))
+        regions.append(Region(enabled, location, how_cut, entered=method == "__enter__"))
 
     def _note_switch(self, tensor: torch.Tensor, was_on: bool) -> None:
         """``requires_grad`` of a leaf was set."""
@@ -373,11 +375,11 @@ class Observer(_torch.Mode):
 
     def _note_feeding(self, tensors: list[torch.Tensor]) -> None:
         """Whether this operation is trained, and one of its inputs was cut off: note that cut."""
-        if not any(one.is_leaf and one.requires_grad for one in tensors):
+        if not any(tensor.is_leaf and tensor.requires_grad for tensor in tensors):
             return
-        for one in tensors:
-            if not one.requires_grad:
-                cut = self._timeline.cuts.get(one) or self._came_back([one], one)
+        for tensor in tensors:
+            if not tensor.requires_grad:
+                cut = self._timeline.cuts.get(tensor) or self._came_back([tensor], tensor)
                 if cut is not None:
                     self._timeline.fed.add(cut.location)
 
@@ -385,12 +387,12 @@ class Observer(_torch.Mode):
         cut = self._timeline.cuts.get(tensor)
         if cut is not None or tensor.requires_grad:
             location = user_location() if cut is None else cut.location
-            left = self._timeline.left = Cut("copy", location, tuple(tensor.shape))
+            exit_cut = self._timeline.left = Cut("copy", location, tuple(tensor.shape))
             self._timeline.left_after = self._timeline.last_call
             # A program may print its parameters; its forward pass does not.
             taken = tensor.requires_grad and (not tensor.is_leaf or _in_forward(frame))
             if self._timeline.suspects and taken:
-                self._timeline.cut_off([tensor], left, meant=False)
+                self._timeline.cut_off([tensor], exit_cut, meant=False)
 
     def _note_cut(self, seen: _Operation, output: torch.Tensor) -> None:
         """Why a result has no gradient: where it was cut off, or what its inputs' was."""
@@ -405,7 +407,9 @@ class Observer(_torch.Mode):
                 of = frozenset(storage_of(tensor)[0] for tensor in seen.about or ())
                 through = frozenset() if call is None else call.leaves
                 cut = Cut("first_order", location, of=of, through=through)
-            elif (function := next((one() for one in call.functions), None)) is not None:
+            elif (
+                function := next((reference() for reference in call.functions), None)
+            ) is not None:
                 name = place_of(function, "backward")
                 cut = Cut("function", user_location(), function=name)
             else:
@@ -415,29 +419,33 @@ class Observer(_torch.Mode):
             if cut is None:
                 return
         elif kind is _CUT or kind is _EXPORT or kind is _COPY:
-            how = "copy" if kind is not _CUT else "data" if _reads_data(seen.func) else "detach"
+            kind_of_cut = (
+                "copy" if kind is not _CUT else "data" if _reads_data(seen.func) else "detach"
+            )
             of = frozenset(storage_of(tensor)[0] for tensor in seen.tensors)
-            cut = Cut(how, user_location(), of=of)
+            cut = Cut(kind_of_cut, user_location(), of=of)
         elif not torch.is_grad_enabled():
-            off = next((one for one in reversed(self._regions) if not one.enabled), None)
+            off = next((region for region in reversed(self._regions) if not region.enabled), None)
             location = None if off is None else off.location
-            how = _library_how() or ("region" if off is None else off.how)
-            if how == "region" and self._updates(seen.tensors):
-                how, location = "update", user_location()
-            cut = Cut(how, location or user_location())
+            kind_of_cut = _library_how() or ("region" if off is None else off.how)
+            if kind_of_cut == "region" and self._updates(seen.tensors):
+                kind_of_cut, location = "update", user_location()
+            cut = Cut(kind_of_cut, location or user_location())
             if off is None and output.is_floating_point() and not _is_flat(seen.func):
                 cut.intermediate = _caller_of_apply(seen.frame, _FAR) is not None
         else:
             cut = Cut("operation", user_location())
         timeline.cuts.set(output, cut)
         if timeline.suspects:
-            outside = cut.how in ("detach", "operation") and not _in_forward(seen.frame)
-            meant = outside or cut.how == "region"
+            explicit = cut.how in ("detach", "operation") and not _in_forward(seen.frame)
+            meant = explicit or cut.how == "region"
             timeline.cut_off(seen.tensors, cut, meant)
 
     def _updates(self, tensors: list[torch.Tensor]) -> bool:
         """Whether these are a leaf and what was made of its own gradient."""
-        leaves = {storage_of(one)[0] for one in tensors if one.requires_grad and one.is_leaf}
+        leaves = {
+            storage_of(tensor)[0] for tensor in tensors if tensor.requires_grad and tensor.is_leaf
+        }
         cuts = map(self._timeline.cuts.get, tensors)
         return any(cut and cut.how == "first_order" and cut.of & leaves for cut in cuts)
 
@@ -451,29 +459,29 @@ class Observer(_torch.Mode):
             return self._came_back(tensors, output)
         # What a program says outright is the reason where nothing else is; a tensor's own gradient
         # is not, in a step along it.
-        own = {storage_of(tensor)[0] for tensor in tensors}
-        cut = min(cuts, key=lambda one: _MEANT.get(one.how, 2 if one.of & own else 0))
+        storages = {storage_of(tensor)[0] for tensor in tensors}
+        cut = min(cuts, key=lambda one: _MEANT.get(one.how, 2 if one.of & storages else 0))
         if cut.how != "first_order":
             return cut
         if kind is _CUT:
             return Cut("detach", user_location())
-        of = cut.of.union(*(other.of for other in cuts))
-        through = cut.through.union(*(other.through for other in cuts))
+        of = cut.of.union(*(inherited.of for inherited in cuts))
+        through = cut.through.union(*(inherited.through for inherited in cuts))
         return Cut(cut.how, cut.location, of=of, through=through)
 
     def _came_back(self, tensors: list[torch.Tensor], output: torch.Tensor) -> Cut | None:
         """Why a tensor made of a Python number, or in numpy's memory, has no gradient."""
-        left = self._timeline.left
-        if left is None or not output.is_floating_point():
+        exit_cut = self._timeline.left
+        if exit_cut is None or not output.is_floating_point():
             return None
         if not tensors:
-            back = tuple(output.shape) in ((), left.shape)
+            back = tuple(output.shape) in ((), exit_cut.shape)
         else:
-            back = any(tuple(t.shape) == left.shape and self._is_exported(t) for t in tensors)
+            back = any(tuple(t.shape) == exit_cut.shape and self._is_exported(t) for t in tensors)
         if not back:
             return None
-        self._timeline.came_back(left)
-        return left
+        self._timeline.came_back(exit_cut)
+        return exit_cut
 
     def _note_sum(
         self, tensors: list[torch.Tensor], output: torch.Tensor, chain: Chain | None
@@ -488,7 +496,7 @@ class Observer(_torch.Mode):
             # A step against a tensor's own gradient (first-order methods) is meant.
             if cut is None or cut.how != "first_order" or tensor.requires_grad:
                 continue  # (what requires grad now is a leaf of its own)
-            if not any(storage_of(other)[0] in cut.of for other in tensors):
+            if not any(storage_of(operand)[0] in cut.of for operand in tensors):
                 timeline.first_order[_torch.sequence_nr(node)] = cut
         if output.numel() != 1:
             return
@@ -498,9 +506,9 @@ class Observer(_torch.Mode):
             successor = _unscaled(successor)
             if successor is None or isinstance(successor, _torch.LEAF):
                 continue
-            before = successor.metadata.get(SUM_TAG)
-            if before is not None and before.location == location:
-                total = before
+            earlier = successor.metadata.get(SUM_TAG)
+            if earlier is not None and earlier.location == location:
+                total = earlier
             newest = max(newest, _torch.sequence_nr(successor))
             used_up = used_up or freed_by(successor) is not None
         # What was there before the last addition is another term of one iteration.
@@ -551,8 +559,8 @@ def _forget_our_frames(results: list[Any], started: int) -> None:
             continue
         stack = node.metadata.get("traceback_")
         if isinstance(stack, list):
-            ours = (f'File "{__file__}"', f"in {STAND_IN}\n")
-            stack[:] = [line for line in stack if not any(one in line for one in ours)]
+            our_lines = (f'File "{__file__}"', f"in {STAND_IN}\n")
+            stack[:] = [line for line in stack if not any(marker in line for marker in our_lines)]
         pending.extend(successor for successor, _ in _torch.edges_of(node))
 
 
@@ -625,13 +633,13 @@ def _kind_of(func: Callable[..., Any]) -> str:
 
 def _tensors(args: Iterable[Any], kwargs: Mapping[str, Any] = _NO_NAMES) -> list[torch.Tensor]:
     """Those among the arguments, and in lists and tuples among them."""
-    found = []
+    tensors = []
     for value in (*args, *kwargs.values()):
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, (tuple, list)):
-            found += [item for item in value if isinstance(item, torch.Tensor)]
-    return found
+            tensors += [item for item in value if isinstance(item, torch.Tensor)]
+    return tensors
 
 
 def _caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
@@ -714,9 +722,9 @@ def _library_how() -> str | None:
     """How it was cut when it is not the program that has switched gradients off, but PyTorch."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_users(frame.f_code):
-        for library, how in _LIBRARIES.items():
+        for library, means in _LIBRARIES.items():
             if frame.f_code.co_filename.startswith(library):
-                return how
+                return means
         frame = frame.f_back
     return None
 
@@ -732,7 +740,7 @@ _LIBRARIES = {
 def _unscaled(node: _torch.LiveNode) -> _torch.LiveNode:
     """What a node was computed from by factors alone: of ``0.9 * total`` that of the total."""
     while type(node).__name__ in _SCALES:
-        inner = [one for one, _ in _torch.edges_of(node) if one is not None]
+        inner = [input_node for input_node, _ in _torch.edges_of(node) if input_node is not None]
         if len(inner) != 1:
             break
         node = inner[0]

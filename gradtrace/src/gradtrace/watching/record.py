@@ -123,20 +123,20 @@ class Memory:
         Memory(address=4, shape=(2,), stride=(3,), itemsize=4)
         """
         indices = list(index) if isinstance(index, tuple) else [index]
-        if not all(type(one) in (int, slice, type(...), type(None)) for one in indices):
+        if not all(type(item) in (int, slice, type(...), type(None)) for item in indices):
             return self
-        indices = [one for one in indices if one is not None]
+        indices = [item for item in indices if item is not None]
         if ... in indices:
-            here = indices.index(...)
+            position = indices.index(...)
             missing = len(self.shape) - (len(indices) - 1)
-            indices[here : here + 1] = [slice(None)] * missing
+            indices[position : position + 1] = [slice(None)] * missing
         address, shape, stride = self.address, [], []
         for dimension, (length, step) in enumerate(zip(self.shape, self.stride, strict=True)):
-            one = indices[dimension] if dimension < len(indices) else slice(None)
-            if isinstance(one, int):
-                address += (one % length) * step * self.itemsize
+            item = indices[dimension] if dimension < len(indices) else slice(None)
+            if isinstance(item, int):
+                address += (item % length) * step * self.itemsize
                 continue
-            chosen = range(length)[one]
+            chosen = range(length)[item]
             if not chosen:
                 return self
             address += chosen.start * step * self.itemsize
@@ -152,17 +152,17 @@ class Memory:
 
     def overlaps(self, other: Memory) -> bool:
         """Whether they share an element; of very large ones, whether their spans do."""
-        mine, its = self.span, other.span
-        if mine.stop <= its.start or its.stop <= mine.start:
+        own_span, other_span = self.span, other.span
+        if own_span.stop <= other_span.start or other_span.stop <= own_span.start:
             return False
-        begin, end = min(mine.start, its.start), max(mine.stop, its.stop)
+        begin, end = min(own_span.start, other_span.start), max(own_span.stop, other_span.stop)
         size = (end - begin) // self.itemsize
         if self.itemsize != other.itemsize or size > _MAX_COMPARED:
             return True
         marked = torch.zeros(size, dtype=torch.bool)
-        first = (mine.start - begin) // self.itemsize
+        first = (own_span.start - begin) // self.itemsize
         marked.as_strided(self.shape, self.stride, first).fill_(True)
-        first = (its.start - begin) // self.itemsize
+        first = (other_span.start - begin) // self.itemsize
         return bool(marked.as_strided(other.shape, other.stride, first).any())
 
 
@@ -326,8 +326,8 @@ class Cuts:
 
     def of(self, storages: Collection[int]) -> Cut | None:
         """The latest cut of anything in one of these storages."""
-        found = (cut for _, cut in reversed(self._cuts.values()) if cut.of & {*storages})
-        return next(found, None)
+        cuts = (cut for _, cut in reversed(self._cuts.values()) if cut.of & {*storages})
+        return next(cuts, None)
 
     def set(self, tensor: torch.Tensor, cut: Cut) -> None:
         table = self._frozen if cut.how == "frozen" and tensor.is_leaf else self._cuts
@@ -362,8 +362,8 @@ class Sums:
         alive[id(total)] = _keyed(total, _torch.never_compiled(died))
 
     def alive(self) -> dict[int, Sum]:
-        found = [reference() for reference in list(self._alive.values())]
-        return {total.sequence_nr: total for total in found if total is not None}
+        totals = [reference() for reference in list(self._alive.values())]
+        return {total.sequence_nr: total for total in totals if total is not None}
 
     def used(self, total: Sum) -> None:
         """A backward ran through it."""
@@ -443,15 +443,17 @@ class Timeline:
                 continue
             key = _torch.tensor_identity(node.variable)
             if key in self.suspects:
-                known = self.suspects[key]
-                if known is None or (known[1] and (not meant or known[0].location not in self.fed)):
+                suspect = self.suspects[key]
+                if suspect is None or (
+                    suspect[1] and (not meant or suspect[0].location not in self.fed)
+                ):
                     self.suspects[key] = cut, meant
 
     def came_back(self, cut: Cut) -> None:
         """What had left there is a tensor again: the cut was not meant as one."""
-        for key, known in self.suspects.items():
-            if known is not None and known[0].location == cut.location:
-                self.suspects[key] = known[0], False
+        for key, suspect in self.suspects.items():
+            if suspect is not None and suspect[0].location == cut.location:
+                self.suspects[key] = suspect[0], False
 
     def edited(self, storage: int, edit: Edit) -> None:
         _latest(self._edits, storage, _MAX_EDITED, _MAX_EDITS).append(edit)
@@ -478,8 +480,8 @@ class Timeline:
                     yield edit
 
     def exports_of(self, storage: int) -> list[Export]:
-        found = self._exports.get(storage, ())
-        return [export for export in found if not export.storage.expired()]
+        exports = self._exports.get(storage, ())
+        return [export for export in exports if not export.storage.expired()]
 
     @property
     def has_exports(self) -> bool:
@@ -519,11 +521,11 @@ class Record:
     @property
     def timeline(self) -> Timeline:
         """This thread's."""
-        found = getattr(self._threads, "timeline", None)
-        if found is None:
-            found = self._threads.timeline = Timeline()
+        timeline = getattr(self._threads, "timeline", None)
+        if timeline is None:
+            timeline = self._threads.timeline = Timeline()
             self.threads = next(self._count)
-        return found
+        return timeline
 
 
 def _since(sequence_nr: int, entries: Sequence[Any]) -> list[Any]:
@@ -534,9 +536,9 @@ def _since(sequence_nr: int, entries: Sequence[Any]) -> list[Any]:
 
 def _latest(table: dict[int, deque[T]], key: int, keys: int, entries: int) -> deque[T]:
     """The entries under a key, made if need be; of both only the latest are kept."""
-    found = table.get(key)
-    if found is None:
-        found = table[key] = deque(maxlen=entries)
+    queue = table.get(key)
+    if queue is None:
+        queue = table[key] = deque(maxlen=entries)
         if len(table) > keys:
             del table[next(iter(table))]
-    return found
+    return queue
