@@ -1,21 +1,21 @@
-"""Folding: a graph of any size as a tree of groups, of which few are looked at at once.
+"""Fold a graph of any size into a tree of groups, of which a view shows few at once.
 
-All operations are put into one row, each after those that it builds on, in the order in which they
-were made.  A group is an interval of this row; so however the groups are drawn, no edge runs from
-an earlier one to a later one, and there are no cycles.  Groups come from four places, outermost
-first:
+All operations are put into one sequence, each after its inputs, in the order in which they ran. A
+group is an interval of this sequence; so however groups are drawn, no edge leads from an earlier
+group to a later one, and there are no cycles. Groups come from four sources, outermost first:
 
-* the iteration of a loop, and the line that made the operations, each time that it ran;
-* the module whose call made them, each time that it was called.  Where calls were not seen, as in a
-  snapshot, the module that a parameter is named after (``layers.3.linear1.weight``); operations
-  without parameters then belong to the innermost module around them: what two uses of its
-  parameters enclose;
-* repetition: neighbours that look alike, such as the layers of a stack or the time steps of a
+* the iteration of a loop, and the line that ran the operations, once for each time that it ran;
+* the module whose call ran them, once for each call.  Where no calls were recorded, as in a
+  snapshot, it is the module that a parameter is named after (``layers.3.linear1.weight``);
+  operations without parameters then belong to the innermost module around them, the one whose
+  parameters are used before and after them;
+* repetition: neighbours that are similar, such as the layers of a stack or the time steps of a
   recurrent module, are one group, "layers.0 to layers.11 × 12";
-* ranges, where there still are too many side by side.
+* ranges, where there are still too many members.
 
-A leaf belongs to the group that uses it first; one that no module has stays outside.  Everything
-here is a loop or a table: a hundred thousand nodes, or modules nested that deep, are no problem.
+A leaf belongs to the group that uses it first; a leaf that is in no module stays outside.
+Everything here is a loop or a table, so a hundred thousand nodes, or modules nested that deep, are
+no problem.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ SHOWN = (16, 12, 9, 6)  # boxes: groups are opened as long as no more are shown,
 
 
 def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> Iterator[View]:
-    """The first view, and one for each group that any view shows as a box; outer ones first.
+    """Yield the first view, and one for each group that any view shows as a box, outer ones first.
 
-    ``excess`` tells how many times larger than its panel a view is, at most 1 where it fits: as
-    many groups are opened as do.
+    ``excess`` returns how many times larger than its panel a view is, at most 1 if it fits; a view
+    opens as many groups as fit.
     """
     pending = [View(fold(scene), None)]
     for index, view in enumerate(pending):  # grows while it is read
@@ -61,7 +61,7 @@ def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> I
 
 
 def _fit(view: View, excess: Callable[[View], float]) -> None:
-    """Show a view node by node, or with as many groups opened as its panel has room for."""
+    """Show a view node by node, or with as many groups open as its panel has room for."""
     ways: list[tuple[float, list[int | Group], tuple[str, ...]]] = []
     for limit in SHOWN if view.group.size > WHOLE else (WHOLE, *SHOWN):
         _choose_boxes(view, limit)
@@ -73,7 +73,7 @@ def _fit(view: View, excess: Callable[[View], float]) -> None:
 
 
 def fold(scene: Scene) -> Group:
-    """The tree of groups of all nodes."""
+    """Return the tree of groups of all nodes."""
     order = topological_order(scene)
     tree = group_by_place(scene, order)
     groups = [tree]
@@ -92,7 +92,7 @@ def fold(scene: Scene) -> Group:
 
 
 def _choose_boxes(view: View, limit: int) -> None:
-    """Find the boxes of a view: groups are opened as long as there are no more than ``limit``."""
+    """Choose the boxes of a view: open groups as long as there are at most ``limit`` boxes."""
     group = view.group
     # Layers are told by their own names: "layers.3".
     layers = group.kind in ("run", "range") and not group.steps
@@ -135,9 +135,9 @@ def _choose_boxes(view: View, limit: int) -> None:
 
 
 def _open_lone_group(boxes: list[int | Group], view: View, limit: int) -> None:
-    """Open the only group among the boxes, and that in it: else there is little to see.
+    """Open the only group among the boxes, and the only group in it, to show more than one box.
 
-    What repeats may stay closed, since its title says what it is.
+    A repetition may stay closed, since its title describes it.
     """
     while sum(isinstance(box, Group) for box in boxes) == 1:
         place = next(k for k, box in enumerate(boxes) if isinstance(box, Group))
@@ -157,11 +157,11 @@ _ENOUGH = 8  # boxes, to tell what there is
 
 
 def _opens(group: Group, shown: int) -> bool:
-    """Whether a group is opened in the view around it, where there is room.
+    """Whether a group is opened in the enclosing view if there is room.
 
-    Not where it says more as a whole: a module of the two lowest levels, or any once enough boxes
-    are ``shown``; one round of a loop; many layers that look alike and were made by one line, which
-    live and die together.
+    A group stays closed if it says more as a whole: a module of the two lowest levels, any module
+    once enough boxes are ``shown``, one iteration of a loop, or many similar layers that one line
+    created, which live and die together.
     """
     if group.kind == "run":
         made_at_different_moments = (

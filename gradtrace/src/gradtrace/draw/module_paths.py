@@ -1,4 +1,4 @@
-"""The order of the operations, and the module that each belongs to where no call was seen."""
+"""The order of the operations, and the module of each operation where no calls were recorded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradtrace.draw.scene import Scene
 
 
 def topological_order(scene: Scene) -> list[int]:
-    """The operations, each after those that it builds on, as far as possible as they were made."""
+    """Return the operations, inputs before users, else in the order of their creation."""
     operations = [i for i, node in enumerate(scene.nodes) if not node.leaf]
     operations.sort(key=lambda i: scene.nodes[i].order or 0)
     place = {node: k for k, node in enumerate(operations)}
@@ -40,16 +40,16 @@ def topological_order(scene: Scene) -> list[int]:
 
 
 def modules_of(scene: Scene) -> dict[int, tuple[str, ...]]:
-    """The module that each operation belongs to; those of no module have an empty one."""
+    """Return the path of the module of each operation; it is empty for operations of no module."""
     return module_paths(scene, topological_order(scene))
 
 
 def module_paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
-    """The module of each operation."""
+    """Return the path of the module of each operation, inferred from the parameters around it."""
     direct = parameter_modules(scene, order)
 
     def nearest(row: Sequence[int]) -> dict[int, tuple[str, ...]]:
-        """For each operation the module of the last one before that has any, made by this line."""
+        """Return for each operation the nearest path before it that belongs to the same line."""
         nearest_paths: dict[int, tuple[str, ...]] = {}
         path: tuple[str, ...] = ()
         line: int | None = None
@@ -68,7 +68,7 @@ def module_paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
 
 
 def parameter_modules(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
-    """The module of the parameters that an operation uses."""
+    """Return the module of the parameters of each operation that uses any."""
     modules: dict[int, tuple[str, ...]] = {}
     for i in order:
         used = [scene.nodes[j].module for j in scene.nodes[i].next if scene.nodes[j].leaf]
@@ -84,7 +84,7 @@ def _align_tails(
     own: dict[int, tuple[str, ...]],
     paths: dict[int, tuple[str, ...]],
 ) -> None:
-    """What follows the last of several layers belongs to them as what follows the others does."""
+    """Give the operations after the last of similar layers the module that other layers suggest."""
     tails: list[tuple[int, list[int]]] = []
     for i in order:
         if i in own:
@@ -110,5 +110,5 @@ def _align_tails(
 
 
 def _stack_key(scene: Scene, node: int, path: tuple[str, ...]) -> tuple[str, ...]:
-    """The module and the operation, the same for all layers of a stack."""
+    """Return the module and the operation as a key that is equal for all layers of a stack."""
     return (*("" if part.isdecimal() else part for part in path), scene.nodes[node].name)

@@ -1,4 +1,4 @@
-"""Repetition among the members of a group, and ranges where there are too many of them."""
+"""Find repetition among the members of a group, and divide what is too much into ranges."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _CANDIDATES = 12  # periods that are tried at one place
 
 
 class Similarity:
-    """Numbers for what looks alike, leaves aside.
+    """Numbers for members of groups, equal for similar ones; leaves are disregarded.
 
-    Modules do whose parameters have the same names and are used by the same operations, all else
-    that consists of the same operations.
+    Two modules are similar if their parameters have the same names and are used by the same
+    operations; other groups are if they consist of the same operations.
     """
 
     def __init__(self, scene: Scene):
@@ -43,9 +43,9 @@ class Similarity:
     def divided(
         self, parts: list[int | Group], first: bool
     ) -> tuple[list[int | Group], list[int | Group]]:
-        """The parts of a round, and the leaves among them that others use, too.
+        """Separate the parts of a repetition from the leaves among them that other repetitions use.
 
-        So are those that belong to no module and come before the ``first`` round.
+        In the ``first`` repetition, leaves of no module count as shared, too.
         """
         if all(self.number(part) is not None for part in parts):
             return parts, []
@@ -62,21 +62,22 @@ class Similarity:
         return own_parts, shared_parts
 
     def recurs(self, leaves: list[int | Group], rounds: list[int | Group]) -> bool:
-        """Whether some of these leaves are used in more than one of the rounds."""
+        """Whether any of these leaves is used in more than one repetition."""
         round_of = {node: number for number, part in enumerate(rounds) for node in nodes_of(part)}
         several = [leaf for part in leaves for leaf in nodes_of(part)]
         users = [{round_of[i] for i in self._users[leaf] if i in round_of} for leaf in several]
         return any(len(used_in) > 1 for used_in in users)
 
     def number(self, member: int | Group) -> int | None:
-        """None for a leaf, or several."""
+        """Return the number of a node or group; None for leaves."""
         if isinstance(member, Group):
             return None if member.kind == "leaves" else member.like
         node = self.scene.nodes[member]
         return None if node.leaf else self._intern(node.name)
 
     def _parameters(self, group: Group) -> tuple[tuple[str, str], ...]:
-        """The parameters that a module uses, by their names within it, and by what operations."""
+        """Return the names, within the module, of its parameters, with the operations that use
+        them."""
         nodes, prefix = self.scene.nodes, ".".join(group.path)
         return tuple(
             sorted(
@@ -93,7 +94,7 @@ class Similarity:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def measure(self, group: Group) -> Group:
-        """Fill in what follows from its members."""
+        """Compute a group's size, lines, moments and number from its members, and return it."""
         numbers = [number for m in group.members if (number := self.number(m)) is not None]
         looks: object = tuple(numbers)
         if group.kind == "module":
@@ -122,7 +123,7 @@ class Similarity:
 
 
 def group_repetitions(group: Group, alike: Similarity) -> None:
-    """Put neighbours that look alike into a group of their own."""
+    """Replace similar neighbours among the members of a group by one group."""
     if len(group.members) < LAYERS:
         return
     # Each member that counts, with the leaves before it.
@@ -182,7 +183,7 @@ def group_repetitions(group: Group, alike: Similarity) -> None:
 def _group_beside_steps(
     group: Group, alike: Similarity, members: list[int | Group], where: str
 ) -> list[int | Group]:
-    """The operations before or after the time steps of a module, as one group."""
+    """Return the operations before or after the time steps of a module as one group."""
     modules = any(isinstance(m, Group) and m.kind in ("module", "layer") for m in members)
     if len(members) < 2 or group.kind not in ("module", "layer") or modules:
         return members
@@ -194,7 +195,7 @@ def _group_beside_steps(
 
 
 def _are_named_modules(units: list[list[int | Group]], start: int, period: int, times: int) -> bool:
-    """Whether what repeats there are modules with names of their own."""
+    """Whether the repeated members are modules with names of their own."""
     paths = [
         {part.path for unit in units[k : k + period] for part in unit if is_module(part)}
         for k in range(start, start + period * times, period)
@@ -203,9 +204,9 @@ def _are_named_modules(units: list[list[int | Group]], start: int, period: int, 
 
 
 def _trailing_length(pattern: list[list[int | Group]], numbers: list[int], after: list[int]) -> int:
-    """How much of the pattern is there once more, if that is all but the operations at its end.
+    """Return the length of a last, incomplete repetition that lacks only operations at its end.
 
-    What stands between two layers belongs to the first; nothing stands behind the last.
+    Operations between two layers belong to the first layer, and nothing follows the last one.
     """
     groups = [place for place, unit in enumerate(pattern) if isinstance(unit[-1], Group)]
     needed = groups[-1] + 1 if groups else len(pattern)
@@ -213,7 +214,7 @@ def _trailing_length(pattern: list[list[int | Group]], numbers: list[int], after
 
 
 def find_repetitions(numbers: list[int], least: int) -> Iterator[tuple[int, int, int]]:
-    """Where something repeats: the place, the length of what repeats, and how often it is there.
+    """Yield the start, the period and the number of each repetition in a sequence.
 
     >>> list(find_repetitions([7, 1, 2, 1, 2, 1, 2, 9], 3))
     [(1, 2, 3)]
@@ -249,9 +250,9 @@ def find_repetitions(numbers: list[int], least: int) -> Iterator[tuple[int, int,
 
 
 def divide(group: Group, alike: Similarity) -> None:
-    """Put what is too much side by side into ranges of neighbours.
+    """Put members into ranges of neighbours if there are too many of them.
 
-    Of what repeats the first, the second and the last stay apart: so one sees how it goes on.
+    Of a repetition the first two and the last member stay separate, to show how it continues.
     """
     if len(group.members) <= (MOST if group.recurs is None else ALIKE):
         return
@@ -266,7 +267,7 @@ def divide(group: Group, alike: Similarity) -> None:
 
 
 def _between_groups(group: Group, alike: Similarity) -> None:
-    """Put what stands between modules together, so that the modules stay apart with their names."""
+    """Put the operations between modules into groups, so that the modules stay visible by name."""
     depth = len(group.path)
     inner = [part for part in group.members if isinstance(part, Group) and len(part.path) > depth]
     if sum(part.kind != "leaves" for part in inner) < 2:
@@ -283,7 +284,7 @@ def _between_groups(group: Group, alike: Similarity) -> None:
 
 
 def _into_ranges(group: Group, begin: int, alike: Similarity) -> None:
-    """Ranges that end where a multiple of their size does; ``begin`` is the first one's number."""
+    """Put members into ranges that end at multiples of their size; the first one is ``begin``."""
     while (count := len(group.members)) > MOST:
         size = next((size for size in _SIZES if size * size >= count), _SIZES[-1])
         ranges: list[int | Group] = []

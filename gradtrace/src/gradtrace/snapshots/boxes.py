@@ -78,11 +78,13 @@ def scene_of_nodes(
             text=max(least, len(clipped(label_of(node))) + 7, *map(len, rows_of(node) or [""])),
             rows=len(rows_of(node)),
             module=module_path(node, model),
-            made="" if node.leaf is not None else shapes_of(node.outputs),  # a leaf's row says it
+            outputs=""
+            if node.leaf is not None
+            else shapes_of(node.outputs),  # a leaf's row says it
         )
         for node, successors in zip(nodes, links, strict=True)
     ]
-    things = [
+    scene_tensors = [
         None
         if leaf
         else SceneTensor(
@@ -94,7 +96,7 @@ def scene_of_nodes(
         )
         for nbytes, savers, leaf in tensors.values()
     ]
-    return Scene(scene_nodes, things, [(0, 0)] * len(nodes))
+    return Scene(scene_nodes, scene_tensors, [(0, 0)] * len(nodes))
 
 
 def storage_places(nodes: Sequence[Node]) -> dict[int, int]:

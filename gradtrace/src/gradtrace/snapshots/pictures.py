@@ -32,7 +32,7 @@ from gradtrace.snapshots.modules import ModuleBytes, modules
 
 
 class _Picture(NamedTuple):
-    """One view of a graph, with what its boxes and things say."""
+    """One view of a graph, with what its boxes and tensors say."""
 
     drawing: Drawing
     faces: list[Face]
@@ -51,7 +51,7 @@ class _Picture(NamedTuple):
         items = []
         for i, face in enumerate(self.faces):
             parts = [face.title, *face.rows]
-            if shapes := self.drawing.boxes[i].made:
+            if shapes := self.drawing.boxes[i].outputs:
                 parts.append(f"made {shapes}")
             if self.shared_with[i]:
                 counting_boxes = " and ".join(self.faces[j].title for j in self.shared_with[i])
@@ -90,7 +90,7 @@ class Pictures:
         self._nodes, self._marks = nodes, marks
         self._storages, self._owners = storage_places(nodes), storage_owners(nodes)
         self._leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf}
-        self._everything = sum(box.held for box in self._held(self.drawings[0]))
+        self._everything = sum(box.own for box in self._held(self.drawings[0]))
 
     def __getitem__(self, view: int) -> _Picture:
         drawing = self.drawings[view]
@@ -104,9 +104,9 @@ class Pictures:
             if node in home:
                 homes[place] = home[node]
         texts = {
-            thing.tensor: size(tensor.nbytes)
-            for thing in drawing.things
-            if (tensor := self._scene.tensors[thing.tensor]) is not None
+            tensor_box.tensor: size(tensor.nbytes)
+            for tensor_box in drawing.tensors
+            if (tensor := self._scene.tensors[tensor_box.tensor]) is not None
         }
         return _Picture(drawing, faces, texts, homes, [box.shared_with for box in bytes_of_boxes])
 
@@ -141,7 +141,7 @@ class Pictures:
                 picture = self[view]
                 look = picture.look()
                 if look in folds:
-                    folds[look].others.append(view)
+                    folds[look].similar.append(view)
                 elif remaining:
                     remaining -= 1
                     folds[look] = _Fold(view, picture, [])
@@ -154,7 +154,7 @@ class _Fold(NamedTuple):
 
     view: int
     picture: _Picture
-    others: list[int]
+    similar: list[int]
 
 
 def _folds(folds_in: Mapping[int, Mapping[object, _Fold]], parent: int) -> str:
@@ -184,7 +184,7 @@ def _in_words(picture: _Picture) -> str:
 class _Held(NamedTuple):
     """The bytes of activations that a box holds: its own, and those that count for other boxes."""
 
-    held: int
+    own: int
     shared: int
     shared_with: list[int]
 
@@ -231,10 +231,10 @@ def _folded(
 ) -> Face:
     inner = [nodes[i] for i in box.nodes]
     freed = sum(node.state == FREED for node in inner)
-    share = bytes_.held / everything if everything else None
-    second = f"{size(bytes_.held)} held" if any(node.leaf is None for node in inner) else ""
+    share = bytes_.own / everything if everything else None
+    second = f"{size(bytes_.own)} held" if any(node.leaf is None for node in inner) else ""
     if bytes_.shared:
-        second = f"{size(bytes_.held)}, {size(bytes_.shared)} shared"
+        second = f"{size(bytes_.own)}, {size(bytes_.shared)} shared"
     if marks is None:
         first = f"{len(inner) - freed} alive, {freed} freed" if freed else f"{len(inner)} nodes"
         return Face(box.title, [first, second], share=share, dashed=freed == len(inner))
