@@ -13,12 +13,12 @@ from gradtrace.snapshots.pictures import Pictures, write
 
 
 class Comparison:
-    """What differs between two snapshots, made by ``before.compare(after)``.
+    """What differs between two snapshots, computed by ``before.compare(after)``.
 
     ``new`` are nodes of ``after`` only, ``gone`` of ``before`` only; ``freed`` had their saved
     tensors freed in between; ``changed`` differ in something else, which :meth:`reasons` names: a
-    version, a gradient, a tensor changed in place.  Each is a list of :class:`~gradtrace.Node`.
-    An operation is told by PyTorch's number of it, a leaf by its memory.
+    version, a gradient, a tensor modified in place. Each is a list of :class:`~gradtrace.Node`.
+    Operations are matched by their sequence numbers, leaves by their storages.
 
     >>> import torch
     >>> from gradtrace import snapshot
@@ -73,11 +73,12 @@ class Comparison:
 
     @property
     def changed(self) -> list[Node]:
-        """Nodes of both that differ otherwise."""
+        """Nodes of both that differ in something else."""
         return self._marked("changed")
 
     def reasons(self) -> list[str]:
-        """One line for each kind of difference: what happened, how often, and to which nodes."""
+        """Return one line for each kind of difference: what happened, how often, and to which
+        nodes."""
         counts = Counter()  # type: Counter[tuple[str, str]]
         for i, mark in self._marks.items():
             reason = f" ({self._reasons[i]})" if self._reasons[i] else ""
@@ -114,7 +115,7 @@ class Comparison:
         return self._pictures().html("Two snapshots compared", f"{self._sentence()}.")
 
     def to_svg(self, path: str | Path | None = None) -> str:
-        """The drawing as SVG text, written to the file ``path`` where one is given."""
+        """Return the drawing as SVG text, and write it to the file ``path`` if one is given."""
         title = "Two snapshots compared"
         return write(self._pictures()[0].svg(title, f"{self._sentence()}.", standalone=True), path)
 
@@ -123,7 +124,7 @@ _TOLD = 20  # lines of a comparison that is printed
 
 
 def _keys(graph: GraphData) -> dict[tuple[object, ...], Node]:
-    """The nodes by what tells them apart, in their order."""
+    """Return the nodes of a snapshot by the keys with which two snapshots are matched."""
     occurrences: Counter[tuple[object, ...]] = Counter()
     keys = {}
     for node in graph.nodes:
@@ -137,7 +138,7 @@ def _keys(graph: GraphData) -> dict[tuple[object, ...], Node]:
 
 
 def _difference(old: Node | None, now: Node | None) -> tuple[str, str]:
-    """The mark of a node and the reason; both are empty where nothing changed."""
+    """Return the mark of a node and the reason for it; both are empty if nothing changed."""
     if old is None or now is None:
         return ("new", "") if old is None else ("gone", "")
     if now.state == FREED != old.state:

@@ -13,15 +13,15 @@ from gradtrace.snapshots.boxes import activations_of, module_path, scene_of_node
 
 
 class ModuleBytes(NamedTuple):
-    """What one module, with all inside of it, has of a graph.
+    """The part of a graph that belongs to one module and the modules inside it.
 
-    ``name`` is as in ``model.named_modules()``, empty for the graph as a whole.  ``nodes`` counts
-    operations, ``freed`` those of them whose saved tensors are freed.  ``activations`` and
-    ``parameters`` are bytes; a storage that several hold counts once, for the first operation that
-    saved it, here and in the picture.  ``shared`` are the bytes of activations that this module
-    holds, too, and that count for others: those in ``shared_with`` (an empty name is what belongs
-    to no module within the model).  An operation without parameters belongs to the innermost module
-    around it: the one whose parameters are used before it and after it.
+    ``name`` is as in ``model.named_modules()``, empty for the graph as a whole. ``nodes`` counts
+    operations, ``freed`` those whose saved tensors are freed. ``activations`` and ``parameters``
+    are bytes; a storage that several operations saved counts once, for the first of them, here and
+    in the picture. ``shared`` are bytes of activations that operations of this module saved, too,
+    but that count for others: those in ``shared_with`` (an empty name stands for operations of no
+    module within the model). An operation without parameters belongs to the innermost module around
+    it: the one whose parameters are used before it and after it.
     """
 
     name: str
@@ -34,7 +34,7 @@ class ModuleBytes(NamedTuple):
 
 
 def modules(graph: GraphData) -> list[ModuleBytes]:
-    """The bytes of each module, as ``Graph.modules``."""
+    """Return the bytes of each module, as in ``Graph.modules``."""
     nodes = graph.nodes
     paths = modules_of(scene_of_nodes(nodes, [node.next for node in nodes]))
     owners = storage_owners(nodes)
@@ -63,7 +63,7 @@ def modules(graph: GraphData) -> list[ModuleBytes]:
 
 @dataclass
 class _Row:
-    """What one module has: storages with their bytes, the shared ones with their owner, too."""
+    """The sums of one module: storages with their bytes, and shared storages with their owners."""
 
     nodes: int = 0
     freed: int = 0

@@ -1,8 +1,4 @@
-"""Snapshots drawn: as SVG, as HTML with the groups that can be opened, and in words.
-
-What a node saved and whether it was freed is read off the nodes; fold and layout are those of a
-trace.
-"""
+"""Snapshots as SVG, as HTML with groups that can be opened, and in words."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ from gradtrace.snapshots.modules import ModuleBytes, modules
 
 
 class _Picture(NamedTuple):
-    """One view of a graph, with what its boxes and tensors say."""
+    """A view of a graph, with the text of its boxes and tensors."""
 
     drawing: Drawing
     faces: list[Face]
@@ -44,7 +40,7 @@ class _Picture(NamedTuple):
         return svg(self.drawing, self.faces, self.texts, self.homes, title, description, standalone)
 
     def words(self) -> str:
-        """The picture as a list, for those who do not see it."""
+        """Return the picture as an HTML list, for readers who do not see it."""
         goes_on: dict[int, list[int]] = defaultdict(list)
         for edge in self.drawing.edges:
             goes_on[edge.start].append(edge.end)
@@ -63,7 +59,7 @@ class _Picture(NamedTuple):
         return f"<ul>{''.join(items)}</ul>"
 
     def look(self) -> object:
-        """Equal for pictures that look the same but for what stands around, and for numbers."""
+        """Return a value that is equal for pictures that differ in their stubs and numbers only."""
         boxes = self.drawing.boxes
         inner = [i for i, box in enumerate(boxes) if box.kind != "outside"]
         faces = [self.faces[i] for i in inner]
@@ -74,7 +70,7 @@ class _Picture(NamedTuple):
 
 
 class Pictures:
-    """The first view of a graph, and one for each group that can be opened; by index."""
+    """The views of a graph by index: the first one, and one for each group that can be opened."""
 
     def __init__(
         self,
@@ -121,7 +117,7 @@ class Pictures:
         return _face(box, self._nodes, self._marks, self._storages)
 
     def html(self, title: str, description: str, more: str = "") -> str:
-        """The first view, the others one fold away, and ``more``."""
+        """Return the first view as HTML, the others in ``<details>`` below it, and ``more``."""
         first = self[0]
         return (
             f'<div class="gradtrace-graph"><p>{html.escape(description)}</p>'
@@ -129,7 +125,7 @@ class Pictures:
         )
 
     def _opened(self) -> str:
-        """The groups that can be opened, each in a fold; of those that look the same the first."""
+        """Return the groups as nested ``<details>``; of groups that look alike only the first."""
         views_in: dict[int | None, list[int]] = defaultdict(list)
         for view, drawing in enumerate(self.drawings):
             views_in[drawing.parent].append(view)
@@ -150,7 +146,7 @@ class Pictures:
 
 
 class _Fold(NamedTuple):
-    """A view that is drawn, and those that look like it."""
+    """A view that is drawn, and the views that look like it."""
 
     view: int
     picture: _Picture
@@ -173,7 +169,7 @@ _OPENED = 24  # drawings below the first: an output that is stored should stay s
 
 
 def _home(drawing: Drawing) -> dict[int, int]:
-    """The box of each node."""
+    """Return the box of each node."""
     return {node: i for i, box in enumerate(drawing.boxes) for node in box.nodes}
 
 
@@ -182,7 +178,7 @@ def _in_words(picture: _Picture) -> str:
 
 
 class _Held(NamedTuple):
-    """The bytes of activations that a box holds: its own, and those that count for other boxes."""
+    """The bytes of activations that a box keeps alive: its own, and those that count for others."""
 
     own: int
     shared: int
@@ -245,7 +241,7 @@ def _folded(
 
 
 def sentence(graph: GraphData) -> str:
-    """One snapshot in a sentence."""
+    """Describe a snapshot in one sentence."""
     total = graph.held
     freed = f", {len(graph.freed)} of them freed" if graph.freed else ""
     leaves = [node.leaf for node in graph.leaves if node.leaf is not None]
@@ -258,7 +254,7 @@ def sentence(graph: GraphData) -> str:
 
 
 def graph_html(graph: GraphData) -> str:
-    """What a notebook shows of a snapshot."""
+    """Return the HTML that a notebook shows for a snapshot."""
     rows = modules(graph)
     table = ""
     if len(rows) > 1:
@@ -279,7 +275,7 @@ def graph_html(graph: GraphData) -> str:
 
 
 def _shared(row: ModuleBytes) -> str:
-    """What of it counts for others, and for which; as HTML."""
+    """Return, as HTML, the bytes that count for other modules, and for which."""
     if not row.shared:
         return "0"
     names = ", ".join(html.escape(name) or "operations of no module" for name in row.shared_with)
@@ -287,7 +283,7 @@ def _shared(row: ModuleBytes) -> str:
 
 
 def graph_svg(graph: GraphData) -> str:
-    """A snapshot as the text of an SVG file."""
+    """Return a snapshot as the text of an SVG file."""
     return _pictures(graph)[0].svg("The autograd graph", sentence(graph), standalone=True)
 
 
@@ -296,6 +292,7 @@ def _pictures(graph: GraphData) -> Pictures:
 
 
 def write(text: str, path: str | Path | None) -> str:
+    """Write text to ``path``, if one is given, and return it."""
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
     return text
