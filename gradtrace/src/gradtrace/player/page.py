@@ -22,7 +22,7 @@ from gradtrace.autograd.traversal import no_garbage_collection
 from gradtrace.draw.drawing import Drawing
 from gradtrace.draw.layout import layout
 from gradtrace.player.outcome import outcome
-from gradtrace.player.question import Question
+from gradtrace.player.prompt import Question
 from gradtrace.player.trace_scene import scene_of
 from gradtrace.tracing.steps import TraceData
 

@@ -17,8 +17,8 @@ from gradtrace._torch import LiveNode
 from gradtrace.autograd.saved import GraphData, read_records
 from gradtrace.autograd.tensors import has_graph, storage_of
 from gradtrace.autograd.traversal import root_node, undisturbed, walk
-from gradtrace.snapshots.comparison import Comparison
-from gradtrace.snapshots.modules import ModuleBytes, modules
+from gradtrace.snapshots.differences import Comparison
+from gradtrace.snapshots.module_bytes import ModuleBytes, modules
 from gradtrace.snapshots.pictures import graph_html, graph_svg, write
 
 _FEW = 5_000  # nodes: what they made is read without being asked for

@@ -24,7 +24,7 @@ from gradtrace.snapshots.boxes import (
     storage_owners,
     storage_places,
 )
-from gradtrace.snapshots.modules import ModuleBytes, modules
+from gradtrace.snapshots.module_bytes import ModuleBytes, modules
 
 
 class _Picture(NamedTuple):
