@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from gradtrace import trace
-from gradtrace.draw.drawing import BESIDE, CHARACTER, LINE, NAMES, PANEL, SMALL, label_below
+from gradtrace.draw.drawing import BESIDE, CHARACTER, LINE, NAMES, PANEL, SMALL, Box, label_below
 from gradtrace.draw.layout import layout
 from gradtrace.draw.module_paths import topological_order
+from gradtrace.draw.plan import Plan, add_tensors
 from gradtrace.draw.scene import Scene, SceneNode, SceneTensor, module_of
 from gradtrace.player.trace_scene import scene_of
 
@@ -381,3 +382,20 @@ def test_a_group_hands_on_what_others_use_and_an_end_says_so():
     written = {box.title: label_below(box) for box in layout(scene_of(seen))[0].boxes}
     assert written["SumBackward0"] == "output scalar"
     assert written["after the steps of model"] == "[5, 1, 2]"
+
+
+@pytest.mark.parametrize(
+    ("links", "savers", "drawn"),
+    [
+        ([], {0}, True),  # the result of the whole graph
+        ([(1, 0)], {0}, False),  # a later box uses it, but saved nothing of it
+        ([(1, 0)], {0, 1}, True),
+    ],
+)
+def test_of_a_folded_box_only_tensors_that_cross_its_border_are_drawn(links, savers, drawn):
+    nodes = [SceneNode(f"N{i}", f"N{i}", False, (), i, i, i, 4, 1) for i in range(2)]
+    named = SceneTensor(8, 0, frozenset(savers), named=True, room=3)
+    boxes = [Box("group", f"box {i}", [i], None, 2, 90.0, 60.0) for i in range(2)]
+    plan = Plan(boxes, {0: 0, 1: 1}, {}, links, set(), [(0, 1), (0, 1)])
+    add_tensors(Scene(nodes, [named], [(0, 1)] * 2), plan, {0: [0]}, largest=8)
+    assert bool(plan.tensors) == drawn
