@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from gradtrace.repair.run.outcome import Call, Run, Sample, Stepped
+from gradtrace.repair.run.observations import Call, Run, Sample, Stepped
 
 SAME = 1e-4  # relative; float32 sums in another order differ by less
 ZERO = 1e-7

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from gradtrace.repair.reading import named_like
-from gradtrace.repair.run.outcome import Call, Cleared, Run, Stepped
+from gradtrace.repair.code_names import named_like
+from gradtrace.repair.run.observations import Call, Cleared, Run, Stepped
 
 
 def meant_for(run: Run) -> str:

@@ -30,7 +30,7 @@ from typing import Any
 from gradtrace.explaining.causes import family_of
 from gradtrace.repair.comparison import SAME, ZERO, alike, losses_apart, same_gradients
 from gradtrace.repair.intent import loss_name, meanings, meant_for
-from gradtrace.repair.kinds import (
+from gradtrace.repair.repairs import (
     ADD_LOSSES,
     ADD_ROUNDS,
     DETACH,
@@ -39,7 +39,7 @@ from gradtrace.repair.kinds import (
     SWITCH_ON,
 )
 from gradtrace.repair.rule import Candidate
-from gradtrace.repair.run.outcome import Call, Place, Run, Sample, Stepped
+from gradtrace.repair.run.observations import Call, Place, Run, Sample, Stepped
 
 _ACROSS_ITERATIONS = (
     "computed_once_outside_loop", "hidden_state_carried", "loss_accumulated", "replay_keeps_graph",

@@ -7,6 +7,16 @@ from typing import NamedTuple
 
 import libcst as cst
 
+from gradtrace.repair.code_names import (
+    DRAWS,
+    accumulated,
+    assigned,
+    carried_names,
+    changes_in_place,
+    named_like,
+    reads,
+    writes,
+)
 from gradtrace.repair.edits import (
     Changed,
     Changes,
@@ -20,7 +30,7 @@ from gradtrace.repair.edits import (
     to,
     with_keyword,
 )
-from gradtrace.repair.kinds import (
+from gradtrace.repair.repairs import (
     ADD_LOSSES,
     ADD_ROUNDS,
     BEGIN_SUM,
@@ -29,16 +39,6 @@ from gradtrace.repair.kinds import (
     OWN_INPUTS,
     RETAIN_GRAPH,
     STEP_LATER,
-)
-from gradtrace.repair.reading import (
-    DRAWS,
-    accumulated,
-    assigned,
-    carried_names,
-    changes_in_place,
-    named_like,
-    reads,
-    writes,
 )
 from gradtrace.repair.rule import Candidate, Rule, Scene, loops_of, one_file
 

@@ -1,0 +1,179 @@
+"""What all questions share: the program that they are put to, and how an answer becomes a reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from gradtrace.player.prompt import Choice, Question
+from gradtrace.questions.facts import joined
+from gradtrace.tracing.steps import TraceData
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a question is put to: a function that can be traced for each setting of its controls.
+
+    ``options`` maps each control to its ``(label, value)`` pairs, ``initial`` to the value that it
+    begins with.  ``trace`` takes a setting by name and gives its trace.
+    """
+
+    name: str
+    trace: Callable[..., TraceData]
+    options: Mapping[str, Sequence[tuple[str, Any]]] = field(default_factory=dict)
+    initial: Mapping[str, Any] = field(default_factory=dict)
+
+    def indices(self, setting: Mapping[str, Any]) -> tuple[int, ...]:
+        """The index of each control's option in ``setting``; what is not named begins as it begins.
+
+        Raises:
+            ValueError: ``setting`` names no control, or a value that is none of its options.
+        """
+        for name in setting:
+            if name not in self.options:
+                known = ", ".join(self.options) or "none"
+                raise ValueError(
+                    f"the question to {self.name} is about {name}={setting[name]!r}, but there is "
+                    f"no such control; its controls: {known}"
+                )
+        found = []
+        for name, options in self.options.items():
+            value = setting.get(name, self.initial[name])
+            index = place(value, options)
+            if index is None:
+                raise ValueError(
+                    f"the question to {self.name} is about {name}={value!r}, which is none of its "
+                    f"options: {', '.join(label for label, _ in options)}"
+                )
+            found.append(index)
+        return tuple(found)
+
+
+def place(value: Any, options: Sequence[tuple[str, Any]]) -> int | None:
+    """The place of ``value`` among ``(label, value)`` pairs, if it is there; ``1`` is not ``True``.
+
+    >>> place(1, [("a", True), ("b", 1)])
+    1
+    """
+    for i, (_, option) in enumerate(options):
+        if option is value or (type(option) is type(value) and option == value):
+            return i
+    return None
+
+
+def line_of(where: int | str, source: Mapping[int, str]) -> int:
+    """The number of a line, given as its number or as its text without the indentation.
+
+    Raises:
+        ValueError: no line has this number or text, or several have this text.
+
+    >>> line_of("y = 2", {7: "x = 1", 8: "    y = 2"})
+    8
+    """
+    if isinstance(where, int):
+        if where not in source:
+            raise ValueError(
+                f"there is no line {where}: the function has the lines "
+                f"{min(source)} to {max(source)}"
+            )
+        return where
+    found = [n for n, text in source.items() if text.strip() == where.strip()]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        numbers = " and ".join(map(str, found))
+        raise ValueError(f"lines {numbers} all read {where!r}: give the number of one")
+    raise ValueError(f"no line reads {where!r}: give the whole line, or its number")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What all questions share.
+
+    Args:
+        prompt: the question in words; each kind has words of its own.
+        believes: what a wrong choice believes and why it is not so, in words that are said after
+            what the run did there.
+        why: said after what the run did at the right choice.
+        setting: the setting that is asked about, as far as it is not the one a player begins with.
+        after: the line, as number or text, after which the question is asked: what has happened
+            before may be seen.  None asks before the first line.
+    """
+
+    prompt: str = ""
+    believes: Mapping[Any, str] = field(default_factory=dict)
+    why: str = ""
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    after: int | str | None = None
+
+    kind: ClassVar[str] = "choice"
+
+    def put_to(self, program: Program) -> Question:
+        """The question as data, answered from the program's own trace.
+
+        Raises:
+            ValueError: a belief about something that cannot be chosen (a line that does not exist),
+                or on the right answer; a setting that is none of the controls'; or the trace does
+                not hold the answer.
+        """
+        indices = program.indices(self.setting)
+        seen = program.trace(**self._whole(program))
+        found = self._found(seen, program)
+        beliefs = self._beliefs(seen)
+        for choice in beliefs:
+            if choice in found.right:
+                raise ValueError(
+                    f"{self._name} of {program.name}: {choice!r} is right ({found.facts[choice]}), "
+                    "so nobody is mistaken who chooses it: say it in why="
+                )
+            if choice not in found.choices:
+                raise ValueError(
+                    f"{self._name} of {program.name}: there is a belief about {choice!r}, which "
+                    f"cannot be chosen; what can be: {', '.join(map(str, found.choices))}"
+                )
+        said = {choice: self.why for choice in found.right} | beliefs
+        return Question(
+            kind=self.kind,
+            prompt=self.prompt or found.prompt,
+            setting=indices,
+            at=self._step(seen),
+            choices=tuple({"id": id, "label": label} for id, label in found.choices.items()),
+            right=found.right,
+            replies={id: joined(found.facts[id], said.get(id, "")) for id in found.choices},
+            told=joined(found.told, self.why),
+        )
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _whole(self, program: Program) -> dict[str, Any]:
+        return {name: self.setting.get(name, value) for name, value in program.initial.items()}
+
+    def _step(self, seen: TraceData) -> int:
+        """The index of the step at which the question is asked."""
+        if self.after is None:
+            return 0
+        line = line_of(self.after, seen.source)
+        for index, step in enumerate(seen.steps):
+            if step.ran == line:
+                return index
+        raise ValueError(f"{self._name}: line {line} does not run, so nothing comes after it")
+
+    def _beliefs(self, seen: TraceData) -> dict[Choice, str]:
+        return dict(self.believes)
+
+    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class TraceAnswer:
+    """What a trace answers: label and fact of each choice, what is right, the whole in words."""
+
+    prompt: str
+    choices: dict[Any, str]
+    right: tuple[Choice, ...]
+    facts: dict[Any, str]
+    told: str

@@ -1,0 +1,162 @@
+"""Another process, in which what students hand in is parsed, unpacked and compared.
+
+Whatever a file does to a parser (Python's own takes time that grows with the square of some
+sources, and an archive may unpack to more than there is), it does there.  When that process has
+used up the time for one call the kernel ends it, and the next call has a fresh one.  What comes
+back is plain JSON.
+
+It imports no torch, so it is there in a moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from backward_twice.grading import GradingError
+from backward_twice.grading.intake.submissions import Rejected
+
+SECONDS = 5.0
+"""Processor time for one call; honest ones take some hundredths."""
+
+_BY_THE_CLOCK = 120.0  # s, whatever else the machine does
+_MEMORY = 1 << 30  # bytes beyond those of the process at its start
+_MOST = 64 << 20  # bytes that may come back
+
+Json = Any
+
+
+class Limited:
+    """A process in which functions are called; a context manager, that ends it."""
+
+    def __init__(self, *kept: Any, seconds: float = SECONDS) -> None:
+        """Start nothing yet.
+
+        Args:
+            kept: the last arguments of every call; they are handed over once for each process.
+            seconds: of processor time, for each call.
+        """
+        self._kept, self._seconds = kept, seconds
+        self._process: subprocess.Popen | None = None
+
+    def call(self, function: Callable[..., Json]) -> Json:
+        """Call ``function(*kept)`` there; what it gave.
+
+        Args:
+            function: of a module's top level that the other process can import, or a ``partial``.
+
+        Raises:
+            Rejected: it raised that, or takes too much time or memory, or ended the process.
+            OSError: it raised that.
+            GradingError: it raised that, or nothing can be called here.
+        """
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._start()
+        try:
+            self._connection.send(function)
+            came = self._received()
+        except BaseException:
+            self.close()  # what it still has to say belongs to no later call
+            raise
+        if "rejected" in came:
+            raise Rejected(came["rejected"])
+        if "failed" in came:
+            raise GradingError(came["failed"])
+        if "error" in came:
+            raise OSError(*came["error"])
+        return came["gave"]
+
+    def _received(self) -> Json:
+        try:
+            if not self._connection.poll(_BY_THE_CLOCK):
+                raise Rejected(f"it cannot be read within {_BY_THE_CLOCK:g} s by the clock")
+            return json.loads(self._connection.recv_bytes(_MOST))
+        except EOFError:
+            if self._process.wait() == -signal.SIGPROF:
+                raise Rejected(f"it cannot be read within {self._seconds:g} s") from None
+            raise Rejected("reading it ended the process that read it") from None
+        except OSError:
+            raise Rejected(f"it is more than {_MOST >> 20} MB when it is read") from None
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                start_new_session=True,  # Ctrl-C is for the process that asks
+            )
+        self._connection = Connection(ours.detach())
+        try:
+            self._connection.send((self._kept, self._seconds))
+            self._connection.recv()
+        except (OSError, EOFError) as error:
+            self.close()
+            raise GradingError("the process that reads submissions does not start") from error
+
+    def close(self) -> None:
+        """End the process, if there is one."""
+        if self._process is not None:
+            self._connection.close()
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def __enter__(self) -> Limited:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def main(descriptor: int) -> None:
+    """Call what the process at the other end of a socket asks for, until it closes its end."""
+    connection = Connection(descriptor)
+    kept, seconds = connection.recv()
+    _limit_memory()
+    connection.send(None)
+    while True:
+        try:
+            function = connection.recv()
+        except EOFError:
+            return
+        # The signal's own answer is to end the process, wherever it is.
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        try:
+            came = {"gave": function(*kept)}
+        except Rejected as why:
+            came = {"rejected": str(why)}
+        except GradingError as why:
+            came = {"failed": str(why)}
+        except OSError as why:
+            where = why.filename and os.fsdecode(why.filename)
+            came = {"error": [why.errno, why.strerror or str(why), where]}
+        except MemoryError:
+            came = {"rejected": f"it cannot be read within {_MEMORY >> 20} MB of memory"}
+        said = json.dumps(came).encode()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        connection.send_bytes(said)
+
+
+def _limit_memory() -> None:
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except FileNotFoundError:  # no Linux
+        return
+    most = pages * resource.getpagesize() + _MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

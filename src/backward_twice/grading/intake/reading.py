@@ -1,0 +1,67 @@
+"""Read what students hand in and rebuild it, in a process with limits (:mod:`.limited`).
+
+A submission that takes too much time or memory to be read is rejected, and the next one is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from backward_twice.grading.intake.limited import SECONDS, Limited
+from backward_twice.grading.intake.rebuild import answers
+from backward_twice.grading.intake.submissions import Handed
+from backward_twice.grading.run.answers import Answers
+from backward_twice.grading.run.master import Master
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a submission is graded by, and what has to be said about it."""
+
+    answers: Answers
+    notes: tuple[str, ...]
+    timestamp: datetime | None
+
+
+class Reader(Limited):
+    """Reads submissions in another process, which has the masters; a context manager."""
+
+    def __init__(self, masters: Mapping[str, Master], seconds: float = SECONDS) -> None:
+        super().__init__(masters, seconds=seconds)
+
+    def read(self, assignment: str, opened: Callable[[], Handed]) -> Submission:
+        """Open a submission and rebuild its answers.
+
+        Args:
+            opened: opens it; a function of a module's top level, or a ``partial`` of one.
+
+        Raises:
+            Rejected: it is none that can be graded, or reading it takes too much time or memory.
+            GradingError: nothing can be read here.
+        """
+        came = self.call(partial(_rebuilt, opened, assignment))
+        sources = {name: tuple(parts) for name, parts in came["sources"].items()}
+        when = came["timestamp"] and datetime.fromisoformat(came["timestamp"])
+        given = Answers(sources, came["missing"], tuple(came["notes"]))
+        return Submission(given, (*came["said"], *given.notes), when)
+
+    def __enter__(self) -> Reader:
+        return self
+
+
+def _rebuilt(opened: Callable[[], Handed], assignment: str, masters: Mapping[str, Master]) -> Json:
+    handed = opened()
+    given = answers(handed.cells, masters[assignment], masters)
+    return {
+        "sources": given.sources,
+        "missing": given.missing,
+        "notes": given.notes,
+        "said": handed.notes,
+        "timestamp": handed.timestamp and handed.timestamp.isoformat(),
+    }

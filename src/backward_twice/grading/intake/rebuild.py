@@ -1,0 +1,239 @@
+"""Rebuild a submission from the master: the answer cells' sources are the student's, all else ours.
+
+What an answer uses of the student's own other cells (an import, a helper, a constant) is put before
+it; it is the student's code like the answer, and no more trusted.  Nothing else of these cells is
+run: no plot, no training, and no switch that would change how all of the notebook computes.
+
+An answer cell is known by its grade id; where the metadata was lost, by the cell's own id; where
+that was lost too, by the name that it defines.  So whatever else happened to the notebook (test
+cells changed or deleted, points edited, cells reordered or added, another kernel) does not matter.
+A cell that was split or copied has its id several times: the parts run in the notebook's order,
+joined into one where only the whole can be read as Python.  Some front ends give the second part of
+a split cell no id: it is known by being no Python without the first.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from backward_twice.cells import (
+    MAX_CHARACTERS,
+    defined_names,
+    is_python,
+    needed,
+    parsed,
+    used_names,
+)
+from backward_twice.grading.intake.submissions import Rejected
+from backward_twice.grading.run.answers import Answers
+from backward_twice.grading.run.master import Answer, Given, Master
+
+_MOST_PARTS = 20
+_SHOWN = 60  # characters of a name
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A cell as a student's notebook has it, every part of the right type."""
+
+    kind: str
+    source: str
+    grade_id: str | None
+    cell_id: str | None
+
+
+def answers(
+    cells: list[dict[str, Any]], master: Master, masters: Mapping[str, Master] | None = None
+) -> Answers:
+    """Take the answers to ``master`` out of a notebook's cells.
+
+    Args:
+        cells: as JSON has them; they may hold anything.
+        masters: all exercises, to say whose cells these are if they belong to another one.
+
+    Raises:
+        Rejected: there is no answer cell at all, or they are too long.
+    """
+    handed = [_read(cell) for cell in cells]
+    sources: dict[str, tuple[str, ...]] = {}
+    missing: dict[str, str] = {}
+    notes: list[str] = []
+    taken: set[int] = set()
+    for answer in master.answers:
+        found, remark = _cells_of(answer, handed, master)
+        taken |= set(found)
+        code = [handed[i].source for i in found if handed[i].kind == "code"]
+        if code:
+            sources[answer.id] = _parts(code)
+            notes += [remark] if remark else []
+        else:
+            kind = f" a code cell but {handed[found[0]].kind}" if found else " there"
+            missing[answer.id] = f"the answer cell is not{kind}"
+    if not sources:
+        raise Rejected(_whose(handed, master, masters or {}))
+    others = [
+        cell.source
+        for i, cell in enumerate(handed)
+        if cell.kind == "code" and i not in taken and not _is_test(cell, master)
+    ]
+    notes += _with_what_they_use(sources, others, master)
+    notes += _defined_elsewhere(handed, taken, sources, master)
+    sources, remarks = _without_installs(sources)
+    notes += remarks
+    length = sum(len(part) for parts in sources.values() for part in parts)
+    if length > MAX_CHARACTERS:
+        raise Rejected(f"the answers have {length} characters, at most {MAX_CHARACTERS} are run")
+    return Answers(sources, missing, tuple(notes))
+
+
+def _read(cell: dict[str, Any]) -> _Cell:
+    """The cell's parts, or nothing in the place of what is not of the right type."""
+    source = cell.get("source")
+    if isinstance(source, list):
+        source = "".join(line for line in source if isinstance(line, str))
+    source = source if isinstance(source, str) else ""
+    metadata = cell.get("metadata")
+    nbgrader = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    grade_id = nbgrader.get("grade_id") if isinstance(nbgrader, dict) else None
+    cell_id, kind = cell.get("id"), cell.get("cell_type")
+    return _Cell(
+        kind if kind in ("code", "markdown", "raw") else "of an unknown kind",
+        source.encode(errors="replace").decode(),  # JSON may hold halves of characters
+        grade_id if isinstance(grade_id, str) else None,
+        cell_id if isinstance(cell_id, str) else None,
+    )
+
+
+def _is_masters(cell: _Cell, master: Master) -> bool:
+    return cell.grade_id in master.known_ids or cell.cell_id in master.known_ids
+
+
+def _cells_of(answer: Answer, handed: list[_Cell], master: Master) -> tuple[list[int], str]:
+    """The cells that hold the answer, in the notebook's order, and what has to be said of it."""
+    names = "|".join(map(re.escape, answer.defines))
+    defines = re.compile(rf"^(?:(?:async +def|def|class) +)?(?:{names})\s*(?:\(|:|=(?!=))", re.M)
+    found = [i for i, cell in enumerate(handed) if cell.grade_id == answer.id]
+    found = found or [i for i, cell in enumerate(handed) if cell.cell_id == answer.cell_id]
+    remark = ""
+    if not any(handed[i].kind == "code" and defines.search(handed[i].source) for i in found):
+        named = [
+            i
+            for i, cell in enumerate(handed)
+            if cell.kind == "code" and not _is_masters(cell, master) and defines.search(cell.source)
+        ]
+        if named:
+            remark = f"taken as {answer.id} by the name it defines: a cell without that id"
+        found = sorted({*found, *named})
+    return _with_rest(found, handed, master), remark
+
+
+def _with_rest(found: list[int], handed: list[_Cell], master: Master) -> list[int]:
+    """``found``, and the cells behind it that are no Python without it but are so with it."""
+    for _ in range(_MOST_PARTS if found else 0):
+        rest = next((i for i in range(found[-1] + 1, len(handed)) if handed[i].kind == "code"), -1)
+        if rest < 0 or _is_masters(handed[rest], master):
+            break
+        before = "\n".join(handed[i].source for i in found if handed[i].kind == "code")
+        alone = parsed(before) is not None and parsed(handed[rest].source) is not None
+        if alone or parsed(f"{before}\n{handed[rest].source}") is None:
+            break
+        found = [*found, rest]
+    return found
+
+
+def _parts(code: list[str]) -> tuple[str, ...]:
+    """The cells as they are, or joined if only together they can be read as Python."""
+    whole = "\n".join(code)
+    if len(code) > _MOST_PARTS:
+        return (whole,)
+    if any(parsed(part) is None for part in code) and parsed(whole) is not None:
+        return (whole,)
+    return tuple(code)
+
+
+def _whose(handed: list[_Cell], master: Master, masters: Mapping[str, Master]) -> str:
+    ids = {cell.grade_id for cell in handed} | {cell.cell_id for cell in handed}
+    others = [
+        name
+        for name, other in masters.items()
+        if name != master.name and any(ids & {a.id, a.cell_id} for a in other.answers)
+    ]
+    if others:
+        return f"no answer cell of {master.name} in it; it has those of {', '.join(others)}"
+    return f"no answer cell of {master.name} in it"
+
+
+def _is_test(cell: _Cell, master: Master) -> bool:
+    tests = {asked.id for asked in master.questions}
+    return cell.grade_id in tests or cell.cell_id in {id.replace("_", "-") for id in tests}
+
+
+def _with_what_they_use(
+    sources: dict[str, tuple[str, ...]], others: list[str], master: Master
+) -> list[str]:
+    """Put before each answer what it uses of the student's other cells; remarks on what that is."""
+    known = {"check"}
+    for cell in master.cells:
+        if isinstance(cell, Given) and (tree := parsed(cell.source)):
+            known |= defined_names(tree)
+    remarks = []
+    for answer in master.answers:
+        parts = sources.get(answer.id, ())
+        own = set().union(*(defined_names(tree) for tree in map(parsed, parts) if tree is not None))
+        wanted = set().union(*map(used_names, parts)) - known - own
+        statements = needed(wanted, others, known | own) if wanted else ()
+        if statements:
+            helpers = "\n".join(statements)
+            sources[answer.id] = (helpers, *parts)
+            brought = defined_names(parsed(helpers) or ast.Module([]))
+            known |= brought
+            listed = ", ".join(name[:_SHOWN] for name in sorted(brought)[:5]) + (
+                ", …" if len(brought) > 5 else ""
+            )
+            remarks.append(f"taken from other cells for {answer.id}: {listed}")
+        known |= own
+    return remarks
+
+
+def _defined_elsewhere(
+    handed: list[_Cell], taken: set[int], sources: Mapping[str, tuple[str, ...]], master: Master
+) -> list[str]:
+    """A remark if what is asked for is also defined in a cell that is no answer cell."""
+    asked = {name for answer in master.answers if answer.id in sources for name in answer.defines}
+    few: list[str] = []
+    length = 0
+    for i, cell in enumerate(handed):
+        theirs = not _is_masters(cell, master) or _is_test(cell, master)
+        if cell.kind == "code" and i not in taken and theirs:
+            length += len(cell.source)
+            few += [cell.source] if length <= MAX_CHARACTERS else []
+    trees = [tree for tree in map(parsed, few) if tree is not None]
+    twice = sorted(asked & set().union(*map(defined_names, trees)))
+    return [f"only the answer cell counts, not the other that defines {name}" for name in twice]
+
+
+_INSTALL = re.compile(r"^(\s*)([%!]\s*(pip|conda|mamba|uv|apt|apt-get|matplotlib)\b.*)$", re.M)
+
+
+def _without_installs(
+    sources: Mapping[str, tuple[str, ...]],
+) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """The sources without lines that install something or choose how plots are shown.
+
+    Where they are graded there is no network to install from and nobody to see a plot.
+    """
+    programs: dict[str, None] = {}
+
+    def left_out(found: re.Match[str]) -> str:
+        programs[found[3]] = None
+        return f"{found[1]}pass  # {found[2]}"
+
+    rest = {
+        id: tuple(part if is_python(part) else _INSTALL.sub(left_out, part) for part in parts)
+        for id, parts in sources.items()
+    }
+    return rest, [f"not run where it is graded: lines with {program}" for program in programs]

@@ -1,0 +1,258 @@
+"""Read what was handed in without trusting what it is: a folder in which one notebook counts.
+
+A file is opened without following links and without waiting (a FIFO would wait for ever), looked at
+through the open descriptor, and read up to a limit.  Of what is read only JSON lists, objects and
+text are used.  Which folders there are, and whose, the platforms know
+(:mod:`backward_twice.grading.platforms`).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+MAX_BYTES = 5_000_000
+"""The largest notebook that is read, in bytes."""
+
+MAX_ENTRIES = 1_000
+"""The most entries that a submission's folder may have."""
+
+MAX_NAME = 128
+"""The longest student's name, in characters: nbgrader's gradebook takes no longer one."""
+
+COLLECT = "'make collect' sorts a platform's download into folders"
+"""What to do about an archive."""
+
+_DENIED = "whoever runs this needs the right to it: chmod, chown"
+_WAYS_OUT = {
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: "choose a folder that can be written",
+}
+_JOINERS = "\u200c\u200d"  # parts of words in several scripts, though they do not print
+_ARCHIVE = re.compile(r"\.(zip|tar|tgz|gz|bz2|xz|7z|rar)$", re.I)
+_TIMESTAMP = re.compile(
+    r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)"
+    r" ?(?:UTC|GMT|Z|(?P<offset>[+-]\d\d:?\d\d)|(?P<zone>[A-Za-z]+(?:/[A-Za-z_]+)*))?"
+)
+
+
+class Rejected(Exception):
+    """A submission that cannot be graded; the message says why, to student and teacher."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a submission lies; ``problem`` says why there is nothing to open.
+
+    ``folder`` is how the assignment's folder is called, where that is not the assignment's name.
+    """
+
+    student: str
+    assignment: str
+    problem: str | None = None
+    folder: str | None = None
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What was read: the notebook's code and text cells, and what has to be said about it.
+
+    ``timestamp`` is when it was handed in, in UTC without zone, as nbgrader's gradebook keeps it.
+    """
+
+    cells: list[dict[str, Any]]
+    notes: tuple[str, ...]
+    timestamp: datetime | None
+
+
+def shown(name: str) -> str:
+    r"""``name`` fit for a line of text: what does not print is escaped.
+
+    >>> shown("Zoë Müller"), shown("a\tb\udcff")
+    ('Zoë Müller', 'a\\tb\\udcff')
+    """
+    return "".join(c if c.isprintable() or c in _JOINERS else repr(c)[1:-1] for c in name)
+
+
+def in_words(error: OSError, place: str | os.PathLike[str]) -> str:
+    """What went wrong, and where: at the file that the error names, or else at ``place``.
+
+    >>> in_words(OSError(28, "No space left on device"), "graded")
+    'graded: No space left on device'
+    >>> in_words(OSError(30, "Read-only file system", "graded/secret"), "graded")
+    'graded/secret: Read-only file system (choose a folder that can be written)'
+    """
+    way_out = f" ({_WAYS_OUT[error.errno]})" if error.errno in _WAYS_OUT else ""
+    return f"{shown(os.fsdecode(error.filename or place))}: {error.strerror or error}{way_out}"
+
+
+def entries(folder: str | int) -> list[os.DirEntry[str]]:
+    """The entries of a folder, given as path or descriptor, without the hidden ones.
+
+    Raises:
+        Rejected: there are too many to look at.
+        OSError: it cannot be read.
+    """
+    with os.scandir(folder) as inside:
+        found = list(islice((entry for entry in inside if not hidden(entry.name)), MAX_ENTRIES + 1))
+    if len(found) > MAX_ENTRIES:
+        raise Rejected(f"more than {MAX_ENTRIES} entries in the folder")
+    return found
+
+
+def hidden(name: str) -> bool:
+    """Whether an entry of this name is nobody's work, but left there by a program."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def is_archive(name: str) -> bool:
+    """Whether a file of this name wants to be unpacked."""
+    return bool(_ARCHIVE.search(name))
+
+
+def read_folder(root: Path, *names: str, assignment: str) -> Handed:
+    """Read the submission of ``assignment`` that lies in the folder ``root/names...``.
+
+    Raises:
+        Rejected: there is no notebook, or it is none that can be graded.
+    """
+    try:
+        with _folder(root, *names) as folder:
+            name, notes = _notebook_in(folder, assignment)
+            content = _read_bounded(folder, name)
+            timestamp, remark = _timestamp_in(folder)
+    except OSError as error:
+        what = shown(error.filename) if isinstance(error.filename, str) else "it"
+        raise Rejected(f"{what} cannot be read: {error.strerror}") from error
+    return Handed(_cells(content), (*notes, *remark), timestamp)
+
+
+@contextmanager
+def _folder(root: Path, *names: str) -> Iterator[int]:
+    """A descriptor of ``root/names...``, none of whose names may be a link."""
+    opened = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+    try:
+        for name in names:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            opened.append(os.open(name, flags, dir_fd=opened[-1]))
+        yield opened[-1]
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _notebook_in(folder: int, assignment: str) -> tuple[str, list[str]]:
+    """The name of the notebook that counts, and what has to be said of the choice."""
+    names = sorted(entry.name for entry in entries(folder))
+    wanted = f"{assignment}.ipynb"
+    found = [name for name in names if name.endswith(".ipynb")]
+    others = ", ".join(shown(name) for name in found if name != wanted)
+    if wanted in found:
+        return wanted, [f"only {wanted} counts, not {others}"] if others else []
+    if len(found) == 1:
+        return found[0], [f"named {others} instead of {wanted}"]
+    if found:
+        raise Rejected(f"no {wanted}, and several notebooks of other names: {others}")
+    if archives := [shown(name) for name in names if is_archive(name)]:
+        raise Rejected(f"no notebook but an archive, {archives[0]}; hand in the notebook itself")
+    if names:
+        only = ", ".join(shown(name) for name in names[:5])
+        raise Rejected(f"no notebook in the folder, only {only}")
+    raise Rejected("nothing was handed in: the folder is empty")
+
+
+def _read_bounded(folder: int, name: str, limit: int = MAX_BYTES) -> bytes:
+    """The bytes of the regular file ``name``."""
+    _only_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), name)
+    # Without O_NONBLOCK a FIFO put there meanwhile would wait for its writer.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
+        info = os.fstat(file.fileno())
+        _only_regular(info, name)
+        content = b"" if info.st_size > limit else file.read(limit + 1)
+    if info.st_size > limit or len(content) > limit:
+        megabytes = max(info.st_size, len(content)) / 1e6
+        raise Rejected(
+            f"{shown(name)} is too large: {megabytes:.3g} MB, at most {limit / 1e6:g} MB"
+        )
+    return content
+
+
+def _only_regular(info: os.stat_result, name: str) -> None:
+    if stat.S_ISREG(info.st_mode):
+        return
+    kinds = {
+        stat.S_IFLNK: "a link; links are not followed",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a FIFO",
+        stat.S_IFSOCK: "a socket",
+    }
+    kind = kinds.get(stat.S_IFMT(info.st_mode), "a device")
+    raise Rejected(f"{shown(name)} is not a file but {kind}")
+
+
+def _timestamp_in(folder: int) -> tuple[datetime | None, list[str]]:
+    """When nbgrader collected the submission, and what has to be said if that cannot be read."""
+    try:
+        text = _read_bounded(folder, "timestamp.txt", 1000).decode().strip()
+        return _utc(text), []
+    except FileNotFoundError:
+        return None, []
+    except (Rejected, OSError, ValueError, OverflowError, ZoneInfoNotFoundError):
+        return None, ["timestamp.txt holds no time that can be read"]
+
+
+def _utc(text: str) -> datetime:
+    """nbgrader's ``2026-03-01 12:30:00.5 UTC``; its own reader takes +0100 for 100 seconds."""
+    found = _TIMESTAMP.fullmatch(text)
+    if not found:
+        raise ValueError(text)
+    when = datetime.fromisoformat(found[1] + (found["offset"] or ""))
+    if found["zone"]:
+        when = when.replace(tzinfo=ZoneInfo(found["zone"]))
+    return when.astimezone(UTC).replace(tzinfo=None) if when.tzinfo else when
+
+
+def _cells(content: bytes) -> list[dict[str, Any]]:
+    """The cells of a notebook of format 4, or of format 3 made to look like it."""
+    if not content.strip():
+        raise Rejected("the notebook is an empty file")
+    try:
+        notebook = json.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise Rejected("the notebook is not UTF-8 text") from error
+    except RecursionError as error:
+        raise Rejected("the notebook is nested too deeply") from error
+    except ValueError as error:
+        raise Rejected(f"the notebook is not JSON: {error}") from error
+    version = notebook.get("nbformat") if isinstance(notebook, dict) else None
+    if type(version) is not int or not 0 < version < 1000:
+        raise Rejected("it is JSON, but not a notebook")
+    if version == 3:
+        sheets = notebook.get("worksheets")
+        sheets = sheets if isinstance(sheets, list) else []
+        cells = [c for s in sheets if isinstance(s, dict) for c in _list(s.get("cells"))]
+        cells = [{"source": c.get("input"), **c} for c in cells if isinstance(c, dict)]
+    elif version == 4:
+        cells = [cell for cell in _list(notebook.get("cells")) if isinstance(cell, dict)]
+    else:
+        raise Rejected(f"it is a notebook of format {version}; formats 3 and 4 can be read")
+    if not cells:
+        raise Rejected("the notebook has no cells")
+    return cells
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,197 @@
+"""The files of a download, listed and copied into a student's folder; zips are opened.
+
+Where the zip is a student's own this may take any time and any memory, so all of it is called in a
+process with limits (:mod:`.limited`).  No more of a file is copied than a notebook may have.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import zipfile
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+
+from backward_twice.grading import GradingError
+from backward_twice.grading.intake.submissions import MAX_BYTES, MAX_NAME, in_words, shown
+
+_MOST_FILES = 20
+_MOST_MEMBERS = 100_000
+_LARGEST = 1 << 30  # bytes that a file is made to look like
+_LONGEST_NAME = 200  # bytes
+_OF_THE_FILE = (None, errno.ELOOP, errno.ENXIO)
+"""Errors that say what a file is (a link, a socket), and not that it cannot be read here."""
+
+Content = tuple[bytes, int]
+"""The bytes of a file up to what a notebook may have, and its whole size in bytes."""
+
+
+def listed(download: Path) -> list[str]:
+    """The paths of a download's files, by ``/``.
+
+    Raises:
+        GradingError: it is no download, or has too many files.
+        OSError: it cannot be read, or a folder in it.
+    """
+    if download.is_dir():
+        return _walked(download)
+    if not download.exists():
+        raise GradingError(f"there is no {download}")
+    with download.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise GradingError(
+                f"{download} is neither a folder nor a zip; unpack it and give the folder"
+            )
+    return [*_members(download)[1]]
+
+
+@cache
+def _members(download: Path) -> tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]:
+    """The zip, and its files by path; it stays open for the next student's."""
+    try:
+        archive = zipfile.ZipFile(download)
+    except Exception as error:  # zipfile and what it calls raise much
+        raise GradingError(f"{download} cannot be read: {error}") from error
+    infos = archive.infolist()[:_MOST_MEMBERS]
+    return archive, {i.filename.replace("\\", "/"): i for i in infos if not i.is_dir()}
+
+
+def _content(download: Path, path: str) -> Content:
+    if download.is_dir():
+        return _read(download / path)
+    archive, members = _members(download)
+    return _extracted(archive, members[path])
+
+
+def _walked(folder: Path) -> list[str]:
+    def stop(error: OSError) -> None:
+        raise error  # else whoever's work lies there would be left out in silence
+
+    paths = []
+    for above, inner, names in os.walk(folder, onerror=stop):
+        if ".git" in inner:  # that it is a clone is all there is to know
+            inner.remove(".git")
+            paths.append(str(Path(above, ".git", "HEAD").relative_to(folder)))
+        paths += [str(Path(above, name).relative_to(folder)) for name in names]
+        if len(paths) > _MOST_MEMBERS:
+            raise GradingError(
+                f"{folder} has more than {_MOST_MEMBERS} files: give only the download"
+            )
+    return paths
+
+
+def _read(path: Path) -> Content:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        info = os.fstat(file.fileno())
+        if not stat.S_ISREG(info.st_mode):
+            raise OSError("it is no file")
+        return file.read(MAX_BYTES), info.st_size
+
+
+def _extracted(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Content:
+    if stat.S_ISLNK(info.external_attr >> 16):
+        raise OSError("it is a link; links are not followed")
+    with archive.open(info) as file:
+        return file.read(MAX_BYTES), info.file_size
+
+
+def folder_name(name: str) -> str:
+    """``name`` as a folder's."""
+    short = _plain(name)[:MAX_NAME].encode()[:_LONGEST_NAME].decode(errors="ignore")
+    return short.strip(" .") or "no name"
+
+
+def _plain(name: str) -> str:
+    """``name`` without what file systems do not take."""
+    return "".join(c if c.isprintable() and c not in '/\\:*?"<>|' else " " for c in name).strip(
+        " ."
+    )
+
+
+def copied(
+    download: Path,
+    files: Iterable[tuple[str, str]],
+    student: Path,
+    exercise: str,
+    look_inside: bool = True,
+) -> list[str]:
+    """Put files into the student's folder of the exercise, instead of what was there.
+
+    Args:
+        files: of each its path in the download, and its own name.
+        look_inside: whether notebooks are taken out of zips.
+
+    Returns:
+        what there is to say of them.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    half = student / f".{exercise}.new"
+    shutil.rmtree(half, ignore_errors=True)
+    half.mkdir(parents=True)
+    problems = []
+    for path, name in _most_telling(files):
+        try:
+            head, size = _content(download, path)
+        except Exception as error:  # zipfile and what it calls raise much
+            if isinstance(error, OSError) and error.errno not in _OF_THE_FILE:
+                shutil.rmtree(half)
+                with suppress(OSError):  # there is something from before
+                    student.rmdir()
+                return [f"{in_words(error, path)}; what was collected before stays"]
+            problems.append(f"{shown(name)} cannot be read: {error}"[:300])
+            continue
+        inside = _inside(head) if look_inside and name.lower().endswith(".zip") else {}
+        for inner, (start, length) in (inside or {name: (head, size)}).items():
+            written = half / _free(half, inner)
+            written.write_bytes(start)
+            if length > len(start):
+                os.truncate(written, min(length, _LARGEST))  # the grader is to see that it is large
+    with suppress(FileNotFoundError):
+        shutil.rmtree(student / exercise)
+    half.rename(student / exercise)
+    return problems
+
+
+def _most_telling(files: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Notebooks first, those that lie nearest to the top first; not endlessly many."""
+
+    def place(file: tuple[str, str]) -> tuple[bool, int, str]:
+        name = file[1]
+        return not name.endswith(".ipynb"), name.count("/"), name
+
+    return sorted(files, key=place)[:_MOST_FILES]
+
+
+def _inside(head: bytes) -> Mapping[str, Content]:
+    """The notebooks in a zip that a student handed in; none of a zip that is too large."""
+    with suppress(Exception), zipfile.ZipFile(BytesIO(head)) as archive:
+        notebooks = [
+            info
+            for info in archive.infolist()
+            if info.filename.endswith(".ipynb")
+            and not any(p.startswith((".", "__MACOSX")) for p in info.filename.split("/"))
+        ]
+        return {i.filename: _extracted(archive, i) for i in notebooks[:_MOST_FILES]}
+    return {}
+
+
+def _free(folder: Path, name: str) -> str:
+    """A name in the folder that nothing there has: a subfolder's file says which subfolder."""
+    parts = [plain for part in PurePosixPath(name).parts if (plain := _plain(part))]
+    for first in reversed(range(len(parts))):
+        if not (folder / (tried := _short("-".join(parts[first:])))).exists():
+            return tried
+    return _short(f"{len(list(folder.iterdir()))}-{parts[-1] if parts else 'file'}")
+
+
+def _short(name: str) -> str:
+    """The end of a name, where it says what it is, as long as a file system takes."""
+    return name.encode()[-_LONGEST_NAME:].decode(errors="ignore").lstrip(" .")

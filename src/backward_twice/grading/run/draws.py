@@ -1,0 +1,169 @@
+"""The hidden inputs: drawn after the submission was read, from a secret that the teacher keeps.
+
+A draw's seed is HMAC(secret, assignment, question, digest of the answers, number).  So nobody knows
+the inputs beforehand, another submission gets other inputs, and grading again draws the same.  The
+secret is the file ``secret`` in the private folder, or is made once and kept in the output folder.
+
+The private folder (``--private``) may hold ``<exercise>.py`` with a function for each question that
+is to be asked of variants of the teacher's own, drawn in addition::
+
+    def one_update(generator):  # a seeded torch.Generator
+        return {...}  # the inputs, as the public question draws them
+"""
+
+from __future__ import annotations
+
+import hmac
+import inspect
+import os
+import secrets
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backward_twice.checks import question
+from backward_twice.checks.plain import dumps
+from backward_twice.grading import GradingError
+from backward_twice.grading.run.master import Asked, Master
+
+DRAWS = 2
+"""How often each question is asked, with inputs of its public kind; and again of private ones."""
+
+Variant = Callable[[torch.Generator], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What hidden inputs are drawn from.  ``digest`` changes with it and does not tell it."""
+
+    secret: bytes = field(repr=False)
+    variants: Mapping[str, Variant] = field(default_factory=dict)
+    source: str = ""
+
+    @property
+    def digest(self) -> str:
+        return self._hmac("digest", self.source).hex()
+
+    def key(self, *parts: str) -> str:
+        """A digest of ``parts`` that only the secret's owner can make."""
+        return self._hmac("key", *parts).hex()
+
+    def seeds(self, master: Master, asked: Asked, answers: str) -> list[int]:
+        """Seeds of inputs of the kind that the learner's notebook draws too.
+
+        Whoever knows the question draws from them, with :meth:`.Question.inputs`.
+        """
+        return [self._seed(master, asked, answers, number) for number in range(DRAWS)]
+
+    def private(self, master: Master, asked: Asked, answers: str) -> list[str]:
+        """Inputs of the teacher's own variant; none where there is no such variant."""
+        variant = self.variants.get(asked.question)
+        if variant is None:
+            return []
+        seeds = [self._seed(master, asked, answers, DRAWS + i) for i in range(DRAWS)]
+        return [dumps(variant(torch.Generator().manual_seed(seed))) for seed in seeds]
+
+    def _seed(self, master: Master, asked: Asked, answers: str, number: int) -> int:
+        seed = self._hmac("seed", master.name, asked.question, answers, str(number))
+        return int.from_bytes(seed[:8], "big") >> 1  # torch takes 63 bits
+
+    def _hmac(self, *parts: str) -> bytes:
+        return hmac.digest(self.secret, "\0".join(parts).encode(), "sha256")
+
+
+def read_draws(out: Path, private: Path | None, masters: Mapping[str, Master]) -> Draws:
+    """The secret and the private variants.
+
+    Raises:
+        GradingError: something private cannot be used; found out here by drawing once from each.
+        OSError: the secret can be neither read nor written.
+    """
+    if private is None:
+        return Draws(_kept_secret(out))
+    if not private.is_dir():
+        raise GradingError(f"there is no private folder {private}")
+    given = private / "secret"
+    secret = given.read_bytes().strip() if given.exists() else _kept_secret(out)
+    if len(secret) < 16:
+        raise GradingError(f"{given} is too short to be secret: write at least 16 characters")
+    variants: dict[str, Variant] = {}
+    sources = []
+    for path in sorted(private.glob("*.py")):
+        if path.stem not in masters:
+            raise GradingError(f"{path}: there is no exercise {path.stem!r}")
+        variants |= _variants(path, masters[path.stem])
+        sources.append(path.read_text(encoding="utf-8"))
+    return Draws(secret, variants, "\0".join(sources))
+
+
+def _kept_secret(out: Path) -> bytes:
+    path = out / "secret"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        secret = path.read_bytes().strip()
+        if len(secret) >= 16:
+            return secret
+        raise GradingError(f"{path} is damaged; delete it, and all is graded anew") from None
+    secret = secrets.token_hex(32).encode()
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secret)
+    except OSError:
+        path.unlink()  # half a secret would be taken for a damaged one
+        raise
+    return secret
+
+
+def _variants(path: Path, master: Master) -> dict[str, Variant]:
+    spec = spec_from_file_location(f"private_{path.stem}", path)
+    module = module_from_spec(spec)
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # the folder is the teacher's
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise GradingError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+    finally:
+        sys.dont_write_bytecode = writes
+    found = {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__
+    }
+    questions = {asked.question for asked in master.questions}
+    variants = {}
+    for name, variant in found.items():
+        full = f"{master.name}.{name}"
+        if full in questions:
+            _try(path, full, variant)
+            variants[full] = variant
+        elif not name.startswith("_"):
+            known = ", ".join(sorted(q.partition(".")[2] for q in questions))
+            raise GradingError(
+                f"{path}: {master.name} has no question {name!r}; it has {known} "
+                "(functions of another use begin with an underscore)"
+            )
+    return variants
+
+
+def _try(path: Path, name: str, variant: Variant) -> None:
+    """Draw once, and ask the question what is right, before any submission is graded by it."""
+    ask = question(name)
+    try:
+        inputs, again = (dumps(variant(torch.Generator().manual_seed(0))) for _ in range(2))
+        ask.findings("{}", inputs)
+    except Exception as error:
+        raise GradingError(
+            f"{path}: what {name.partition('.')[2]} draws is not what the question takes: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if inputs != again:
+        raise GradingError(
+            f"{path}: {name.partition('.')[2]} draws otherwise each time; "
+            "take every random number from the generator it is given"
+        )
