@@ -50,6 +50,7 @@ EVIDENCE = {
         "this loss is a sum, and one term of it is a loss on which backward() was called before",
         "no term of this loss is one on which backward() was called before",
     ),
+    "in_a_module": ("an attribute of a module holds it", "no attribute of a module holds it"),
     "in_a_container": ("a list, tuple, dict, set or deque holds it", "no container holds it"),
     "held_by_a_name_too": (
         "a variable holds its newest entry, too",

@@ -80,6 +80,13 @@ CAUSES = (
                 otherwise="detach {it|it}, once, if what it was computed from is not to be trained",
             ),
             Fix(
+                "recompute {it|it} in each forward pass: the module keeps it from the first one, and"
+                " parameters that are trained lie behind it",
+                needs=("in_a_module", "trained_there"),
+                proof=None,
+                otherwise="detach {it|it}, once, if it is to enter as numbers",
+            ),
+            Fix(
                 "detach {it|it}, once, where it is made, if it is to enter as numbers (old"
                 " log-probabilities, an advantage, a target)",
                 needs=("optimizers_are_known", "trained_there"),
@@ -191,7 +198,7 @@ CAUSES = (
     Cause(
         "loss_accumulated",
         "freed",
-        "this loss contains a loss of an earlier iteration, which has been through backward",
+        "this loss contains a loss on which backward() was called before",
         (
             Fix(
                 "call backward on the loss of this iteration alone, and keep the total as a"
@@ -213,8 +220,8 @@ CAUSES = (
                 otherwise="detach what is put into {it|the cache}, if it is to enter as numbers",
             ),
             Fix(
-                "empty {it|the container} at the end of each iteration, if each update is to"
-                " start with an empty one, as with the log-probabilities of an episode",
+                "empty {it|the container} at the end of each iteration, and the lists that are filled"
+                " beside it, if each update is to start with empty ones",
                 needs=("trained_through_the_container", "not held_by_a_name_too"),
                 proof=None,
                 otherwise="detach all that it holds at the end of each iteration, if the old"

@@ -278,6 +278,12 @@ class Reuse(Evidence):
     def in_a_buffer(self) -> Held | None:
         return _first([*self.holders, *self.successors], lambda one: one.is_buffer)
 
+    @property
+    def in_a_module(self) -> bool:
+        return any(
+            isinstance(owner, torch.nn.Module) for one in self.holders for owner in one.owners[-1:]
+        )
+
     @cached_property
     def in_a_container(self) -> Held | None:
         return _first(self.holders, lambda one: one.inside(_CONTAINERS))
@@ -298,6 +304,7 @@ class Reuse(Evidence):
         since = self.freeing.sequence_nr
         return any(
             not one.inside(_CONTAINERS)
+            and one.carries
             and _torch.grad_fn_of(one.value) in self._stored
             and _torch.sequence_nr(_torch.grad_fn_of(one.value)) >= since
             for one in self.variables
