@@ -1,4 +1,4 @@
-# obeys: empty model.saved_actions at the end of each iteration, and the lists that are filled beside it
+# obeys: empty model.saved_actions at the end of each iteration, and the lists filled beside it
 import argparse
 
 import torch

@@ -1,4 +1,4 @@
-# obeys: empty rollout.log_probs, rollout.values at the end of each iteration, and the lists that are filled beside it
+# obeys: empty rollout.log_probs, rollout.values at the end of each iteration, and the lists filled beside it
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

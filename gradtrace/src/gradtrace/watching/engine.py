@@ -205,7 +205,7 @@ def _scaled(root: Any) -> list[Any]:
     scaled = [root]
     for node in scaled:
         inputs = [one for one, _ in _torch.edges_of(node) if one is not None]
-        if type(node).__name__ in SCALING and len(inputs) == 1:
+        if type(node).__name__ in (*SCALING, "AddBackward0") and len(inputs) == 1:
             scaled += [one for one in inputs if type(one) is not _torch.LEAF]
     return scaled
 

@@ -80,8 +80,8 @@ CAUSES = (
                 otherwise="detach {it|it}, once, if what it was computed from is not to be trained",
             ),
             Fix(
-                "recompute {it|it} in each forward pass: the module keeps it from the first one, and"
-                " parameters that are trained lie behind it",
+                "recompute {it|it} in each forward pass: the module keeps it from the first one,"
+                " and parameters that are trained lie behind it",
                 needs=("in_a_module", "trained_there"),
                 proof=None,
                 otherwise="detach {it|it}, once, if it is to enter as numbers",
@@ -220,7 +220,7 @@ CAUSES = (
                 otherwise="detach what is put into {it|the cache}, if it is to enter as numbers",
             ),
             Fix(
-                "empty {it|the container} at the end of each iteration, and the lists that are filled"
+                "empty {it|the container} at the end of each iteration, and the lists filled"
                 " beside it, if each update is to start with empty ones",
                 needs=("trained_through_the_container", "not held_by_a_name_too"),
                 proof=None,

@@ -100,10 +100,7 @@ class Reuse(Evidence):
         A new root that only scales or adds up the loss refutes it as little as a new name would.
         """
         since = self.freeing.sequence_nr
-        return all(
-            self._number(i) >= since and (not self.nodes[i].saved or self._is_scaling(i))
-            for i in self.new
-        )
+        return all(self._number(i) >= since and self._is_scaling(i) for i in self.new)
 
     @cached_property
     def built_after(self) -> list[int]:
@@ -137,7 +134,9 @@ class Reuse(Evidence):
     @cached_property
     def a_loss_is_added(self) -> bool:
         """Whether what came over is the root of an earlier call, and was only added and scaled."""
-        losses = [i for i in self.earlier if self._number(i) in self.earlier[i].roots]
+        losses = [
+            i for i, call in self.earlier.items() if call.whole and self._number(i) in call.roots
+        ]
         return any(map(self._is_summand, losses))
 
     @property
