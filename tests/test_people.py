@@ -86,6 +86,17 @@ def test_a_teacher_confirms_a_guess_in_the_file(tmp_path):
     assert read_people(tmp_path).person("alovelace", account).student == "1001"
 
 
+def test_a_guess_goes_when_it_is_known_and_what_a_teacher_wrote_stays(tmp_path):
+    people = People()
+    people.add_list(roster(tmp_path, LIST))
+    people.add_folder("Kim Lee 9004", handle(MOODLE, "Kim Lee", "9004"))
+    people.add_folder("kim", handle(GITHUB, "kim"))
+    people.rows["kim"].same_as = "1003"
+    for folder in ("Kim Lee 9004", "kim", "1003", "nobody"):
+        people.drop_guess(folder)
+    assert people.rows.keys() == {"1001", "1002", "1003", "1004", "kim"}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -148,7 +148,9 @@ def _folders(
         folder = folder or next(each for each in free if each.casefold() not in taken)
         folders[name, number] = folder
         in_a_group = roster is not None and bool(roster.members(name))
-        if not (person or in_a_group or is_hidden(name)):
+        if person or in_a_group or is_hidden(name):
+            people.drop_guess(folder)
+        else:
             unknown += [folder] if any(people.persons) else []
             people.add_folder(folder, handle)
     return folders, _of_unknown(unknown, alike, download.platform, people)

@@ -282,8 +282,11 @@ class Grading:
         for each, person in rows:
             key = each.student, each.assignment
             handle = self.owners.handle(key)
-            is_known = person or self.owners.identity(key) or self.owners.members(key)
-            if not is_known and each.assignment in self.masters and not is_hidden(handle.name):
+            if each.assignment not in self.masters or is_hidden(handle.name):
+                continue
+            if person or self.owners.identity(key) or self.owners.members(key):
+                people.drop_guess(each.student)
+            else:
                 people.add_folder(each.student, handle)
         try:
             write_people(self.options.submissions, people)

@@ -153,6 +153,11 @@ class People:
             row.add({} if handle.platform == GITHUB else {_NAME: handle.name})
             self.rows[folder] = row
 
+    def drop_guess(self, folder: str) -> None:
+        """Drop the row of a folder whose person is known by now, unless the teacher wrote it."""
+        if folder in self.rows and self.rows[folder].same_as.endswith("?"):
+            del self.rows[folder]
+
     def person(self, folder: str, handle: Handle) -> Identity | None:
         """The person whose folder it is, if it is one and no more.
 
