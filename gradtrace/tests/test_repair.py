@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -704,6 +705,12 @@ def test_cells_that_can_be_run_again(tmp_path):
     start, _, rest = STATE.partition("for step")
     printed = notebook([start, f"for step{rest}"], tmp_path)
     assert "Proven: h = h.detach()" in printed
+    assert "--- In[2]\n+++ In[2]\n@@ -" in printed  # the cell and its own lines, no script's
+    hunk = re.search(r"@@ -(\d+),\d+ \+\1,\d+ @@\n(.+)\n", printed)
+    assert f"for step{rest}".splitlines()[int(hunk[1]) - 1] == hunk[2].removeprefix(" ")
+    assert re.search(r" line \d+ of In\[2\]", printed)
+    assert not re.search(r" line \d+(?! of In\[)\b", printed)
+    assert "cells.py" not in printed
     assert list(tmp_path.iterdir()) == []
 
 

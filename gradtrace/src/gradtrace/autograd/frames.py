@@ -313,6 +313,8 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
     if kind.__module__.partition(".")[0] == "gradtrace":  # a watch is not part of the program
         return
     if issubclass(kind, dict):
+        if dict.__contains__(value, "__builtins__"):  # a module's variables, as a module is
+            return
         items = list(dict.items(value))
         yield from ((f"[{_key(key, i)}]", inner) for i, (key, inner) in enumerate(items))
     for sequence in _SEQUENCES:

@@ -287,7 +287,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         # An exception class may forbid notes.
         with contextlib.suppress(Exception):
             error.add_note(note)
-        if not _notes_are_shown():
+        if not notes_are_shown():
             print(note, file=sys.stderr)
         return found
 
@@ -326,7 +326,7 @@ def explanation_of(error: BaseException) -> Diagnosis | None:
     return None if known is None else known.diagnosis
 
 
-def _notes_are_shown() -> bool:
+def notes_are_shown() -> bool:
     """Python shows ``__notes__``; in a notebook it is up to IPython (7.34 on Colab does not)."""
     ipython = sys.modules.get("IPython")
     if ipython is None or ipython.get_ipython() is None:
