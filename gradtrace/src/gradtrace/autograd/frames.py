@@ -62,7 +62,7 @@ class Location(NamedTuple):
     @property
     def name(self) -> str:
         """Its file; in a notebook, whose files are temporary, its cell: ``Cell In[3]``."""
-        ipython = _ipython()
+        ipython = running_ipython()
         cells = {} if ipython is None else getattr(ipython.compile, "_filename_map", {})
         return f"Cell In[{cells[self.file]}]" if self.file in cells else self.file
 
@@ -72,10 +72,14 @@ class Location(NamedTuple):
         return cls(frame.f_code.co_filename, frame.f_lineno)
 
     def __str__(self) -> str:
-        return f"{self.name}:{self.line}"
+        """Render it as ``file:line``, relative to the working directory if it lies below."""
+        name = self.name
+        with contextlib.suppress(OSError, ValueError):  # there is none any more; it lies elsewhere
+            name = str(Path(name).relative_to(Path.cwd()))
+        return f"{name}:{self.line}"
 
 
-def _ipython() -> Any:
+def running_ipython() -> Any:
     """The running IPython, if there is one."""
     module = sys.modules.get("IPython")
     return None if module is None else module.get_ipython()
@@ -263,7 +267,7 @@ def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
     if forget and ours and type(kept) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         kept.clear()
     in_module = kept is frame.f_globals
-    ipython = _ipython()
+    ipython = running_ipython()
     hidden = () if ipython is None else ipython.user_ns_hidden
     if in_module:
         return {name: value for name, value in found.items() if name not in hidden}

@@ -34,6 +34,7 @@ from gradtrace.autograd.frames import (
     Location,
     namespace,
     raised_by_the_program,
+    running_ipython,
     user_frame,
     user_frames,
     user_location,
@@ -328,10 +329,7 @@ def explanation_of(error: BaseException) -> Diagnosis | None:
 
 def notes_are_shown() -> bool:
     """Python shows ``__notes__``; in a notebook it is up to IPython (7.34 on Colab does not)."""
-    ipython = sys.modules.get("IPython")
-    if ipython is None or ipython.get_ipython() is None:
-        return True
-    return ipython.version_info[:2] >= _NOTES_SINCE
+    return running_ipython() is None or sys.modules["IPython"].version_info[:2] >= _NOTES_SINCE
 
 
 def _watched(function: Callable[..., Any], strict: bool) -> Any:
