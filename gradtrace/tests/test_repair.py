@@ -7,8 +7,10 @@ import json
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -627,6 +629,47 @@ def test_apply_writes_the_repair(script, tmp_path):
     assert done.returncode == 0, done.stderr
     added = "    loss.backward()\n    h = h.detach()\n"
     assert script.read_text(encoding="utf-8") == COUNTED.replace("    loss.backward()\n", added)
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(script, tmp_path):
+    for path, reason in (("nowhere/out.json", "there is no folder"), (".", "it is a folder")):
+        done = command("--json", path, script, folder=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"gradtrace: --json {path} cannot be written: {reason}" in done.stderr
+        assert "this runs" not in done.stderr
+
+
+def test_json_on_standard_output_and_a_counter(script, tmp_path):
+    done = command("--json", "-", script, folder=tmp_path)
+    data = json.loads(done.stdout)
+    assert data["outcome"] == "proven"
+    count = len(data["candidates"])
+    for number in range(1, count + 1):
+        assert re.search(rf"^gradtrace: candidate {number} of {count}, \d+ s$", done.stderr, re.M)
+    assert "Proven: " in done.stderr
+
+
+def test_an_interrupt_ends_it_at_once(tmp_path):
+    """Also what it runs: nothing of it is left, though the program would go on for minutes."""
+    (tmp_path / "script.py").write_text(
+        "import os, pathlib, time, torch\n"
+        "pathlib.Path('pid').write_text(str(os.getpid()))\n"
+        "time.sleep(300)\n"
+    )
+    done = subprocess.Popen(
+        [sys.executable, "-m", "gradtrace", "fix", "script.py"], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    pid = tmp_path / "pid"
+    while not (pid.exists() and pid.read_text()):
+        assert done.poll() is None
+        time.sleep(0.05)
+    done.send_signal(signal.SIGINT)
+    _, said = done.communicate(timeout=100)
+    assert done.returncode == 130
+    assert said.splitlines()[-1] == "gradtrace: stopped: nothing was written"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
 
 
 def test_list_runs_the_program_once(script, tmp_path):
