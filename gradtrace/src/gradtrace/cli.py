@@ -250,7 +250,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     if words[:1] == ["fix"]:
         from gradtrace.repair.command import main as fix
 
-        sys.exit(fix(words[1:], interpreter_flags(sys.orig_argv)))
+        sys.exit(fix(words[1:], interpreter_flags(sys.orig_argv), __version__))
     ours, program = split(words)
     parser = _parser()
     options = parser.parse_args(ours)

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from gradtrace import __version__
 from gradtrace.terminal import highlight_fix
 
 _USAGE = "gradtrace fix [options] (script.py | -m module) [arguments]"
@@ -24,7 +23,7 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(version: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="gradtrace fix",
         usage=_USAGE,
@@ -54,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=float, default=120.0, metavar="S", help="the most for one run (120)"
     )
-    parser.add_argument("-V", "--version", action="version", version=f"gradtrace {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"gradtrace {version}")
     return parser
 
 
@@ -68,10 +67,10 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:place], words[place:]
 
 
-def main(words: list[str], flags: list[str]) -> int:
+def main(words: list[str], flags: list[str], version: str) -> int:
     """Run the command; ``flags`` are the interpreter's own.  Returns the exit code."""
     ours, program = _split(words)
-    parser = _parser()
+    parser = _parser(version)
     options = parser.parse_args(ours)
     if not program or program == ["-m"]:
         parser.error("no program to repair")

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 import torch
 
 from gradtrace import _torch
+from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.frames import raised_by_the_program, user_location
 from gradtrace.autograd.nodes import FREED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.traversal import (
     leading_to,
-    no_garbage_collection,
     roots_of,
     undisturbed,
     users_of,
