@@ -197,17 +197,21 @@ def mark_what_ran(call: BackwardCall, outputs: Any) -> None:
 def _mark_all(call: BackwardCall, roots: list[Any]) -> list[Any]:
     """Mark what the roots reach, up to where an earlier call had freed all of it."""
     leaf, pending, passed = _torch.LEAF, roots.copy(), set()
+    edges_tag, hold_edges, freed_tag = _torch.EDGES, _torch.hold_edges, FREED_TAG
     with no_garbage_collection():
         for node in pending:  # the hot loop of a plain watch
             marks = node.metadata
-            earlier = marks.get(FREED_TAG)
+            earlier = marks.get(freed_tag)
             if earlier is None:
-                marks[FREED_TAG] = call
+                marks[freed_tag] = call
             elif earlier is call or earlier.whole or node in passed:
                 continue
             else:
                 passed.add(node)
-            for successor, _ in _torch.edges_of(node):
+            edges = marks.get(edges_tag)
+            if edges is None:  # as edges_of does, whose call would take as long as the rest
+                edges = marks[edges_tag] = hold_edges(node.next_functions)
+            for successor, _ in edges:
                 if successor is not None and type(successor) is not leaf:
                     pending.append(successor)
     return pending
