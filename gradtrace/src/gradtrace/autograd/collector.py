@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """The collector would look through the growing lists of a walk again and again, for nothing."""
+    """Disable the garbage collector, which would scan a traversal's growing lists repeatedly."""
     collecting = gc.isenabled()
     gc.disable()
     try:

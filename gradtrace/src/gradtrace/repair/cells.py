@@ -96,7 +96,7 @@ def fix(ipython: Any) -> str:
         return MISSING
     from gradtrace.repair import report
     from gradtrace.repair.proof import prove
-    from gradtrace.repair.run.outcome import Limits
+    from gradtrace.repair.run.observations import Limits
     from gradtrace.repair.run.worker import Worker
 
     error = getattr(sys, "last_value", None)

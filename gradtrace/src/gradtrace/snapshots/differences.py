@@ -13,12 +13,12 @@ from gradtrace.snapshots.pictures import Pictures, write
 
 
 class Comparison:
-    """What differs between two snapshots, made by ``before.compare(after)``.
+    """What differs between two snapshots, computed by ``before.compare(after)``.
 
     ``new`` are nodes of ``after`` only, ``gone`` of ``before`` only; ``freed`` had their saved
     tensors freed in between; ``changed`` differ in something else, which :meth:`reasons` names: a
-    version, a gradient, a tensor changed in place.  Each is a list of :class:`~gradtrace.Node`.
-    An operation is told by PyTorch's number of it, a leaf by its memory.
+    version, a gradient, a tensor modified in place. Each is a list of :class:`~gradtrace.Node`.
+    Operations are matched by their sequence numbers, leaves by their storages.
 
     >>> import torch
     >>> from gradtrace import snapshot
@@ -54,7 +54,7 @@ class Comparison:
                 self._marks[i], self._reasons[i] = mark, reason
 
     def _marked(self, mark: str) -> list[Node]:
-        return [self._nodes[i] for i, found in self._marks.items() if found == mark]
+        return [self._nodes[i] for i, node_mark in self._marks.items() if node_mark == mark]
 
     @property
     def new(self) -> list[Node]:
@@ -73,35 +73,40 @@ class Comparison:
 
     @property
     def changed(self) -> list[Node]:
-        """Nodes of both that differ otherwise."""
+        """Nodes of both that differ in something else."""
         return self._marked("changed")
 
     def reasons(self) -> list[str]:
-        """One line for each kind of difference: what happened, how often, and to which nodes."""
-        told = Counter()  # type: Counter[tuple[str, str]]
+        """Return one line for each kind of difference: what happened, how often, and to which
+        nodes."""
+        counts = Counter()  # type: Counter[tuple[str, str]]
         for i, mark in self._marks.items():
             reason = f" ({self._reasons[i]})" if self._reasons[i] else ""
-            told[mark, label_of(self._nodes[i]) + reason] += 1
+            counts[mark, label_of(self._nodes[i]) + reason] += 1
         order = ("new", "gone", "freed", "changed")
         lines = [
             f"{mark}: {text}" + (f" × {count}" if count > 1 else "")
             for (mark, text), count in sorted(
-                told.items(), key=lambda item: order.index(item[0][0])
+                counts.items(), key=lambda item: order.index(item[0][0])
             )
         ]
         return lines
 
     def _sentence(self) -> str:
         counts = Counter(self._marks.values())
-        said = ", ".join(f"{counts[mark]} {mark}" for mark in ("new", "gone", "freed", "changed"))
-        before, after = (size(graph.held.activations) for graph in (self.before, self.after))
-        return f"{said}; activations {before}, then {after}"
+        differences = ", ".join(
+            f"{counts[mark]} {mark}" for mark in ("new", "gone", "freed", "changed")
+        )
+        bytes_before, bytes_after = (
+            size(graph.held.activations) for graph in (self.before, self.after)
+        )
+        return f"{differences}; activations {bytes_before}, then {bytes_after}"
 
     def __repr__(self) -> str:
         lines = self.reasons()
         rest = [f"… and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else []
-        told = [f"  {line}" for line in [*lines[:_TOLD], *rest]]
-        return "\n".join([f"Comparison({self._sentence()})", *told])
+        shown_lines = [f"  {line}" for line in [*lines[:_TOLD], *rest]]
+        return "\n".join([f"Comparison({self._sentence()})", *shown_lines])
 
     def _pictures(self) -> Pictures:
         return Pictures(self._nodes, self._links, self.after.model, self._marks)
@@ -110,7 +115,7 @@ class Comparison:
         return self._pictures().html("Two snapshots compared", f"{self._sentence()}.")
 
     def to_svg(self, path: str | Path | None = None) -> str:
-        """The drawing as SVG text, written to the file ``path`` where one is given."""
+        """Return the drawing as SVG text, and write it to the file ``path`` if one is given."""
         title = "Two snapshots compared"
         return write(self._pictures()[0].svg(title, f"{self._sentence()}.", standalone=True), path)
 
@@ -119,21 +124,21 @@ _TOLD = 20  # lines of a comparison that is printed
 
 
 def _keys(graph: GraphData) -> dict[tuple[object, ...], Node]:
-    """The nodes by what tells them apart, in their order."""
-    seen: Counter[tuple[object, ...]] = Counter()
+    """Return the nodes of a snapshot by the keys with which two snapshots are matched."""
+    occurrences: Counter[tuple[object, ...]] = Counter()
     keys = {}
     for node in graph.nodes:
         if node.leaf is not None:
             key: tuple[object, ...] = ("leaf", node.leaf.storage, tuple(node.leaf.shape))
         else:
             key = (node.name, node.sequence_nr)
-        seen[key] += 1
-        keys[*key, seen[key]] = node
+        occurrences[key] += 1
+        keys[*key, occurrences[key]] = node
     return keys
 
 
 def _difference(old: Node | None, now: Node | None) -> tuple[str, str]:
-    """The mark of a node and the reason; both are empty where nothing changed."""
+    """Return the mark of a node and the reason for it; both are empty if nothing changed."""
     if old is None or now is None:
         return ("new", "") if old is None else ("gone", "")
     if now.state == FREED != old.state:
