@@ -55,14 +55,18 @@ class _Pending(threading.local):
         self.releasing = False
 
 
-class _Edges(tuple[tuple[LiveNode, int], ...]):
+class _Edges:
     """Edges that queue themselves when they are freed; the outermost call empties the queue."""
 
-    __slots__ = ()
+    __slots__ = ("next_functions",)
+
+    def __init__(self, next_functions: tuple[tuple[LiveNode, int], ...]):
+        self.next_functions = next_functions
 
     # The default outlives this module's globals, which an ending interpreter clears.
     def __del__(self, pending: _Pending = _Pending()) -> None:  # noqa: B008
-        pending.edges.append(tuple(self))
+        pending.edges.append(self.next_functions)
+        del self.next_functions  # else this object, and not the queue, frees them
         if not pending.releasing:
             pending.releasing = True
             try:
@@ -80,7 +84,7 @@ class _Edges(tuple[tuple[LiveNode, int], ...]):
 # and 3.12 free nested tuples in a loop beyond 50 levels, whatever lies between the levels, at next
 # to no cost.  Since 3.13 they recurse as deep as a main thread's stack allows, which is too deep
 # for a thread's own.
-hold_edges: Callable[[tuple[Any, ...]], tuple[tuple[LiveNode, int], ...]] = (
+hold_edges: Callable[[tuple[tuple[LiveNode, int], ...]], Any] = (
     tuple if sys.version_info < (3, 13) else _Edges
 )
 EDGES = "gradtrace.edges"  # on node.metadata: its edges, held
@@ -99,7 +103,7 @@ def edges_of(node: LiveNode) -> tuple[tuple[LiveNode | None, int], ...]:
     edges = metadata.get(EDGES)
     if edges is None:
         edges = metadata[EDGES] = hold_edges(node.next_functions)
-    return edges
+    return edges if type(edges) is tuple else edges.next_functions
 
 
 def grad_fn_of(tensor: torch.Tensor) -> LiveNode | None:

@@ -218,6 +218,8 @@ def _mark_all(call: BackwardCall, roots: list[Any]) -> list[Any]:
             edges = marks.get(edges_tag)
             if edges is None:  # as edges_of does, whose call would take as long as the rest
                 edges = marks[edges_tag] = hold_edges(node.next_functions)
+            if type(edges) is not tuple:
+                edges = edges.next_functions
             for successor, _ in edges:
                 if successor is not None and type(successor) is not leaf:
                     pending.append(successor)
