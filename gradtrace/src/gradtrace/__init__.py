@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gradtrace.notebook.extension import load_ipython_extension, unload_ipython_extension
     from gradtrace.notebook.widget import Player
     from gradtrace.player.playback import Trace, trace
-    from gradtrace.snapshots.differences import Comparison
     from gradtrace.snapshots.graph import Graph, snapshot
     from gradtrace.snapshots.module_bytes import ModuleBytes
 
@@ -40,14 +39,12 @@ _MODULES = {
     "notebook.exploration": ("DeviceDropdown", "Exploration", "available_devices", "explore"),
     "notebook.widget": ("Player",),
     "player.playback": ("Trace", "trace"),
-    "snapshots.differences": ("Comparison",),
     "snapshots.graph": ("Graph", "snapshot"),
     "snapshots.module_bytes": ("ModuleBytes",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "Comparison",
     "DeviceDropdown",
     "Diagnosis",
     "Exploration",
