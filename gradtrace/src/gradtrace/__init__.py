@@ -21,10 +21,9 @@ if TYPE_CHECKING:
         available_devices,
         explore,
     )
-    from gradtrace.notebook.extension import load_ipython_extension
+    from gradtrace.notebook.extension import load_ipython_extension, unload_ipython_extension
     from gradtrace.notebook.widget import Player
     from gradtrace.player.playback import Trace, trace
-    from gradtrace.snapshots.differences import Comparison
     from gradtrace.snapshots.graph import Graph, snapshot
     from gradtrace.snapshots.module_bytes import ModuleBytes
 
@@ -35,19 +34,17 @@ _MODULES = {
     "autograd.nodes": ("HeldBytes", "Leaf", "Node", "SavedTensor"),
     "explaining.diagnosis": ("Diagnosis",),
     "explaining.postmortem": ("explain",),
-    "notebook.extension": ("load_ipython_extension",),
+    "notebook.extension": ("load_ipython_extension", "unload_ipython_extension"),
     "explaining.watcher": ("SilentFailure", "Watch", "watch"),
     "notebook.exploration": ("DeviceDropdown", "Exploration", "available_devices", "explore"),
     "notebook.widget": ("Player",),
     "player.playback": ("Trace", "trace"),
-    "snapshots.differences": ("Comparison",),
     "snapshots.graph": ("Graph", "snapshot"),
     "snapshots.module_bytes": ("ModuleBytes",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "Comparison",
     "DeviceDropdown",
     "Diagnosis",
     "Exploration",
@@ -68,6 +65,7 @@ __all__ = [
     "load_ipython_extension",
     "snapshot",
     "trace",
+    "unload_ipython_extension",
     "watch",
 ]
 

@@ -1,4 +1,4 @@
-"""The input of every drawing, whether it comes from a trace, a snapshot or two snapshots.
+"""The input of every drawing, whether it comes from a trace or a snapshot.
 
 A :class:`Scene` has nodes, the tensors that they saved, and when each of them existed. The fold,
 the layout and the drawing depend on nothing else, so all graphs are drawn alike.

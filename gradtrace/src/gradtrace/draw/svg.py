@@ -22,8 +22,7 @@ from gradtrace.draw.drawing import (
     label_below,
 )
 
-BLUE, GREEN, RED, AMBER = "#3b7dd8", "#2f8f5b", "#d1483c", "#b7791f"
-_MARKS = {"new": GREEN, "gone": RED, "freed": AMBER, "changed": BLUE}
+BLUE = "#3b7dd8"
 _MARGIN = 4.0
 _BASELINE = 20.0  # of the title, below the top of its box
 
@@ -31,16 +30,14 @@ _BASELINE = 20.0  # of the title, below the top of its box
 class Face(NamedTuple):
     """What a box shows: its rows of text, the tensors that they refer to, and its style.
 
-    ``holds`` has, for each row, the index of the tensor that a line leads to, or None. ``mark`` is
-    ``"new"``, ``"gone"``, ``"freed"`` or ``"changed"`` in a comparison, else None; the title says
-    it, too. ``share`` is the fraction of all bytes that a folded box keeps alive.
+    ``holds`` has, for each row, the index of the tensor that a line leads to, or None.  ``share``
+    is the fraction of all bytes that a folded box keeps alive.
     """
 
     title: str
     rows: Sequence[str]
     holds: Sequence[int | None] = ()
     dashed: bool = False
-    mark: str | None = None
     share: float | None = None
 
 
@@ -137,13 +134,12 @@ def _text(x: float, y: float, text: str, more: str = "") -> str:
 
 
 def _box(box: Box, face: Face) -> str:
-    colour = _MARKS[face.mark] if face.mark else "currentColor"
     is_stub = box.kind == "outside"  # of the group that is open
     dashes = ' stroke-dasharray="1 4"' if is_stub else ' stroke-dasharray="5 4"' * face.dashed
     shape = (
         f'<rect x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{box.height:g}" '
-        f'rx="{14 if box.kind == "leaf" else 3}" stroke="{colour}" '
-        f'stroke-width="{2.4 if face.mark else 1.2}" '
+        f'rx="{14 if box.kind == "leaf" else 3}" stroke="currentColor" '
+        f'stroke-width="1.2" '
         f'fill="currentColor" fill-opacity="{0 if face.dashed or is_stub else 0.07}"{dashes}/>'
     )
     if box.kind == "group":  # a stack: there is more behind it

@@ -55,10 +55,8 @@ def module_path(node: Node, model: str) -> tuple[str, ...]:
     return module_of(node.leaf.name) or ((model,) if model else ())
 
 
-def scene_of_nodes(
-    nodes: Sequence[Node], links: Sequence[Sequence[int]], model: str = "", least: int = 0
-) -> Scene:
-    """Return the scene of nodes; every box has room for at least ``least`` characters."""
+def scene_of_nodes(nodes: Sequence[Node], links: Sequence[Sequence[int]], model: str = "") -> Scene:
+    """Return the scene of a snapshot's nodes."""
     tensors: dict[int, tuple[int, list[int], bool]] = {}
     leaves = {node.leaf.storage for node in nodes if node.leaf is not None}
     for i, node in enumerate(nodes):
@@ -77,7 +75,7 @@ def scene_of_nodes(
             order=node.sequence_nr,
             moment=None,
             line=None,
-            text=max(least, len(clipped(label_of(node))) + 7, *map(len, rows_of(node) or [""])),
+            text=max(len(clipped(label_of(node))) + 7, *map(len, rows_of(node) or [""])),
             rows=len(rows_of(node)),
             module=module_path(node, model),
             outputs=""

@@ -17,7 +17,6 @@ from gradtrace._torch import LiveNode
 from gradtrace.autograd.saved import GraphData, read_records
 from gradtrace.autograd.tensors import has_graph, storage_of
 from gradtrace.autograd.traversal import root_node, undisturbed, walk
-from gradtrace.snapshots.differences import Comparison
 from gradtrace.snapshots.module_bytes import ModuleBytes, modules
 from gradtrace.snapshots.pictures import graph_html, graph_svg, write
 
@@ -45,19 +44,6 @@ class Graph(GraphData):
         2 0 48 ('',)
         """
         return modules(self)
-
-    def compare(self, later: Graph) -> Comparison:
-        """Return what is new, gone, freed or changed in a later snapshot.
-
-        Raises:
-            TypeError: ``later`` is not a snapshot.
-        """
-        if not isinstance(later, Graph):
-            raise TypeError(
-                f"compare() takes a later snapshot, but got {type(later).__name__!r}: pass "
-                "snapshot(loss)"
-            )
-        return Comparison(self, later)
 
     def to_svg(self, path: str | Path | None = None) -> str:
         """Return the graph as SVG text, and write it to the file ``path`` if one is given.

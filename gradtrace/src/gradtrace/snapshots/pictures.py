@@ -5,14 +5,14 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.nodes import FREED, HIDDEN, Node
 from gradtrace.autograd.saved import GraphData
-from gradtrace.autograd.traversal import no_garbage_collection
 from gradtrace.draw.drawing import Box, Drawing
 from gradtrace.draw.layout import layout
 from gradtrace.draw.svg import Face, size, svg
@@ -64,7 +64,7 @@ class _Picture(NamedTuple):
         inner = [i for i, box in enumerate(boxes) if box.kind != "outside"]
         faces = [self.faces[i] for i in inner]
         return (
-            tuple((re.sub(r"\d+", "", f.title), *f.rows, f.dashed, f.mark) for f in faces),
+            tuple((re.sub(r"\d+", "", f.title), *f.rows, f.dashed) for f in faces),
             tuple((e.start, e.end) for e in self.drawing.edges if {e.start, e.end} <= {*inner}),
         )
 
@@ -72,18 +72,11 @@ class _Picture(NamedTuple):
 class Pictures:
     """The views of a graph by index: the first one, and one for each group that can be opened."""
 
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        links: Sequence[Sequence[int]],
-        model: str,
-        marks: Mapping[int, str] | None = None,
-    ):
+    def __init__(self, graph: GraphData):
+        nodes = self._nodes = graph.nodes
         with no_garbage_collection():
-            least = 0 if marks is None else len("  changed")
-            self._scene = scene_of_nodes(nodes, links, model, least)
+            self._scene = scene_of_nodes(nodes, [node.next for node in nodes], graph.model)
             self.drawings = layout(self._scene)
-        self._nodes, self._marks = nodes, marks
         self._storages, self._owners = storage_places(nodes), storage_owners(nodes)
         self._leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf}
         self._everything = sum(box.own for box in self._held(self.drawings[0]))
@@ -113,8 +106,8 @@ class Pictures:
         if box.kind == "outside":
             return Face(box.title, [])
         if box.kind == "group":
-            return _folded(box, self._nodes, self._marks, held, self._everything)
-        return _face(box, self._nodes, self._marks, self._storages)
+            return _folded(box, self._nodes, held, self._everything)
+        return _face(box, self._nodes, self._storages)
 
     def html(self, title: str, description: str, more: str = "") -> str:
         """Return the first view as HTML, the others in ``<details>`` below it, and ``more``."""
@@ -200,44 +193,26 @@ def _held(
     return rows
 
 
-def _face(
-    box: Box,
-    nodes: Sequence[Node],
-    marks: Mapping[int, str] | None,
-    storages: Mapping[int, int],
-) -> Face:
+def _face(box: Box, nodes: Sequence[Node], storages: Mapping[int, int]) -> Face:
     (i,) = box.nodes
-    node, mark = nodes[i], (marks or {}).get(i)
-    suffix = f"  {mark}" if mark else "  freed" if node.state == FREED else ""
-    hidden = "  hidden" if node.state == HIDDEN else ""
+    node = nodes[i]
+    suffix = f"  {node.state}" if node.state in (FREED, HIDDEN) else ""
     holds = [
         storages.get(saved.storage) if saved.storage is not None else None
         for saved in needed_slots(node)
     ]
-    dashed = node.state == FREED or mark == "gone"
-    return Face(box.title + suffix + hidden, rows_of(node), holds, dashed, mark)
+    return Face(box.title + suffix, rows_of(node), holds, dashed=node.state == FREED)
 
 
-def _folded(
-    box: Box,
-    nodes: Sequence[Node],
-    marks: Mapping[int, str] | None,
-    bytes_: _Held,
-    everything: int,
-) -> Face:
+def _folded(box: Box, nodes: Sequence[Node], bytes_: _Held, everything: int) -> Face:
     inner = [nodes[i] for i in box.nodes]
     freed = sum(node.state == FREED for node in inner)
     share = bytes_.own / everything if everything else None
     second = f"{size(bytes_.own)} held" if any(node.leaf is None for node in inner) else ""
     if bytes_.shared:
         second = f"{size(bytes_.own)}, {size(bytes_.shared)} shared"
-    if marks is None:
-        first = f"{len(inner) - freed} alive, {freed} freed" if freed else f"{len(inner)} nodes"
-        return Face(box.title, [first, second], share=share, dashed=freed == len(inner))
-    counts = Counter(mark for i in box.nodes if (mark := marks.get(i)))
-    summary = ", ".join(f"{count} {mark}" for mark, count in counts.items()) or "the same"
-    (mark,) = counts if len(counts) == 1 else (None,)
-    return Face(box.title, [summary, second], share=share, mark=mark)
+    first = f"{len(inner) - freed} alive, {freed} freed" if freed else f"{len(inner)} nodes"
+    return Face(box.title, [first, second], share=share, dashed=freed == len(inner))
 
 
 def sentence(graph: GraphData) -> str:
@@ -271,7 +246,7 @@ def graph_html(graph: GraphData) -> str:
             '<th scope="col">shared (bytes)</th></tr>'
             f"</thead><tbody>{body}</tbody></table></details>"
         )
-    return _pictures(graph).html("The autograd graph", sentence(graph), table)
+    return Pictures(graph).html("The autograd graph", sentence(graph), table)
 
 
 def _shared(row: ModuleBytes) -> str:
@@ -284,11 +259,7 @@ def _shared(row: ModuleBytes) -> str:
 
 def graph_svg(graph: GraphData) -> str:
     """Return a snapshot as the text of an SVG file."""
-    return _pictures(graph)[0].svg("The autograd graph", sentence(graph), standalone=True)
-
-
-def _pictures(graph: GraphData) -> Pictures:
-    return Pictures(graph.nodes, [node.next for node in graph.nodes], graph.model)
+    return Pictures(graph)[0].svg("The autograd graph", sentence(graph), standalone=True)
 
 
 def write(text: str, path: str | Path | None) -> str:

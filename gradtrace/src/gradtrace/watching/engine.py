@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import torch
 
 from gradtrace import _torch
+from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.frames import raised_by_the_program, user_location
 from gradtrace.autograd.nodes import FREED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.traversal import (
     leading_to,
-    no_garbage_collection,
     roots_of,
     undisturbed,
     users_of,
@@ -55,10 +55,13 @@ class Listener(Protocol):
 
 
 class Engine:
-    """The registry of listeners and hooks; its only instance is :data:`engine`."""
+    """The registry of listeners and hooks; its only instance is :data:`engine`.
+
+    ``listeners`` are the attached listeners, in the order in which they were attached.
+    """
 
     def __init__(self) -> None:
-        self._listeners: tuple[Listener, ...] = ()
+        self.listeners: tuple[Listener, ...] = ()
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._compiled_regions = 0  # that threads are in
@@ -70,19 +73,19 @@ class Engine:
 
     def attach(self, listener: Listener) -> None:
         with self._lock:
-            self._listeners = (*self._listeners, listener)
+            self.listeners = (*self.listeners, listener)
             self._hook()
 
     def detach(self, listener: Listener) -> None:
         with self._lock:
-            self._listeners = tuple(
-                attached for attached in self._listeners if attached is not listener
+            self.listeners = tuple(
+                attached for attached in self.listeners if attached is not listener
             )
             self._hook()
 
     def _hook(self) -> None:
         """Install the hooks that the attached watches need, and remove all others."""
-        on, strict = bool(self._listeners), any(listener.strict for listener in self._listeners)
+        on, strict = bool(self.listeners), any(listener.strict for listener in self.listeners)
         # The compiler would look into hooks of an optimizer's step, and compile another graph.
         plain = self._compiled_regions == 0
         for hook, needed in (
@@ -94,11 +97,6 @@ class Engine:
         ):
             if needed != hook.installed:
                 (hook.install if needed else hook.remove)()
-
-    @property
-    def listeners(self) -> tuple[Listener, ...]:
-        """The attached listeners, in the order in which they were attached."""
-        return self._listeners
 
     # What PyTorch reports.
 
@@ -115,7 +113,7 @@ class Engine:
             call.keeps_graph = True
         if inputs:
             call.whole = False
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.began(call, outputs)
         return call, outputs, inputs
 
@@ -128,7 +126,7 @@ class Engine:
                 self._failed(call, outputs, inputs, error)
             elif not call.keeps_graph:
                 mark_freed(call, outputs, inputs)
-            for listener in self._listeners:
+            for listener in self.listeners:
                 listener.ended(call, error)
         except Exception as ours:
             self._broke(ours)
@@ -137,28 +135,28 @@ class Engine:
         """Report a failure of gradtrace's own, unless the program's signal handler raised it."""
         if raised_by_the_program(error):
             raise error
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.broke(error)
 
     def _failed(
         self, call: BackwardCall, outputs: Any, inputs: Sequence[Any], error: BaseException
     ) -> None:
         call.failed = True
-        if self._listeners:
-            max(self._listeners, key=lambda one: one.knowledge).failed(call, outputs, inputs, error)
+        if self.listeners:
+            max(self.listeners, key=lambda one: one.knowledge).failed(call, outputs, inputs, error)
         mark_what_ran(call, outputs)
 
     def _stepping(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         has_closure = any(map(callable, (*args[1:], *kwargs.values())))
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.stepping(has_closure)
 
     def _stepped(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.stepped(optimizer)
 
     def _compiled_region(self, inside: bool) -> None:
@@ -168,7 +166,7 @@ class Engine:
                 self._hook()
             except Exception as ours:
                 self._broke(ours)
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.compiled(inside)
 
 
@@ -233,17 +231,23 @@ def _mark_all(call: BackwardCall, roots: list[Any]) -> list[Any]:
     only a part of what they reach.
     """
     leaf, pending, passed = _torch.LEAF, roots.copy(), set()
+    edges_tag, hold_edges, freed_tag = _torch.EDGES, _torch.hold_edges, FREED_TAG
     with no_garbage_collection():
         for node in pending:  # the hot loop of a plain watch
             marks = node.metadata
-            earlier = marks.get(FREED_TAG)
+            earlier = marks.get(freed_tag)
             if earlier is None:
-                marks[FREED_TAG] = call
+                marks[freed_tag] = call
             elif earlier is call or earlier.whole or node in passed:
                 continue
             else:
                 passed.add(node)
-            for successor, _ in _torch.edges_of(node):
+            edges = marks.get(edges_tag)
+            if edges is None:  # as edges_of does, whose call would take as long as the rest
+                edges = marks[edges_tag] = hold_edges(node.next_functions)
+            if type(edges) is not tuple:
+                edges = edges.next_functions
+            for successor, _ in edges:
                 if successor is not None and type(successor) is not leaf:
                     pending.append(successor)
     return pending
