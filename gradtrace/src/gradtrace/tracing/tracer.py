@@ -41,9 +41,7 @@ from gradtrace.autograd.tensors import gradient_of, is_cut_off, shape_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.tracing.calls import Calls
 from gradtrace.tracing.live import LiveGraph
-from gradtrace.tracing.steps import Raised, Step, TraceData, Variable
-
-MAX_STEPS = 1_000
+from gradtrace.tracing.steps import MAX_STEPS, Raised, Step, TraceData, Variable
 
 
 def record(
