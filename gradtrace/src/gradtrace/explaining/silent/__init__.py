@@ -44,9 +44,13 @@ def in_backward(
     yield from still_scaled(call, live, links)
     yield from saved_intermediates(timeline, call, live)
     yield from not_averaged(timeline, call, live, links)
-    yield from stale_casts(timeline, call, live, links)
-    yield from leaking(timeline, call, live, links)
-    yield from in_no_optimizer(timeline, call, live)
+    with undisturbed():
+        found = [
+            *stale_casts(timeline, call, live, links),
+            *leaking(timeline, call, live, links),
+            *in_no_optimizer(timeline, call, live),
+        ]
+    yield from found
     yield from growing(timeline, call, len(live), oldest)
     if len(timeline.sums):
         alive = timeline.sums.alive()

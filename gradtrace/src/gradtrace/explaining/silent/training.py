@@ -27,6 +27,7 @@ from gradtrace.explaining.silent.finding import finding
 from gradtrace.watching.record import BackwardCall, Stray, Timeline, Untrained
 
 _FEW, _LATEST = 3, 8  # steps of an optimizer: after so many, what has no gradient is looked at
+_MAX_STRAYS = 10_000
 _GROWN = 2  # times that a gradient has grown without being cleared
 _NAMES = 4  # shown
 
@@ -76,6 +77,8 @@ def in_no_optimizer(
     if not timeline.steps or not call.whole:
         return
     held = {id(p) for o in timeline.optimizers for group in o.param_groups for p in group["params"]}
+    if len(timeline.strays) > _MAX_STRAYS:
+        timeline.strays.clear()
     grown = []
     for node in live:
         if not isinstance(node, _torch.LEAF) or id(leaf := node.variable) in held:
