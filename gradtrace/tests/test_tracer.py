@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import gc
 import json
-import math
 import sys
 import threading
 import weakref

@@ -43,7 +43,7 @@ from gradtrace._torch import (
     next_sequence_nr,
 )
 from gradtrace.autograd.nodes import FREED, HIDDEN, NOT_NEEDED, PACKED
-from gradtrace.autograd.saved import FREED_UNSEEN_TAG
+from gradtrace.autograd.saved import FREED_UNSEEN_TAG, name_of
 from gradtrace.autograd.traversal import roots_of, undisturbed, walk
 from gradtrace.tracing.live import LiveGraph
 from gradtrace.tracing.steps import NodeRun, NodeState, Step
@@ -214,7 +214,7 @@ class BackwardRecorder:
         self._keys += 1
         leaf = TensorWeakRef(node.variable) if isinstance(node, LEAF) else None
         depth = self._calls.index(call)
-        name = "AccumulateGrad" if leaf is not None else type(node).name(node)
+        name = name_of(node)
         needed = tuple(successor is not None for successor, _ in edges_of(node))
         before = functools.partial(self._before_node, depth, self._keys, index, name, leaf)
         after = functools.partial(self._after_node, self._keys, needed)
@@ -247,7 +247,7 @@ class BackwardRecorder:
                     received = tuple(map(gradient_text, gradients))
                     if leaf is not None:
                         written = (_gradient_of(leaf), None)
-            run = NodeRun(index, call.number, depth, received, None, written)
+            run = NodeRun(index, received, None, call.number, depth, written)
             self._running.append(_Run(key, name, run, leaf, recorded, self._hooks))
             self._hooks = []
 

@@ -161,10 +161,10 @@ class NodeRun:
     """
 
     node: int | None
-    call: int
-    depth: int
     received: tuple[str | None, ...]
     passed: tuple[str | None, ...] | None
+    call: int = 1
+    depth: int = 0
     written: tuple[str | None, str | None] | None = None
     released: tuple[str, ...] = ()
     returned: int = 0
@@ -294,7 +294,7 @@ class TraceData:
         in a step's ``changed``, nodes and states in turn, and ``gone`` from the last node.  A
         step's ``variables`` are ``[start, removed, row, ...]``: what takes which place in those of
         the step before.  Steps inside of a line follow the line before, and leave out what is
-        empty.
+        empty or as it was; so does their ``run``.
         """
         kinds: dict[Any, int] = {}
         order = tensor = 0
@@ -318,7 +318,7 @@ class TraceData:
             own, *saved = tensors([node.tensor, *(slot.tensor for slot in node.slots)])
             links = [link - i for link in node.next]
             nodes.append([kind, node.line, node.call, grown, own, links, saved])
-        encoder = _StepEncoder()
+        encoder = _StepEncoder([node.name for node in self.nodes])
         steps = [encoder.encode(step) for step in self.steps]
         return {
             "schema": SCHEMA,
@@ -379,14 +379,15 @@ class TraceData:
             (name, tuple((state, version) for state, version in slots))
             for name, slots in data["states"]
         ]
-        decoder = _StepDecoder(rows, states)
+        nodes = tuple(_nodes(data["kinds"], data["nodes"]))
+        decoder = _StepDecoder([node.name for node in nodes], rows, states)
         steps = [decoder.decode(item) for item in data["steps"]]
         return cls(
             function=data["function"],
             source={int(line): text for line, text in data["source"].items()},
             statements={int(first): last for first, last in data["statements"].items()},
             skipped=tuple(data["skipped"]),
-            nodes=tuple(_nodes(data["kinds"], data["nodes"])),
+            nodes=nodes,
             tensors=tuple(
                 TraceTensor(label, tuple(shape), *rest) for label, shape, *rest in data["tensors"]
             ),
@@ -404,19 +405,19 @@ class TraceData:
 class _StepEncoder:
     """Steps as JSON-ready data; ``states`` and ``rows`` collect what many have in common."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         self.states: dict[Any, int] = {}
         self.rows: dict[Any, int] = {}
-        self._variables: tuple[Variable, ...] = ()  # of the line before
+        self._names = names  # of nodes
+        self._before: Step | None = None  # the line before
 
     def encode(self, step: Step) -> dict[str, Any]:
         """A line, with the steps inside of it."""
-        variables = self._variables
-        inside = []
+        before, inside = self._before, []
         for inner in step.inside:
-            inside.append(self._inside(inner, variables))
-            variables = inner.variables
-        encoded = self._common(step, self._variables) | {
+            inside.append(self._inside(inner, before))
+            before = inner
+        encoded = self._common(step, self._before) | {
             "line": step.line,
             "ran": step.ran,
             "peak": step.peak,
@@ -424,21 +425,33 @@ class _StepEncoder:
             "values": step.values,
             "raised": step.raised and dataclasses.asdict(step.raised),
         }
-        self._variables = step.variables
+        self._before = step
         if inside:
             encoded |= {"inside": inside, "unrecorded": step.unrecorded}
         return encoded
 
-    def _inside(self, step: Step, variables: tuple[Variable, ...]) -> dict[str, Any]:
-        assert step.run is not None
-        run = {
+    def _inside(self, step: Step, before: Step | None) -> dict[str, Any]:
+        assert step.run is not None and before is not None
+        encoded = self._common(step, before)
+        same = {
+            "changed": [],
+            "gone": [],
+            "held": before.held,
+            "gradients": before.gradients,
+            "variables": [len(before.variables), 0],
+        }
+        encoded = {key: value for key, value in encoded.items() if value != same[key]}
+        encoded["run"] = {
             field.name: value
             for field in dataclasses.fields(NodeRun)
             if (value := getattr(step.run, field.name)) != field.default
         }
-        return self._common(step, variables) | {"node": step.node, "run": run}
+        if step.run.node is None or step.node != self._names[step.run.node]:
+            encoded["node"] = step.node
+        return encoded
 
-    def _common(self, step: Step, variables: tuple[Variable, ...]) -> dict[str, Any]:
+    def _common(self, step: Step, before: Step | None) -> dict[str, Any]:
+        variables = before.variables if before else ()
         changed: list[int] = []
         last = 0
         for state in step.changed:
@@ -460,29 +473,18 @@ class _StepEncoder:
 class _StepDecoder:
     """Steps from what :class:`_StepEncoder` made of them."""
 
-    def __init__(self, rows: Sequence[Variable], states: Sequence[Any]):
-        self._rows, self._states = rows, states
-        self._variables: tuple[Variable, ...] = ()
+    def __init__(self, names: Sequence[str], rows: Sequence[Variable], states: Sequence[Any]):
+        self._names, self._rows, self._states = names, rows, states
+        self._before: Step | None = None  # the line before
 
     def decode(self, item: dict[str, Any]) -> Step:
         """A line, with the steps inside of it."""
         values = tuple((name, value) for name, value in item["values"])
-        inside: list[Step] = []
+        before, inside = self._before, []
         for inner in item.get("inside", ()):
-            variables = inside[-1].variables if inside else self._variables
-            inside.append(
-                Step(
-                    line=item["ran"],
-                    ran=item["ran"],
-                    peak=None,
-                    device=None,
-                    values=(),
-                    node=inner["node"],
-                    run=_run(inner["run"]),
-                    **self._common(inner, variables),
-                )
-            )
-        step = Step(
+            before = self._inside(inner, item["ran"], before)
+            inside.append(before)
+        self._before = Step(
             line=item["line"],
             ran=item["ran"],
             peak=item["peak"],
@@ -491,19 +493,36 @@ class _StepDecoder:
             raised=item["raised"] and Raised(**item["raised"]),
             inside=tuple(inside),
             unrecorded=item.get("unrecorded", 0),
-            **self._common(item, self._variables),
+            **self._common(item, self._before),
         )
-        self._variables = step.variables
-        return step
+        return self._before
 
-    def _common(self, item: dict[str, Any], variables: tuple[Variable, ...]) -> dict[str, Any]:
-        start, removed, *new = item["variables"]
-        changed = zip(accumulate(item["changed"][::2]), item["changed"][1::2], strict=True)
+    def _inside(self, item: dict[str, Any], line: int, before: Step | None) -> Step:
+        run = _run(item["run"])
+        name = item.get("node")
+        return Step(
+            line=line,
+            ran=line,
+            peak=None,
+            device=None,
+            values=(),
+            node=self._names[run.node] if name is None and run.node is not None else name,
+            run=run,
+            **self._common(item, before),
+        )
+
+    def _common(self, item: dict[str, Any], before: Step | None) -> dict[str, Any]:
+        variables = before.variables if before else ()
+        start, removed, *new = item.get("variables", [len(variables), 0])
+        changed = item.get("changed", [])
+        states = zip(accumulate(changed[::2]), changed[1::2], strict=True)
         return {
-            "changed": tuple(NodeState(node, *self._states[place]) for node, place in changed),
-            "gone": tuple(accumulate(item["gone"])),
-            "held": tuple(item["held"]),
-            "gradients": item["gradients"],
+            "changed": tuple(NodeState(node, *self._states[place]) for node, place in states),
+            "gone": tuple(accumulate(item.get("gone", []))),
+            "held": tuple(item["held"]) if before is None or "held" in item else before.held,
+            "gradients": item["gradients"]
+            if before is None or "gradients" in item
+            else before.gradients,
             "variables": (
                 *variables[:start],
                 *(self._rows[place] for place in new),
