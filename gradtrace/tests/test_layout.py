@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from gradtrace import trace
-from gradtrace.draw.fold import in_order
-from gradtrace.draw.layout import BESIDE, CHARACTER, LINE, NAMES, PANEL, SMALL, below, layout
+from gradtrace.draw.drawing import BESIDE, CHARACTER, LINE, NAMES, PANEL, SMALL, label_below
+from gradtrace.draw.layout import layout
+from gradtrace.draw.module_paths import topological_order
 from gradtrace.draw.scene import Scene, SceneNode, SceneTensor, module_of
 from gradtrace.player.trace_scene import scene_of
 
@@ -234,7 +235,7 @@ def test_an_edge_touches_no_box_no_text_and_no_tensor(scene):
         parts = [(box, (box.x, box.y, box.x + box.width, box.y + box.height)) for box in view.boxes]
         for box in view.boxes:
             left, bottom = box.x + box.width / 2 + BESIDE, box.y + box.height
-            parts.append((box, (left, bottom, left + SMALL * len(below(box)), bottom + 13)))
+            parts.append((box, (left, bottom, left + SMALL * len(label_below(box)), bottom + 13)))
         for thing in view.things:
             right, bottom = thing.x + thing.width + thing.room, thing.y + thing.height
             parts.append((view.boxes[thing.box], (thing.x, thing.y, right, bottom)))
@@ -260,7 +261,7 @@ def test_an_edge_touches_no_box_no_text_and_no_tensor(scene):
 
 
 def test_the_row_puts_each_operation_after_what_it_builds_on(scene):
-    place = {node: i for i, node in enumerate(in_order(scene))}
+    place = {node: i for i, node in enumerate(topological_order(scene))}
     assert set(place) == {i for i, node in enumerate(scene.nodes) if not node.leaf}
     for i in place:
         assert all(place[j] < place[i] for j in scene.nodes[i].next if j in place)
@@ -272,7 +273,7 @@ def test_the_row_is_right_where_numbers_are_of_several_threads():
         SceneNode("A", "A", False, (i - 1,) if i else (), number, None, None, 1, 0)
         for i, number in enumerate(numbers)
     ]
-    assert in_order(Scene(nodes, [], [(0, 0)] * 4)) == [0, 1, 2, 3]
+    assert topological_order(Scene(nodes, [], [(0, 0)] * 4)) == [0, 1, 2, 3]
 
 
 def test_the_same_trace_is_drawn_the_same_way():
@@ -375,6 +376,6 @@ def test_a_group_hands_on_what_others_use_and_an_end_says_so():
     seen = trace(program)
     if not any(node.made for node in seen.nodes if not node.leaf):
         pytest.skip("this PyTorch does not tell what an operation made")
-    written = {box.title: below(box) for box in layout(scene_of(seen))[0].boxes}
+    written = {box.title: label_below(box) for box in layout(scene_of(seen))[0].boxes}
     assert written["SumBackward0"] == "output scalar"
     assert written["after the steps of model"] == "[5, 1, 2]"

@@ -10,7 +10,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gradtrace.draw.layout import (
+from gradtrace.draw.drawing import (
     BESIDE,
     CHARACTER,
     LINE,
@@ -19,7 +19,7 @@ from gradtrace.draw.layout import (
     Drawing,
     Edge,
     Thing,
-    below,
+    label_below,
 )
 
 BLUE, GREEN, RED, AMBER = "#3b7dd8", "#2f8f5b", "#d1483c", "#b7791f"
@@ -158,7 +158,7 @@ def _box(box: Box, face: Face) -> str:
             f'h{across * face.share:.1f}" stroke="{BLUE}" stroke-width="4"/>'
         )
     middle, bottom = box.x + box.width / 2, box.y + box.height
-    if written := below(box):
+    if written := label_below(box):
         texts.append(_text(middle + BESIDE, bottom + 11, written, ' font-size="10" opacity=".8"'))
     if box.end:
         shape += f'<path d="M{middle:g} {bottom:g}v13m-5 0h10"/>'

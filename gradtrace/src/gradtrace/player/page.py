@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from gradtrace.autograd.traversal import no_garbage_collection
-from gradtrace.draw.layout import Drawing, layout
+from gradtrace.draw.drawing import Drawing
+from gradtrace.draw.layout import layout
 from gradtrace.player.outcome import outcome
 from gradtrace.player.question import Question
 from gradtrace.player.trace_scene import scene_of

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gradtrace.autograd.nodes import FREED
 from gradtrace.autograd.saved import GraphData
-from gradtrace.draw.fold import modules_of
+from gradtrace.draw.module_paths import modules_of
 from gradtrace.snapshots.boxes import activations_of, module_path, scene_of_nodes, storage_owners
 
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from gradtrace.autograd.nodes import FREED, HIDDEN, Node
 from gradtrace.autograd.saved import GraphData
 from gradtrace.autograd.traversal import no_garbage_collection
-from gradtrace.draw.layout import Box, Drawing, layout
+from gradtrace.draw.drawing import Box, Drawing
+from gradtrace.draw.layout import layout
 from gradtrace.draw.svg import Face, size, svg
 from gradtrace.snapshots.boxes import (
     activations_of,

@@ -1,0 +1,221 @@
+"""Which boxes, tensors and links a view has, before anything has a place."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gradtrace.draw.drawing import CHARACTER, FRAME, LINE, NAMES, PADDING, Box, Thing, label_below
+from gradtrace.draw.groups import Group, View
+from gradtrace.draw.scene import Scene, clipped
+
+_TENSOR_TEXT = "999.9 MB"
+_TENSOR_HEIGHT = 22.0
+_GROWTH = (44.0, 26.0)  # of the largest thing, in width and height
+_MOST_TENSORS = 4  # of one folded box
+_STUBS = 5  # neighbours of an open group that are drawn, before it and after it
+_BAR = 8.0  # below the rows of a folded box: how much it holds
+_STEPS_TEXT = len("steps 20 to 49")
+_FOLDED_TEXT = len("99.9 kB, 512 B shared")
+
+
+@dataclass
+class Plan:
+    """A view before it has places.
+
+    ``where`` maps nodes to boxes, also those outside that are drawn as a stub; ``outside`` maps
+    these to the box that they are in where they are inside.  ``links`` are pairs of boxes, in the
+    direction of backward.  ``sources`` are boxes that stand above what uses them.
+    """
+
+    boxes: list[Box]
+    where: dict[int, int]
+    outside: dict[int, Box]
+    links: list[tuple[int, int]]
+    sources: set[int]
+    lives: list[tuple[int, int]]
+    things: list[Thing] = field(default_factory=list)
+
+    def key(self) -> object:
+        """Equal for views that are placed alike."""
+        times = sorted({time for life in self.lives for time in life})
+        order = {time: i for i, time in enumerate(times)}
+        return (
+            tuple((box.kind, box.width, box.height, label_below(box)) for box in self.boxes),
+            tuple(self.links),
+            tuple(sorted(self.sources)),
+            tuple((order[first], order[last]) for first, last in self.lives),
+            tuple((thing.box, thing.width, thing.height, thing.room) for thing in self.things),
+        )
+
+
+def plan_view(
+    scene: Scene,
+    view: View,
+    around: Plan | None,
+    users: list[list[int]],
+) -> Plan:
+    nodes = scene.nodes
+    boxes = [_box_of(scene, view, member) for member in view.boxes]
+    for box in boxes:
+        last = _last_handed_on(scene, box, users)
+        if box.kind == "leaf" or not nodes[last].leaf:
+            box.made, box.end = nodes[last].made, not (nodes[last].leaf or users[last])
+    where = {node: number for number, box in enumerate(boxes) for node in box.nodes}
+    inside = len(boxes)
+    outside: dict[int, Box] = {}
+    links: set[tuple[int, int]] = set()
+    # Nodes outside, with the boxes that they meet: what these build on, and what uses them.
+    before: dict[int, set[int]] = defaultdict(set)
+    after: dict[int, set[int]] = defaultdict(set)
+    here = where.get
+    for i, own in where.items():
+        for j in nodes[i].next:
+            other = here(j)
+            if other is None:
+                before[j].add(own)
+            elif other != own:
+                links.add((own, other))
+        for j in users[i]:
+            if j not in where:
+                after[j].add(own)
+    if around is not None:
+        links |= _stubs(scene, view, boxes, where, outside, around, (before, after))
+    sources = {i for i in range(inside) if all(scene.nodes[n].leaf for n in boxes[i].nodes)}
+    starts = {i for i, _ in links}
+    sources |= {i for i in range(inside, len(boxes)) if i not in starts}
+    lives = []
+    for box in boxes:
+        begins, ends = zip(*map(scene.lives.__getitem__, box.nodes), strict=True)
+        lives.append((min(begins), max(ends)))
+    return Plan(boxes, where, outside, sorted(links), sources, lives)
+
+
+def _box_of(scene: Scene, view: View, member: int | Group) -> Box:
+    if isinstance(member, Group):
+        title = clipped(_title_within(view, member.title))
+        count = f"{member.size} nodes, {member.size} freed"
+        length, rows = max(len(title), len(count), _FOLDED_TEXT), 2
+        kind, nodes = "group", list(member.nodes())
+    else:
+        node = scene.nodes[member]
+        title = clipped(_title_within(view, node.label) if node.leaf else node.label)
+        length, rows = max(len(title), node.text), node.rows
+        kind, nodes = "leaf" if node.leaf else "node", [member]
+    width = round(length * CHARACTER + 2 * PADDING, 1)
+    height = (1 + rows) * LINE + FRAME + (_BAR if kind == "group" else 0)
+    return Box(kind, title, nodes, None, rows, width, height)
+
+
+def _last_handed_on(scene: Scene, box: Box, users: list[list[int]]) -> int:
+    """The last node of a box that others build on; its last node, where none do."""
+    last = box.nodes[-1]
+    if not users[last] and not scene.nodes[last].leaf:
+        within = set(box.nodes)
+        for node in reversed(box.nodes):
+            if not scene.nodes[node].leaf and not within.issuperset(users[node]):
+                return node
+    return last
+
+
+def _title_within(view: View, title: str) -> str:
+    """A name without the module, or whose steps it is, that is open."""
+    return title.removeprefix("".join(f"{part}." for part in view.path)).removesuffix(view.of)
+
+
+def _stubs(
+    scene: Scene,
+    view: View,
+    boxes: list[Box],
+    where: dict[int, int],
+    outside: dict[int, Box],
+    around: Plan,
+    neighbours: tuple[Mapping[int, set[int]], Mapping[int, set[int]]],
+) -> set[tuple[int, int]]:
+    """Add boxes for the neighbours of an open group, as the view around it shows them.
+
+    Those that several boxes use alike are one, so that their edges do not cross.  ``neighbours``
+    are the nodes before the group and those after it, with the boxes that each of them meets.
+    """
+    # Nodes outside, by the box that they are in; beside single nodes each leaf is one of its own.
+    one_by_one = all(box.kind != "group" for box in boxes)
+    sides: tuple[dict[tuple[int, int], set[int]], ...] = defaultdict(set), defaultdict(set)
+    meets: dict[tuple[int, int, int], set[int]] = defaultdict(set)
+    homes: dict[int, Box] = {}
+    for number, outer in enumerate(neighbours):
+        for j, met in outer.items():
+            home = around.outside.get(j) or around.boxes[around.where[j]]
+            outside[j] = homes[id(home)] = home
+            leaf = j if number == 0 and one_by_one and scene.nodes[j].leaf else -1
+            sides[number][id(home), leaf].add(j)
+            meets[number, id(home), leaf] |= met
+    for number, side in enumerate(sides):
+        alike: dict[object, list[tuple[int, int]]] = defaultdict(list)
+        for key in side:
+            met = meets[number, *key]
+            apart = len(met) == 1 and len(side) <= _STUBS
+            alike[key if apart else frozenset(met)].append(key)
+        stubs = list(alike.values())
+        if len(stubs) > _STUBS:
+            stubs = [*stubs[: _STUBS - 1], [key for keys in stubs[_STUBS - 1 :] for key in keys]]
+        for keys in stubs:
+            nodes = sorted({node for key in keys for node in side[key]})
+            where.update(dict.fromkeys(nodes, len(boxes)))
+            first, leaf = keys[0]
+            home = homes[first]
+            title = home.title if leaf < 0 else scene.nodes[leaf].label
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            title = clipped(_title_within(view, title), len(more)) + more
+            leads_to = view.parent if home.view is None or more else home.view
+            # Of steps side by side all look alike, whatever the numbers of those beside them.
+            length = max(len(title), _STEPS_TEXT if home.kind == "group" else 0)
+            width = round(length * CHARACTER + 2 * PADDING, 1)
+            height = LINE + FRAME
+            boxes.append(Box("outside", title, nodes, leads_to, 0, width, height))
+    before, after = neighbours
+    return {(box, where[j]) for j, met in before.items() for box in met} | {
+        (where[j], box) for j, met in after.items() for box in met
+    }
+
+
+def add_tensors(scene: Scene, plan: Plan, at_home: Mapping[int, list[int]], largest: int) -> None:
+    for number, box in enumerate(plan.boxes):
+        candidates = [k for node in box.nodes for k in at_home.get(node, ())]
+        if box.kind != "node":
+            candidates = [k for k in candidates if _crosses_border(scene, plan, k, number)][
+                -_MOST_TENSORS:
+            ]
+        for k in candidates:
+            tensor = scene.tensors[k]
+            assert tensor is not None
+            if tensor.life is not None:
+                begin, end = plan.lives[number]
+                plan.lives[number] = min(begin, tensor.life[0]), max(end, tensor.life[1])
+            share = (tensor.nbytes / largest) ** 0.5 if largest else 0.0
+            plan.things.append(
+                Thing(
+                    k,
+                    number,
+                    round(len(_TENSOR_TEXT) * CHARACTER + _GROWTH[0] * share, 1),
+                    round(_TENSOR_HEIGHT + _GROWTH[1] * share, 1),
+                    round(NAMES + tensor.room * CHARACTER, 1) if tensor.named else 0.0,
+                )
+            )
+
+
+def _crosses_border(scene: Scene, plan: Plan, k: int, home: int) -> bool:
+    """Whether a tensor of a folded box is seen from outside of it."""
+    tensor = scene.tensors[k]
+    assert tensor is not None
+    saved = {plan.where[i] for i in tensor.savers if i in plan.where} - {home}
+    if any(plan.boxes[i].kind == "node" for i in saved):
+        return True
+    if tensor.data or not tensor.named or plan.boxes[home].kind != "group":
+        return False
+    return bool(saved or _is_unused(plan, home))
+
+
+def _is_unused(plan: Plan, box: int) -> bool:
+    """Whether nothing builds on a box."""
+    return all(end != box for _, end in plan.links)

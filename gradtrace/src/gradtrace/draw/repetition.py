@@ -1,0 +1,295 @@
+"""Repetition among the members of a group, and ranges where there are too many of them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import groupby
+
+from gradtrace.draw.groups import (
+    ALIKE,
+    LAYERS,
+    MOST,
+    Group,
+    is_group,
+    is_module,
+    nodes_of,
+    shared_module,
+    steps_suffix,
+)
+from gradtrace.draw.scene import Scene
+
+_LONGEST_PERIOD = 256  # members of what repeats
+_CANDIDATES = 12  # periods that are tried at one place
+
+
+class Similarity:
+    """Numbers for what looks alike, leaves aside.
+
+    Modules do whose parameters have the same names and are used by the same operations, all else
+    that consists of the same operations.
+    """
+
+    def __init__(self, scene: Scene):
+        self.scene = scene
+        self._numbers: dict[object, int] = {}
+        self._users: dict[int, list[int]] = defaultdict(list)  # of each leaf
+        for i, node in enumerate(scene.nodes):
+            for j in node.next:
+                if scene.nodes[j].leaf:
+                    self._users[j].append(i)
+
+    def divided(
+        self, parts: list[int | Group], first: bool
+    ) -> tuple[list[int | Group], list[int | Group]]:
+        """The parts of a round, and the leaves among them that others use, too.
+
+        So are those that belong to no module and come before the ``first`` round.
+        """
+        if all(self.number(part) is not None for part in parts):
+            return parts, []
+        within = set(Group("round", (), parts).nodes())
+        own: list[int | Group] = []
+        others: list[int | Group] = []
+        for part in parts:
+            leaves = list(nodes_of(part))
+            stays = self.number(part) is not None or (
+                all(within.issuperset(self._users[leaf]) for leaf in leaves)
+                and (not first or all(self.scene.nodes[leaf].module for leaf in leaves))
+            )
+            (own if stays else others).append(part)
+        return own, others
+
+    def recurs(self, leaves: list[int | Group], rounds: list[int | Group]) -> bool:
+        """Whether some of these leaves are used in more than one of the rounds."""
+        round_of = {node: number for number, one in enumerate(rounds) for node in nodes_of(one)}
+        several = [leaf for one in leaves for leaf in nodes_of(one)]
+        users = [{round_of[i] for i in self._users[leaf] if i in round_of} for leaf in several]
+        return any(len(used_in) > 1 for used_in in users)
+
+    def number(self, member: int | Group) -> int | None:
+        """None for a leaf, or several."""
+        if isinstance(member, Group):
+            return None if member.kind == "leaves" else member.like
+        node = self.scene.nodes[member]
+        return None if node.leaf else self._intern(node.name)
+
+    def _parameters(self, group: Group) -> tuple[tuple[str, str], ...]:
+        """The parameters that a module uses, by their names within it, and by what operations."""
+        nodes, prefix = self.scene.nodes, ".".join(group.path)
+        return tuple(
+            sorted(
+                {
+                    (nodes[j].label.removeprefix(prefix), nodes[i].name)
+                    for i in group.nodes()
+                    for j in nodes[i].next
+                    if nodes[j].leaf and nodes[j].label.startswith(prefix)
+                }
+            )
+        )
+
+    def _intern(self, key: object) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def measure(self, group: Group) -> Group:
+        """Fill in what follows from its members."""
+        numbers = [number for m in group.members if (number := self.number(m)) is not None]
+        looks: object = tuple(numbers)
+        if group.kind == "module":
+            name = re.sub(r"\d+", "", ".".join(group.path))
+            looks = (name, self._parameters(group) or looks)
+        group.like = self._intern(looks)
+        group.size = group.operations = 0
+        moments: list[int] = []
+        lines: list[int] = []
+        for member in group.members:
+            if isinstance(member, Group):
+                group.size += member.size
+                group.operations += member.operations
+                moments += member.moments or ()
+                lines += member.lines or ()
+            else:
+                node = self.scene.nodes[member]
+                group.size += 1
+                if not node.leaf:
+                    group.operations += 1
+                    moments += [] if node.moment is None else [node.moment]
+                    lines += [] if node.line is None else [node.line]
+        group.moments = (min(moments), max(moments)) if moments else None
+        group.lines = (min(lines), max(lines)) if lines else None
+        return group
+
+
+def group_repetitions(group: Group, alike: Similarity) -> None:
+    """Put neighbours that look alike into a group of their own."""
+    if len(group.members) < LAYERS:
+        return
+    # Each member that counts, with the leaves before it.
+    units: list[list[int | Group]] = []
+    numbers: list[int] = []
+    leaves: list[int | Group] = []
+    for member in group.members:
+        number = alike.number(member)
+        leaves.append(member)
+        if number is not None:
+            units.append(leaves)
+            numbers.append(number)
+            leaves = []
+    least = ALIKE if len(group.members) <= MOST else 3
+    members: list[int | Group] = []
+    at = 0
+    for start, period, times in find_repetitions(numbers, min(least, LAYERS)):
+        if start < at:  # the run before has taken its last round from this one
+            continue
+        if times < least and not _are_named_modules(units, start, period, times):
+            continue
+        before = [part for unit in units[at:start] for part in unit]
+        at = start + period * times
+        at = last = at + _trailing_length(
+            units[start : start + period], numbers[start:at], numbers[at:]
+        )
+        shared: list[int | Group] = []
+        rounds: list[int | Group] = []
+        for begin in range(start, last, period):
+            parts = [part for unit in units[begin : min(begin + period, last)] for part in unit]
+            own, used_elsewhere = alike.divided(parts, first=not rounds)
+            shared += used_elsewhere
+            one = own[0] if len(own) == 1 else alike.measure(Group("round", group.path, own))
+            rounds.append(one)
+        loose = [part for part in shared if isinstance(part, int)]
+        if len(loose) > 1:
+            several = Group("leaves", shared_module(alike.scene, loose), [*loose])
+            shared = [alike.measure(several), *filter(is_group, shared)]
+        recurs = alike.recurs(shared, rounds)
+        members += _group_beside_steps(group, alike, before, "before") if recurs else before
+        members += shared
+        run = Group("run", group.path, rounds, recurs=steps_suffix(group) if recurs else None)
+        divide(run, alike)
+        members.append(alike.measure(run))
+    after = [member for unit in units[at:] for member in unit] + leaves
+    end = members[-1] if members else None
+    follows = isinstance(end, Group) and end.recurs is not None
+    group.members = members + (
+        _group_beside_steps(group, alike, after, "after") if follows else after
+    )
+
+
+def _group_beside_steps(
+    group: Group, alike: Similarity, members: list[int | Group], where: str
+) -> list[int | Group]:
+    """The operations before or after the time steps of a module, as one group."""
+    modules = any(isinstance(m, Group) and m.kind in ("module", "layer") for m in members)
+    if len(members) < 2 or group.kind not in ("module", "layer") or modules:
+        return members
+    return [
+        alike.measure(
+            Group("beside", group.path, members, f"{where} the steps{steps_suffix(group)}")
+        )
+    ]
+
+
+def _are_named_modules(units: list[list[int | Group]], start: int, period: int, times: int) -> bool:
+    """Whether what repeats there are modules with names of their own."""
+    paths = [
+        {part.path for unit in units[k : k + period] for part in unit if is_module(part)}
+        for k in range(start, start + period * times, period)
+    ]
+    return all(paths) and not set.intersection(*paths)
+
+
+def _trailing_length(pattern: list[list[int | Group]], numbers: list[int], after: list[int]) -> int:
+    """How much of the pattern is there once more, if that is all but the operations at its end.
+
+    What stands between two layers belongs to the first; nothing stands behind the last.
+    """
+    groups = [place for place, unit in enumerate(pattern) if isinstance(unit[-1], Group)]
+    needed = groups[-1] + 1 if groups else len(pattern)
+    return needed if needed < len(pattern) and after[:needed] == numbers[:needed] else 0
+
+
+def find_repetitions(numbers: list[int], least: int) -> Iterator[tuple[int, int, int]]:
+    """Where something repeats: the place, the length of what repeats, and how often it is there.
+
+    >>> list(find_repetitions([7, 1, 2, 1, 2, 1, 2, 9], 3))
+    [(1, 2, 3)]
+    """
+    after: dict[int, int] = {}
+    next_like = [0] * len(numbers)
+    for place in range(len(numbers) - 1, -1, -1):
+        next_like[place] = after.get(numbers[place], 0)
+        after[numbers[place]] = place
+    place = 0
+    while place < len(numbers):
+        best = (0, 0, 0)  # how much it covers, minus the period, times
+        other = place
+        for _ in range(_CANDIDATES):
+            other = next_like[other]
+            period = other - place
+            if not other or period > _LONGEST_PERIOD:
+                break
+            pattern = numbers[place:other]
+            times = 1
+            while numbers[place + times * period : place + (times + 1) * period] == pattern:
+                times += 1
+            if times >= least:
+                best = max(best, (times * period, -period, times))
+                if period == 1:
+                    break
+        covered, period, times = best
+        if covered:
+            yield place, -period, times
+            place += covered
+        else:
+            place += 1
+
+
+def divide(group: Group, alike: Similarity) -> None:
+    """Put what is too much side by side into ranges of neighbours.
+
+    Of what repeats the first, the second and the last stay apart: so one sees how it goes on.
+    """
+    if len(group.members) <= (MOST if group.recurs is None else ALIKE):
+        return
+    if group.kind not in ("run", "loop"):
+        _between_groups(group, alike)
+        _into_ranges(group, 0, alike)
+        return
+    first, second, *others, last = group.members
+    middle = Group("range", group.path, others)
+    _into_ranges(middle, 2, alike)
+    group.members = [first, second, alike.measure(middle), last]
+
+
+def _between_groups(group: Group, alike: Similarity) -> None:
+    """Put what stands between modules together, so that the modules stay apart with their names."""
+    depth = len(group.path)
+    inner = [part for part in group.members if isinstance(part, Group) and len(part.path) > depth]
+    if sum(part.kind != "leaves" for part in inner) < 2:
+        return
+    members: list[int | Group] = []
+    for grouped, some in groupby(group.members, is_group):
+        parts = list(some)
+        if not grouped and len(parts) > 1:
+            between = Group("between", group.path, parts)
+            _into_ranges(between, 0, alike)
+            parts = [alike.measure(between)]
+        members += parts
+    group.members = members
+
+
+def _into_ranges(group: Group, begin: int, alike: Similarity) -> None:
+    """Ranges that end where a multiple of their size does; ``begin`` is the first one's number."""
+    while (count := len(group.members)) > MOST:
+        size = next((size for size in _SIZES if size * size >= count), _SIZES[-1])
+        ranges: list[int | Group] = []
+        at = 0
+        while at < count:
+            end = at + size - (begin + at) % size
+            part = Group("range", group.path, group.members[at:end])
+            ranges.append(alike.measure(part) if len(part.members) > 1 else part.members[0])
+            at = end
+        group.members, begin = ranges, begin // size
+
+
+_SIZES = (2, 5, 10)

@@ -1,0 +1,195 @@
+"""The titles of groups: after their module, their line, or what is in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gradtrace.draw.groups import Group, common_prefix, nodes_of, repeated_items
+from gradtrace.draw.scene import Scene
+
+
+def entitle(scene: Scene, tree: Group) -> None:
+    groups = [tree]
+    for group in groups:
+        groups += [member for member in group.members if isinstance(member, Group)]
+    used = {j for node in scene.nodes for j in node.next}
+    for group in reversed(groups):
+        group.title = _title_of(scene, group, used)
+    for group in groups:  # outer ones first: each names its items
+        if group.kind in ("run", "loop"):
+            _number_items(scene, group)
+
+
+def _title_of(scene: Scene, group: Group, used: set[int]) -> str:
+    path = ".".join(group.path)
+    if group.kind == "all":
+        return "the whole graph"
+    if group.kind == "module":
+        return path if group.call is None else f"{path} (call {group.call})"
+    if group.kind == "layer" and group.place is not None:
+        return f"{group.place.number} of {path}"
+    if group.kind == "iteration" and group.place is not None:
+        return f"iteration {group.place.number}, line {group.place.line}"
+    if group.kind == "beside":
+        return group.title
+    if group.kind == "leaves":
+        what = "parameters" if group.path else "leaves"
+        what = what if used.issuperset(group.nodes()) else f"unused {what}"
+        return ": ".join(filter(None, [path, f"{group.size} {what}"]))
+    if group.kind == "line" and group.lines is not None and group.lines[0] == group.lines[1]:
+        line = group.lines[0]
+        return f"line {line}: {scene.source.get(line, '').strip()}"
+    return _name_after_members(scene, group)
+
+
+def _name_after_members(scene: Scene, group: Group) -> str:
+    """What a group is called that is neither a module nor a line: after what is in it."""
+    titles = [m.title for m in group.members if isinstance(m, Group) and m.kind == "module"]
+
+    def made(node: int) -> bool:
+        return not scene.nodes[node].leaf
+
+    if group.kind == "round" and titles:
+        # What belongs to no module of its own is said: its bytes are not the module's.
+        rest = [scene.nodes[m].name for m in group.members if isinstance(m, int) and made(m)]
+        more = operation_name(rest[0]) if len(rest) == 1 else f"{len(rest)} operations"
+        others = [_span(titles[0], other).split(" to ")[1] for other in titles[1:]]
+        named = _COMMA.join([titles[0], *others])
+        return f"{named}{_AND}{more}" if rest else named
+    if group.path and group.kind in ("round", "run") and not titles:
+        return ".".join(group.path)
+    if group.kind == "range" and titles:
+        return titles[0] if len(titles) == 1 else _span(titles[0], titles[-1])
+    if (
+        group.lines is not None
+        and group.moments is not None
+        and group.moments[0] < group.moments[1]
+    ):
+        first, last = group.lines
+        return f"line {first}" if first == last else f"lines {first} to {last}"
+    names = [scene.nodes[i].name for i in group.nodes() if not scene.nodes[i].leaf]
+    if not names:
+        return f"{group.size} leaves"
+    short = [operation_name(name) for name in (names[0], names[-1])]
+    return short[0] if len(set(names)) == 1 else f"{short[0]} … {short[1]}"
+
+
+_COMMA, _AND = ", ", " + "  # between modules, and before the operations that follow them
+
+
+def operation_name(name: str) -> str:
+    """The name of an operation.
+
+    >>> operation_name("TanhBackward0"), operation_name("AddBackward1")
+    ('Tanh', 'Add')
+    """
+    return re.sub(r"Backward\d*$", "", name)
+
+
+def _number_items(scene: Scene, run: Group) -> None:
+    """Name a run or a loop, its ranges and its items after each other."""
+    items = repeated_items(run)
+    names = _name_repetition(scene, run, items)
+    run.steps, run.title = names.steps, names.all
+    places: dict[int, int] = {}  # by identity, or by node
+    for place, (item, title) in enumerate(zip(items, names.each, strict=True)):
+        if isinstance(item, Group):
+            item.title = title
+        places[_key(item)] = place
+    ranges = [member for member in run.members if isinstance(member, Group)]
+    for part in ranges:  # grows while it is read
+        if part.kind != "range":
+            continue
+        inside = repeated_items(part)
+        first, last = (places[_key(item)] for item in (inside[0], inside[-1]))
+        part.title, part.steps, part.recurs = names.some(first, last), names.steps, run.recurs
+        ranges += [member for member in part.members if isinstance(member, Group)]
+
+
+def _key(item: int | Group) -> int:
+    return id(item) if isinstance(item, Group) else item
+
+
+class _Naming(NamedTuple):
+    """What to call all that repeats, each of it, and some, from one place to another."""
+
+    all: str
+    each: list[str]
+    some: Callable[[int, int], str]
+    steps: bool  # it is the same again and again
+
+
+def _name_repetition(scene: Scene, run: Group, items: list[int | Group]) -> _Naming:
+    titles = [item.title if isinstance(item, Group) else scene.nodes[item].label for item in items]
+    paths = [item.path if isinstance(item, Group) else () for item in items]
+    count = len(items)
+    if run.kind == "loop" and run.place is not None and not (all(paths) and len({*paths}) == count):
+        line = run.place.line
+        numbers = [_iteration_of(scene, item, line) for item in items]
+        return _Naming(
+            f"loop on line {line} × {count}",
+            titles,
+            lambda a, b: f"iterations {numbers[a]} to {numbers[b]}, line {line}",
+            True,
+        )
+    if run.kind == "loop":  # over modules
+        titles = [".".join(path) for path in paths]
+    calls = [item.call for item in items if isinstance(item, Group) and item.kind == "module"]
+    if len(calls) == count and None not in calls and len({*paths}) == 1:
+        path = ".".join(paths[0])
+        return _Naming(
+            f"{path} × {count}",
+            titles,
+            lambda a, b: f"{path} (calls {calls[a]} to {calls[b]})",
+            True,
+        )
+    of = run.recurs
+    if len({*titles}) == count and (of is None or len({*map(_without_call_numbers, titles)}) > 1):
+        modules = [title.partition(_AND)[0].partition(_COMMA)[0] for title in titles]
+        return _Naming(
+            f"{_span(modules[0], modules[-1])} × {count}",
+            titles,
+            lambda a, b: _span(modules[a], modules[b]),
+            False,
+        )
+    if of is not None:
+        return _Naming(
+            f"{count} steps{of}",
+            [f"step {k}{of}" for k in range(count)],
+            lambda a, b: f"steps {a} to {b}{of}",
+            True,
+        )
+    base = titles[0]
+    return _Naming(
+        f"{base} × {count}",
+        [f"{base} ({k})" for k in range(1, count + 1)],
+        lambda a, b: f"{base} ({a + 1} to {b + 1})",
+        True,
+    )
+
+
+def _without_call_numbers(title: str) -> str:
+    """A title without the numbers of calls.
+
+    >>> _without_call_numbers("model.cell (call 3)")
+    'model.cell'
+    """
+    return re.sub(r" \(call \d+\)", "", title)
+
+
+def _iteration_of(scene: Scene, item: int | Group, line: int | None) -> int | str | None:
+    """Which iteration of the loop on this line made it."""
+    places = (place for node in nodes_of(item) for place in scene.nodes[node].places)
+    return next((p.number for p in places if p.kind == "iteration" and p.line == line), None)
+
+
+def _span(first: str, last: str) -> str:
+    """From one to another of the same kind.
+
+    >>> _span("model.layers.0", "model.layers.11")
+    'model.layers.0 to 11'
+    """
+    shared = len(common_prefix([tuple(first.split(".")), tuple(last.split("."))]))
+    return f"{first} to {'.'.join(last.split('.')[shared:])}"
