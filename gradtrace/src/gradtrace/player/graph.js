@@ -10,19 +10,20 @@ import { describe, describeGroup, describeTensor } from "./words.js";
 const MARGIN = 16; // around a view, for flags
 const NAMES = 9; // from a tensor to the names of its variables
 const READABLE = 0.72; // the smallest scale that a view opens at; below it the panel scrolls
-const SMALLEST = 9; // pixels: of text, at a scale that a view opens at
+const SMALLEST = 11; // pixels: of text, at a scale that a view opens at
 const NARROW = 420; // pixels: on less a view is laid out anew wherever it is too wide
 const WORTH = 1.2; // on more, where it would be cut, or is so much larger then
 const LARGEST = 1.1;
+const LONGEST_GRADIENT = 34; // characters beside an arrow
 const LEGEND = [
   ["new", "+", "new"],
-  ["held", "■", "saved", ", held by a string"],
-  ["cut", "✂", "freed now", ": string cut"],
+  ["held", "■", "saved: a reference"],
+  ["cut", "✂", "freed now"],
   ["freed", "□", "freed earlier"],
   ["modified", "▲", "changed in place"],
-  ["gradient", "∇", "gradient written"],
+  ["gradient", "∇", "gradient"],
   ["made", "┄", "grad_fn"],
-  ["arrow", "→", "way of backward"],
+  ["arrow", "→", "backward"],
 ];
 
 const highest = () => Math.max(360, Math.min(0.66 * innerHeight, 700)); // pixels
@@ -47,10 +48,11 @@ export class Graph {
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
     this.map = shape("svg", { class: "map", "aria-hidden": "true" });
     this.stage = element("div", { class: "stage" }, this.scroll, this.empty);
-    const legend = element("ul", { class: "legend", "aria-label": "Legend" }, ...LEGEND.map(([kind, sign, text, more = ""]) =>
-      element("li", {}, element("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), element("span", {}, text, element("span", { class: "more" }, more)))));
+    this.told = element("p", { class: "told absent" });
+    this.legend = element("ul", { class: "legend", "aria-label": "Legend" }, ...LEGEND.map(([kind, sign, text]) =>
+      element("li", {}, element("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), element("span", {}, text))));
     this.box = element("div", { class: "graph", role: "group", "aria-label": "Autograd graph" },
-      element("div", { class: "head" }, this.title, this.crumbs, this.tools), this.stage, element("div", { class: "foot" }, legend, this.map));
+      element("div", { class: "head" }, this.title, this.crumbs, this.tools), this.stage, element("div", { class: "foot" }, this.legend, this.told, this.map));
     this.box.addEventListener("keydown", (event) => this.key(event));
     this.scroll.addEventListener("scroll", () => this.showMap());
     this.map.addEventListener("click", (event) => this.jump(event));
@@ -60,7 +62,7 @@ export class Graph {
 
   setTrace(trace, timeline) {
     this.trace = trace;
-    this.timeline = timeline;
+    this.lines = this.timeline = timeline;
     this.offered = null;
     this.most = Math.max(1, ...trace.steps.map((step) => step.held[0]));
     this.home = new Map(); // node → the view in which it has a box of its own
@@ -87,18 +89,19 @@ export class Graph {
       return { line: shape("path", { class: "edge", d: smooth(points), "marker-end": "url(#arrow)" }), a, b };
     });
     this.strings = shape("g", { class: "strings", "aria-hidden": "true" });
+    this.gradients = shape("g", { class: "gradients", "aria-hidden": "true" });
     this.svg = shape("svg", { role: "group", "aria-label": this.view.title || "Graph" },
       shape("defs", {},
         shape("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
           shape("path", { d: "M0 0L8 4L0 8z", class: "head" }))),
       ...this.edges.map(({ line }) => line),
-      ...boxes.map((box) => this.drawBox(box)), this.strings, ...things.map((thing) => this.drawThing(thing)));
+      ...boxes.map((box) => this.drawBox(box)), this.strings, ...things.map((thing) => this.drawThing(thing)), this.gradients);
     this.svg.setAttribute("viewBox", `${-MARGIN} ${-MARGIN} ${this.view.width + 2 * MARGIN} ${this.view.height + 2 * MARGIN}`);
     this.scroll.replaceChildren(this.svg);
     this.showCrumbs();
     this.fitted = false;
     if (this.step === undefined) return;
-    this.show(this.step, this.differs);
+    this.show(this.step, this.differs, this.timeline, this.inside);
     if (this.offered) this.offer(...this.offered);
     this.settle();
   }
@@ -189,10 +192,10 @@ export class Graph {
     }));
   }
 
-  show(step, differs = new Set()) {
-    this.step = step;
-    this.differs = differs;
-    const { trace, timeline } = this;
+  /** Step `step` of a timeline; `inside` is where the reader stepped into a line. */
+  show(step, differs = new Set(), timeline = this.lines, inside = null) {
+    Object.assign(this, { step, differs, timeline, inside, trace: timeline.trace });
+    const { trace } = timeline;
     const now = timeline.at(step);
     const before = timeline.at(step - 1);
     const did = timeline.changes(step);
@@ -201,6 +204,7 @@ export class Graph {
     const changed = {
       new: new Set(step ? did.made : []), cut: new Set(did.freed), modified: new Set(did.modified), gradient: gradients,
       stopped: new Set(stopped === null ? [] : [stopped]), differs,
+      running: new Set(inside ? [inside.run(step).node] : []), ran: inside ? inside.ran(step) : new Set(),
     };
     let drawn = 0;
     for (const [box, parts] of this.boxes) {
@@ -221,13 +225,35 @@ export class Graph {
       thingAt: (tensor) => this.thingOf.get(tensor) ?? this.boxOf.get(timeline.leafOf.get(tensor)),
       alone: (box) => !this.boxes.get(box).folded,
     }));
+    this.gradients.replaceChildren(...(inside ? inside.gradients(step) : []).flatMap((gradient) => this.drawGradient(gradient)));
+    this.tell(inside ? inside.sentences(step) : []);
     this.empty.hidden = drawn > 0;
     this.scroll.classList.toggle("idle", drawn === 0);
     this.message.textContent = now.nodes.size
       ? "Nothing of this part exists at this step."
       : did.gone.length ? "No graph any more: no live variable has one." : "No graph yet: no live variable has one.";
     this.roving();
-    this.happened = [...changed.stopped, ...did.freed, ...did.made];
+    this.happened = [...changed.stopped, ...changed.running, ...did.freed, ...did.made];
+  }
+
+  /** A gradient on its way from one box to another: its numbers beside the arrow, and a dot that travels along it. */
+  drawGradient({ from, to, text, fresh }) {
+    const [a, b] = [this.boxOf.get(from), this.boxOf.get(to)];
+    const edge = a !== b && this.edges.find((other) => other.a === a && other.b === b);
+    if (!edge) return [];
+    const d = edge.line.getAttribute("d");
+    const [x, y] = [b.x + b.width / 2 - 8, b.y + b.height + 12];
+    const label = shape("text", { class: `gradient ${fresh ? "fresh" : ""}`, x, y, "text-anchor": "end" }, `∇ ${shortened(text, LONGEST_GRADIENT)}`);
+    return fresh
+      ? [shape("path", { class: "way", d }), shape("circle", { class: "traveller", r: 5, style: `offset-path: path("${d}")` }), label]
+      : [shape("path", { class: "way waits", d }), label];
+  }
+
+  /** Sentences in place of the legend, while the reader is inside of a line. */
+  tell(sentences) {
+    this.legend.classList.toggle("absent", sentences.length > 0);
+    this.told.classList.toggle("absent", !sentences.length);
+    this.told.textContent = sentences.join(" ");
   }
 
   /** What has to be measured, once everything is drawn: else each part would be laid out anew. */
@@ -257,6 +283,7 @@ export class Graph {
       some.modified && ["modified", `▲ ${number("modified")}changed`],
       some.gradient && ["gradient", `∇ ${number("gradient")}grad`],
       some.new && ["new", `+ ${number("new")}new`],
+      some.running && !some.stopped && ["running", "▶ runs"],
       some.differs && ["differs", "≠"],
     ].filter(Boolean).slice(0, folded ? 3 : 2));
     const room = Math.floor((box.width - 16) / 7.2);
@@ -274,8 +301,11 @@ export class Graph {
     group.setAttribute("aria-description", describe(this.trace, now, node, changed));
     if (this.trace.nodes[node].leaf) {
       const tensor = this.tensorOf(node);
-      const gradient = now.variables.find((row) => row[3] && row[6] === node)?.[5];
-      if (texts[0]) texts[0].textContent = `${tensor == null ? "" : bytes(this.trace.tensors[tensor].nbytes)}${gradient ? "  ∇ .grad" : ""}`;
+      const variable = now.variables.find((row) => row[3] && row[6] === node);
+      const value = variable && !variable[9].startsWith("norm") ? variable[9] : "";
+      const size = tensor === null ? "" : bytes(this.trace.tensors[tensor].nbytes);
+      if (texts[0]) texts[0].textContent = shortened([size, value].filter(Boolean).join("  "), room);
+      if (texts[1]) texts[1].textContent = variable?.[5] != null ? shortened(`∇ ${variable[5]}`, room) : "";
       return;
     }
     const row = now.nodes.get(node);

@@ -115,6 +115,11 @@ export class Memory {
     this.until = shown;
   }
 
+  /** While the reader is inside of a line: what its nodes left so far. */
+  inside(line, held) {
+    this.reading.textContent = `Inside line ${line}: ${bytes(held[0])} held by saved activations.`;
+  }
+
   point(step) {
     if (!this.bars) return;
     this.pointer.classList.toggle("absent", step === null);

@@ -1,17 +1,15 @@
 // The player: one step of a program seen four ways (source, graph, bytes, variables) that light each
-// other up, with the buttons to move, a question first where one is asked, and a second setting
-// beside the first where that is wanted.
+// other up, with the buttons to move as in a debugger, a question first where one is asked, and a
+// second setting beside the first where that is wanted.
 
 import { recall, remember } from "./answers.js";
 import { drawControls, settingText, traceOf } from "./controls.js";
 import { button, element, shape } from "./dom.js";
-import { Graph } from "./graph.js";
-import { Memory } from "./memory.js";
+import { Inside } from "./inside.js";
 import { Question, reach } from "./question.js";
+import { Scene, differences } from "./scene.js";
 import { Source, deeds } from "./source.js";
 import { STYLE } from "./style.js";
-import { Timeline } from "./timeline.js";
-import { unpacked } from "./trace.js";
 import { Variables } from "./variables.js";
 import { announcement, twin } from "./words.js";
 
@@ -61,8 +59,13 @@ export class Player {
     if (document.fullscreenEnabled) this.scene.graph.tools.append(button(corners(), "Full screen", () => this.fullScreen()));
     this.asking = element("div", { class: "asking" });
     this.first = button("⇤", "First step", () => this.go(0));
-    this.back = button("←", "Step back", () => this.go(this.step - 1));
-    this.next = button("→", "Step forward", () => this.go(this.step + 1), { class: "primary" });
+    this.back = button("←", "Step back (Left arrow)", () => this.goBack());
+    this.next = button("→", "Step over (F10, n)", () => this.over(), { class: "primary" });
+    this.next.append(element("span", { class: "label" }, " Over"));
+    this.into = button("↓", "Step into (F11, s)", () => this.stepInto());
+    this.into.append(element("span", { class: "label" }, " Into"));
+    this.out = button("↑", "Step out (Shift+F11, r)", () => this.stepOut());
+    this.out.append(element("span", { class: "label" }, " Out"));
     this.last = button("⇥", "Last step", () => this.go(Infinity));
     this.scrubber = element("input", { type: "range", min: "0", "aria-label": "Step", oninput: () => this.go(Number(this.scrubber.value)) });
     this.position = element("span", { class: "position" });
@@ -77,7 +80,7 @@ export class Player {
       this.asking, this.top,
       this.source.box, this.graphs,
       element("div", { class: "bar" },
-        element("div", { class: "buttons" }, this.first, this.back, this.next, this.last), this.scrubber, this.position),
+        element("div", { class: "buttons" }, this.first, this.back, this.next, this.into, this.out, this.last), this.scrubber, this.position),
       this.charts,
       element("div", { class: "outcome-place" }, this.outcome),
       this.variables.box, this.words, this.status);
@@ -133,6 +136,7 @@ export class Player {
   }
 
   get where() {
+    if (this.place) return `line ${this.inside.line}, node ${this.place} of ${this.inside.last}`;
     const { line } = this.trace.steps[this.step];
     return line === null ? "end" : `before line ${line}`;
   }
@@ -247,10 +251,45 @@ export class Player {
   // Moving.
 
   /** Move to a step because the reader asked for it. */
-  go(step, told = true) {
+  go(step) {
     this.box.classList.add("moves"); // what a step changed may be animated now, but not as it opens
     this.show(step);
-    if (told) this.hooks.onStep?.(this.step);
+    this.hooks.onStep?.(this.step);
+  }
+
+  /** Inside of the line that runs next, after the node at this place; null: the line is done. */
+  goInside(place) {
+    if (place === null || place > this.inside.last) return this.go(this.step + 1);
+    this.box.classList.add("moves");
+    return this.show(this.step, place);
+  }
+
+  goBack() {
+    if (this.place) this.goInside(this.place - 1);
+    else this.go(this.step - 1);
+  }
+
+  over() {
+    if (this.place) this.goInside(this.inside.after(this.place));
+    else this.go(this.step + 1);
+  }
+
+  /** Into the backward of the line that runs next; within it to the next node, however deep. */
+  stepInto() {
+    if (!this.entered) return this.over();
+    this.inside = this.entered;
+    return this.goInside(this.place + 1);
+  }
+
+  stepOut() {
+    if (this.place) this.goInside(this.inside.after(this.place, true));
+  }
+
+  /** What can be stepped into here. */
+  get entered() {
+    if (this.step >= this.limit || !this.trace.steps[this.step + 1].inside.length) return null;
+    const { inside, timeline, step } = this;
+    return inside?.outer === timeline && inside.step === step + 1 ? inside : new Inside(timeline, step + 1);
   }
 
   setTrace(stored) {
@@ -362,45 +401,67 @@ export class Player {
 
   // Drawing a step.
 
-  show(step) {
+  /** `place` is that of a node inside of the line that runs next; 0: before it. */
+  show(step, place = 0) {
     const { trace, timeline } = this;
     this.step = Math.max(0, Math.min(step, this.limit));
-    const now = trace.steps[this.step];
-    const did = timeline.changes(this.step);
-    this.scrubber.value = this.step;
-    // Not `disabled`: that would take the focus, and with it the keyboard, away.
-    const end = this.step >= this.limit;
-    for (const made of [this.first, this.back]) made.setAttribute("aria-disabled", this.step === 0);
-    for (const made of [this.next, this.last]) made.setAttribute("aria-disabled", end);
-    const { where } = this;
-    this.position.textContent = `step ${this.step + 1} of ${trace.steps.length}: ${where}${end && this.locked ? ". Answer to go on" : ""}${
-      trace.unrecorded > 0 && this.step === timeline.last ? `, after ${trace.unrecorded} more that were not recorded` : ""}`;
-    this.scrubber.setAttribute("aria-valuetext", this.position.textContent);
+    this.place = place;
+    const line = trace.steps[this.step];
+    const now = place ? this.inside.steps[place - 1] : line;
+    const [shown, at] = this.moment;
+    const did = shown.changes(at);
+    this.showBar();
 
     const other = this.peer && this.peer.timeline.trace.steps[(this.peer.step = timeline.matching(this.peer.timeline, this.step))];
     const differs = this.peer ? differences(this.scene, this.step, this.peer) : [new Set(), new Set()];
     const leapt = trace.unrecorded > 0 && this.step === timeline.last; // what changed, other lines did
-    this.source.show(now, this.step && !leapt ? deeds(did) : [], other);
-    this.scene.graph.show(this.step, differs[0]);
+    this.source.show(now, at && !leapt ? deeds(did) : [], other);
+    this.scene.graph.show(at, place ? new Set() : differs[0], shown, place ? this.inside : null);
     this.scene.memory.show(this.step, this.limit, other);
+    if (place) this.scene.memory.inside(this.inside.line, now.held);
     const peerRows = this.peer && new Map(this.peer.timeline.at(this.peer.step).variables.map((row) => [row[0], row]));
-    this.variables.show(timeline.at(this.step).variables, now.values, did, peerRows);
+    this.variables.show(shown.at(at).variables, line.values, did, peerRows);
     if (this.peer) {
       this.scene.graph.title.textContent = settingText(this.choices, this.setting);
       const missing = timeline.missing(this.peer.timeline, this.step);
       this.peer.graph.title.textContent = `${settingText(this.data.controls, this.peer.setting)}${missing && `: this setting ${missing}`}`;
       this.peer.graph.show(this.peer.step, differs[1]);
-      this.peer.memory.show(this.peer.step, this.peer.timeline.last, now);
+      this.peer.memory.show(this.peer.step, this.peer.timeline.last, line);
     }
     this.outcome.classList.toggle("waiting", this.step < timeline.last || this.locked);
     this.showTwin();
-    this.status.textContent = announcement(trace, timeline, this.step, where, this.locked);
+    this.status.textContent = place ? [`${this.where}.`, ...this.inside.sentences(place)].join(" ") : announcement(trace, timeline, this.step, this.where, this.locked);
     if (this.lit) this.light(null);
     for (const part of [this.source, this.scene.graph, this.peer?.graph]) part?.settle();
   }
 
+  /** The timeline that is shown, and the step of it. */
+  get moment() {
+    return this.place ? [this.inside.timeline, this.place] : [this.timeline, this.step];
+  }
+
+  /** The buttons, the slider and the words beside it. */
+  showBar() {
+    const { trace, timeline, where, place } = this;
+    const end = this.step >= this.limit;
+    this.scrubber.value = this.step;
+    // Not `disabled`: that would take the focus, and with it the keyboard, away.
+    for (const made of [this.first, this.back]) made.setAttribute("aria-disabled", this.step === 0 && !place);
+    for (const made of [this.next, this.last]) made.setAttribute("aria-disabled", end);
+    this.into.setAttribute("aria-disabled", !this.entered);
+    this.out.setAttribute("aria-disabled", !place);
+    const unrecorded = trace.unrecorded > 0 && this.step === timeline.last ? `, after ${trace.unrecorded} more that were not recorded` : "";
+    this.position.textContent = place ? where
+      : `step ${this.step + 1} of ${trace.steps.length}: ${where}${end && this.locked ? ". Answer to go on" : ""}${unrecorded}`;
+    this.scrubber.setAttribute("aria-valuetext", this.position.textContent);
+  }
+
   showTwin() {
-    if (this.words.open) this.twin.replaceChildren(...twin(this.trace, this.timeline, this.step));
+    if (!this.words.open) return;
+    const [timeline, step] = this.moment;
+    const sentences = this.place ? this.inside.sentences(this.place) : [];
+    const told = sentences.map((text) => element("p", {}, text));
+    this.twin.replaceChildren(...told, ...twin(timeline.trace, timeline, step));
   }
 
   /** Light up what belongs together; `pinned` stays until the next step or until something else is. */
@@ -420,8 +481,9 @@ export class Player {
 
   /** Lines, nodes, tensors and variables that belong to one of them. */
   related(kind, id) {
-    const { trace, timeline, step } = this;
-    const now = timeline.at(step);
+    const { trace, step, timeline: outer } = this;
+    const [timeline, at] = this.moment;
+    const now = timeline.at(at);
     const [lines, nodes, tensors, names] = [new Set(), new Set(), new Set(), new Set()];
     const saved = (node) => trace.nodes[node].slots.forEach((slot, i) => {
       if (slot.tensor != null && now.nodes.get(node)?.[2][i][0] !== "freed") tensors.add(slot.tensor);
@@ -429,7 +491,7 @@ export class Player {
     if (kind === "line") {
       const line = this.source.statement.get(id) ?? id;
       trace.nodes.forEach((node, i) => node.line === line && !node.leaf && nodes.add(i));
-      for (const [name, from] of timeline.bindings(step)) if (from === line) names.add(name);
+      for (const [name, from] of outer.bindings(step)) if (from === line) names.add(name);
       for (const row of now.variables) {
         if (!names.has(row[0])) continue;
         if (row[7] != null) tensors.add(row[7]);
@@ -456,7 +518,7 @@ export class Player {
       const row = now.variables.find(([name]) => name === id);
       if (row?.[7] != null) tensors.add(row[7]);
       if (row && row[6] !== null) nodes.add(row[6]);
-      const line = timeline.bindings(step).get(id);
+      const line = outer.bindings(step).get(id);
       if (line != null) lines.add(line);
     }
     return { lines, nodes, tensors, names };
@@ -508,44 +570,25 @@ export class Player {
 
   key(event) {
     const target = event.composedPath()[0];
-    if (event.altKey || event.ctrlKey || event.metaKey || /^(INPUT|SELECT|SUMMARY)$/.test(target.tagName)) return;
-    const scrolls = target === this.variables.box;
-    const to = { ArrowLeft: this.step - 1, ArrowRight: this.step + 1, Home: 0, End: Infinity }[event.key];
-    if (to === undefined || (scrolls && target.scrollWidth > target.clientWidth)) return;
+    const slides = target === this.scrubber;
+    if (event.altKey || event.ctrlKey || event.metaKey || (!slides && /^(INPUT|SELECT|SUMMARY)$/.test(target.tagName))) return;
+    const act = this.action(event);
+    const arrow = event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End";
+    if (!act || (arrow && (slides || (target === this.variables.box && target.scrollWidth > target.clientWidth)))) return;
     event.preventDefault();
     event.stopPropagation();
-    this.go(to);
+    act();
+  }
+
+  /** What a key does: as in VS Code, as in pdb, and with arrows. */
+  action({ key, shiftKey }) {
+    const actions = {
+      ArrowLeft: () => this.goBack(), ArrowRight: () => this.over(), Home: () => this.go(0), End: () => this.go(Infinity),
+      F10: () => this.over(), n: () => this.over(), F11: () => this.stepInto(), s: () => this.stepInto(), r: () => this.stepOut(),
+    };
+    return shiftKey ? key === "F11" && (() => this.stepOut()) : actions[key];
   }
 }
 
 const corners = () => shape("svg", { viewBox: "0 0 12 12", class: "corners", "aria-hidden": "true" },
   shape("path", { d: "M1 4V1h3M8 1h3v3M11 8v3H8M4 11H1V8" }));
-
-/** What is drawn of one setting. */
-class Scene {
-  constructor(player) {
-    this.setting = player.setting;
-    this.graph = new Graph((kind, id) => player.pickInGraph(kind, id), (kind, id) => this === player.scene && player.light(kind, id));
-    this.memory = new Memory((step) => player.go(this === player.scene ? step : this.timeline.matching(player.timeline, step)));
-    this.graph.onOpen = (title) => (player.status.textContent = `Inside ${title || "the whole graph"}.`);
-  }
-
-  setTrace(stored) {
-    const trace = unpacked(stored);
-    this.trace = trace;
-    this.timeline = new Timeline(trace);
-    this.graph.step = undefined;
-    this.graph.setTrace(trace, this.timeline);
-    this.memory.step = undefined;
-    this.memory.setTrace(trace);
-  }
-}
-
-/** The nodes of either setting that are missing in the other, or in another state there. */
-function differences(scene, step, peer) {
-  const states = ({ timeline, trace }, time) => new Map([...timeline.at(time).nodes].map(([node, row]) =>
-    [timeline.keys[node], [node, trace.steps[time].raised?.node === node ? "stopped" : row[1]]]));
-  const [mine, theirs] = [states(scene, step), states(peer, peer.step)];
-  const differing = (one, other) => new Set([...one].filter(([key, [, state]]) => other.get(key)?.[1] !== state).map(([, [node]]) => node));
-  return [differing(mine, theirs), differing(theirs, mine)];
-}

@@ -57,9 +57,10 @@ export class Source {
       item.classList.toggle("failed", number === failed);
       item.classList.toggle("ran", isRan && number !== failed);
       mark.textContent = number === failed ? "✗" : number === now.line ? "▶" : isRan ? "✓" : peer && number === peer.line ? "▷" : "";
-      flags.replaceChildren(...(number === (failed ?? now.ran) ? did : []).map(([kind, ...words]) => signed(kind, ...words)));
+      flags.replaceChildren(...(number === (failed ?? now.ran ?? (now.run && now.line)) ? did : []).map(([kind, ...words]) => signed(kind, ...words)));
     }
     this.line = now.line ?? failed ?? now.ran;
+    this.running = now.run !== undefined;
     this.name();
   }
 
@@ -67,7 +68,7 @@ export class Source {
   name() {
     for (const [number, { item, flags }] of this.lines) {
       const is = (name) => item.classList.contains(name);
-      const state = is("skipped") ? "not run" : is("failed") ? "raised" : number === this.line && is("next") ? "runs next" : is("ran") ? "has just run" : "";
+      const state = is("skipped") ? "not run" : is("failed") ? "raised" : number === this.line && is("next") ? (this.running ? "runs now" : "runs next") : is("ran") ? "has just run" : "";
       const answer = is("choice") ? "" : is("right") ? (is("picked") ? "your answer, right" : "the right answer") : is("picked") ? "your answer" : "";
       const did = [...flags.children].map((flag) => flag.lastChild.textContent);
       item.setAttribute("aria-label", [`line ${number} ${this.trace.source[number].trim() || "blank"}`, ...did, state, answer].filter(Boolean).join(", "));

@@ -9,7 +9,8 @@ function indices() {
 
 /**
  * The trace with `nodes`, `tensors`, `steps` and `views` in full. A step's `changed` are rows
- * `[node, state, [[state, version] of each slot]]`, its `variables` all rows there.
+ * `[node, state, [[state, version] of each slot]]`, its `variables` all rows there, its `inside` the
+ * steps of the nodes that its line's backward ran.
  */
 export function unpacked(trace) {
   return { ...trace, nodes: nodesOf(trace), tensors: tensorsOf(trace), steps: stepsOf(trace), views: viewsOf(trace) };
@@ -29,16 +30,37 @@ function nodesOf({ kinds, nodes }) {
 
 const tensorsOf = ({ tensors }) => tensors.map(([label, shape, dtype, nbytes, role, line]) => ({ label, shape, dtype, nbytes, role, line }));
 
-function stepsOf({ states, rows, steps }) {
-  let variables = [];
-  return steps.map((step) => {
-    const [start, removed, ...rest] = step.variables;
-    if (removed || rest.length) variables = [...variables.slice(0, start), ...rest.map((row) => rows[row]), ...variables.slice(start + removed)];
-    const node = indices();
-    const changed = [];
-    for (let k = 0; k < step.changed.length; k += 2) changed.push([node(step.changed[k]), ...states[step.changed[k + 1]]]);
-    return { ...step, changed, gone: step.gone.map(indices()), variables };
+function stepsOf(trace) {
+  let before = { variables: [] };
+  return trace.steps.map((stored) => {
+    let inner = before;
+    const inside = (stored.inside ?? []).map((item) => (inner = insideOf(item, inner, stored.ran, trace)));
+    before = { ...stored, ...lists(stored, before, trace), inside, unrecorded: stored.unrecorded ?? 0 };
+    return before;
   });
+}
+
+/** What a step says of nodes and variables, in full. */
+function lists({ changed = [], gone = [], variables: edit }, { variables }, { states, rows }) {
+  if (edit) {
+    const [start, removed, ...rest] = edit;
+    if (removed || rest.length) variables = [...variables.slice(0, start), ...rest.map((row) => rows[row]), ...variables.slice(start + removed)];
+  }
+  const node = indices();
+  const told = [];
+  for (let k = 0; k < changed.length; k += 2) told.push([node(changed[k]), ...states[changed[k + 1]]]);
+  return { changed: told, gone: gone.map(indices()), variables };
+}
+
+const RUN = { call: 1, depth: 0, written: null, released: [], returned: 0, hooks: [], recomputed: [] };
+
+/** A node's step, which leaves out what is as it was; one that stopped has an error of its own. */
+function insideOf(item, before, line, trace) {
+  const { kinds, nodes } = trace;
+  const run = { ...RUN, ...item.run };
+  const { held = before.held, gradients = before.gradients, node = kinds[nodes[run.node][0]][0] } = item;
+  const raised = run.passed ? null : { line, node: run.node };
+  return { line, ran: null, node, run, raised, held, gradients, peak: null, device: null, ...lists(item, before, trace) };
 }
 
 function viewsOf({ views, places }) {

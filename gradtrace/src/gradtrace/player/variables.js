@@ -4,9 +4,9 @@
 import { bytes, dimensions, element, plural, signed } from "./dom.js";
 
 const FOLD = 4; // as many leaves of one module share a row
-const HEAD = ["name", "this line", "shape", "version", "grad", "requires_grad", "leaf"];
+const HEAD = ["name", "this line", "shape", "value", "grad", "version", "requires_grad", "leaf"];
 const WORDS = {
-  new: ["+", "new"], rebound: ["↷", "bound anew"], changed: ["▲", "changed in place"],
+  new: ["+", "new"], rebound: ["↷", "bound again"], changed: ["▲", "changed in place"],
   gradient: ["∇", "gradient written"], cleared: ["∅", "gradient cleared"],
 };
 
@@ -62,7 +62,8 @@ export class Variables {
 
   variable(row, inside, what, peer) {
     const yes = (truth) => (truth ? "yes" : "no");
-    const cells = ([name, size, requires, leaf, version, grad]) => [name, dimensions(size), String(version ?? "–"), grad ?? "none", yes(requires), yes(leaf)];
+    const cells = ([name, size, requires, leaf, version, grad, , , , value]) =>
+      [name, dimensions(size), value || "–", grad ?? "none", String(version ?? "–"), yes(requires), yes(leaf)];
     const other = peer?.get(row[0]) && cells(peer.get(row[0]));
     const texts = cells(row).map((text, i) => {
       const [tag, at] = i ? ["td", { "data-head": HEAD[i + 1] }] : ["th", { scope: "row" }];

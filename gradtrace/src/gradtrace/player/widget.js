@@ -1,7 +1,7 @@
 // A live notebook: what anywidget calls. Python holds the trace, the step and the answer.
 
 import { offer, withdraw } from "./live.js";
-import { listen } from "./mount.js";
+import { listen, mountAll } from "./mount.js";
 import { Player } from "./player.js";
 
 function render({ model, el }) {
@@ -39,6 +39,7 @@ function initialize({ model }) {
   model.on("msg:custom", (content) => content === "here" && offer(model));
   model.on("comm_live_update", () => withdraw(model)); // its kernel restarts
   model.send("there?");
+  mountAll(); // of a page whose player with the module was never shown
   return () => withdraw(model);
 }
 

@@ -20,7 +20,7 @@ export function describe(trace, now, index, changed) {
     const what = slot.shape ? ` (${dimensions(slot.shape)} ${slot.dtype}, ${bytes(slot.nbytes)})` : "";
     const versions = state === "modified" ? `, version ${version}, saved at version ${slot.version}` : "";
     const others = state === "freed" || slot.tensor == null ? [] : otherHolders(trace, now, slot.tensor, index);
-    parts.push(`saved ${slot.name}${what}: ${state}${versions}${others.length ? `, held by ${listed(others)} too` : ""}`);
+    parts.push(`saved ${slot.name}${what}: ${state}${versions}${others.length ? `, shared with ${listed(others)}` : ""}`);
   });
   if (row[1] === "hidden") parts.push("what it saves cannot be seen from Python");
   if (row[1] === "freed" && !slots) parts.push("freed");
@@ -53,7 +53,7 @@ export function describeTensor(trace, index, held, gone) {
   const nodes = [...new Set((held?.slots ?? []).map(([node]) => trace.nodes[node].label))];
   const by = [names.length && `named ${listed(names)}`, nodes.length && `saved by ${listed(nodes)}`].filter(Boolean);
   const what = `${role === "activation" ? "tensor" : role}${label ? ` ${label}` : ""} (${dimensions(shape ?? [])} ${dtype}, ${bytes(nbytes)})`;
-  return `${what}: ${gone ? "gone now, its last string is cut" : by.join("; ") || "held by nothing"}`;
+  return `${what}: ${gone ? "gone now, its last reference was dropped" : by.join("; ") || "nothing refers to it"}`;
 }
 
 /** The whole graph as a list. */
