@@ -189,7 +189,7 @@ def test_a_question_hides_what_answers_it_and_replies_to_the_answer(show, page):
     assert position(place).startswith("step 1 of 7")
     assert not place.locator(".outcome").is_visible()
     assert not place.locator(".memory").is_visible()
-    place.get_by_label("Step forward").click(force=True)  # it looks disabled, and is
+    place.get_by_label("Step over").click(force=True)  # it looks disabled, and is
     place.get_by_label("Last step").press("Enter")
     assert position(place).startswith("step 1 of 7")
 
@@ -411,11 +411,11 @@ def test_what_opens_stands_still_and_a_step_moves_unless_that_is_unwanted(show, 
     assert place.locator(".string.cut").count() == 1
     assert place.evaluate(moving) == 0
     place.get_by_label("Step back").click()
-    place.get_by_label("Step forward").click()
+    place.get_by_label("Step over").click()
     assert place.evaluate(moving) > 0
     page.emulate_media(reduced_motion="reduce")
     place.get_by_label("Step back").click()
-    place.get_by_label("Step forward").click()
+    place.get_by_label("Step over").click()
     assert place.evaluate(moving) == 0
 
 
@@ -621,7 +621,7 @@ def test_a_phone_shows_code_graph_and_bar_at_once(show, page):
     page.set_viewport_size({"width": 360, "height": 800})
     page = show(static_html([trace(shared)]))
     place = opened_at(page, "shared")
-    place.get_by_label("Step forward").click()
+    place.get_by_label("Step over").click()
     place.evaluate("place => place.scrollIntoView()")
     boxes = [place.locator(name).bounding_box() for name in (".source", ".graph", ".bar")]
     assert all(box["y"] >= -1 and box["y"] + box["height"] <= 801 for box in boxes), boxes

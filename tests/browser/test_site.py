@@ -89,8 +89,8 @@ def test_stepping_shows_a_node_freed_and_says_so(visit, server):
     shared = player(page, "shared_encoder")
     shared.get_by_label("First step").click()
     said = []
-    while shared.get_by_label("Step forward").is_enabled():
-        shared.get_by_label("Step forward").click()
+    while shared.get_by_label("Step over").is_enabled():
+        shared.get_by_label("Step over").click()
         said.append(shared.locator("[role=status]").inner_text())
     assert any("Freed: " in text and "TanhBackward0" in text for text in said)
     assert "raised RuntimeError" in said[-1]

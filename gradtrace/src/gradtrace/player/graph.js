@@ -1,15 +1,15 @@
 // The autograd graph: one view of it at a time. Boxes, tensors and arrows are drawn once a view;
-// a step only changes classes and texts, and draws the strings anew.
+// a step only changes classes and texts, and redraws the references.
 
 import { button, bytes, element, listed, plural, shape, shortened } from "./dom.js";
 import { narrowed } from "./narrow.js";
-import { port, strings } from "./strings.js";
+import { port, references } from "./references.js";
 import { HELD } from "./timeline.js";
 import { describe, describeGroup, describeTensor } from "./words.js";
 
 const MARGIN = 16; // around a view, for flags
 const NAMES = 9; // from a tensor to the names of its variables
-const READABLE = 0.72; // the smallest scale that a view opens at; below it the panel scrolls
+const READABLE = 0.92; // the smallest scale that a view opens at; below it the panel scrolls
 const SMALLEST = 11; // pixels: of text, at a scale that a view opens at
 const NARROW = 420; // pixels: on less a view is laid out anew wherever it is too wide
 const WORTH = 1.2; // on more, where it would be cut, or is so much larger then
@@ -44,7 +44,7 @@ export class Graph {
       button("+", "Zoom in", () => this.zoom(1.25)),
       button("Fit", "Fit the drawing", () => this.refit()));
     this.message = element("p");
-    this.empty = element("div", { class: "empty" }, this.message, howToRead());
+    this.empty = element("div", { class: "empty" }, this.message);
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
     this.map = shape("svg", { class: "map", "aria-hidden": "true" });
     this.stage = element("div", { class: "stage" }, this.scroll, this.empty);
@@ -69,7 +69,6 @@ export class Graph {
     trace.views.forEach(({ place, nodes }, k) => place.boxes.forEach(([kind], i) => {
       if (kind === "node" || kind === "leaf") this.home.set(nodes[i][0], k);
     }));
-    this.broad = trace.views[0].width > 560;
     this.open(0);
   }
 
@@ -88,14 +87,14 @@ export class Graph {
       const points = [[a.x + a.width / 2, a.y], ...bends, [b.x + b.width / 2, b.y + b.height + 1]];
       return { line: shape("path", { class: "edge", d: smooth(points), "marker-end": "url(#arrow)" }), a, b };
     });
-    this.strings = shape("g", { class: "strings", "aria-hidden": "true" });
+    this.references = shape("g", { class: "references", "aria-hidden": "true" });
     this.gradients = shape("g", { class: "gradients", "aria-hidden": "true" });
     this.svg = shape("svg", { role: "group", "aria-label": this.view.title || "Graph" },
       shape("defs", {},
         shape("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
           shape("path", { d: "M0 0L8 4L0 8z", class: "head" }))),
       ...this.edges.map(({ line }) => line),
-      ...boxes.map((box) => this.drawBox(box)), this.strings, ...things.map((thing) => this.drawThing(thing)), this.gradients);
+      ...boxes.map((box) => this.drawBox(box)), this.references, ...things.map((thing) => this.drawThing(thing)), this.gradients);
     this.svg.setAttribute("viewBox", `${-MARGIN} ${-MARGIN} ${this.view.width + 2 * MARGIN} ${this.view.height + 2 * MARGIN}`);
     this.scroll.replaceChildren(this.svg);
     this.showCrumbs();
@@ -158,7 +157,7 @@ export class Graph {
     const names = thing.below
       ? shape("text", { class: "names", x: right, y: y + height + 15, "text-anchor": "end" })
       : shape("text", { class: "names", x: right + NAMES, y: middle + 4 });
-    const tie = shape("path", { class: "string name", d: thing.below ? `M${right - 9} ${y + height}v4` : `M${right} ${middle}h7` });
+    const tie = shape("path", { class: "reference name", d: thing.below ? `M${right - 9} ${y + height}v4` : `M${right} ${middle}h7` });
     const group = shape("g", { class: `thing ${this.trace.tensors[tensor].role}`, role: "button", tabindex: "-1" }, tie, face, names, " ", size);
     this.interactive(group, "tensors", [tensor], () => this.onPick("tensor", tensor));
     this.things.set(thing, { group, size, names, tie });
@@ -220,7 +219,7 @@ export class Graph {
       const absent = [a, b].some((box) => this.boxes.get(box).group.classList.contains("absent"));
       line.classList.toggle("absent", absent);
     }
-    this.strings.replaceChildren(...strings(trace, now, before, {
+    this.references.replaceChildren(...references(trace, now, before, {
       boxAt: (node) => this.boxOf.get(node),
       thingAt: (tensor) => this.thingOf.get(tensor) ?? this.boxOf.get(timeline.leafOf.get(tensor)),
       alone: (box) => !this.boxes.get(box).folded,
@@ -231,7 +230,7 @@ export class Graph {
     this.scroll.classList.toggle("idle", drawn === 0);
     this.message.textContent = now.nodes.size
       ? "Nothing of this part exists at this step."
-      : did.gone.length ? "No graph any more: no live variable has one." : "No graph yet: no live variable has one.";
+      : "No live variable has a graph at this step.";
     this.roving();
     this.happened = [...changed.stopped, ...changed.running, ...did.freed, ...did.made];
   }
@@ -381,7 +380,7 @@ export class Graph {
   light({ nodes, tensors }) {
     for (const [box, { group }] of this.boxes) group.classList.toggle("lit", box.nodes.some((node) => nodes.has(node)));
     for (const [thing, { group }] of this.things) group.classList.toggle("lit", tensors.has(thing.tensor));
-    for (const line of this.strings.children) {
+    for (const line of this.references.children) {
       line.classList.toggle("lit", tensors.has(Number(line.dataset.tensor)) || nodes.has(Number(line.dataset.node)));
     }
   }
@@ -421,7 +420,7 @@ export class Graph {
     const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
     const across = Math.min((this.scroll.clientWidth - 2) / wide, LARGEST);
     const least = room < NARROW ? 1 : READABLE;
-    const height = Math.round(Math.min(Math.max(across, least) * high + 2, highest()));
+    const height = Math.round(Math.min(Math.max(across, least) * high + 2, highest())); // the panel may be lower
     this.box.style.setProperty("--drawing", `${height}px`);
     this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), least));
   }
@@ -533,22 +532,6 @@ export class Graph {
 
 /** With blanks, which are not drawn: in the name of a button its texts would run together. */
 const apart = (texts) => texts.flatMap((text) => [" ", text]);
-
-/** How to read the graph, while there is none. */
-function howToRead() {
-  const box = { x: 8, y: 22, width: 118, height: 48 };
-  const [x, y] = port(box, 1);
-  const caption = (at, text) => shape("text", { class: "caption", x: at, y: 92 }, text);
-  return shape("svg", { viewBox: "0 0 340 100", "aria-hidden": "true", class: "key" },
-    shape("g", { class: "box" },
-      shape("rect", { class: "face", ...box, rx: 5 }), shape("text", { class: "title", x: 17, y: 42 }, "CosBackward0"),
-      shape("text", { x: 17, y: 58 }, "self  8 B"), shape("circle", { class: "port held", cx: x, cy: y, r: 3.4 })),
-    shape("g", { class: "strings" }, shape("path", { class: "string", d: `M${x} ${y}C${x + 26} ${y} ${x + 20} 46 ${x + 46} 46` })),
-    shape("g", { class: "thing" }, shape("path", { class: "string name", d: "M240 46h9" }),
-      shape("rect", { class: "face", x: 172, y: 28, width: 68, height: 36, rx: 8 }), shape("text", { class: "size", x: 206, y: 50 }, "8 B"),
-      shape("text", { class: "names", x: 253, y: 50 }, "angle")),
-    caption(67, "a node"), caption(149, "saves"), caption(206, "a tensor"), caption(282, "a variable"));
-}
 
 /** A way through points, its corners rounded. */
 function smooth(points) {

@@ -28,7 +28,7 @@ from gradtrace.tracing.steps import TraceData
 
 _PLAYER = Path(__file__).parent
 _MODULES = (
-    "dom", "python", "trace", "timeline", "inside", "words", "strings", "narrow", "graph", "source",
+    "dom", "python", "trace", "timeline", "inside", "words", "references", "narrow", "graph", "source",
     "variables", "memory", "scene", "controls", "answers", "question", "player", "live", "mount",
     "widget",
 )  # fmt: skip

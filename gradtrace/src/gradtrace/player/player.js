@@ -13,6 +13,8 @@ import { STYLE } from "./style.js";
 import { Variables } from "./variables.js";
 import { announcement, twin } from "./words.js";
 
+const LONG = 18; // lines of a program that is set more tightly
+const BESIDE_CODE = 18; // characters beside a line of code: its number, and what it did
 const NOTHING = { lines: new Set(), nodes: new Set(), tensors: new Set(), names: new Set() };
 
 export class Player {
@@ -76,12 +78,11 @@ export class Player {
     this.words = element("details", { ontoggle: () => this.showTwin() }, element("summary", {}, "The graph in words"), this.twin);
     this.status = element("div", { class: "unseen", role: "status", "aria-live": "polite" });
     this.top = element("div", { class: "top" }, this.controls, this.compare);
+    const buttons = element("div", { class: "buttons" }, this.first, this.back, this.next, this.into, this.out, this.last);
+    this.desk = element("div", { class: "desk" }, this.asking, this.top, this.source.box, this.graphs,
+      element("div", { class: "bar" }, buttons, this.scrubber, this.position));
     this.box = element("section", { class: "player", onkeydown: (event) => this.key(event) },
-      this.asking, this.top,
-      this.source.box, this.graphs,
-      element("div", { class: "bar" },
-        element("div", { class: "buttons" }, this.first, this.back, this.next, this.into, this.out, this.last), this.scrubber, this.position),
-      this.charts,
+      this.desk, this.charts,
       element("div", { class: "outcome-place" }, this.outcome),
       this.variables.box, this.words, this.status);
     const style = element("style");
@@ -221,7 +222,6 @@ export class Player {
   lock() {
     const { locked } = this;
     this.box.classList.toggle("locked", locked);
-    this.box.classList.toggle("blank", locked && !this.timeline?.at(this.limit).nodes.size);
     for (const input of this.controls.querySelectorAll("input, select")) input.disabled = locked;
     this.compare.hidden = locked || (this.data.traces.length < 2 && !this.hooks.compare);
     this.top.hidden = this.compare.hidden && !this.controls.hasChildNodes();
@@ -296,7 +296,9 @@ export class Player {
     this.scene.setTrace(stored);
     const { trace } = this;
     this.shareAxis();
-    this.box.classList.toggle("broad", this.scene.graph.broad);
+    const lines = Object.values(trace.source);
+    this.source.box.classList.toggle("long", lines.length > LONG);
+    this.desk.style.setProperty("--code", `${(Math.max(...lines.map(({ length }) => length)) + BESIDE_CODE) * (lines.length > LONG ? 7.3 : 7.9)}px`);
     this.box.setAttribute("aria-label", `Line player: ${trace.function}`);
     this.source.setTrace(trace);
     this.variables.setTrace(trace);
@@ -411,6 +413,8 @@ export class Player {
     const [shown, at] = this.moment;
     const did = shown.changes(at);
     this.showBar();
+    const graphs = [this.scene, ...(this.peer ? [this.peer] : [])].some((scene) => scene.begins <= this.step + (place > 0));
+    this.desk.classList.toggle("graphless", !graphs);
 
     const other = this.peer && this.peer.timeline.trace.steps[(this.peer.step = timeline.matching(this.peer.timeline, this.step))];
     const differs = this.peer ? differences(this.scene, this.step, this.peer) : [new Set(), new Set()];

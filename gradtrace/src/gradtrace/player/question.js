@@ -61,6 +61,7 @@ export class Question {
 
   commit(told = false) {
     if (!this.open || (!told && !this.picked.length)) return;
+    this.box.style.height = `${this.box.offsetHeight}px`; // what is below stays where it is
     this.open = false;
     this.told = told;
     if (told) this.picked = [];
@@ -79,6 +80,7 @@ export class Question {
 
   /** Ask again, from the start. */
   ask() {
+    this.box.style.height = "";
     Object.assign(this, { picked: [], open: true, told: false });
     this.onAgain();
     this.changed();

@@ -18,6 +18,8 @@ export class Scene {
     const trace = unpacked(stored);
     this.trace = trace;
     this.timeline = new Timeline(trace);
+    this.begins = trace.steps.findIndex(({ changed, inside }) => changed.length || inside.length); // the graph
+    if (this.begins < 0) this.begins = Infinity;
     this.graph.step = undefined;
     this.graph.setTrace(trace, this.timeline);
     this.memory.step = undefined;

@@ -30,12 +30,14 @@ function nodesOf({ kinds, nodes }) {
 
 const tensorsOf = ({ tensors }) => tensors.map(([label, shape, dtype, nbytes, role, line]) => ({ label, shape, dtype, nbytes, role, line }));
 
+const EMPTY = { peak: null, device: null, values: [], raised: null, unrecorded: 0 }; // what a step leaves out
+
 function stepsOf(trace) {
   let before = { variables: [] };
   return trace.steps.map((stored) => {
     let inner = before;
     const inside = (stored.inside ?? []).map((item) => (inner = insideOf(item, inner, stored.ran, trace)));
-    before = { ...stored, ...lists(stored, before, trace), inside, unrecorded: stored.unrecorded ?? 0 };
+    before = { ...EMPTY, ...stored, ...lists(stored, before, trace), inside };
     return before;
   });
 }

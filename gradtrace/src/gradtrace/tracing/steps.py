@@ -293,8 +293,8 @@ class TraceData:
         slots]``, from the last order and the last tensor mentioned, ``next`` from the node itself;
         in a step's ``changed``, nodes and states in turn, and ``gone`` from the last node.  A
         step's ``variables`` are ``[start, removed, row, ...]``: what takes which place in those of
-        the step before.  Steps inside of a line follow the line before, and leave out what is
-        empty or as it was; so does their ``run``.
+        the step before.  What is empty is left out; steps inside of a line follow the line
+        before and leave out what is as it was, too, and so does their ``run``.
         """
         kinds: dict[Any, int] = {}
         order = tensor = 0
@@ -424,11 +424,15 @@ class _StepEncoder:
             "device": step.device,
             "values": step.values,
             "raised": step.raised and dataclasses.asdict(step.raised),
+            "inside": inside,
+            "unrecorded": step.unrecorded or None,
         }
         self._before = step
-        if inside:
-            encoded |= {"inside": inside, "unrecorded": step.unrecorded}
-        return encoded
+        return {
+            key: value
+            for key, value in encoded.items()
+            if key in ("line", "ran") or (value is not None and value != [] and value != ())
+        }
 
     def _inside(self, step: Step, before: Step | None) -> dict[str, Any]:
         assert step.run is not None and before is not None
@@ -479,7 +483,7 @@ class _StepDecoder:
 
     def decode(self, item: dict[str, Any]) -> Step:
         """A line, with the steps inside of it."""
-        values = tuple((name, value) for name, value in item["values"])
+        values = tuple((name, value) for name, value in item.get("values", ()))
         before, inside = self._before, []
         for inner in item.get("inside", ()):
             before = self._inside(inner, item["ran"], before)
@@ -487,10 +491,10 @@ class _StepDecoder:
         self._before = Step(
             line=item["line"],
             ran=item["ran"],
-            peak=item["peak"],
-            device=item["device"],
+            peak=item.get("peak"),
+            device=item.get("device"),
             values=values,
-            raised=item["raised"] and Raised(**item["raised"]),
+            raised=Raised(**item["raised"]) if "raised" in item else None,
             inside=tuple(inside),
             unrecorded=item.get("unrecorded", 0),
             **self._common(item, self._before),

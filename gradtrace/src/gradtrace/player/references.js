@@ -1,5 +1,5 @@
-// Strings: what holds a tensor. From the port of the node that saved it, from the name of a
-// variable, and dotted from a named tensor to the node that made it (`grad_fn`).
+// References: from the port of the node that saved a tensor, from the name of a variable, and dotted
+// from a named tensor to the node that made it (`grad_fn`).
 
 import { shape } from "./dom.js";
 import { HELD } from "./timeline.js";
@@ -26,10 +26,10 @@ const path = ([a, b, c, d]) => `M${a}C${b} ${c} ${d}`;
 
 const middle = (points) => [0, 1].map((i) => (points[0][i] + 3 * points[1][i] + 3 * points[2][i] + points[3][i]) / 8);
 
-const string = (kind, points) => shape("path", { class: `string ${kind}`, d: path(points), ...(kind === "cut" && { pathLength: 100 }) });
+const reference = (kind, points) => shape("path", { class: `reference ${kind}`, d: path(points), ...(kind === "cut" && { pathLength: 100 }) });
 
-/** The strings of a view at a step, as SVG elements. `place` finds the box of a node, `thing` that of a tensor. */
-export function strings(trace, now, before, { boxAt, thingAt, alone }) {
+/** The references of a view at a step, as SVG elements. `place` finds the box of a node, `thing` that of a tensor. */
+export function references(trace, now, before, { boxAt, thingAt, alone }) {
   const drawn = [];
   const ends = new Set();
   const tie = (kind, node, slot, tensor) => {
@@ -42,7 +42,7 @@ export function strings(trace, now, before, { boxAt, thingAt, alone }) {
     if (ends.has(key)) return;
     ends.add(key);
     const points = way(port(box, row), thing);
-    const made = string(thing.kind === "leaf" ? `${kind} leaf` : kind, points);
+    const made = reference(thing.kind === "leaf" ? `${kind} leaf` : kind, points);
     made.dataset.node = node;
     made.dataset.tensor = tensor;
     drawn.push(made);
@@ -67,7 +67,7 @@ export function strings(trace, now, before, { boxAt, thingAt, alone }) {
     const from = thing.x >= box.x + box.width ? [thing.x, thing.y + thing.height - 4] : [thing.x + thing.width / 2, thing.y + thing.height];
     const to = [box.x + box.width, box.y + 12];
     const bend = Math.max(8, Math.abs(from[0] - to[0]) / 3);
-    drawn.push(string("made", [from, [from[0] - bend, from[1]], [to[0] + bend, to[1]], to]));
+    drawn.push(reference("made", [from, [from[0] - bend, from[1]], [to[0] + bend, to[1]], to]));
   }
   return drawn;
 }
