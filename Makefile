@@ -2,9 +2,6 @@
 # `make book` needs no torch: nothing is executed.  `make test` installs the full environment.
 
 PYTHON ?= python3
-# `make test DEVICE=cuda`: the notebooks' programs run there, against the same stored outputs.
-DEVICE ?= cpu
-ELSEWHERE := $(filter-out cpu,$(DEVICE))
 # `make test BROWSER=required`: without Chromium the browser's tests fail instead of skipping.
 BROWSER ?=
 # `make test SANDBOX=required`: without bubblewrap the grader's tests fail instead of skipping.
@@ -25,10 +22,10 @@ SIDE_BY_SIDE := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 AXE := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild peers types style dist test clean
+.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild trainers peers types style dist test gpu-check clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .venv/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed, not " + sys.version.split()[0] + ": make PYTHON=python3.12 …")'
@@ -81,7 +78,7 @@ grade: $(FULL) ## grade submissions (SUBMISSIONS=folder OUT=folder ROSTER=csv; G
 	$(BIN)/python -m backward_twice.grading "$$SUBMISSIONS" --out "$$OUT" $${ROSTER:+--roster "$$ROSTER"} $(GRADING)
 
 report: override export OUT := $(value OUT)
-report: $(FULL) ## a page on a graded class: what was solved, believed, how long, what is alike (OUT=folder)
+report: $(FULL) ## a page on a graded class: what was solved, by whom, how long it took (OUT=folder)
 	@test -n "$$OUT" || { echo "make report OUT=folder"; exit 2; }
 	$(BIN)/python -m backward_twice.grading.report "$$OUT"
 
@@ -151,6 +148,14 @@ $(AXE): tests/browser/package-lock.json
 	@! command -v npm >/dev/null || npm ci --prefix tests/browser --loglevel error --no-audit --no-fund --fetch-retries 1 || \
 		echo "npm could not install axe-core, for the reason above: the accessibility of the site will not be tested"
 
+TRAINERS := $(wildcard book/trainers/*.py)
+
+trainers: $(WILD_READY) ## run the trainers' programs of the site and store what they print
+	$(WILD) -m pip install --quiet -c .venv-wild/constraint.txt lightning transformers peft accelerate
+	for program in $(TRAINERS); do \
+		CUDA_VISIBLE_DEVICES= HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(WILD) $$program 2>/dev/null >$${program%.py}.txt || exit 1; \
+	done
+
 types: $(FULL) ## check the types of gradtrace
 	cd gradtrace && ../$(BIN)/mypy
 
@@ -177,10 +182,11 @@ test: $(FULL) $(AXE) ## prove everything: style, imports, types, site, tests, ev
 	$(MAKE) style
 	$(MAKE) -j 2 types book
 	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src book/_ext/styles.py
-	$(if $(ELSEWHERE),$(BIN)/python -c "import torch; torch.ones(1, device='$(DEVICE)')")
-	$(if $(ELSEWHERE),GRADTRACE_DEVICE=$(DEVICE),PYTHONPATH=tests) $(BIN)/pytest --nbval --nbval-cell-timeout=120 \
-		$(if $(ELSEWHERE),,-p warm_kernels $(SIDE_BY_SIDE) --dist loadscope) \
-		--nbval-sanitize-with=tests/$(if $(ELSEWHERE),device,nbval).cfg notebooks solutions
+	PYTHONPATH=tests $(BIN)/pytest --nbval --nbval-cell-timeout=120 -p warm_kernels $(SIDE_BY_SIDE) \
+		--dist loadscope --nbval-sanitize-with=tests/nbval.cfg notebooks solutions
+
+gpu-check: $(FULL) ## on a machine with CUDA: run what needs a GPU, store what was seen
+	$(BIN)/pytest tests/gpu --record book/gpu.yml
 
 clean: ## remove what was built, but not the environment
 	rm -rf _build .pytest_cache .ruff_cache gradtrace/.mypy_cache gradtrace/.pytest_cache

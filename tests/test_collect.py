@@ -18,9 +18,9 @@ from test_submissions import CHECKOUT
 from test_teacher import Here, answered, table
 
 from backward_twice.grading import collect
-from backward_twice.grading.limited import Limited
+from backward_twice.grading.intake.limited import Limited
+from backward_twice.grading.intake.submissions import MAX_BYTES
 from backward_twice.grading.platforms.downloads import File
-from backward_twice.grading.submissions import MAX_BYTES
 
 NAME = "two_losses"
 RIGHT = json.dumps(answered()).encode()

@@ -8,6 +8,7 @@ it must give the right gradients, which are computed from each loss alone.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import json
@@ -27,6 +28,7 @@ import torch
 import torch._functorch.config
 import torch.distributed as dist
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 from gradtrace import snapshot, watch
@@ -64,15 +66,21 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using backward.* with create_gra
 PROGRAMS: dict[str, Program] = {}
 
 
-def obeys(advice: str) -> Callable[[Program], Program]:
-    """The program that obeys the end of the guide with this advice."""
+def obeys_in(programs: dict[str, Callable]) -> Callable[[str], Callable]:
+    """A decorator that registers the program that obeys an end of the guide, by its advice."""
 
-    def register(program: Program) -> Program:
-        assert advice not in PROGRAMS, f"two programs for {advice!r}"
-        PROGRAMS[advice] = program
-        return program
+    def obeys(advice: str) -> Callable[[Callable], Callable]:
+        def register(program: Callable) -> Callable:
+            assert advice not in programs, f"two programs for {advice!r}"
+            programs[advice] = program
+            return program
 
-    return register
+        return register
+
+    return obeys
+
+
+obeys = obeys_in(PROGRAMS)
 
 
 def parameters(*modules: nn.Module) -> Tensors:
@@ -191,14 +199,17 @@ def cached_weight(obey):
     return seen, right
 
 
-@obeys("compute it under `torch.no_grad()`")
+@obeys("compute it in `eval()` mode, under `torch.no_grad()`")
 def frozen_backbone(obey):
-    backbone, head, x = deep(2, 3), nn.Linear(3, 1), torch.randn(5, 2)
+    """With dropout: computed once in `train()` mode, one mask would serve for all iterations."""
+    backbone = nn.Sequential(deep(2, 3), nn.Dropout())
+    head, x = nn.Linear(3, 1), torch.randn(5, 2)
     optimizer, seen, right = sgd(parameters(head)), [], []
+    backbone.train(not obey)
     with torch.set_grad_enabled(not obey):
         features = backbone(x)
     for _ in range(3):
-        right += alone(head(features.detach()).square().mean(), parameters(head))
+        right += alone(head(backbone[0](x).detach()).square().mean(), parameters(head))
         optimizer.zero_grad()
         head(features).square().mean().backward()
         seen += grads(parameters(head))
@@ -283,6 +294,24 @@ def unknown(obey):
     cell, (first, second) = nn.GRUCell(2, 3), torch.randn(2, 1, 2)
     known = cell(first, torch.zeros(1, 3)).detach()
     return seen, alone(cell(second, known).square().mean(), parameters(cell))
+
+
+@obeys("put `cached()` around each iteration, not around the loop")
+def cached_parametrization(obey):
+    layer, x, seen, right = nn.Linear(2, 1), torch.randn(4, 2), [], []
+    parametrize.register_parametrization(layer, "weight", nn.Tanh())
+    optimizer, nothing = sgd(parameters(layer)), contextlib.nullcontext
+    with nothing() if obey else parametrize.cached():
+        for _ in range(3):
+            weight = layer.parametrizations.weight.original
+            alone_loss = nn.functional.linear(x, weight.tanh(), layer.bias).square().mean()
+            right += alone(alone_loss, [weight, layer.bias])
+            optimizer.zero_grad()
+            with parametrize.cached() if obey else nothing():
+                layer(x).square().mean().backward()
+            seen += grads([weight, layer.bias])
+            optimizer.step()
+    return seen, right
 
 
 # In the same iteration: two losses share a part.
@@ -391,19 +420,21 @@ def own_networks(obey):
 
 
 @obeys(
-    "`loss.backward(retain_graph=True)` for each piece, without the flag for the last, one step "
-    "after all"
+    "`h = shared.detach().requires_grad_()`; compute each piece from `h`, and call `backward()` "
+    "on it at once; after the last, `shared.backward(h.grad)`"
 )
 def in_pieces(obey):
     trunk, head, _, x = trunk_and_heads()
     trained = parameters(trunk, head)
     right = alone(head(trunk(x)).square().sum(), trained)
-    pieces = trunk(x).chunk(2)
-    for number, piece in enumerate(pieces, 1):
-        head(piece).square().sum().backward(retain_graph=obey and number < len(pieces))
-    seen = grads(trained)
-    sgd(trained).step()
-    return seen, right
+    shared = trunk(x)
+    h = shared.detach().requires_grad_() if obey else shared
+    for start in (0, 3):
+        loss = head(h[start : start + 3]).square().sum()
+        loss.backward()
+    if obey:
+        shared.backward(h.grad)
+    return grads(trained), right
 
 
 @obeys("`torch.autograd.grad(loss, parameters, retain_graph=True)`, without the flag for the last")
@@ -772,6 +803,34 @@ def through_a_frozen_part(obey):
     return grads([prompt]), right
 
 
+@obeys(
+    "`use_reentrant=False`, or let an input require grad (`model.enable_input_require_grads()` in "
+    "transformers)"
+)
+def checkpointed_adapter(obey):
+    """A frozen embedding, then a checkpoint of a frozen layer with an adapter."""
+    embedding, frozen, adapter = nn.Embedding(4, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+    for module in (embedding, frozen):
+        module.requires_grad_(False)
+    ids, seen, right = torch.tensor([0, 2]), [], []
+
+    def block(x):
+        return (frozen(x) + adapter(x)).tanh()
+
+    for way in ("not reentrant", "input") if obey else ("neither",):
+        right += alone(block(embedding(ids)).sum(), parameters(adapter))
+        clear(parameters(adapter))
+        hidden = embedding(ids)
+        if way == "input":
+            hidden.requires_grad_()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="None of the inputs have requires_grad=True")
+            out = checkpoint(block, hidden, use_reentrant=way != "not reentrant")
+        out.sum().backward()
+        seen += grads(parameters(adapter))
+    return seen, right
+
+
 @obeys("`requires_grad_(True)` for what should train, before the forward pass")
 def frozen_throughout(obey):
     net, x = deep(2, 1), torch.randn(4, 2)
@@ -1102,8 +1161,9 @@ def several_optimizers(obey):
 
 
 @obeys(
-    "`detach()` the generated batch for the discriminator, drop the flag, and step each network "
-    "right after its own backward"
+    "`detach()` the generated batch for the discriminator, drop the flag, step the discriminator "
+    "right after its own backward, and only then judge the generated batch and compute the "
+    "generator's loss"
 )
 def gan_retained(obey):
     generator, discriminator = deep(2, 2), deep(2, 1)
@@ -1217,25 +1277,31 @@ dist.destroy_process_group()
 """
 
 
-@obeys("add the losses, one backward for each forward pass")
-def two_processes(obey):
-    ways = ("added", "in turn") if obey else ("retained", "two forwards first")
+def run_in_two_processes(program: str, *arguments: str) -> str:
+    """What two processes print that run this program, started by torchrun."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "train.py").write_text(DDP)
+        Path(folder, "train.py").write_text(program)
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         done = subprocess.run(
-            [*torchrun, "--nproc-per-node", "2", "train.py", *ways],
+            [*torchrun, "--nproc-per-node", "2", "train.py", *arguments],
             cwd=folder,
             capture_output=True,
             text=True,
             timeout=100,
         )
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@obeys("add the losses, one backward for each forward pass")
+def two_processes(obey):
+    ways = ("added", "in turn") if obey else ("retained", "two forwards first")
+    output = run_in_two_processes(DDP, *ways)
     torch.manual_seed(0)
     net, batch = nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 1.0], [2.0, 2.0]])
     output = net(batch)
     (right,) = alone((output + output.square()).sum() / len(batch), [net.weight])
-    seen = torch.tensor(json.loads(done.stdout))
+    seen = torch.tensor(json.loads(output))
     return [seen], [right.expand_as(seen)]
 
 
@@ -1299,6 +1365,81 @@ def checkpoint_in_parallel(obey):
     parallel = nn.parallel.DistributedDataParallel(net, find_unused_parameters=True)
     parallel(x).backward()
     return grads(parameters(net)), right
+
+
+@obeys("put `autocast` around the forward pass and the loss, and step outside of it")
+def autocast_around_the_loop(obey):
+    """Compared with the gradient of the weights of each step, which half precision comes near."""
+    net, x, seen, right = deep(2, 1), torch.randn(8, 2), [], []
+    optimizer, nothing = torch.optim.SGD(net.parameters(), lr=1.0), contextlib.nullcontext
+
+    def autocast():
+        return torch.autocast("cpu", torch.bfloat16)
+
+    def loss():
+        return (net(x).float() - 1).square().mean()
+
+    with nothing() if obey else autocast():
+        for _ in range(4):
+            with torch.autocast("cpu", enabled=False):
+                right += alone(loss(), parameters(net))
+            optimizer.zero_grad()
+            with autocast() if obey else nothing():
+                result = loss()
+            result.backward()
+            seen += grads(parameters(net))
+            optimizer.step()
+    nearest = [
+        b if (a - b).norm() <= 0.1 * (b.norm() + 1e-3) else a
+        for a, b in zip(seen, right, strict=True)
+    ]
+    return nearest, right
+
+
+BUFFERS = """
+import json
+import sys
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 1, bias=False)
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x):
+        self.scale = 0.5 * self.scale + x.abs().mean()
+        return self.layer(x) * (self.scale.clone() if sys.argv[1] == "clone" else self.scale)
+
+
+seen = []
+for second_pass in (True, False):
+    torch.manual_seed(0)
+    net = nn.parallel.DistributedDataParallel(Scaled())
+    loss = net(torch.full((2, 2), rank + 1.0)).sum()
+    if second_pass:
+        net(torch.full((2, 2), rank + 3.0))
+    both = [torch.zeros(1, 2) for _ in range(2)]
+    dist.all_gather(both, torch.autograd.grad(loss, net.module.layer.weight)[0])
+    seen.append(torch.cat(both).tolist())
+if rank == 0:
+    print(json.dumps(seen))
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@obeys("use `buffer.clone()` in the forward pass")
+def buffer_in_two_processes(obey):
+    """The gradient of the first loss after a second forward pass, and without that."""
+    seen, right = json.loads(run_in_two_processes(BUFFERS, "clone" if obey else "buffer"))
+    return [torch.tensor(seen)], [torch.tensor(right)]
 
 
 @obeys("keep `w.grad.clone()`")

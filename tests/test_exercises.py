@@ -14,7 +14,7 @@ import pytest
 import torch
 from IPython.core.inputtransformer2 import TransformerManager
 
-from backward_twice.checks import Question, check, question
+from backward_twice.checks import Question, asking, check, question
 from backward_twice.checks.plain import MAX_DEPTH, MAX_DIMENSIONS, dumps, loads
 from backward_twice.exercises import generate
 
@@ -142,7 +142,7 @@ def test_whatever_an_answer_gives_back_it_is_judged(exercise, name):
 def test_a_question_with_nothing_to_compare_says_so_and_is_not_passed(monkeypatch):
     """As a teacher's own may be, for one of its draws."""
     empty = Question("f", lambda _: {}, expect=lambda: {"result": []})
-    monkeypatch.setattr(sys.modules[Question.__module__], "question", lambda _: empty)
+    monkeypatch.setattr(asking, "question", lambda _: empty)
     with pytest.raises(AssertionError, match=r"1 of 1 properties wrong\n.*nothing to compare it"):
         check("own.f", lambda: [])
 

@@ -11,9 +11,9 @@ from test_exercises import NAMED, ROOT, WRONG, answer_in
 
 from backward_twice import misconceptions
 from backward_twice.checks import calls, check, compare, question
+from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.checks.plain import loads
-from backward_twice.checks.question import LOOKS_LIKE, SMALLEST_CASE
-from backward_twice.misconceptions import known, recognised
+from backward_twice.checks.recognition import known, recognised
 
 SEEDS = (0, 1)
 

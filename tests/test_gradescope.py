@@ -22,11 +22,12 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import backward_twice
 from backward_twice.grading import GradingError
 from backward_twice.grading import gradescope as gradescope_command
-from backward_twice.grading.master import parsed
 from backward_twice.grading.platforms.gradescope import autograder
-from backward_twice.grading.platforms.gradescope.archive import write
+from backward_twice.grading.platforms.gradescope.archive import contents, is_shipped, write
+from backward_twice.grading.run.master import parsed
 
 ROOT = Path(__file__).parent.parent
 EXERCISE = "two_losses"
@@ -525,3 +526,15 @@ def test_the_same_checkout_gives_the_same_zip(tmp_path):
         modes = {info.filename: info.external_attr >> 16 for info in archive.infolist()}
     assert modes["setup.sh"] & modes["run_autograder"] & 0o111 == 0o111
     assert not any("__pycache__" in name or name.startswith("private") for name in modes)
+
+
+def test_the_zip_has_no_other_exercises_questions():
+    """Nor those of an exam that lies in the same clone."""
+    others = {path.parent.name for path in (ROOT / "solutions").glob("*/*.ipynb")} - {EXERCISE}
+    names = [Path(name) for name, _ in contents(EXERCISE, ROOT)]
+    assert len(others) > 20 and any(name.stem == EXERCISE for name in names)
+    for name in names:
+        assert not others & {name.stem, *name.parts}, name
+    package = Path(backward_twice.__file__).parent
+    for planted in ("checks/exam.py", "misconceptions/exam/siamese/frozen.py"):
+        assert not is_shipped(package / planted, EXERCISE)

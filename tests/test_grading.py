@@ -19,13 +19,15 @@ import torch
 from nbgrader import api
 
 from backward_twice.checks import question
-from backward_twice.grading import GradingError, journal, judge
-from backward_twice.grading.draws import DRAWS, Draws, read_draws
+from backward_twice.grading import GradingError
 from backward_twice.grading.feedback import table
 from backward_twice.grading.feedback.page import page, write_page
-from backward_twice.grading.master import read_master
+from backward_twice.grading.intake.rebuild import answers
 from backward_twice.grading.platforms.nbgrader import gradebook
-from backward_twice.grading.rebuild import Answers, answers
+from backward_twice.grading.run import journal, judge, modules
+from backward_twice.grading.run.answers import Answers
+from backward_twice.grading.run.draws import DRAWS, Draws, read_draws
+from backward_twice.grading.run.master import read_master
 
 CHECKOUT = Path(__file__).parents[1]
 MISCONCEPTIONS = CHECKOUT / "src" / "backward_twice" / "misconceptions"
@@ -36,7 +38,7 @@ ONE, TRUNK = (answer.id for answer in MASTER.answers)
 ASKED_ONE, ASKED_TRUNK = MASTER.questions
 SETTINGS = {
     "limits": {"seconds": 30.0, "memory": 1 << 30},
-    "sandbox": {"kind": "none", "image": None, "cold": False, "hide": []},
+    "sandbox": {"kind": "none", "image": None, "hide": []},
 }
 SECRET = Draws(b"secret of the test")
 GIVEN = Answers({ONE: ("def one_update(): ...",), TRUNK: ("def trunk_gradients(): ...",)}, {}, ())
@@ -221,10 +223,12 @@ def test_a_worker_with_other_checks_refuses():
 
 
 def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeypatch):
-    for name in ("__init__", "question", "plain", "helper", "other"):
+    for name in ("question", "plain", "helper", "other"):
         (tmp_path / f"{name}.py").touch()
+    (tmp_path / "__init__.py").write_text("from backward_twice.checks.question import Question")
+    (tmp_path / "question.py").write_text("from backward_twice.checks.plain import loads")
     (tmp_path / "mine.py").write_text("from backward_twice.checks.helper import f")
-    monkeypatch.setattr(judge.checks, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(modules, "_FOLDER", tmp_path)
     fresh = judge.checks_digest.__wrapped__
     known = {fresh("mine")}
     (tmp_path / "other.py").write_text("1")
@@ -251,7 +255,7 @@ def test_right_answers_have_all_points_and_wrong_ones_lose_theirs(exercise):
     right = answers(cells, master)
     settings = {
         "limits": {},
-        "sandbox": {"kind": "bubblewrap", "image": None, "cold": False, "hide": []},
+        "sandbox": {"kind": "bubblewrap", "image": None, "hide": []},
     }
 
     def graded(given):
@@ -470,7 +474,7 @@ def test_two_gradings_do_not_write_one_journal(tmp_path):
     with journal.open_journal(path):
         code = (
             "import sys; from pathlib import Path\n"
-            "from backward_twice.grading.journal import open_journal\n"
+            "from backward_twice.grading.run.journal import open_journal\n"
             "with open_journal(Path(sys.argv[1])): pass"
         )
         other = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)

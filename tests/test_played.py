@@ -9,12 +9,12 @@ from test_grading import CHECKOUT, MASTER, SECRET, job, ran
 from backward_twice import checks
 from backward_twice.checks import Question, question
 from backward_twice.checks.plain import dumps, loads
-from backward_twice.grading import judge
-from backward_twice.grading.draws import DRAWS
 from backward_twice.grading.feedback.page import page
-from backward_twice.grading.master import read_master
-from backward_twice.grading.played import MOST_LINES, played
-from backward_twice.grading.rebuild import Answers
+from backward_twice.grading.run import judge
+from backward_twice.grading.run.answers import Answers
+from backward_twice.grading.run.draws import DRAWS
+from backward_twice.grading.run.master import read_master
+from backward_twice.grading.run.played import MOST_LINES, played
 
 TWICE = """x = torch.ones(2, requires_grad=True)
 y = x.exp().sum()

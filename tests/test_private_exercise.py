@@ -45,6 +45,38 @@ def nbgrader(grade_id, **more):
     return {"nbgrader": role | {"grade_id": grade_id, "schema_version": 3} | more}
 
 
+# What a homework's code can reach: modules, folders that Python has listed, and all of its memory.
+# It looks for words with each letter moved by one, so that it does not find its own.
+SPY = """
+import gc, sys
+words = {words}
+table = bytes((code + 1) % 256 for code in range(256))
+def has(text):
+    moved = text.encode(errors="replace").translate(table)
+    return any(word in moved for word in words)
+reached = [name for name in sys.modules if has(name)]
+reached += [str(o)[:200] for o in gc.get_objects() if type(o) in (dict, set, list, tuple)
+            and any(type(part) is str and has(part) for part in o)]
+with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb") as memory:
+    for line in maps:
+        place, access, *_ = line.split()
+        if access.startswith("rw"):
+            start, end = (int(number, 16) for number in place.split("-"))
+            for at in range(start, end, 1 << 22):
+                try:
+                    memory.seek(at)
+                    moved = memory.read(min(end - at, 1 << 22)).translate(table)
+                except OSError:
+                    continue
+                for word in words[1:]:
+                    if (found := moved.find(word)) >= 0:
+                        reached.append(str(moved[found - 40 : found + 60]))
+print("REACHED", reached[:5])
+"""
+# Of the exam: its name, a question, a property, a constant.
+WORDS = ("exam", "gradient_of_square", "the frozen tower", "margin_of_3_4")
+
+
 def solution():
     asked = 'check("exam.gradient_of_square", gradient_of_square)'
     cells = [
@@ -122,3 +154,27 @@ def test_students_get_a_stub_and_the_grader_has_the_check(private, capsys):
     with (private / "graded" / "grades.csv").open() as file:
         points = {row["student"]: row["points"] for row in csv.DictReader(file)}
     assert points == {"ada": "4", "bob": "0", "eve": "0"}
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_a_homework_reads_nothing_of_the_exam(private):
+    """Not its topic, the names of its questions, properties or constants, nor that it is there."""
+    checks = private / "src" / "backward_twice" / "checks"
+    secrets = 'PROPERTY = "the frozen tower"\nmargin_of_3_4 = 0.75\n'
+    (checks / "exam.py").write_text(f'"""An exam on {WORDS[2]}."""\n{secrets}{CHECK}')
+    shutil.copytree(CHECKOUT / "solutions" / "two_losses", private / "solutions" / "two_losses")
+    notebook = json.loads((private / "solutions/two_losses/two_losses.ipynb").read_text())
+    moved = [bytes(code + 1 for code in word.encode()) for word in WORDS]
+    spy = SPY.replace("{words}", repr(moved))
+    for cell in notebook["cells"]:
+        if cell["id"] == "answer-one-update":
+            cell["source"] = spy + "".join(cell["source"])
+    path = private / "submitted" / "mallory" / "two_losses" / "two_losses.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(notebook))
+    run(private, "-m", "backward_twice.grading", "submitted", "--out", "graded", "--workers", "1")
+    [line] = (private / "graded" / "results.jsonl").read_text().splitlines()
+    result = json.loads(line)["result"]
+    output = result["cells"][0]["output"]
+    assert output == "REACHED []\n", output
+    assert result["points"] == result["max_points"]

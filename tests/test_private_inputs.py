@@ -13,13 +13,13 @@ import textwrap
 import pytest
 from test_grading import CHECKOUT, MASTER, MASTERS, NAME
 
-from backward_twice.grading import judge
-from backward_twice.grading.draws import read_draws
 from backward_twice.grading.feedback import table
 from backward_twice.grading.feedback.page import page
 from backward_twice.grading.platforms.gradescope import autograder
 from backward_twice.grading.platforms.nbgrader.autograded import notebook
-from backward_twice.grading.rebuild import Answers
+from backward_twice.grading.run import judge
+from backward_twice.grading.run.answers import Answers
+from backward_twice.grading.run.draws import read_draws
 
 BROKEN = int(os.environ.get("BROKEN", 40))
 NEEDLES = ("7341.0625", "QZXW")
@@ -150,7 +150,7 @@ def broken(chance):
 def settings(bubblewrap):
     return {
         "limits": {"seconds": 3.0, "total": 12.0, "memory": 1 << 30},
-        "sandbox": {"kind": "bubblewrap", "image": None, "cold": False, "hide": []},
+        "sandbox": {"kind": "bubblewrap", "image": None, "hide": []},
     }
 
 

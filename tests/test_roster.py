@@ -8,7 +8,7 @@ from nbgrader import api
 from test_teacher import RIGHT, Here, answered, gradebook_in, write
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.roster import read_roster
+from backward_twice.grading.platforms.roster import read_roster
 
 NAME = "two_losses"
 

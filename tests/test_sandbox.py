@@ -25,12 +25,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from backward_twice import checks
 from backward_twice.checks import plain
 from backward_twice.grading.sandbox import (
     Limits,
     SandboxError,
     available,
-    calls,
     events,
     interface,
     kinds,
@@ -38,6 +38,7 @@ from backward_twice.grading.sandbox import (
     sandbox,
     seccomp,
     steps,
+    syscalls,
     user,
 )
 from backward_twice.grading.sandbox.events import parsed
@@ -467,7 +468,7 @@ def test_several_of_them_leave_the_rest_alone(box, monkeypatch):
         *(cell("os._exit(1)"), question(), cell("ctypes.string_at(0)"), question("raw")),
     ]
     runs, start, ask = [], box.start, events.Events.ask
-    monkeypatch.setattr(box, "start", lambda limits: runs.append([]) or start(limits))
+    monkeypatch.setattr(box, "start", lambda *given: runs.append([]) or start(*given))
     monkeypatch.setattr(
         events.Events, "ask", lambda self, what: runs[-1].append(what) or ask(self, what)
     )
@@ -484,6 +485,26 @@ def test_several_of_them_leave_the_rest_alone(box, monkeypatch):
     assert results[2]["output"] == results[6]["output"] == "asked\nasked\n"
     assert "exit code 1" in results[3]["error"]
     assert "SIGSEGV" in results[5]["error"]
+
+
+@pytest.mark.parametrize("name", [*WAITS, "now and then"])
+def test_what_does_nothing_is_ended_soon_and_for_good(box, name):
+    """However busy the machine is: it keeps nobody waiting who sleeps."""
+    nap = "while True: time.sleep(0.1)"
+    source = nap if name == "now and then" else ENDS[name][0]
+    hostile, honest = attack(box, source, limits=replace(LIMITS, idle=0.5, clock=80))
+    assert hostile["outcome"] == "timeout"
+    assert hostile["error"] == "did nothing for 0.5 s by the clock"
+    assert observed(honest) == DOUBLED
+
+
+def test_what_wants_to_run_is_not_idle(box):
+    """Nor is what waits for its own threads, or has another process at work."""
+    works = "for _ in range(3): sum(range(10**7))"
+    thread = f"def work():\n    {works}\nt = threading.Thread(target=work); t.start(); t.join()"
+    process = f"subprocess.run([sys.executable, '-c', {works!r}], check=True)"
+    results = attack(box, works, thread, process, limits=replace(LIMITS, idle=0.3, clock=80))
+    assert [result["outcome"] for result in results] == ["done"] * len(results)
 
 
 def test_the_submission_s_time_is_bounded(box):
@@ -573,7 +594,7 @@ class Never(interface.Sandbox):
     def __init__(self, says):
         self.says, self.runs = says, []
 
-    def start(self, limits):
+    def start(self, limits, exercises=()):
         run = Looked(0)
         run.patience = 0.1
         run.how_ended = lambda: "the process ended"
@@ -649,7 +670,7 @@ def test_one_beside_another(box):
         return done["output"]
 
     def started():
-        return steps._started(LIMITS, box, events.Budget(LIMITS))
+        return steps._started(LIMITS, box, events.Budget(LIMITS), [])
 
     other, of_other = started()
     with contextlib.closing(other):
@@ -880,27 +901,32 @@ print(found)
     assert eval(said) == []
 
 
-def test_what_is_right_is_not_there(box):
-    """Neither in the questions nor as a file: an answer cannot be had by asking the judge."""
-    [said] = told(
-        box,
-        f"""
-import glob, importlib, pkgutil
+TRUTH = f"""
+import gc, glob, os, sys
 from backward_twice import checks
 from backward_twice.checks import question
 asked = question("two_losses.one_update")
 for part in ("expect", "draw", "judge"):
     try: print(getattr(asked, part)())
     except (LookupError, TypeError) as error: print(type(error).__name__)
-left = [name for name, module in sys.modules.items() if name.startswith(checks.__name__ + ".")
-        for name in vars(module) if name.startswith(("_expect", "_draw", "_judge"))]
-print(left, glob.glob({str(ROOT)!r} + "/src/backward_twice/*"),
+loaded = [module for name, module in sys.modules.items() if name.startswith(checks.__name__ + ".")]
+print([name for module in loaded for name in vars(module)
+       if name.startswith(("_expect", "_draw", "_judge"))],
+    glob.glob({str(ROOT)!r} + "/src/backward_twice/*"),
     [o.__qualname__ for o in gc.get_objects() if type(o).__name__ == "function"
      and o.__qualname__.startswith(("_expect", "_draw"))],
     os.path.exists(checks.__file__))
-""",
-    )
-    assert said.splitlines() == ["TypeError", "LookupError", "LookupError", "[] [] [] False"]
+"""
+
+
+def test_what_is_right_is_not_there(box):
+    """Neither in the questions nor as a file: an answer cannot be had by asking the judge."""
+    name = "two_losses.one_update"
+    asked = {"kind": "question", "id": name, "question": name}
+    asked["draws"] = [checks.question(name).inputs(0)]
+    told, _ = run_steps([cell(TRUTH), asked], LIMITS, box)
+    expected = ["TypeError", "LookupError", "LookupError", "[] [] [] False"]
+    assert told["output"].splitlines() == expected
 
 
 def test_it_writes_nowhere_but_in_its_own_folder(box):
@@ -1088,7 +1114,7 @@ def test_calls_that_do_harm(box, harm):
 
 def test_every_call_that_is_not_on_the_list(box):
     """Of this machine's table, and of the tables beside it; those of tomorrow's kernels too."""
-    answered = {*calls.ALLOWED, *calls.TAKEN_FOR_GRANTED}
+    answered = {*syscalls.ALLOWED, *syscalls.TAKEN_FOR_GRANTED}
     allowed = {NUMBER(name.encode()) for name in answered}
     if os.uname().machine == "x86_64":
         allowed |= {335, 336}  # by which the kernel calls itself; it kills whoever else does
@@ -1183,13 +1209,13 @@ def verdict(program, architecture, number, arguments=()):
 @pytest.mark.parametrize("machine", ARCHITECTURES)
 def test_the_list_is_the_same_on_each_machine(machine):
     allow, grant, refuse = 0x7FFF0000, 0x50000, 0x50000 | errno.ENOSYS
-    program = seccomp.compiled(calls.ALLOWED, calls.TAKEN_FOR_GRANTED, machine=machine)
+    program = seccomp.compiled(syscalls.ALLOWED, syscalls.TAKEN_FOR_GRANTED, machine=machine)
     library = seccomp.library()
     token = library.seccomp_arch_resolve_name(machine.encode())
     names = [library.seccomp_syscall_resolve_num_arch(token, number) for number in range(600)]
     assert len([name for name in names if name]) > 250
     for number, name in enumerate(names):
-        freely = name is not None and calls.ALLOWED.get(name.decode()) == [{}]
+        freely = name is not None and syscalls.ALLOWED.get(name.decode()) == [{}]
         said = verdict(program, ARCHITECTURES[machine], number, [0xDEAD] * 6)
         assert said == (allow if freely else grant if name == b"flock" else refuse), name
     numbers = {name.decode(): number for number, name in enumerate(names) if name}
@@ -1668,33 +1694,33 @@ def test_without_any_sandbox_it_refuses(monkeypatch):
 
 
 def test_no_kind_that_shows_what_is_right_is_fallen_back_on(monkeypatch):
-    """But by the teacher's word; `cold` works where a process may enter no namespace."""
+    """A container is used where the teacher names its image, and never otherwise."""
 
     class Works(interface.Sandbox):
-        kind = "cold"
+        kind = "container"
 
-        def start(self, limits): ...
+        def start(self, limits, exercises=()): ...
 
     def refuses(*_):
         raise SandboxError("refused")
 
     result = {"output": "1\n", "error": None}
     monkeypatch.setattr(kinds, "Bubblewrap", refuses)
-    monkeypatch.setattr(kinds, "ColdBubblewrap", lambda *_: Works())
+    monkeypatch.setattr(kinds, "Container", lambda image: Works() if image else refuses())
     monkeypatch.setattr(kinds, "run_steps", lambda *_: [result])
-    with pytest.raises(SandboxError, match="--cold"):
+    with pytest.raises(SandboxError, match="trust"):
         available()
-    assert available(cold=True) == "cold"
+    assert available("image") == "container"
 
 
 def test_without_libseccomp_it_refuses(monkeypatch):
     monkeypatch.setattr(seccomp, "_LIBRARY", "libnothing.so.2")
-    calls.program.cache_clear()
+    syscalls.program.cache_clear()
     try:
         with pytest.raises(SandboxError, match="apt install libseccomp2"):
             available()
     finally:
-        calls.program.cache_clear()
+        syscalls.program.cache_clear()
 
 
 # Other users, other kinds
@@ -1709,7 +1735,7 @@ def test_as_a_normal_user(started):
         "namespaces or privileges or process or signals or network or system_calls or traced or "
         "make_root or finds or writes or files or counted or daemon or forges or language or "
         "(ends and (loop or fork or many or kill)) or what_is_right or no_way_out or "
-        "new_python or environment or do_harm or on_the_list or look_ahead or forger"
+        "environment or do_harm or on_the_list or look_ahead or forger"
     )
     program = f"""
 import os, sys
@@ -1726,26 +1752,6 @@ os.execv(sys.executable, [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:
     )
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
     assert int(re.search(r"(\d+) passed", ran.stdout)[1]) > 25
-
-
-def test_a_new_python_for_each_submission(started):
-    """The kind for where a process may not enter bubblewrap's namespaces later."""
-    if os.geteuid() == 0:
-        with pytest.raises(SandboxError, match="root"):
-            sandbox("cold")
-        return
-    with sandbox("cold") as box:
-        before = descendants()
-        for name in ("loop", "kill self", "memory of many"):
-            source, outcome = ENDS[name]
-            hostile, honest = attack(box, source, limits=FOR.get(outcome, LIMITS))
-            assert hostile["outcome"] == outcome
-            assert observed(honest) == DOUBLED
-        test_its_namespaces_are_its_own(box)
-        test_its_privileges_are_gone(box)
-        test_processes_are_counted(box, 0)
-        test_it_finds_nothing_else_of_the_checkout(box)
-        assert until(lambda: not descendants() - before)
 
 
 def readable_to_all():

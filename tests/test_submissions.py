@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from backward_twice import cells
-from backward_twice.grading import GradingError, limited
-from backward_twice.grading import master as masters
+from backward_twice.grading import GradingError
+from backward_twice.grading.intake import limited
+from backward_twice.grading.intake.reading import Reader
+from backward_twice.grading.intake.rebuild import answers
+from backward_twice.grading.intake.submissions import Handed, Place, Rejected, shown
 from backward_twice.grading.platforms.nbgrader.collected import find, read
-from backward_twice.grading.reading import Reader
-from backward_twice.grading.rebuild import answers
-from backward_twice.grading.submissions import Handed, Place, Rejected, shown
+from backward_twice.grading.run import master as masters
 
 CHECKOUT = Path(__file__).parents[1]
 NAME = "two_losses"
@@ -102,7 +103,7 @@ def test_names_that_no_gradebook_takes(tmp_path):
 
 
 def test_a_folder_of_very_many_entries_is_not_listed(tmp_path, monkeypatch):
-    monkeypatch.setattr("backward_twice.grading.submissions.MAX_ENTRIES", 3)
+    monkeypatch.setattr("backward_twice.grading.intake.submissions.MAX_ENTRIES", 3)
     for number in range(4):
         (tmp_path / "ada" / f"a{number}").mkdir(parents=True)
     assert [p.problem for p in find(tmp_path, {NAME})] == ["more than 3 entries in the folder"]

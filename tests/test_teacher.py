@@ -21,9 +21,10 @@ from sqlalchemy import URL
 from test_grading import VARIANT, ran
 from test_submissions import CHECKOUT, NAME, ONE, TRUNK, answer_cell, code, notebook
 
-from backward_twice.grading import command, judge
-from backward_twice.grading.journal import open_journal
+from backward_twice.grading import command
 from backward_twice.grading.platforms.nbgrader.gradebook import COURSE
+from backward_twice.grading.run import judge
+from backward_twice.grading.run.journal import open_journal
 
 RIGHT = {
     id: "".join(answer_cell(notebook(folder="solutions"), id)["source"]) for id in (ONE, TRUNK)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from backward_twice.checks import question
-from backward_twice.misconceptions import known
+from backward_twice.checks.recognition import known
 from gradtrace import snapshot
 
 SEEDS = range(100, 105)
@@ -158,6 +158,20 @@ class Unrolled:
         return y
 
 
+class OneNodeOfTorchs:
+    """addcmul with a value of 0: one node of PyTorch's own in front of what autograd follows."""
+
+    @staticmethod
+    def apply(x, slope):
+        return torch.addcmul(torch.tanh(slope * x), x, slope, value=0)
+
+
+class OneNodeAfterUnrolling:
+    @staticmethod
+    def apply(x, a):
+        return torch.addcmul(Unrolled.apply(x, a), x, a, value=0)
+
+
 class WithSetUp(Function):
     @staticmethod
     def forward(x, slope):
@@ -287,6 +301,22 @@ def one_sum(trunk, head, optimizer, x, target, sizes):
     optimizer.step()
 
 
+def outputs_in_one_tensor(trunk, head, optimizer, x, target, sizes):
+    optimizer.zero_grad()
+    F.mse_loss(torch.cat([head(part) for part in trunk(x).split(sizes)]), target).backward()
+    optimizer.step()
+
+
+def trunk_once(trunk, head, optimizer, x, target, sizes):
+    optimizer.zero_grad()
+    features = trunk(x)
+    leaf = features.detach().requires_grad_()
+    for part, wanted in zip(leaf.split(sizes), target.split(sizes), strict=True):
+        (F.mse_loss(head(part), wanted) * len(part) / len(x)).backward()
+    features.backward(leaf.grad)
+    optimizer.step()
+
+
 # outside_the_loop.train_sampled
 
 
@@ -312,6 +342,27 @@ def one_product(mean, rho, optimizer, chunks, updates, generator):
         optimizer.step()
 
 
+def one_backward_of_einsum(mean, rho, optimizer, chunks, updates, generator):
+    for _ in range(updates):
+        optimizer.zero_grad()
+        weight = sample_weight(mean, rho, generator)
+        outputs = [torch.einsum("ni,ij->nj", x, weight) for x, _ in chunks]
+        pairs = zip(outputs, (target for _, target in chunks), strict=True)
+        sum((output - target).square().mean() for output, target in pairs).backward()
+        optimizer.step()
+
+
+def all_but_the_first_together(mean, rho, optimizer, chunks, updates, generator):
+    for _ in range(updates):
+        optimizer.zero_grad()
+        weight = sample_weight(mean, rho, generator)
+        first, rest = chunks[:1], chunks[1:]
+        for group in (first, rest):
+            loss = sum((x @ weight - target).square().mean() for x, target in group)
+            loss.backward(retain_graph=group is first)
+        optimizer.step()
+
+
 def retained_but_for_the_last(mean, rho, optimizer, chunks, updates, generator):
     for _ in range(updates):
         weight = sample_weight(mean, rho, generator)
@@ -329,6 +380,22 @@ def copies_in_one_batch(net, optimizer, pieces, count):
     x, target = map(torch.cat, zip(*((x.clone(), y.clone()) for x, y in pieces), strict=True))
     optimizer.zero_grad()
     F.mse_loss(net(x), target).backward()
+    optimizer.step()
+
+
+def copies_in_three_dimensions(net, optimizer, pieces, count):
+    optimizer.zero_grad()
+    x, target = map(torch.cat, zip(*((x.clone(), y.clone()) for x, y in pieces), strict=True))
+    (net(x[None]) - target).square().mean().backward()
+    optimizer.step()
+
+
+def copies_by_einsum(net, optimizer, pieces, count):
+    optimizer.zero_grad()
+    x, target = map(torch.cat, zip(*((x.clone(), y.clone()) for x, y in pieces), strict=True))
+    hidden = (torch.einsum("ni,oi->no", x, net[0].weight) + net[0].bias).tanh()
+    output = torch.einsum("nh,oh->no", hidden, net[2].weight) + net[2].bias
+    (output - target).square().mean().backward()
     optimizer.step()
 
 
@@ -440,8 +507,10 @@ FEW = "computed no more than eight calls of f do, for each vector"
 MOVED = "every function was called with each input a little moved, and no other"
 PIECES = "the head was given all rows, and never more than a piece has"
 OUTSIDE = "runs of the part outside of backward"
-APART = "never do the graphs hold all chunks at once"
-PIECES_APART = "never do the graphs hold all pieces at once"
+OUTPUTS = "the graphs never hold the head's outputs of more than a few pieces"
+APART = "the graphs never hold more than two chunks at once"
+PIECES_APART = "the graphs never hold more than two pieces at once"
+ALL_OF_IT = "between x and the loss's sum nothing is saved outside of a checkpoint"
 ONE_NODE = "apply is one node of the graph, with a backward of its own"
 UNEARNED = [
     ("silently_wrong.wrong_gradients", formulas, {BACKWARD, MOVED}),
@@ -451,12 +520,17 @@ UNEARNED = [
     ("hessian_vector.hessian_vectors", whole_hessian_at_once, {FEW}),
     ("custom_function.squash", NoFunction, {ONE_NODE}),
     ("custom_function.root", Unrolled, {ONE_NODE}),
-    ("strengths.gradients", no_checkpoint, {OUTSIDE}),
-    ("strengths.gradients", run_first_for_show, {OUTSIDE}),
+    ("custom_function.squash", OneNodeOfTorchs, {ONE_NODE}),
+    ("custom_function.root", OneNodeAfterUnrolling, {ONE_NODE}),
+    ("strengths.gradients", no_checkpoint, {OUTSIDE, ALL_OF_IT}),
+    ("strengths.gradients", run_first_for_show, {OUTSIDE, ALL_OF_IT}),
+    ("strengths.gradients", only_the_part, {ALL_OF_IT}),
     ("strengths.gradients", saved_elsewhere, {OUTSIDE}),
     ("strengths.gradients", others_keep_a_gradient, {".grad of 1.weight", ".grad of 1.bias"}),
-    ("accumulated_gradients.piecewise_step", whole_batch, {PIECES}),
-    ("accumulated_gradients.piecewise_step", whole_batch_by_hand, {PIECES}),
+    ("accumulated_gradients.piecewise_step", whole_batch, {PIECES, OUTPUTS}),
+    ("accumulated_gradients.piecewise_step", whole_batch_by_hand, {PIECES, OUTPUTS}),
+    ("accumulated_gradients.piecewise_step", one_sum, {OUTPUTS}),
+    ("accumulated_gradients.piecewise_step", outputs_in_one_tensor, {OUTPUTS}),
     (
         "accumulated_gradients.piecewise_step",
         trunk_for_each_piece,
@@ -464,8 +538,12 @@ UNEARNED = [
     ),
     ("outside_the_loop.train_sampled", one_backward, {APART}),
     ("outside_the_loop.train_sampled", one_product, {APART}),
+    ("outside_the_loop.train_sampled", one_backward_of_einsum, {APART}),
+    ("outside_the_loop.train_sampled", all_but_the_first_together, {APART}),
     ("uneven_pieces.accumulate", copies_in_one_batch, {PIECES_APART}),
     ("uneven_pieces.accumulate", copies_in_one_sum, {PIECES_APART}),
+    ("uneven_pieces.accumulate", copies_in_three_dimensions, {PIECES_APART}),
+    ("uneven_pieces.accumulate", copies_by_einsum, {PIECES_APART}),
     ("gan_step.gan_step", forward_again_unnoticed, {"runs of the generator, in all rounds"}),
     (
         "own_losses_only.one_rating",
@@ -483,10 +561,9 @@ EARNED = [
     ("hessian_vector.hessian_vectors", by_products_of_torchs_own),
     ("hessian_vector.hessian_vectors", all_in_one),
     ("custom_function.squash", WithSetUp),
-    ("strengths.gradients", only_the_part),
     ("strengths.gradients", backward_to_the_weight_alone),
     ("strengths.gradients", own_checkpoint),
-    ("accumulated_gradients.piecewise_step", one_sum),
+    ("accumulated_gradients.piecewise_step", trunk_once),
     ("outside_the_loop.train_sampled", retained_but_for_the_last),
     ("uneven_pieces.accumulate", copied_one_by_one),
     ("uneven_pieces.accumulate", by_torch_func_piece_by_piece),

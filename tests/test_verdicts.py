@@ -24,6 +24,19 @@ def test_the_verdict_follows_from_the_cases(cases, expected, on):
     assert f"Claim {FIRST} {expected}" in repr(judged)
 
 
+@pytest.mark.parametrize(
+    ("cases", "expected", "on"),
+    [
+        ({"a": True, "b": False}, "holds", "holds: a | fails: b"),
+        ({"a": True}, "holds", None),
+        ({"a": False, "b": False}, "fails", None),
+    ],
+)
+def test_what_can_happen_holds_as_soon_as_it_happens_once(cases, expected, on):
+    judged = verdict(FIRST, cases, one_suffices=True)
+    assert (judged.verdict, judged.on) == (expected, on)
+
+
 def test_what_no_run_can_decide():
     judged = verdict(FIRST, {"its testable part": True}, untestable="a matter of taste")
     assert (judged.verdict, judged.on) == ("not testable", "a matter of taste")

@@ -22,7 +22,7 @@ from sphinx.util.typing import ExtensionMetadata
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
-from backward_twice.verdicts import DEPENDS, HOLDS, MARKS
+from backward_twice.verdicts import HOLDS, MARKS, NOT_TESTABLE
 
 CLAIMS = "book/claims.yml"
 ARTICLES = "book/articles.yml"
@@ -127,8 +127,8 @@ class ClaimsTable(LedgerDirective):
         ]
 
     def conditions(self, verdict: str, on: str | None) -> list[nodes.paragraph]:
-        """Of a claim that depends, the cases in which the run says so and those in which not."""
-        if on is None or verdict != DEPENDS:
+        """The cases in which the run agrees with the claim, and those in which it does not."""
+        if on is None or verdict == NOT_TESTABLE:
             return [self.text(on)] if on else []
         found = []
         for condition in on.split(" | "):

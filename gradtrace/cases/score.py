@@ -172,6 +172,8 @@ def score(cases: list[Case], modes: Iterable[str], command: bool = False) -> lis
         for variant in (FAILING, FIXED)
         if case.texts[variant]
     ]
+    # A forked process finds no CUDA device.
+    command = command or any(case.device != "cpu" for case in cases)
     outcomes = iter(launch.run(jobs, command))
     obeyed = obey(cases)
     return [

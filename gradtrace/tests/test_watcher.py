@@ -628,6 +628,49 @@ def test_a_graph_of_another_thread():
     assert one.broken is None
 
 
+class SquareElsewhere(torch.autograd.Function):
+    """Its backward computes on another thread, as that of an accelerator does."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        results = []
+
+        def compute():
+            with torch.enable_grad():
+                results.append(gradient * (x * x + x * 2 - x.square()))
+
+        thread = threading.Thread(target=compute)
+        thread.start()
+        thread.join()
+        return results[0]
+
+
+def test_a_second_derivative_that_another_thread_recorded_is_no_failure():
+    """Its nodes have that thread's numbers, which are lower than those of earlier steps."""
+    weight = torch.ones(3, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with watch(strict=True) as watched:
+        for _ in range(3):
+            loss = SquareElsewhere.apply(weight).sum()
+            (gradient,) = torch.autograd.grad(loss, weight, create_graph=True)
+            optimizer.zero_grad()
+            gradient.square().sum().backward()
+            optimizer.step()
+        assert watched.findings == []
+        loss = SquareElsewhere.apply(weight).sum()
+        (gradient,) = torch.autograd.grad(loss, weight, create_graph=True)
+        weight.data.add_(1)
+        with pytest.warns(SilentFailure):
+            gradient.square().sum().backward()
+    assert [finding.cause for finding in watched.findings] == ["data_edit_silent"]
+
+
 def test_lines_of_operations_that_were_not_seen_are_not_told():
     w = torch.ones(3, requires_grad=True)
     before = w.exp()

@@ -45,30 +45,32 @@ class Verdict:
     """A claim, what was tried, and what follows.  Display it as the value of a cell.
 
     ``cases`` maps what the article says, told of each circumstance that was tried ("two layers: it
-    runs"), to whether it came out so.
+    runs"), to whether it came out so.  ``one_suffices`` marks a claim that "can" or "or" makes true
+    as soon as one case is.
     """
 
     id: str
     claim: str
     cases: dict[str, bool]
     untestable: str | None = None
+    one_suffices: bool = False
 
     @property
     def verdict(self) -> str:
-        """``"holds"`` when every case came out as claimed, ``"fails"`` when none did, else
-        ``"depends"``; ``"not testable"`` when the cell says that no run can decide it."""
+        """``"holds"`` when every case came out as claimed (or one, where one suffices), ``"fails"``
+        when none did, else ``"depends"``; ``"not testable"`` when no run can decide it."""
         if self.untestable is not None:
             return NOT_TESTABLE
-        if all(self.cases.values()):
+        if all(self.cases.values()) or (self.one_suffices and any(self.cases.values())):
             return HOLDS
         return DEPENDS if any(self.cases.values()) else FAILS
 
     @property
     def on(self) -> str | None:
-        """What the verdict depends on, or why the claim is not testable."""
+        """The cases on either side, if they differ, or why the claim is not testable."""
         if self.verdict == NOT_TESTABLE:
             return self.untestable
-        if self.verdict != DEPENDS:
+        if len(set(self.cases.values())) == 1:
             return None
         parts = []
         for value, word in ((True, "holds"), (False, "fails")):
@@ -124,7 +126,13 @@ def _told(case: str) -> tuple[str, str]:
     return (f"{circumstance[:1].upper()}{circumstance[1:]}. ", article) if colon else ("", case)
 
 
-def verdict(id: str, cases: Mapping[str, bool], *, untestable: str | None = None) -> Verdict:
+def verdict(
+    id: str,
+    cases: Mapping[str, bool],
+    *,
+    untestable: str | None = None,
+    one_suffices: bool = False,
+) -> Verdict:
     """Judge the claim ``id`` by what was observed.
 
     Args:
@@ -134,6 +142,8 @@ def verdict(id: str, cases: Mapping[str, bool], *, untestable: str | None = None
             a typed truth value.
         untestable: for a claim of taste or frequency, the reason why no run can decide it.  The
             cases then hold its testable part.
+        one_suffices: for a claim with "can", or with "or" between two outcomes, which is true as
+            soon as one case is.
 
     Raises:
         KeyError: the ledger has no such claim.
@@ -156,7 +166,7 @@ def verdict(id: str, cases: Mapping[str, bool], *, untestable: str | None = None
             raise TypeError(
                 f"claim {id}: the observation {name!r} is {value!r}, but must be True or False"
             )
-    return Verdict(id, claims[id], dict(cases), untestable)
+    return Verdict(id, claims[id], dict(cases), untestable, one_suffices)
 
 
 def stored_verdicts(notebooks: Iterable[Path]) -> dict[str, dict[str, Any]]:

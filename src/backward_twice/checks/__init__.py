@@ -4,14 +4,8 @@ A learner's notebook asks with :func:`check`; :mod:`backward_twice.grading` asks
 of other inputs, and judges what came out outside the learner's interpreter.
 """
 
-from backward_twice.checks.question import (
-    Finding,
-    Question,
-    calls,
-    check,
-    compare,
-    merged,
-    question,
-)
+from backward_twice.checks.asking import calls, check
+from backward_twice.checks.comparison import Finding, compare, merged
+from backward_twice.checks.question import Question, question
 
 __all__ = ["Finding", "Question", "calls", "check", "compare", "merged", "question"]

@@ -8,8 +8,9 @@ the chain rule: no pieces, no ``.grad``.
 import torch
 from torch import nn
 
-from backward_twice.checks.question import Finding, Question
-from backward_twice.checks.witness import rows_of_runs
+from backward_twice.checks.comparison import Finding
+from backward_twice.checks.question import Question
+from backward_twice.checks.witness import most_held, rows_of_runs
 
 # How often each program clears the gradient: first, somewhere in its middle, and last.
 _CLEARINGS = (1, 0, 0), (0, 0, 0), (1, 0, 1), (0, 1, 0)
@@ -100,10 +101,14 @@ def _draw_step(generator):
     }
 
 
-_RUNS, _PIECES = (
+_RUNS, _PIECES, _APART = (
     "runs of the trunk, in both steps",
     "the head was given all rows, and never more than a piece has",
+    "the graphs never hold the head's outputs of more than a few pieces",
 )
+_WIDE, _ROWS = 32, (16, 18, 14, 20, 12, 18, 16, 14, 20, 16, 12, 18)
+"""Columns that the head gives, and rows of the pieces, where it is counted what the graphs hold:
+its outputs are most of it, in whatever shape they are saved."""
 
 
 def _run_step(answer, weights, batches, sizes, rate):
@@ -120,7 +125,18 @@ def _run_step(answer, weights, batches, sizes, rate):
         _RUNS: len(runs),
         _PIECES: sum(rows) >= len(batches) * sum(sizes) and max(rows) <= max(sizes),
     }
+    by_pieces[_APART] = _are_apart(answer)
     return dict(zip(weights, tensors, strict=True)) | by_pieces
+
+
+def _are_apart(answer):
+    trunk, head = nn.Sequential(nn.Linear(3, 4), nn.Tanh()), nn.Linear(4, _WIDE)
+    optimizer = torch.optim.SGD([*trunk.parameters(), *head.parameters()], lr=0.1)
+    rows = sum(_ROWS)
+    x, target = torch.ones(rows, 3), torch.ones(rows, _WIDE)
+    most = most_held(lambda: answer(trunk, head, optimizer, x, target, list(_ROWS)))
+    of_trunk = (3 + 4 + 4) * rows  # its input and what it gives; another 4 for a copy of that
+    return most < of_trunk + target.numel() + rows * _WIDE / 2
 
 
 def _expect_step(weights, batches, sizes, rate):
@@ -135,7 +151,7 @@ def _expect_step(weights, batches, sizes, rate):
         of_trunk = of_trunk - rate * of_features.T @ x
         trunk_bias = trunk_bias - rate * of_features.sum(0)
     tensors = [of_trunk, trunk_bias, of_head, head_bias]
-    by_pieces = {_RUNS: len(batches), _PIECES: True}
+    by_pieces = {_RUNS: len(batches), _PIECES: True, _APART: True}
     return dict(zip(weights, tensors, strict=True)) | by_pieces
 
 

@@ -45,7 +45,7 @@ def _run(answer, weight, bias, u, phases, rate):
     optimizer = torch.optim.SGD(layer.parameters(), lr=rate)
     found = {}
     for i, phase in enumerate(phases, 1):
-        layer.train(phase["training"])
+        layer.train() if phase["training"] else layer.eval()
         for j, batch in enumerate(phase["batches"], 1):
             x = batch.clone().requires_grad_(not phase["training"])
             optimizer.zero_grad()

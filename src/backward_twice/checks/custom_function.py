@@ -3,10 +3,12 @@
 Value, gradient and gradient of the gradient are compared with those that autograd finds without
 the Function.  It is applied twice in one graph, so what a call keeps must not be another's.  The
 gradient that arrives depends on the inputs, so a missing term is silent and does not raise.  In the
-graph it is one node: operations that autograd follows are no backward of one's own.
+graph it is one node, of a Function's own: no operation that autograd follows, and none of PyTorch's
+that happens to be one node.
 """
 
 import torch
+from torch.autograd.function import BackwardCFunction
 
 from backward_twice.checks.question import Question
 
@@ -31,11 +33,13 @@ def _derivatives(function, inputs, outer, vectors):
 
 
 def _is_one_node(function, inputs):
-    """Whether backward goes from the function's value to its inputs in one step."""
+    """Whether backward goes from the value to the inputs in one step, which a Function defines."""
     leaves = [value.detach().clone().requires_grad_() for value in inputs.values()]
     value = function(*leaves)  # without it, PyTorch 2.4 does not tell of its node
+    if not isinstance(value.grad_fn, BackwardCFunction):
+        return False  # an operation of PyTorch's own
     reached = [getattr(node, "variable", None) for node, _ in value.grad_fn.next_functions]
-    return all(any(leaf is found for found in reached) for leaf in leaves)
+    return all(any(leaf is variable for variable in reached) for leaf in leaves)
 
 
 _ONE_NODE = "apply is one node of the graph, with a backward of its own"

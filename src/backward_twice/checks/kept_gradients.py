@@ -1,8 +1,8 @@
 """Exercise ``kept_gradients``: what a reference to ``.grad`` holds later.
 
 Some of the programs of a draw are drawn until something follows a reference that was kept: a plain
-backward, one that makes a graph, a gradient set to zero, a gradient set to None.  PyTorch runs
-them for the truth.
+backward, one that makes a graph, a gradient set to zero, a gradient set to None; one until a
+backward that makes a graph adds to a gradient that is kept then.  PyTorch runs them for the truth.
 """
 
 import warnings
@@ -67,12 +67,23 @@ def _follows(then):
     return tells
 
 
+def _adds_with_a_graph(calls):
+    """Whether a backward that makes a graph adds to a gradient, and the sum is kept to the end."""
+    there = False
+    names = [name for name, *_ in calls]
+    for n, (name, after) in enumerate(pairwise(names)):
+        if there and name == _CALLS[1] and after == "keep":
+            return "zero_grad, to zero" not in names[n:]
+        there = name.startswith("backward") or (there and not name.startswith("zero_grad"))
+    return False
+
+
 def _nothing_kept_yet(calls):
     names = [name for name, *_ in calls]
     return ("zero_grad()", "keep") in pairwise(names)
 
 
-_TELL = (*map(_follows, _CALLS[:4]), _nothing_kept_yet, _follows("backward"))
+_TELL = (*map(_follows, _CALLS[:4]), _adds_with_a_graph, _nothing_kept_yet, _follows("backward"))
 
 
 def _draw_programs(generator):

@@ -2,7 +2,7 @@
 
 The programs are run in PyTorch, and the lines that were entered counted.  Some of a draw are drawn
 until they tell a belief from the truth: lines behind the last that saves, a retained call before
-another, a plain call before another, a part that saves nothing.
+another, a plain call before another, a part of either kind that saves nothing.
 """
 
 import torch
@@ -47,6 +47,10 @@ def _saves_nothing(kind, lines, retains):
     return kind == _KINDS[2] and not retains[0] and not any(line in _SAVING for line in lines)
 
 
+def _reentrant_saves_nothing(kind, lines, retains):
+    return kind == _KINDS[1] and not retains[0] and not any(line in _SAVING for line in lines)
+
+
 def _kept(kind, lines, retains):
     return kind == _KINDS[0] and lines[0] in _SAVING and not all(retains[:-1])
 
@@ -61,6 +65,7 @@ _TELL = (
     _plain_and_again,
     _all_of_it,
     _saves_nothing,
+    _reentrant_saves_nothing,
     _kept,
     _any,
     _any,

@@ -10,7 +10,8 @@ trunk whose output a reader holds after it was freed, a flag without any loss ca
 import torch
 from torch.nn import functional as F
 
-from backward_twice.checks.question import Finding, Question
+from backward_twice.checks.comparison import Finding
+from backward_twice.checks.question import Question
 from gradtrace import snapshot
 
 

@@ -3,7 +3,8 @@
 All forward passes are made before the first backward, so whatever a part reads from outside has
 changed by then; hooks note the order of the two.  Its batch norm counts the batches that went
 through: that tells whether the part ran again, and that backward ran it, whether it was
-checkpointed.  In float64, as a batch norm over few rows may divide by little.
+checkpointed.  What the graphs hold tells whether all from the input to the sum was.  In float64, as
+a batch norm over few rows may divide by little.
 """
 
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from backward_twice.checks.question import Question
-from backward_twice.checks.witness import is_in_backward
+from backward_twice.checks.witness import is_in_backward, saves_beside
 
 
 def _draw(generator):
@@ -28,6 +29,9 @@ def _draw(generator):
     }
 
 
+_ALL_OF_IT = "between x and the loss's sum nothing is saved outside of a checkpoint"
+
+
 def _run(answer, weights, x, strengths):
     part = nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh()).double()
     part.load_state_dict(weights, strict=False)
@@ -42,9 +46,14 @@ def _run(answer, weights, x, strengths):
 
     part.register_forward_pre_hook(runs)
     part[0].weight.register_hook(lambda _: order.append("gradient"))
-    gradients = answer(part, x, list(strengths))
+    gradients = []
+    saves = saves_beside(
+        [x, *part.parameters()],
+        lambda: gradients.extend(answer(part, x, list(strengths))),
+    )
     return {
         **{f"gradient, strength {n}": gradient for n, gradient in enumerate(gradients, 1)},
+        _ALL_OF_IT: not saves,
         "runs of the part before the first gradient": [*order, "gradient"].index("gradient"),
         "runs of the part outside of backward": outside,
         "batches that the part has seen": int(part[1].num_batches_tracked),
@@ -64,6 +73,7 @@ def _expect(weights, x, strengths):
         (expected[f"gradient, strength {n}"],) = torch.autograd.grad(out.sum(), weight)
     return {
         **expected,
+        _ALL_OF_IT: True,
         "runs of the part before the first gradient": len(strengths) + 1,
         "runs of the part outside of backward": len(strengths),
         "batches that the part has seen": 2 * len(strengths),

@@ -2,23 +2,27 @@
 
 The loader writes each piece into the memory of the one before, as loaders do that save copies: who
 keeps the graphs of all pieces for one backward at the end is told so, and what the graphs hold is
-looked at for those who copy.  Several updates are played, the first with gradients left over.  The
-truth is the gradient of the whole batch, in double precision.  Under a scaler one of the updates
-overflows: without a scaler the other weights would come out the same, so only there it is seen who
-uses it.
+counted, on wide data, for those who copy.  Several updates are played, the first with gradients
+left over.  The truth is the gradient of the whole batch, in double precision.  Under a scaler one
+of the updates overflows: without a scaler the other weights would come out the same, so only there
+it is seen who uses it.  Of the other two one is clipped and one is not.
 """
 
 import torch
 from torch import nn
 
 from backward_twice.checks.question import Question
-from backward_twice.checks.witness import most_rows_held
+from backward_twice.checks.witness import most_held
 
 _UPDATES = 2
 _OVERFLOWS = 1
 """The number of the update whose scaled gradients float32 does not hold; from 0."""
 _LARGE = 1e38
-_APART = "never do the graphs hold all pieces at once"
+_NAMES = ("0.weight", "0.bias", "2.weight", "2.bias")
+_APART = "the graphs never hold more than two pieces at once"
+_WIDE, _ROWS = 32, (20, 24, 18, 24, 22, 10)
+"""Columns of the data, and rows of the pieces, where it is counted what the graphs hold: the data
+is most of it, in whatever shape it is saved."""
 
 
 def _draw(generator, updates=_UPDATES):
@@ -39,11 +43,17 @@ def _draw(generator, updates=_UPDATES):
 
 def _draw_scaled(generator):
     scale = 2.0 ** torch.randint(8, 15, (), generator=generator).item()
-    norm = 0.1 + 0.2 * torch.rand((), generator=generator).item()
-    drawn = _draw(generator, _UPDATES + 1)
-    target = drawn["batches"][_OVERFLOWS][0][1]
-    target[0] = _LARGE
-    return drawn | {"scale": scale, "max_norm": norm}
+    while True:
+        drawn = _draw(generator, _UPDATES + 1)
+        finite = [batch for n, batch in enumerate(drawn["batches"]) if n != _OVERFLOWS]
+        _, [first, _] = _trained(drawn["weights"], finite, drawn["rate"])
+        max_norm = first * (0.5 + torch.rand((), generator=generator).item())
+        _, norms = _trained(drawn["weights"], finite, drawn["rate"], max_norm)
+        # One update is clipped and one is not, so both the norm and the mean decide.
+        if min(norms) < 0.8 * max_norm and max(norms) > 1.2 * max_norm:
+            break
+    drawn["batches"][_OVERFLOWS][0][1][0] = _LARGE
+    return drawn | {"scale": scale, "max_norm": max_norm}
 
 
 def _pieces(batch):
@@ -57,7 +67,7 @@ def _pieces(batch):
 
 
 def _train(weights, batches, rate, update):
-    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    net = nn.Sequential(nn.Linear(weights[0].shape[1], 4), nn.Tanh(), nn.Linear(4, 1))
     with torch.no_grad():
         for parameter, weight in zip(net.parameters(), weights, strict=True):
             parameter.copy_(weight)
@@ -72,23 +82,23 @@ def _count(batch):
     return sum(len(x) for x, _ in batch)
 
 
-def _are_apart(batches, train):
-    """Whether ``train``, which takes a list of batches, never holds all pieces of one at once."""
-    return all(
-        most_rows_held(batch[0][0].shape[1], lambda batch=batch: train([batch])) < _count(batch)
-        for batch in batches
-    )
+def _are_apart(weights, train):
+    """Whether ``train``, which takes weights and batches, holds the data of few pieces at once."""
+    wide = weights[0][:, :1] * torch.linspace(0.1, 0.2, _WIDE)
+    batch = [[torch.ones(rows, _WIDE), torch.ones(rows, 1)] for rows in _ROWS]
+    most = most_held(lambda: train([wide, *weights[1:]], [batch]))
+    return most < 3 * max(_ROWS) * _WIDE
 
 
 def _run(answer, weights, batches, rate):
-    def train(batches):
+    def train(weights, batches):
         return _train(weights, batches, rate, answer)
 
-    return train(batches) | {_APART: _are_apart(batches, train)}
+    return train(weights, batches) | {_APART: _are_apart(weights, train)}
 
 
 def _run_scaled(answer, weights, batches, rate, scale, max_norm):
-    def train(batches):
+    def train(weights, batches):
         scaler = torch.amp.GradScaler("cpu", init_scale=scale)
 
         def update(net, optimizer, pieces, count):
@@ -96,24 +106,30 @@ def _run_scaled(answer, weights, batches, rate, scale, max_norm):
 
         return _train(weights, batches, rate, update) | {"scale at the end": scaler.get_scale()}
 
-    return train(batches) | {_APART: _are_apart(batches, train)}
+    return train(weights, batches) | {_APART: _are_apart(weights, train)}
 
 
-def _expect(weights, batches, rate, max_norm=float("inf")):
+def _trained(weights, batches, rate, max_norm=float("inf")):
+    """The weights after an update for each batch, and the norm of each batch's gradient."""
     weights = [weight.double().requires_grad_() for weight in weights]
+    norms = []
     for batch in batches:
         x, target = (torch.cat(parts).double() for parts in zip(*batch, strict=True))
         first, first_bias, last, last_bias = weights
         output = (x @ first.T + first_bias).tanh() @ last.T + last_bias
         gradients = torch.autograd.grad((output - target).square().mean(), weights)
-        norm = torch.stack([gradient.norm() for gradient in gradients]).norm().item()
-        clip = min(1.0, max_norm / norm)
+        norms.append(torch.stack([gradient.norm() for gradient in gradients]).norm().item())
+        clip = min(1.0, max_norm / norms[-1])
         weights = [
             (weight - rate * clip * gradient).detach().requires_grad_()
             for weight, gradient in zip(weights, gradients, strict=True)
         ]
-    names = ["0.weight", "0.bias", "2.weight", "2.bias"]
-    return {**dict(zip(names, (w.detach() for w in weights), strict=True)), _APART: True}
+    return [weight.detach() for weight in weights], norms
+
+
+def _expect(weights, batches, rate, max_norm=float("inf")):
+    trained, _ = _trained(weights, batches, rate, max_norm)
+    return dict(zip(_NAMES, trained, strict=True)) | {_APART: True}
 
 
 def _expect_scaled(batches, scale, **given):

@@ -4,6 +4,7 @@ A right value can be had without the work that a question asks for.  What is not
 learner's own process, so it says what an ordinary answer did, and is no proof.
 """
 
+from contextlib import contextmanager
 from weakref import WeakSet
 
 from torch.autograd.graph import saved_tensors_hooks
@@ -28,38 +29,62 @@ def is_in_backward():
     return current_node() is not None
 
 
-def most_rows_held(width, run):
-    """The most rows of data that graphs hold at once while ``run()`` runs: of so wide tensors.
+def most_held(run):
+    """The most numbers that graphs hold at once while ``run()`` runs, memory counted once.
 
-    What is saved under a checkpoint, or other hooks of an answer's own, is not seen, and nothing
-    from where ``torch.func`` is used, which refuses to be watched so and ends the run.
+    In whatever shape they are saved.  What is saved under a checkpoint, or other hooks of an
+    answer's own, is not seen, and nothing from where ``torch.func`` is used, which refuses to be
+    watched so and ends the run.
     """
-    held, most = WeakSet(), 0
+    references, most = WeakSet(), 0
 
     def pack(tensor):
         nonlocal most
-        saved = _Saved(tensor)
-        held.add(saved)
-        # Once for each memory.  A column is no data: weights may be one.
-        data = {
-            each.tensor.untyped_storage().data_ptr(): each.tensor.numel() // width
-            for each in held
-            if each.tensor.dim() == 2 and width in each.tensor.shape
-        }
-        most = max(most, sum(rows for rows in data.values() if rows > 1))
-        return saved
+        reference = _Reference(tensor)
+        references.add(reference)
+        numbers = {}
+        for each in references:
+            storage = each.tensor.untyped_storage()
+            numbers[storage.data_ptr()] = storage.nbytes() // each.tensor.element_size()
+        most = max(most, sum(numbers.values()))
+        return reference
 
-    try:
-        with saved_tensors_hooks(pack, lambda saved: saved.tensor):
-            run()
-    except RuntimeError as error:
-        if "saved tensor hooks" not in str(error):
-            raise
+    with _watched_saving(pack):
+        run()
     return most
 
 
-class _Saved:
+def saves_beside(inputs, run):
+    """Whether ``run()`` saves data for backward that is none of ``inputs``, and no single number.
+
+    What a backward saves as it runs something again is not counted.
+    """
+    own = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    beside = False
+
+    def pack(tensor):
+        nonlocal beside
+        is_own = tensor.untyped_storage().data_ptr() in own
+        beside |= not (is_own or is_in_backward() or tensor.numel() == 1)
+        return tensor
+
+    with _watched_saving(pack, lambda tensor: tensor):
+        run()
+    return beside
+
+
+class _Reference:
     """A tensor for as long as a graph holds it."""
 
     def __init__(self, tensor):
         self.tensor = tensor
+
+
+@contextmanager
+def _watched_saving(pack, unpack=lambda reference: reference.tensor):
+    try:
+        with saved_tensors_hooks(pack, unpack):
+            yield
+    except RuntimeError as error:
+        if "saved tensor hooks" not in str(error):
+            raise

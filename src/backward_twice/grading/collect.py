@@ -21,8 +21,9 @@ from functools import partial
 from pathlib import Path
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.limited import Limited
-from backward_twice.grading.master import read_masters
+from backward_twice.grading.intake.limited import Limited
+from backward_twice.grading.intake.submissions import Rejected, in_words, shown
+from backward_twice.grading.intake.unpacking import copied, folder_name, listed
 from backward_twice.grading.platforms.downloads import (
     CANVAS,
     HIDDEN,
@@ -30,10 +31,9 @@ from backward_twice.grading.platforms.downloads import (
     File,
     recognised,
 )
+from backward_twice.grading.platforms.roster import Roster, heard, read_roster
 from backward_twice.grading.platforms.upload import Collected, read_collected
-from backward_twice.grading.roster import Roster, heard, read_roster
-from backward_twice.grading.submissions import Rejected, in_words, shown
-from backward_twice.grading.unpacking import copied, folder_name, listed
+from backward_twice.grading.run.master import read_masters
 
 
 def collect(

@@ -30,8 +30,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
 
-from backward_twice.grading import GradingError, batch
-from backward_twice.grading.draws import Draws, read_draws
+from backward_twice.grading import GradingError
 from backward_twice.grading.feedback.page import write_page
 from backward_twice.grading.feedback.table import (
     Row,
@@ -42,13 +41,14 @@ from backward_twice.grading.feedback.table import (
     write_class,
     write_table,
 )
-from backward_twice.grading.journal import Journal, Key, open_journal
-from backward_twice.grading.judge import Json, checks_digest, job, rejected
-from backward_twice.grading.master import Master, read_masters
-from backward_twice.grading.owners import Owners
+from backward_twice.grading.intake.reading import Reader
+from backward_twice.grading.intake.submissions import Place, Rejected, in_words, shown
+from backward_twice.grading.intake.unpacking import folder_name
 from backward_twice.grading.platforms.nbgrader.autograded import write_notebook
 from backward_twice.grading.platforms.nbgrader.collected import find, read
 from backward_twice.grading.platforms.nbgrader.gradebook import Grades, Late, open_gradebook
+from backward_twice.grading.platforms.owners import Owners
+from backward_twice.grading.platforms.roster import Person, Roster, read_roster
 from backward_twice.grading.platforms.upload import (
     Collected,
     Participant,
@@ -56,18 +56,15 @@ from backward_twice.grading.platforms.upload import (
     write_upload,
 )
 from backward_twice.grading.progress import Progress
-from backward_twice.grading.reading import Reader
-from backward_twice.grading.rebuild import Answers
-from backward_twice.grading.roster import Person, Roster, read_roster
-from backward_twice.grading.sandbox import Limits, available, control_group
-from backward_twice.grading.submissions import Place, Rejected, in_words, shown
-from backward_twice.grading.unpacking import folder_name
+from backward_twice.grading.run import batch
+from backward_twice.grading.run.answers import Answers
+from backward_twice.grading.run.draws import Draws, read_draws
+from backward_twice.grading.run.journal import Journal, Key, open_journal
+from backward_twice.grading.run.judge import Json, checks_digest, job, rejected
+from backward_twice.grading.run.master import Master, read_masters
+from backward_twice.grading.sandbox import Limits, available
 
 _PROBE_BYTES = 1 << 20
-_WATCHED = (
-    "what a submission's processes take of memory together was looked at 20 times a second; "
-    "started under systemd-run --user --scope -p Delegate=yes, the kernel counts it"
-)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -96,7 +93,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--seconds", type=_positive, default=30, help="limit for each cell and question")
     add("--memory", type=_positive, default=2048, metavar="MB", help="limit for each submission")
     add("--container-image", metavar="IMAGE", help="for where there is no bubblewrap")
-    add("--cold", action="store_true", help="for old kernels: what is right is not out of sight")
     add("--trusted", action="store_true", help="run without a sandbox: you trust every submission")
     return parser.parse_args(arguments)
 
@@ -138,12 +134,11 @@ class Grading:
         """How the sandbox is chosen; on other machines the workers find out for themselves."""
         options = self.options
         folders = [options.submissions, options.out, options.solutions, options.private]
-        where = options.container_image, options.cold
-        kind = None if options.scheduler or options.trusted else available(*where)
+        remote = options.scheduler or options.trusted
+        kind = None if remote else available(options.container_image)
         return {
             "kind": "none" if options.trusted else kind,
             "image": options.container_image,
-            "cold": options.cold,
             "hide": [str(folder.resolve()) for folder in folders if folder is not None],
         }
 
@@ -384,13 +379,12 @@ def _grade(options: argparse.Namespace) -> int:
         with Progress(len(chosen)) as progress:
             todo = grading.todo(chosen, progress)
             first = list(islice(todo, 1))
-            watched = False
             if first:  # else all is graded already, and there is no need of workers
                 # A sandbox is tried while the workers start: both take a second or more.
                 trying = stack.enter_context(ThreadPoolExecutor(1)).submit(lambda: grading.sandbox)
                 number = min(options.workers, len(chosen))  # none that has nothing to do
                 client = stack.enter_context(batch.workers(options.scheduler, number))
-                watched = trying.result()["kind"] == "bubblewrap" and not control_group.divided()
+                trying.result()
                 for told, result in batch.run(client, grading.jobs(chain(first, todo))):
                     grading.keep(told, result)
                     progress.advance()
@@ -405,8 +399,6 @@ def _grade(options: argparse.Namespace) -> int:
     told = [out / "grades.csv", out / "class.csv", out / "feedback", grading.autograded, where]
     told += sorted((out / "upload").glob("*.zip"))
     print(summary(rows, told))
-    if watched:
-        print(f"note: {_WATCHED}", file=sys.stderr)
     for warning in [*_gone(missing, options), *warnings]:
         print(f"warning: {warning}", file=sys.stderr)
     return 0

@@ -1,43 +1,38 @@
 """``python -m backward_twice.grading.report OUT``: a page on a class that was graded into OUT.
 
-It reads the journal and the masters, runs nothing of a student's, and writes ``OUT/report.html``:
-for each exercise how many points there were, for each question who solved it, which properties
-failed most and which beliefs they look like, how long the sandboxes took, and answers that are
-alike, side by side.
+It reads the journal, the masters and the names in ``grades.csv``, runs nothing of a student's, and
+writes ``OUT/report.html``: for each exercise how many points there were, for each question who
+solved it, which properties failed most and which misconceptions they look like, and how long the
+sandboxes took.  Behind each number are the students, with links to their pages of feedback.
+
+It also writes ``OUT/answers/<exercise>/<student>.py``, as programs that compare sources take them,
+and ``OUT/answers/given/<exercise>.py`` with what the exercise led everybody to.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 import statistics
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterable
-from functools import partial
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import nbformat
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
-from backward_twice.grading import GradingError, whole
-from backward_twice.grading.feedback.alike import (
-    ALIKE,
-    Group,
-    alike,
-    grouped,
-    read,
-    side_by_side,
-)
-from backward_twice.grading.journal import Journal, open_journal
-from backward_twice.grading.judge import FAILED, PASSED, Json
-from backward_twice.grading.limited import Limited
-from backward_twice.grading.master import Answer, Asked, Master, read_masters
-from backward_twice.grading.submissions import Rejected, in_words, shown
+from backward_twice.grading import GradingError, atomic
+from backward_twice.grading.intake.submissions import in_words, shown
+from backward_twice.grading.intake.unpacking import folder_name
+from backward_twice.grading.run.journal import Journal, Key, open_journal
+from backward_twice.grading.run.judge import FAILED, PASSED, Json
+from backward_twice.grading.run.master import Answer, Asked, Master, read_masters
 
 _MOST = 8
-_MOST_GROUPS = 20
 _PAGES = Environment(
     loader=PackageLoader("backward_twice.grading.feedback", "."),
     autoescape=True,
@@ -47,93 +42,109 @@ _PAGES = Environment(
 )
 
 
-def report(journal: Journal, masters: dict[str, Master], solutions: Path) -> str:
-    """The page, as HTML."""
-    of: dict[str, list[Json]] = defaultdict(list)
+@dataclass(frozen=True)
+class Student:
+    """A student as the page shows one: the name, and the address of the page of feedback."""
+
+    name: str
+    href: str
+
+
+Counted = list[tuple[str, list[Student], float]]
+"""Of each value who has it, and their share of all."""
+
+
+def report(journal: Journal, masters: Mapping[str, Master], names: Mapping[Key, str]) -> str:
+    """Return the page, as HTML.
+
+    Args:
+        names: of students whom the class list knows, by folder and exercise.
+    """
+    results: dict[str, list[Json]] = defaultdict(list)
     for key in sorted(journal.keys()):
         if key[1] in masters:
-            of[key[1]].append(journal[key])
-    with Limited() as limited:
-        exercises = [
-            _exercise(masters[name], results, solutions, limited) for name, results in of.items()
-        ]
-    return _PAGES.get_template("report.html").render(exercises=exercises, alike=ALIKE)
+            page = quote(f"feedback/{key[0]}/{key[1]}/{key[1]}.html")
+            student = Student(shown(names.get(key) or key[0]), page)
+            results[key[1]].append(journal[key] | {"shown": student})
+    exercises = [_exercise(masters[name], of_exercise) for name, of_exercise in results.items()]
+    return _PAGES.get_template("report.html").render(exercises=exercises)
 
 
-def _exercise(master: Master, results: list[Json], solutions: Path, limited: Limited) -> Json:
-    points = [result["points"] for result in results]
-    seconds = sorted(result["seconds"] for result in results if "seconds" in result)
-    slowest = sorted(results, key=lambda result: -result.get("seconds", 0))[:5]
-    led = _led(solutions / master.name / f"{master.name}.ipynb")
+def _exercise(master: Master, results: list[Json]) -> Json:
+    timed = [result for result in results if "seconds" in result]
+    points = _counted(((f"{r['points']:g}", r["shown"]) for r in results), len(results))
     return {
         "name": master.name,
         "submissions": len(results),
-        "states": _counted(result["state"].partition(":")[0] for result in results),
+        "states": _most((r["state"].partition(":")[0], r["shown"]) for r in results),
         "max_points": master.max_points,
-        "mean": statistics.fmean(points),
-        "points": _bars(Counter(points), len(points)),
+        "mean": statistics.fmean(result["points"] for result in results),
+        "points": sorted(points, key=lambda row: float(row[0])),
         "questions": [_question(asked, results) for asked in master.questions],
-        "seconds": _quantiles(seconds),
+        "seconds": _quantiles(sorted(result["seconds"] for result in timed)),
         "steps": _steps(master, results),
-        "slowest": [(shown(r["student"]), r["seconds"]) for r in slowest if "seconds" in r],
-        **_alike(master, results, led, limited),
+        "slowest": sorted(timed, key=lambda result: -result["seconds"])[:5],
     }
 
 
 def _question(asked: Asked, results: list[Json]) -> Json:
-    found = [q for result in results for q in result["questions"] if q["id"] == asked.id]
-    outcomes = Counter(_outcome(question) for question in found)
-    outcomes["not there"] += len(results) - len(found)
-    failed = [q for q in found if q["outcome"] == FAILED]
-    properties = (
-        what
-        for question in failed
-        for what in sorted(
-            {_alike_words(f["what"]) for f in question["findings"] if not f["passed"]}
-        )
-    )
+    judged = [
+        (question, result["shown"])
+        for result in results
+        for question in result["questions"]
+        if question["id"] == asked.id
+    ]
+    present = {student for _, student in judged}
+    outcomes = [(_outcome(question), student) for question, student in judged]
+    outcomes += [("not there", r["shown"]) for r in results if r["shown"] not in present]
+    failed = [(question, student) for question, student in judged if question["outcome"] == FAILED]
+    order = ("right", "not right", "not written", "not judged", "not there")
     return {
         "id": asked.id,
         "title": asked.title,
         "points": asked.points,
-        "outcomes": [
-            (name, outcomes[name], outcomes[name] / len(results))
-            for name in ("right", "not right", "not written", "not judged", "not there")
-            if outcomes[name]
-        ],
-        "properties": _counted(properties),
-        "beliefs": _counted(
-            belief for question in failed for belief in question.get("beliefs", ())
+        "outcomes": sorted(_counted(outcomes, len(results)), key=lambda row: order.index(row[0])),
+        "properties": _most(
+            (what, student) for question, student in failed for what in _properties(question)
         ),
-        "errors": _counted(
-            question["error"].strip().splitlines()[-1].partition(":")[0][:80]
-            for question in failed
-            if question["error"] and not _untouched(question)
+        "beliefs": _most(
+            (belief, student)
+            for question, student in failed
+            for belief in question.get("beliefs", ())
+        ),
+        "errors": _most(
+            (question["error"].strip().splitlines()[-1].partition(":")[0][:80], student)
+            for question, student in failed
+            if question["error"] and not _is_untouched(question)
         ),
     }
 
 
 def _outcome(question: Json) -> str:
     if question["outcome"] == FAILED:
-        return "not written" if _untouched(question) else "not right"
+        return "not written" if _is_untouched(question) else "not right"
     return "right" if question["outcome"] == PASSED else "not judged"
 
 
-def _untouched(question: Json) -> bool:
+def _is_untouched(question: Json) -> bool:
     return bool(question["error"]) and question["error"].endswith("is not written yet")
 
 
-def _alike_words(what: str) -> str:
-    """A property's name without the numbers that were drawn for one student: they differ."""
-    return re.sub(r"\d+", "#", what)
+def _properties(question: Json) -> set[str]:
+    """The properties that are wrong, without the numbers that were drawn for one student."""
+    wrong = (finding["what"] for finding in question["findings"] if not finding["passed"])
+    return {re.sub(r"\d+", "#", what) for what in wrong}
 
 
-def _counted(values: Iterable[str]) -> list[tuple[str, int]]:
-    return Counter(values).most_common(_MOST)
+def _counted(values: Iterable[tuple[str, Student]], total: int) -> Counted:
+    students: dict[str, list[Student]] = defaultdict(list)
+    for value, student in values:
+        students[value].append(student)
+    return [(value, of_value, len(of_value) / total) for value, of_value in students.items()]
 
 
-def _bars(counted: Counter[float], total: int) -> list[tuple[str, int, float]]:
-    return [(f"{value:g}", counted[value], counted[value] / total) for value in sorted(counted)]
+def _most(values: Iterable[tuple[str, Student]]) -> Counted:
+    return sorted(_counted(values, 1), key=lambda row: -len(row[1]))[:_MOST]
 
 
 def _quantiles(seconds: list[float]) -> list[tuple[str, float]]:
@@ -148,19 +159,21 @@ def _steps(master: Master, results: list[Json]) -> list[Json]:
     steps = []
     for cell in master.cells:
         if isinstance(cell, Answer):
-            of, key, name = "cells", "answer", f"{cell.id} is run"
+            parts, key, name = "cells", "answer", f"{cell.id} is run"
         elif isinstance(cell, Asked):
-            of, key, name = "questions", "id", f"{cell.id} is asked"
+            parts, key, name = "questions", "id", f"{cell.id} is asked"
         else:
             continue
         taken = []
         for result in results:
-            found = [part["seconds"] for part in result[of] if part[key] == cell.id]
-            taken += [(sum(found), shown(result["student"]))] if found else []
+            seconds = [part["seconds"] for part in result[parts] if part[key] == cell.id]
+            taken += [(sum(seconds), result["shown"])] if seconds else []
         if taken:
-            longest, whose = max(taken)
+            longest, student = max(taken, key=lambda pair: pair[0])
             quantiles = [value for _, value in _quantiles(sorted(value for value, _ in taken))]
-            steps.append({"name": name, "seconds": quantiles, "whose": whose if longest else ""})
+            steps.append(
+                {"name": name, "seconds": quantiles, "whose": student if longest else None}
+            )
     most = max((step["seconds"][-1] for step in steps), default=0)
     return [
         step | {"shares": [seconds / most if most else 0 for seconds in step["seconds"]]}
@@ -168,57 +181,32 @@ def _steps(master: Master, results: list[Json]) -> list[Json]:
     ]
 
 
-def _led(master: Path) -> dict[str, list[str]]:
-    """Of each answer the solution, and the code that the exercise begins with, if it has some."""
-    cells = nbformat.read(master, as_version=4).cells
-    sources = {cell.id: cell.source for cell in cells}
-    return {
-        cell.metadata.nbgrader.grade_id: [
-            cell.source,
-            *filter(None, [sources.get(cell.metadata.get("starter"))]),
-        ]
-        for cell in cells
-        if cell.metadata.get("nbgrader", {}).get("solution")
-    }
+def write_answers(folder: Path, journal: Journal, masters: Mapping[str, Path]) -> None:
+    """Write each student's answers as a Python file, and what an exercise led everybody to.
+
+    Args:
+        masters: the paths of the exercises' masters, by name.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    for student, exercise in sorted(journal.keys()):
+        cells = journal[student, exercise]["cells"] if exercise in masters else []
+        if source := "\n\n".join(cell["source"] for cell in cells):
+            path = folder / exercise / f"{folder_name(student)}.py"
+            atomic.write(path, source.encode("utf-8", "replace"))
+    for exercise, path in masters.items():
+        cells = nbformat.read(path, as_version=4).cells
+        source = "\n\n".join(cell.source for cell in cells if cell.cell_type == "code")
+        atomic.write(folder / "given" / f"{exercise}.py", source.encode())
 
 
-def _alike(
-    master: Master, results: list[Json], led: dict[str, list[str]], limited: Limited
-) -> Json:
-    """Whose answers are most alike, two of each group side by side, and whose are not compared."""
-    found: list[tuple[Group, str, dict[str, str]]] = []
-    unread: set[str] = set()
-    for answer in master.answers:
-        written = {
-            result["student"]: "\n".join(
-                cell["source"] for cell in result["cells"] if cell["answer"] == answer.id
-            )
-            for result in results
-        }
-        answers, more = read(written, limited)
-        unread.update(more)
-        pairs = alike(answers, led.get(answer.id, []))
-        found += [(group, answer.id, written) for group in grouped(pairs)]
-    found.sort(key=lambda each: (-each[0].nearest.share, -len(each[0].students)))
-    groups = [
-        {
-            "answer": id,
-            "students": [shown(student) for student in group.students],
-            "shown": [shown(group.nearest.one), shown(group.nearest.other)],
-            "share": group.nearest.share,
-            "diff": _drawn(limited, written[group.nearest.one], written[group.nearest.other]),
-        }
-        for group, id, written in found[:_MOST_GROUPS]
-    ]
-    more = max(0, len(found) - _MOST_GROUPS)
-    return {"alike": groups, "more_alike": more, "unread": sorted(map(shown, unread))}
-
-
-def _drawn(limited: Limited, one: str, other: str) -> Markup:
-    try:
-        return Markup(limited.call(partial(side_by_side, one, other)))  # escaped by difflib
-    except Rejected as why:
-        return Markup("<p>They are not shown side by side: {}.</p>").format(why)
+def _names(grades: Path) -> dict[Key, str]:
+    """The names that the class list gave, from the table of an earlier grading."""
+    if not grades.is_file():
+        return {}
+    with grades.open(encoding="utf-8", newline="") as file:
+        return {(row["student"], row["assignment"]): row["name"] for row in csv.DictReader(file)}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -229,22 +217,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("--solutions", type=Path, metavar="DIR", default=Path("solutions"))
     options = parser.parse_args(arguments)
-    path = options.out / "results.jsonl"
+    path, page = options.out / "results.jsonl", options.out / "report.html"
     try:
         if not path.is_file():
             raise GradingError(f"nothing was graded into {options.out}: there is no {path}")
         masters = read_masters(options.solutions)
+        paths = {name: options.solutions / name / f"{name}.ipynb" for name in masters}
         with open_journal(path) as journal:
-            text = report(journal, masters, options.solutions)
-        written = options.out / "report.html"
-        whole.write(written, text.encode("utf-8", "replace"))
+            text = report(journal, masters, _names(options.out / "grades.csv"))
+            write_answers(options.out / "answers", journal, paths)
+        atomic.write(page, text.encode("utf-8", "replace"))
     except GradingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"error: {in_words(error, options.out)}", file=sys.stderr)
         return 2
-    print(written)
+    print(page)
     return 0
 
 

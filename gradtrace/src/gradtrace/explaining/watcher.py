@@ -206,9 +206,9 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         functions = dict.fromkeys(map(_torch.function_of, live))
         call.functions = tuple(weakref.ref(one) for one in functions if one is not None)
         with _torch.no_torch_function():
-            call.leaves = frozenset(
-                storage_of(node.variable)[0] for node in live if isinstance(node, _torch.LEAF)
-            )
+            leaves = [node.variable for node in live if isinstance(node, _torch.LEAF)]
+            call.leaves = frozenset(storage_of(leaf)[0] for leaf in leaves)
+            call.on_accelerator = any(leaf.device.type != "cpu" for leaf in leaves)
         self._report(silent.in_backward(timeline, call, live, links))
         if timeline.backwards in _LOOKS:
             for frame in user_frames(sys._getframe(1)):
@@ -226,8 +226,9 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
             self._explain(error, outputs, inputs, call)
 
     def ended(self, call: BackwardCall, error: BaseException | None) -> None:
-        running = self._record.timeline.running
-        running[:] = [one for one in running if one[0] is not call]
+        timeline = self._record.timeline
+        timeline.running[:] = [entry for entry in timeline.running if entry[0] is not call]
+        timeline.ended(call)
 
     def broke(self, error: Exception) -> None:
         self._record.note_failure(error)

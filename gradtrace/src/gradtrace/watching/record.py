@@ -64,6 +64,7 @@ class BackwardCall:
     whole = True
     failed = False
     leaves: frozenset[int] = frozenset()  # the storages of the leaves that its graph reached
+    on_accelerator = False  # some of these leaves
 
     def __init__(self, number: int, location: Location | None, sequence_nr: int):
         self.number = number
@@ -395,6 +396,9 @@ class Timeline:
         self.suspects: dict[int, tuple[Cut, bool] | None] = {}
         self.fed: set[Location | None] = set()  # cuts behind which something is trained
         self.last_write = -1  # the number at which memory was last changed, or given to others
+        self.graph_elsewhere = (
+            -1
+        )  # the number before the last backward that another thread recorded
         self._edits: dict[int, deque[Edit]] = {}  # by storage
         self._exports: dict[int, deque[Export]] = {}  # by storage
 
@@ -402,6 +406,16 @@ class Timeline:
         """The line that made the node of this number."""
         chain = self.lines.find(-1 if sequence_nr is None else sequence_nr)
         return None if chain is None else chain.location
+
+    def ended(self, call: BackwardCall) -> None:
+        """Note whether another thread recorded the graph of this call's gradients.
+
+        That of an accelerator does, and numbers the nodes by a counter of its own.
+        """
+        if call.creates_graph and (
+            call.on_accelerator or _torch.next_sequence_nr() == call.sequence_nr
+        ):
+            self.graph_elsewhere = call.sequence_nr - 1  # what comes next has the call's number
 
     @property
     def last_call(self) -> int:

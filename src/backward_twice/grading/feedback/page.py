@@ -14,11 +14,11 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from backward_twice.checks.question import LOOKS_LIKE, MOST_LISTED, SMALLEST_CASE
-from backward_twice.grading import whole
-from backward_twice.grading.judge import CRASHED, FAILED, MEMORY, PASSED, TIMEOUT, Json
-from backward_twice.grading.master import Master
-from backward_twice.grading.submissions import shown
+from backward_twice.checks.asking import LOOKS_LIKE, MOST_LISTED, SMALLEST_CASE
+from backward_twice.grading import atomic
+from backward_twice.grading.intake.submissions import shown
+from backward_twice.grading.run.judge import CRASHED, FAILED, MEMORY, PASSED, TIMEOUT, Json
+from backward_twice.grading.run.master import Master
 
 _OUTCOMES = {
     PASSED: "right",
@@ -93,4 +93,4 @@ def write_page(folder: Path, result: Json, master: Master, said: Sequence[str]) 
     if student in ("", ".", "..") or "/" in student or "\0" in student:
         raise ValueError(f"{student!r} is no name of a folder")
     path = folder / student / assignment / f"{assignment}.html"
-    whole.write(path, page(result, master, said).encode("utf-8", "replace"))
+    atomic.write(path, page(result, master, said).encode("utf-8", "replace"))

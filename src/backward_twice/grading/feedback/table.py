@@ -22,10 +22,10 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from backward_twice.grading import whole
-from backward_twice.grading.judge import Json
-from backward_twice.grading.roster import Person, Roster
-from backward_twice.grading.submissions import shown
+from backward_twice.grading import atomic
+from backward_twice.grading.intake.submissions import shown
+from backward_twice.grading.platforms.roster import Person, Roster
+from backward_twice.grading.run.judge import Json
 
 # What begins a cell, for a program that separates cells by comma, semicolon, tab or bar, with what
 # does not show or is stripped before it, and then makes the cell a formula, in whatever width.
@@ -186,7 +186,7 @@ def _cell(text: str) -> str:
 @contextmanager
 def _table(path: Path) -> Iterator[Any]:
     """A writer of a CSV file that is in its place when it is whole."""
-    with whole.replacing(path) as half, half.open("w", encoding="utf-8", newline="") as file:
+    with atomic.replacing(path) as half, half.open("w", encoding="utf-8", newline="") as file:
         yield csv.writer(file, lineterminator="\n")
 
 

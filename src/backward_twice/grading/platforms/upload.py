@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backward_twice.grading import GradingError, whole
+from backward_twice.grading import GradingError, atomic
+from backward_twice.grading.intake.unpacking import folder_name
 from backward_twice.grading.platforms.downloads import CANVAS, FOLDER, MOODLE
-from backward_twice.grading.unpacking import folder_name
 
 _FOLDER = ".collected"
 
@@ -57,7 +57,7 @@ class Collected:
             OSError: it cannot be written.
         """
         text = json.dumps(vars(self), indent=1, sort_keys=True)
-        whole.write(submissions / _FOLDER / f"{exercise}.json", text.encode())
+        atomic.write(submissions / _FOLDER / f"{exercise}.json", text.encode())
 
 
 def read_collected(submissions: Path, exercise: str) -> Collected:
@@ -104,7 +104,7 @@ def write_upload(
     if collected.platform not in (MOODLE, CANVAS):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole.replacing(path) as half, zipfile.ZipFile(half, "w") as archive:
+    with atomic.replacing(path) as half, zipfile.ZipFile(half, "w") as archive:
         for name, file in _members(exercise, collected, students, page, notebook):
             if file.is_file():
                 archive.writestr(zipfile.ZipInfo(name), file.read_bytes(), zipfile.ZIP_DEFLATED)

@@ -17,7 +17,6 @@ In the grader's processes, where nothing that comes out of a submission is belie
 :mod:`.container`       a container of docker's or podman's
 :mod:`.unprotected`     no sandbox, for work that is trusted
 :mod:`.user`            a number of a user's that no other submission has, for a grader that is root
-:mod:`.control_group`   the kernel counts a submission's memory, where it may be asked to
 :mod:`.forks`           the warm process is there, and its fork ends when it is to
 :mod:`.process`         what these share: a process's environment, command, memory and end
 ======================  ============================================================================
@@ -27,9 +26,9 @@ In the interpreters where a student's code will run, and in the one that they ar
 ===================  ===============================================================================
 :mod:`.forkserver`   the warm process: it imports once, then forks into each sandbox
 :mod:`.confine`      what a process gives up, for good, before it reads a line of a student's
-:mod:`.calls`        of the kernel's calls those that are allowed
+:mod:`.syscalls`     of the kernel's calls those that are allowed
 :mod:`.seccomp`      libseccomp, which compiles them into a filter
-:mod:`.forget`       nothing of what the questions expect is left
+:mod:`.forget`       one exercise's questions, and nothing of what they expect
 :mod:`.runner`       the steps are run one after another, and what came of them is reported
 ===================  ===============================================================================
 

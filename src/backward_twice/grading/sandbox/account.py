@@ -12,16 +12,17 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from backward_twice.grading.sandbox.forks import Fork, WarmProcess
 from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, SandboxError
-from backward_twice.grading.sandbox.process import memory_of, processor_of, sockets_of
+from backward_twice.grading.sandbox.process import all_sleep, memory_of, processor_of, sockets_of
 from backward_twice.grading.sandbox.user import User
 
 
 class _AccountRun(Fork):
-    def __init__(self, warm: WarmProcess, limits: Limits) -> None:
+    def __init__(self, warm: WarmProcess, limits: Limits, exercises: Sequence[str]) -> None:
         self._others = sockets_of(Path("/proc/self"))
         self._folder = tempfile.mkdtemp(prefix="submission-")  # closed to every other user
         try:
@@ -29,6 +30,7 @@ class _AccountRun(Fork):
             self._uid = user.uid
             os.chown(self._folder, user.uid, user.uid)
             terms = {"limits": limits.of_kernel(), "folder": self._folder}
+            terms["exercises"] = [*exercises]
             super().__init__(warm, terms, None, user)
         except BaseException:
             shutil.rmtree(self._folder)
@@ -46,6 +48,9 @@ class _AccountRun(Fork):
 
     def processor(self) -> float:
         return processor_of(self._processes())
+
+    def is_idle(self) -> bool:
+        return all_sleep(self._processes())
 
     def memory(self) -> int:
         sockets = sockets_of(Path("/proc/self")) - self._others
@@ -72,8 +77,8 @@ class Account(Sandbox):
                 raise SandboxError(f"another user cannot read Python's own folder, {path}")
         self._warm = WarmProcess()
 
-    def start(self, limits: Limits) -> Run:
-        return _AccountRun(self._warm, limits)
+    def start(self, limits: Limits, exercises: Sequence[str] = ()) -> Run:
+        return _AccountRun(self._warm, limits, exercises)
 
     def close(self) -> None:
         self._warm.close()

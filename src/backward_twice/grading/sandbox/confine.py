@@ -3,7 +3,7 @@
 Namespaces decide what a process can see; this module decides what it can do there.  Resource limits
 bound its memory, processes, files and time.  Its capabilities go, and ``no_new_privs`` keeps every
 setuid program from bringing one back.  Of system calls it is left with those that an exercise has a
-use for (:mod:`.calls`).  Only Linux has the last two.
+use for (:mod:`.syscalls`).  Only Linux has the last two.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import resource
 import struct
 from pathlib import Path
 
-from backward_twice.grading.sandbox import calls, seccomp
+from backward_twice.grading.sandbox import seccomp, syscalls
 
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
@@ -83,7 +83,7 @@ def renounce(uid: int | None = None) -> None:
         _call(libc.prctl, _PR_SET_DUMPABLE, 1, 0, 0, 0)
     header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
     _call(libc.capset, header, bytes(24))
-    if program := calls.program():
+    if program := syscalls.program():
         seccomp.load(program)
     status = dict(
         line.split(":\t", 1)

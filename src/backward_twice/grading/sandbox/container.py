@@ -6,9 +6,10 @@ import json
 import os
 import secrets
 import shutil
+from collections.abc import Sequence
 
 from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, SandboxError
-from backward_twice.grading.sandbox.process import COLD, OwnProcess
+from backward_twice.grading.sandbox.process import RUNNER, OwnProcess
 
 
 class Container(Sandbox):
@@ -22,7 +23,7 @@ class Container(Sandbox):
             raise SandboxError("name a container image that has this package installed")
         self._image = image
 
-    def start(self, limits: Limits) -> Run:
+    def start(self, limits: Limits, exercises: Sequence[str] = ()) -> Run:
         name = f"submission-{secrets.token_hex(8)}"
         inside = json.dumps(limits.of_kernel(processes=False))
         memory = str(limits.memory + (1 << 30))
@@ -35,7 +36,7 @@ class Container(Sandbox):
             *("--tmpfs", f"/tmp:rw,nosuid,nodev,size={limits.files},mode=1777"),
             *("--workdir", "/tmp", "--env", "HOME=/tmp", "--env", "OMP_NUM_THREADS=1"),
             *("--env", f"BACKWARD_TWICE_LIMITS={inside}", "--entrypoint", "python"),
-            *(self._image, *COLD),
+            *(self._image, *RUNNER, *exercises),
         ]
         # docker's own command, unlike the submission, needs the environment: where its daemon is
         return OwnProcess(command, dict(os.environ), [self._program, "kill", name])

@@ -6,7 +6,8 @@ memory or anything else come out as how the step under way failed.
 
 Time is that of the processor, which no other work on the machine can use up.  A step that waits for
 something uses none, so there is a limit by the clock too, some times as long; but a step that ended
-by that is ``slow`` and not ``timeout``: the machine may have been.
+by that is ``slow`` and not ``timeout``: the machine may have been.  A step all of whose threads
+sleep is not kept waiting by the machine, so it ends sooner, and for good.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Events:
             self._poll.register(run.status, select.POLLIN)
         self._deadline = float("inf")
         self._seen: float | None = None  # s of the processor, when it was last looked at
+        self._idle = 0.0  # s by the clock that this step did nothing
         self._before = self._used = 0.0  # s of it: before this step, and by it
 
     def why_not_ready(self) -> str:
@@ -75,6 +77,7 @@ class Events:
         # What a step before this one has used up was seen as it ended.
         self._before = self._run.processor() if self._seen is None else self._seen
         self._used = 0.0
+        self._idle = 0.0
         by_clock = time.monotonic() + self._limits.seconds * self._limits.clock
         self._deadline = min(by_clock, self._budget.end)
 
@@ -92,7 +95,10 @@ class Events:
 
     def _look(self) -> None:
         """See what this step has used; of processes that are gone, what they had used before."""
-        self._seen = self._run.processor()
+        seen = self._run.processor()
+        if seen == self._seen and self._run.is_idle():
+            self._idle += _WATCH
+        self._seen = seen
         self._used = max(self._used, self._seen - self._before)
 
     def _next(self, seconds: float) -> dict[str, Any] | Failure:
@@ -112,6 +118,8 @@ class Events:
                 self._look()
                 if self._used > seconds:
                     return "timeout", self._took(seconds < self._limits.seconds)
+                if self._idle > self._limits.idle:
+                    return "timeout", f"did nothing for {self._limits.idle:g} s by the clock"
             ready = dict(self._poll.poll(max(1, 1000 * min(_WATCH, self._deadline - now))))
             if ready.pop(self._run.job, 0):
                 self._send()

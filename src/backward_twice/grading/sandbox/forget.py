@@ -1,39 +1,85 @@
-"""Take the truth out of the interpreter in which a student's code will run.
+"""Load the questions of one submission into its interpreter, without what is right.
 
-Whoever asks need not know what is right.  Of the exercises' modules only what the questions'
-``run`` refers to is left, so an answer cannot be had from :attr:`Question.expect`.
+Whoever asks a question need not know the answer.  So of an exercise's module only what the
+questions' ``run`` refers to is left, and no other exercise's module is loaded at all: it may be an
+exam's.  Nor is the folder of these modules listed, because a list would have the exam's name.
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
+import sys
+from collections.abc import Iterable
 from dataclasses import replace
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from backward_twice import checks
 from backward_twice.checks import Question
 
+_PREFIX = f"{checks.__name__}."
+_FOLDER = Path(checks.__file__).parent
 
-def forget_the_truth() -> None:
-    """Reduce every question in this interpreter to what asks it."""
+
+class _Checks(MetaPathFinder, Loader):
+    """Finds the modules of checks by their paths; without docstrings, which may tell the truth."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        file = _FOLDER / f"{fullname.removeprefix(_PREFIX)}.py"
+        if not fullname.startswith(_PREFIX) or not file.is_file():
+            return None
+        return spec_from_file_location(fullname, file, loader=self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        source = Path(module.__spec__.origin).read_bytes()
+        code = compile(source, module.__spec__.origin, "exec", dont_inherit=True, optimize=2)
+        exec(code, vars(module))
+
+
+def load_questions(exercises: Iterable[str]) -> None:
+    """Load the modules of these exercises, and reduce each question to what asks it.
+
+    An exercise that has no module is passed over: who asks for its questions is told.
+    """
+    finder = _Checks()
+    sys.meta_path.insert(0, finder)
+    try:
+        for exercise in exercises:
+            if finder.find_spec(f"{_PREFIX}{exercise}", None):
+                importlib.import_module(f"{_PREFIX}{exercise}")
+    finally:
+        sys.meta_path.remove(finder)
+        forget_folder()
+    _forget_the_truth()
+
+
+def forget_folder() -> None:
+    """Drop the list of this package's modules, which Python keeps of a folder it imports from."""
+    for path in [path for path in sys.path_importer_cache if Path(path) == _FOLDER]:
+        del sys.path_importer_cache[path]
+
+
+def _forget_the_truth() -> None:
     modules = [
-        importlib.import_module(f"{checks.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(checks.__path__)
-        if found.name not in ("plain", "question")
+        module
+        for name, module in sys.modules.items()
+        if name.startswith(_PREFIX) and isinstance(getattr(module, "__loader__", None), _Checks)
     ]
-    kept: set[int] = set()
+    needed: set[int] = set()
     for module in modules:
         for name, value in vars(module).items():
             if isinstance(value, Question):
                 asking = replace(value, draw=_absent, expect=None, judge=_absent, program=None)
                 setattr(module, name, asking)
-                kept.add(id(asking))
-                _keep(value.run, kept)
+                needed.add(id(asking))
+                _add_referred_to(value.run, needed)
     for module in modules:
         for name, value in list(vars(module).items()):
-            if not (name.startswith("__") or isinstance(value, ModuleType) or id(value) in kept):
+            if not (name.startswith("__") or isinstance(value, ModuleType) or id(value) in needed):
                 delattr(module, name)
 
 
@@ -41,26 +87,24 @@ def _absent(*_: Any, **__: Any) -> Any:
     raise LookupError("this is known only where the answers are judged")
 
 
-def _keep(value: Any, kept: set[int]) -> None:
-    """Add to ``kept`` the identity of ``value`` and of all that its code refers to by name."""
-    if id(value) in kept:
+def _add_referred_to(value: Any, needed: set[int]) -> None:
+    """Add to ``needed`` the identity of ``value`` and of all that its code refers to by name."""
+    if id(value) in needed:
         return
-    kept.add(id(value))
+    needed.add(id(value))
     if isinstance(value, FunctionType):
-        for name in _referred_to(value.__code__):
+        for name in _names_in(value.__code__):
             if name in value.__globals__:
-                _keep(value.__globals__[name], kept)
+                _add_referred_to(value.__globals__[name], needed)
         for cell in value.__closure__ or ():
-            _keep(cell.cell_contents, kept)
+            _add_referred_to(cell.cell_contents, needed)
     elif isinstance(value, type) and value.__module__.startswith(checks.__name__):
         for member in vars(value).values():
-            _keep(getattr(member, "__func__", member), kept)
-    elif isinstance(part := getattr(value, "func", None), FunctionType):  # functools.partial
-        _keep(part, kept)
+            _add_referred_to(getattr(member, "__func__", member), needed)
+    elif isinstance(function := getattr(value, "func", None), FunctionType):  # functools.partial
+        _add_referred_to(function, needed)
 
 
-def _referred_to(code: CodeType) -> set[str]:
-    inner = (
-        _referred_to(constant) for constant in code.co_consts if isinstance(constant, CodeType)
-    )
+def _names_in(code: CodeType) -> set[str]:
+    inner = (_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*inner)

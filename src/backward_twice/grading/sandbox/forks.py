@@ -90,7 +90,7 @@ class Fork(Run):
         """Start it.
 
         Args:
-            terms: ``limits``, ``folder`` and perhaps ``group``, as :mod:`.forkserver` takes them.
+            terms: ``limits``, ``folder`` and ``exercises``, as :mod:`.forkserver` takes them.
             sandbox: a pidfd of the first process of the namespaces to enter, if there are some.
             user: whom it becomes, if the grader is root; the user's number is free at its end.
         """

@@ -2,7 +2,8 @@
 
 It is started by exec, so that nothing of its parent's memory is in it, imports what the exercises
 need, and waits.  For each submission it is sent three or four file descriptors, never the
-submission itself: no later fork can find an earlier one in memory.  It then forks twice::
+submission itself: no later fork can find an earlier one in memory.  Nor does it hold any
+exercise's questions; the fork loads those of its own.  It then forks twice::
 
     warm process ── keeper ── the submission
                     setns     limit, renounce, read the job, run it
@@ -37,8 +38,8 @@ from typing import Any
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 
-from backward_twice.grading.sandbox import calls, confine, runner
-from backward_twice.grading.sandbox.forget import forget_the_truth
+from backward_twice.grading.sandbox import confine, runner, syscalls
+from backward_twice.grading.sandbox.forget import forget_folder, load_questions
 
 _NAMESPACES = {
     "mnt": 0x20000,
@@ -60,10 +61,10 @@ def main(control: int) -> None:
     """Serve submissions that come over the socket ``control`` until its other end closes."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
     torch.set_num_threads(1)
-    forget_the_truth()
+    forget_folder()
     shell = runner.new_shell()
     _import_what_comes_late(shell)
-    calls.program()  # compiled once
+    syscalls.program()  # compiled once
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         sys.exit("a module started a thread: a process with threads can enter no namespace")
     gc.collect()
@@ -138,7 +139,7 @@ def _keep(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _close_all_but(job, events, status, *(() if sandbox is None else (sandbox,)))
         _be_ended_first()
-        group = os.open(terms["group"], os.O_WRONLY) if "group" in terms else None
+        load_questions(terms["exercises"])  # their folder is out of sight in there
         if sandbox is not None:
             _enter(sandbox, terms["limits"]["files"], os.geteuid() != 0)
             os.close(sandbox)
@@ -148,9 +149,6 @@ def _keep(
         submission = os.fork()
         if submission == 0:
             os.close(status)
-            if group is not None:
-                os.write(group, b"0")  # this process
-                os.close(group)
             _become(terms, shell, job, events)
         os.close(job)
         os.close(events)

@@ -7,12 +7,13 @@ nothing else of them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from backward_twice.grading import GradingError
 
-Kind = Literal["bubblewrap", "cold", "container", "account", "none"]
+Kind = Literal["bubblewrap", "container", "account", "none"]
 
 
 class SandboxError(GradingError):
@@ -32,6 +33,8 @@ class Limits:
         output: characters kept of what a step prints.
         files: bytes in all files together; there are no more than 4,096 files.
         total: seconds of processor time for the submission, fresh starts included.
+        idle: seconds by the clock that a step may do nothing: no process of it runs, wants to run
+            or waits for a disk.  That is no fault of a busy machine.
 
     Raises:
         ValueError: one of them is not positive.
@@ -44,6 +47,7 @@ class Limits:
     output: int = 10_000
     files: int = 64 << 20
     total: float = 120.0
+    idle: float = 10.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -84,6 +88,10 @@ class Run(ABC):
         """Seconds of processor time that its processes took together; 0 where that is unknown."""
 
     @abstractmethod
+    def is_idle(self) -> bool:
+        """Whether all its threads sleep; False where that is unknown."""
+
+    @abstractmethod
     def memory(self) -> int:
         """Bytes that its processes use together; 0 where something else bounds that."""
 
@@ -102,8 +110,11 @@ class Sandbox(ABC):
     kind: Kind
 
     @abstractmethod
-    def start(self, limits: Limits) -> Run:
+    def start(self, limits: Limits, exercises: Sequence[str] = ()) -> Run:
         """Start the process of a submission in a sandbox of its own.
+
+        Args:
+            exercises: whose questions it will be asked; of no others it has any.
 
         Raises:
             SandboxError: it could not be started.

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from backward_twice.grading.sandbox.account import Account
-from backward_twice.grading.sandbox.bubblewrap import Bubblewrap, ColdBubblewrap
+from backward_twice.grading.sandbox.bubblewrap import Bubblewrap
 from backward_twice.grading.sandbox.container import Container
 from backward_twice.grading.sandbox.interface import Kind, Limits, Sandbox, SandboxError
 from backward_twice.grading.sandbox.steps import run_steps
@@ -23,9 +23,7 @@ def sandbox(
     """A sandbox of this kind; a context manager, that ends the process kept warm.
 
     Args:
-        kind: ``bubblewrap``; ``cold``, the same with a new Python for each submission, in seconds,
-            for where a process may not enter it later, and with this package in its sight;
-            ``container``, docker or podman, with the package in its image;
+        kind: ``bubblewrap``; ``container``, docker or podman, with the package in its image;
             ``account``, for root in a container that somebody else locked down: another user, but
             the same files, and only the filter against the network; ``none``, for work that is
             trusted, which is run with little protection.
@@ -38,8 +36,6 @@ def sandbox(
     folders = tuple(Path(path) for path in hide)
     if kind == "bubblewrap":
         return Bubblewrap(folders)
-    if kind == "cold":
-        return ColdBubblewrap(folders)
     if kind == "container":
         return Container(image)
     if kind == "account":
@@ -65,19 +61,18 @@ def shared(kind: Kind, image: str | None = None, hide: Iterable[str] = ()) -> Sa
         return _shared(os.getpid(), kind, image, tuple(hide))
 
 
-def available(image: str | None = None, cold: bool = False) -> Kind:
+def available(image: str | None = None) -> Kind:
     """The kind of sandbox that works on this machine, tried out.
 
     Args:
         image: a container's image, to fall back on.
-        cold: whether the kind of that name will do, where an answer can read what is right.
 
     Raises:
         SandboxError: none does; the message says why, and the ways out.
     """
     step = {"kind": "cell", "id": "try", "source": "print(1)"}
     refused = []
-    for kind in ("bubblewrap", *(("cold",) if cold else ()), "container"):
+    for kind in ("bubblewrap", "container"):
         try:
             with sandbox(kind, image=image) as found:
                 [result] = run_steps([step], Limits(), found)
@@ -92,6 +87,5 @@ def available(image: str | None = None, cold: bool = False) -> Kind:
         + "\nOn Linux install bubblewrap and libseccomp (apt install bubblewrap libseccomp2, "
         "dnf install bubblewrap libseccomp); "
         "elsewhere install docker or podman and name an image that has this package.  "
-        "On Linux before 5.8 only --cold works, where an answer can read what is right.  "
         "If you trust every submission as you trust your own code, say so, and it runs without."
     )

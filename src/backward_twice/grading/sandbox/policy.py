@@ -10,7 +10,7 @@ from pathlib import Path
 from backward_twice.grading.sandbox.process import OURS, folder_of
 
 
-def policy(hide: Iterable[Path] = (), *, files: int | None = None) -> list[str]:
+def policy(hide: Iterable[Path] = ()) -> list[str]:
     """bubblewrap's arguments: all that a submission may see.
 
     Its own namespaces, ``/usr``, the Python installation and its packages, all of it read-only, and
@@ -18,10 +18,8 @@ def policy(hide: Iterable[Path] = (), *, files: int | None = None) -> list[str]:
 
     Args:
         hide: folders that stay out of sight even if they lie within one of those, such as the
-            submissions.  The checkout that this package is part of is hidden anyway.
-        files: bytes in the writable folder, for a Python that starts inside.  A process that
-            enters later bounds the folder itself, and brings this package along in its memory; it
-            is then hidden too, and with it what the questions expect.
+            submissions.  The checkout that this package is part of is hidden anyway, and so is
+            the package, with what the questions expect: whoever enters has it in memory.
     """
     root = os.geteuid() == 0
     namespaces = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
@@ -42,9 +40,8 @@ def policy(hide: Iterable[Path] = (), *, files: int | None = None) -> list[str]:
         *("--dir", "/dev", "--dir", "/etc"),
         *("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"),
         *("--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
-        *(() if files is None else ("--size", str(files))),
         *("--perms", "1777", "--tmpfs", "/tmp"),
-        *_folders(hide, warm=files is None),
+        *_folders(hide),
         *("--proc", "/proc"),
         # Not --dev: its devpts needs a second user namespace, and setns enters but one.  No zero:
         # a shared mapping of it is memory that no process is charged for.
@@ -54,7 +51,7 @@ def policy(hide: Iterable[Path] = (), *, files: int | None = None) -> list[str]:
     ]
 
 
-def _folders(hide: Iterable[Path], warm: bool) -> Iterator[str]:
+def _folders(hide: Iterable[Path]) -> Iterator[str]:
     """The folders to show, and those to hide within them, outer ones first."""
     shown = {Path(sys.prefix), Path(sys.base_prefix)}
     for name in ("torch", "IPython", "gradtrace", "backward_twice"):
@@ -64,9 +61,8 @@ def _folders(hide: Iterable[Path], warm: bool) -> Iterator[str]:
     hidden = {Path(path).resolve() for path in hide}
     if (checkout := OURS.parent.parent / "pyproject.toml").exists():
         hidden.add(checkout.parent)
-    if warm:
-        hidden.add(OURS)
-        shown.discard(OURS)
+    hidden.add(OURS)
+    shown.discard(OURS)
     shown = {path.resolve() for path in shown} | shown
     for path in sorted(shown | hidden, key=lambda path: len(path.parts)):
         around = [other for other in (*shown, Path("/usr")) if other in path.parents]

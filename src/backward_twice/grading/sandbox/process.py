@@ -24,7 +24,7 @@ from backward_twice.grading.sandbox.interface import Run
 OURS = Path(backward_twice.__file__).parent
 """This package's folder."""
 
-COLD = ("-P", "-m", "backward_twice.grading.sandbox.runner")
+RUNNER = ("-P", "-m", "backward_twice.grading.sandbox.runner")
 """What to tell a Python that runs one submission."""
 
 START = 120.0
@@ -132,6 +132,18 @@ def processor_of(processes: Iterable[Path]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def all_sleep(processes: Iterable[Path]) -> bool:
+    """Whether no thread of the processes runs, wants to run or waits for a disk."""
+    for process in processes:
+        with contextlib.suppress(OSError):
+            for task in (process / "task").iterdir():
+                with contextlib.suppress(OSError):
+                    fields = (task / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                    if fields[0] in ("R", "D"):
+                        return False
+    return True
+
+
 def in_words(code: int) -> str:
     """How a process ended, by its exit code, or minus the signal that ended it."""
     if code >= 0:
@@ -140,7 +152,7 @@ def in_words(code: int) -> str:
     return f"the process was ended by {name}"
 
 
-def cold_end(process: subprocess.Popen) -> str:
+def command_end(process: subprocess.Popen) -> str:
     """How the process, or its interest in being heard, ended, in words."""
     try:
         code = process.wait(0.2)
@@ -173,10 +185,18 @@ class OwnProcess(Run):
         os.set_blocking(self.events, False)
 
     def how_ended(self) -> str:
-        return cold_end(self._process)
+        return command_end(self._process)
 
     def processor(self) -> float:
-        return processor_of([Path(f"/proc/{self._process.pid}")])
+        return processor_of([self._folder_of_process])
+
+    def is_idle(self) -> bool:
+        # A container's processes are out of sight: this one is the command that waits for them.
+        return not self._end and all_sleep([self._folder_of_process])
+
+    @property
+    def _folder_of_process(self) -> Path:
+        return Path(f"/proc/{self._process.pid}")
 
     def memory(self) -> int:
         return 0

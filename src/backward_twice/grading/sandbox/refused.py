@@ -2,7 +2,7 @@
 
 For whoever sees an honest answer fail because "the sandbox refuses a system call that this needs",
 such as after an update of PyTorch.  FILE is a notebook, whose code cells are run, or Python source;
-run only what you trust, because nothing but the list of calls (:mod:`.calls`) is between it and
+run only what you trust, because nothing but the list of calls (:mod:`.syscalls`) is between it and
 this machine.  Each call that is not on the list fails as in the sandbox, and is printed.
 
 The kernel asks about each such call: the filter that the program is run under says neither yes nor
@@ -24,7 +24,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from backward_twice.grading.sandbox import calls, seccomp
+from backward_twice.grading.sandbox import seccomp, syscalls
 
 # ioctls of a listener, and what they take: struct seccomp_notif (id, process, flags, number of the
 # call, architecture, address, arguments) and struct seccomp_notif_resp (id, value, error, flags)
@@ -54,7 +54,7 @@ def _run(sources: list[str], told: socket.socket) -> None:
     from backward_twice.grading.sandbox import runner  # torch takes its time
 
     shell = runner.new_shell()
-    program = seccomp.compiled(calls.ALLOWED, calls.TAKEN_FOR_GRANTED, refuse=seccomp.NOTIFY)
+    program = seccomp.compiled(syscalls.ALLOWED, syscalls.TAKEN_FOR_GRANTED, refuse=seccomp.NOTIFY)
     listener = seccomp.listen(program)
     socket.send_fds(told, [b" "], [listener])
     os.close(listener)
@@ -84,7 +84,7 @@ def _listen(listener: int, ended: int) -> Counter[str]:
 def _name(architecture: int, number: int, arguments: list[int]) -> str:
     known = seccomp.library().seccomp_syscall_resolve_num_arch(architecture, number)
     name = known.decode() if known else f"number {number}"
-    if name not in calls.ALLOWED:
+    if name not in syscalls.ALLOWED:
         return name
     return f"{name}({', '.join(f'{argument:#x}' for argument in arguments[:3])}, …)"
 

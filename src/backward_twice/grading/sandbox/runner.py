@@ -37,7 +37,7 @@ from traitlets.config import Config
 import backward_twice
 from backward_twice.checks import question
 from backward_twice.grading.sandbox import confine
-from backward_twice.grading.sandbox.forget import forget_the_truth
+from backward_twice.grading.sandbox.forget import load_questions
 
 _ERROR = 2_000
 _RESERVE = 4 << 20
@@ -174,14 +174,14 @@ def _emit(events: int, event: dict[str, Any]) -> None:
         line = line[os.write(events, line) :]
 
 
-def main() -> None:
+def main(exercises: list[str]) -> None:
     """Take a job from standard input; what the steps print does not reach standard output."""
     job, events = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1):
         os.dup2(nothing, standard)
     torch.set_num_threads(1)
-    forget_the_truth()
+    load_questions(exercises)
     shell = new_shell()
     limits = json.loads(os.environ.pop("BACKWARD_TWICE_LIMITS", "null"))
     if limits is not None:
@@ -193,4 +193,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

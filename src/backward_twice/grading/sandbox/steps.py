@@ -113,7 +113,8 @@ def _attempt(
     """
     while results[todo[-1]] is not None:
         todo = todo[:-1]
-    run, stream = _started(limits, sandbox, budget)
+    exercises = {step["question"].partition(".")[0] for step in steps if "question" in step}
+    run, stream = _started(limits, sandbox, budget, sorted(exercises))
     asked = count()
     try:
         for k in todo:
@@ -129,10 +130,12 @@ def _attempt(
         run.close()
 
 
-def _started(limits: Limits, sandbox: Sandbox, budget: Budget) -> tuple[Run, Events]:
+def _started(
+    limits: Limits, sandbox: Sandbox, budget: Budget, exercises: list[str]
+) -> tuple[Run, Events]:
     """A run that is ready for its first step.  A start that fails is tried once more."""
     for tried_before in (False, True):
-        run = sandbox.start(limits)
+        run = sandbox.start(limits, exercises)
         try:
             stream = Events(run, limits, budget)
             why = stream.why_not_ready()

@@ -31,7 +31,7 @@ def changed_unnoticed(
         for saved in node.saved:
             if saved.state != ALIVE or saved.storage is None:
                 continue
-            saved_by = _torch.sequence_nr(live[i])
+            saved_by = _saved_by(timeline, live[i])
             tensor = _saved_tensor(live[i], saved.name)
             edit = _edit_of(timeline, saved_by, saved.storage, tensor)
             evidence = {
@@ -65,7 +65,7 @@ def _recomputed_with_others(
         for saved in node.saved
     ):
         return
-    saved_by = _torch.sequence_nr(live[i])
+    saved_by = _saved_by(timeline, live[i])
     for j in links:
         if isinstance(live[j], _torch.LEAF):
             storage = storage_of(live[j].variable)[0]
@@ -73,6 +73,16 @@ def _recomputed_with_others(
                 made_at = timeline.line_of(saved_by)
                 cause = "checkpoint_recomputes_anew"
                 yield finding(cause, call.location, edit.location, made_at=made_at)
+
+
+def _saved_by(timeline: Timeline, node: LiveNode) -> int:
+    """The number from which on a change counts as one after the node saved its tensors.
+
+    A node that another thread recorded has a number of that thread, which says nothing about what
+    happened in this one.  It is no older than the last backward that another thread recorded, and
+    of an older node whatever happened before that backward was looked at when it began.
+    """
+    return max(_torch.sequence_nr(node), timeline.graph_elsewhere)
 
 
 def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:

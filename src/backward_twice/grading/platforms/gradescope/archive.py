@@ -14,11 +14,14 @@ from pathlib import Path
 
 import backward_twice
 import gradtrace
-from backward_twice.grading import GradingError, whole
-from backward_twice.grading.draws import read_draws
-from backward_twice.grading.master import read_masters
+from backward_twice import checks, misconceptions
+from backward_twice.grading import GradingError, atomic
+from backward_twice.grading.run.draws import read_draws
+from backward_twice.grading.run.master import read_masters
+from backward_twice.grading.run.modules import modules_of
 
 _HERE = Path(__file__).parent
+_MISCONCEPTIONS = Path(misconceptions.__file__).parent
 _SCRIPTS = ("setup.sh", "run_autograder")
 _CONSTRAINTS = "requirements.txt"
 
@@ -51,7 +54,7 @@ def contents(
     for package, above in ((backward_twice, "course"), (gradtrace, "tool")):
         folder = Path(package.__file__).parent
         for file in sorted(folder.rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts:
+            if file.is_file() and "__pycache__" not in file.parts and is_shipped(file, exercise):
                 yield f"{above}/{folder.name}/{file.relative_to(folder)}", file.read_bytes()
     if private is not None:
         with tempfile.TemporaryDirectory() as nothing:
@@ -59,6 +62,19 @@ def contents(
         for name in ("secret", f"{exercise}.py"):
             if (private / name).exists():
                 yield f"private/{name}", (private / name).read_bytes()
+
+
+def is_shipped(file: Path, exercise: str) -> bool:
+    """Whether a file of our packages belongs in the zip of ``exercise``.
+
+    No other exercise's questions and wrong answers do: they may be an exam's.
+    """
+    if file.parent == Path(checks.__file__).parent:
+        return file in modules_of(exercise).values()
+    if not file.is_relative_to(_MISCONCEPTIONS):
+        return True
+    folder, *inner = file.relative_to(_MISCONCEPTIONS).parts
+    return not inner or folder == exercise
 
 
 def _needs(checkout: Path) -> list[str]:
@@ -88,7 +104,7 @@ def write(
     files = list(contents(exercise, checkout, private, limits))
     into.mkdir(parents=True, exist_ok=True)
     path = into / f"{exercise}.zip"
-    with whole.replacing(path) as half:
+    with atomic.replacing(path) as half:
         half.unlink(missing_ok=True)  # of a run that was killed, with the mode it had
         half.touch(mode=0o600 if private else 0o644)
         with zipfile.ZipFile(half, "w") as archive:

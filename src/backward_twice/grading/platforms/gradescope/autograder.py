@@ -24,13 +24,14 @@ from typing import Any
 
 import backward_twice
 from backward_twice.checks import Finding
-from backward_twice.checks.question import LOOKS_LIKE, SMALLEST_CASE
-from backward_twice.grading import GradingError, judge, whole
-from backward_twice.grading.draws import read_draws
-from backward_twice.grading.master import Master, read_masters
-from backward_twice.grading.reading import Reader
+from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
+from backward_twice.grading import GradingError, atomic
+from backward_twice.grading.intake.reading import Reader
+from backward_twice.grading.intake.submissions import Rejected, read_folder
+from backward_twice.grading.run import judge
+from backward_twice.grading.run.draws import read_draws
+from backward_twice.grading.run.master import Master, read_masters
 from backward_twice.grading.sandbox import Limits, SandboxError, available
-from backward_twice.grading.submissions import Rejected, read_folder
 
 Json = dict[str, Any]
 
@@ -73,7 +74,7 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
         draws = read_draws(Path(folder), private if private.exists() else None, masters)
     limits = asdict(LIMITS) | json.loads((source / "limits.json").read_text())
     hide = [str(path) for path in (*closed, Path(backward_twice.__file__).parent)]
-    sandbox = {"kind": _kind(), "image": None, "cold": False, "hide": hide}
+    sandbox = {"kind": _kind(), "image": None, "hide": hide}
     print(f"sandbox: {sandbox['kind']}", flush=True)
     result = _graded(
         judge.job("", master, given.answers, draws, {"limits": limits, "sandbox": sandbox})
@@ -152,7 +153,7 @@ def _zero(message: str) -> Json:
 
 def write(results: Path, content: Json) -> None:
     """Replace ``results/results.json`` in one step."""
-    whole.write(results / "results.json", json.dumps(content, indent=1).encode())
+    atomic.write(results / "results.json", json.dumps(content, indent=1).encode())
 
 
 def main(source: Path, submission: Path, results: Path) -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 import nbformat
 
 from backward_twice.checks import Finding
-from backward_twice.checks.question import LOOKS_LIKE, SMALLEST_CASE
-from backward_twice.grading import whole
-from backward_twice.grading.judge import PASSED, Json
+from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
+from backward_twice.grading import atomic
+from backward_twice.grading.run.judge import PASSED, Json
 from backward_twice.starters import SOLUTION_ONLY
 
 _HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS[ \t]*\n?", re.S | re.M)
@@ -104,4 +104,4 @@ def write_notebook(folder: Path, result: Json, master: Path, said: Sequence[str]
     """
     student, assignment = result["student"], result["assignment"]
     path = folder / student / assignment / f"{assignment}.ipynb"
-    whole.write(path, json.dumps(notebook(result, master, said)).encode())
+    atomic.write(path, json.dumps(notebook(result, master, said)).encode())

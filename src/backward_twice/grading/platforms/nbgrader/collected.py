@@ -12,8 +12,9 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from backward_twice.grading.submissions import (
+from backward_twice.grading.intake.submissions import (
     COLLECT,
+    MAX_NAME,
     Handed,
     Place,
     Rejected,
@@ -23,9 +24,6 @@ from backward_twice.grading.submissions import (
     read_folder,
     shown,
 )
-
-MAX_NAME = 128
-"""The longest student's name, in characters: nbgrader's gradebook takes no longer one."""
 
 MARKUP = '<>"'
 """What no name may have in it: Formgrader puts names into its pages as they are, markup too."""

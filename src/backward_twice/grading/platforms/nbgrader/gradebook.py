@@ -24,12 +24,12 @@ from sqlalchemy import select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from backward_twice.checks.question import LOOKS_LIKE
+from backward_twice.checks.asking import LOOKS_LIKE
 from backward_twice.grading import GradingError
-from backward_twice.grading.judge import Json
-from backward_twice.grading.master import Master
 from backward_twice.grading.platforms.nbgrader.collected import MARKUP
-from backward_twice.grading.roster import Person
+from backward_twice.grading.platforms.roster import Person
+from backward_twice.grading.run.judge import Json
+from backward_twice.grading.run.master import Master
 
 COURSE = "backward_twice"
 """The course's name in a gradebook that has no such assignment yet; as in nbgrader_config.py."""

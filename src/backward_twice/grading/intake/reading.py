@@ -11,10 +11,11 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from backward_twice.grading.limited import SECONDS, Limited
-from backward_twice.grading.master import Master
-from backward_twice.grading.rebuild import Answers, answers
-from backward_twice.grading.submissions import Handed
+from backward_twice.grading.intake.limited import SECONDS, Limited
+from backward_twice.grading.intake.rebuild import answers
+from backward_twice.grading.intake.submissions import Handed
+from backward_twice.grading.run.answers import Answers
+from backward_twice.grading.run.master import Master
 
 Json = dict[str, Any]
 

@@ -7,9 +7,10 @@ back the jobs of it that it has not begun.
 
 No more jobs are drawn than the workers have in hand, so a class of ten thousand takes no more
 memory than one of ten.  Where a worker dies (its machine is lost, or short of memory), Dask starts
-the tasks it held again elsewhere.  A job of a task that lost several workers, or one that ran out
-of time by the clock, may only have been in bad company: it is tried once more at the end, alone.
-What comes of it then is final, and what still kills its workers is given up.
+the tasks it held again elsewhere.  A job of a task that lost several workers may only have been in
+bad company: it is tried once more at the end, alone.  One that ran out of time by the clock is
+tried once more when no other waits, with a worker to itself.  What comes of it then is final, and
+what still kills its workers is given up.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import takewhile
+from itertools import chain, takewhile
 from multiprocessing import active_children
 from typing import Any
 
@@ -30,8 +31,9 @@ import dask
 from distributed import Client, Future, LocalCluster, as_completed
 from distributed.scheduler import KilledWorker
 
-from backward_twice.grading import GradingError, worker
-from backward_twice.grading.judge import Json, failed, grade
+from backward_twice.grading import GradingError
+from backward_twice.grading.run import worker
+from backward_twice.grading.run.judge import Json, failed, grade
 
 _IN_HAND = 2
 """Tasks for each thread: one that runs and one that waits, so that no worker waits for a task."""
@@ -137,13 +139,20 @@ def run(
     Raises:
         GradingError: the scheduler went away, or a worker cannot grade.
     """
-    again: list[Tagged] = []
+    slow: list[Tagged] = []
+    failures: list[Tagged] = []
     for tag, job, result in _results(client, iter(jobs), task):
-        if isinstance(result, Exception) or result.get("slow"):
-            again.append((tag, job))
+        if isinstance(result, Exception):
+            failures.append((tag, job))
+        elif result.get("slow"):
+            slow.append((tag, job))
         else:
             yield tag, result
-    for tag, job, result in _results(client, iter(again), task, alone=True):
+    # Nothing waits any more: a worker each, and no two tasks on one.
+    threads = max(1, sum(client.nthreads().values())) if slow else 1
+    again = _results(client, iter(slow), task, at_once=threads)
+    alone = _results(client, iter(failures), task, at_once=1)
+    for tag, job, result in chain(again, alone):
         if isinstance(result, KilledWorker):
             result = failed(job, "the worker that graded it died, each time")
         elif isinstance(result, Exception):  # a fault of the grader's own must not stop the others
@@ -188,9 +197,16 @@ class _Workers:
 
 
 def _results(
-    client: Client, jobs: Iterator[Tagged], task: Callable[[Json], Json], alone: bool = False
+    client: Client,
+    jobs: Iterator[Tagged],
+    task: Callable[[Json], Json],
+    at_once: int | None = None,
 ) -> Iterator[tuple[Any, Json, Json | Exception]]:
-    """Each job's tag, the job and its result, or what was raised for its task."""
+    """Each job's tag, the job and its result, or what was raised for its task.
+
+    Args:
+        at_once: the most jobs at one time, each a task of its own; as many as there is room for.
+    """
     in_hand: dict[Future, list[Tagged]] = {}
     given_back: deque[Tagged] = deque()
     ended = as_completed(loop=client.loop)
@@ -202,8 +218,8 @@ def _results(
         return given_back.popleft() if given_back else next(jobs, None)
 
     def fill() -> None:
-        while len(in_hand) < (1 if alone else there.room()):
-            number = 1 if alone else min(most, there.share(done))
+        while len(in_hand) < (at_once or there.room()):
+            number = 1 if at_once else min(most, there.share(done))
             some = [*takewhile(bool, (waiting() for _ in range(number)))]
             if not some:
                 return

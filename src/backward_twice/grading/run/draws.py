@@ -29,7 +29,7 @@ import torch
 from backward_twice.checks import question
 from backward_twice.checks.plain import dumps
 from backward_twice.grading import GradingError
-from backward_twice.grading.master import Asked, Master
+from backward_twice.grading.run.master import Asked, Master
 
 DRAWS = 2
 """How often each question is asked, with inputs of its public kind; and again of private ones."""

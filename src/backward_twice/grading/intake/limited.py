@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.submissions import Rejected
+from backward_twice.grading.intake.submissions import Rejected
 
 SECONDS = 5.0
 """Processor time for one call; honest ones take some hundredths."""

@@ -18,8 +18,7 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.platforms.nbgrader.collected import MAX_NAME
-from backward_twice.grading.submissions import MAX_BYTES, in_words, shown
+from backward_twice.grading.intake.submissions import MAX_BYTES, MAX_NAME, in_words, shown
 
 _MOST_FILES = 20
 _MOST_MEMBERS = 100_000

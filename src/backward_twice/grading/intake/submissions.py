@@ -28,6 +28,9 @@ MAX_BYTES = 5_000_000
 MAX_ENTRIES = 1_000
 """The most entries that a submission's folder may have."""
 
+MAX_NAME = 128
+"""The longest student's name, in characters: nbgrader's gradebook takes no longer one."""
+
 COLLECT = "'make collect' sorts a platform's download into folders"
 """What to do about an archive."""
 

@@ -9,20 +9,19 @@ passed, and none otherwise.
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from backward_twice import checks
 from backward_twice.checks import Finding, merged, question
+from backward_twice.checks.recognition import recognised
 from backward_twice.grading import GradingError
-from backward_twice.grading.draws import Draws
-from backward_twice.grading.master import Answer, Asked, Master
-from backward_twice.grading.played import played
-from backward_twice.grading.rebuild import Answers
+from backward_twice.grading.run.answers import Answers
+from backward_twice.grading.run.draws import Draws
+from backward_twice.grading.run.master import Answer, Asked, Master
+from backward_twice.grading.run.modules import modules_of
+from backward_twice.grading.run.played import played
 from backward_twice.grading.sandbox import (
     Limits,
     SandboxError,
@@ -31,7 +30,6 @@ from backward_twice.grading.sandbox import (
     run_steps,
     shared,
 )
-from backward_twice.misconceptions import recognised
 
 Json = dict[str, Any]
 
@@ -52,22 +50,10 @@ _NOT_SHOWN = "not shown, as it was asked of private inputs"
 @cache
 def checks_digest(exercise: str) -> str:
     """Changes with the code of an exercise's questions, and with no other exercise's."""
-    folder = Path(checks.__file__).parent
     digest = hashlib.sha256()
-    todo, seen = ["__init__", "question", "plain", exercise], set()
-    while todo:
-        name = todo.pop()
-        path = folder / f"{name}.py"
-        if name in seen or not path.exists():
-            continue
-        seen.add(name)
-        text = path.read_text(encoding="utf-8")
-        digest.update(f"{name}\0{text}\0".encode())
-        todo += sorted(_OTHER_CHECKS.findall(text))
+    for name, path in modules_of(exercise).items():
+        digest.update(f"{name}\0{path.read_text(encoding='utf-8')}\0".encode())
     return digest.hexdigest()
-
-
-_OTHER_CHECKS = re.compile(rf"\b{re.escape(checks.__name__)}\.(\w+)")
 
 
 def job(student: str, master: Master, answers: Answers, draws: Draws, settings: Json) -> Json:
@@ -157,9 +143,9 @@ def grade(job: Json) -> Json:
     """
     if job["checks"] != checks_digest(job["assignment"]):
         raise GradingError("a worker has other checks than the grader: install the same version")
-    kind, image, cold, hide = (job["sandbox"][name] for name in ("kind", "image", "cold", "hide"))
+    kind, image, hide = (job["sandbox"][name] for name in ("kind", "image", "hide"))
     if kind is None:
-        kind = _kind_here(image, cold)
+        kind = _kind_here(image)
     sandbox = shared(kind, image, tuple(hide))
     job = drawn(job)
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]

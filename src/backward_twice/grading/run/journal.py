@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.judge import Json
+from backward_twice.grading.run.judge import Json
 
 Key = tuple[str, str]
 """Student and assignment."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from backward_twice.grading.journal import Key
 from backward_twice.grading.platforms.downloads import FOLDER, MOODLE
+from backward_twice.grading.platforms.roster import Person, Roster, heard
 from backward_twice.grading.platforms.upload import Collected
-from backward_twice.grading.roster import Person, Roster, heard
+from backward_twice.grading.run.journal import Key
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,6 @@ a split cell no id: it is known by being no Python without the first.
 from __future__ import annotations
 
 import ast
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,29 +28,12 @@ from backward_twice.cells import (
     parsed,
     used_names,
 )
-from backward_twice.grading.master import Answer, Given, Master
-from backward_twice.grading.submissions import Rejected
+from backward_twice.grading.intake.submissions import Rejected
+from backward_twice.grading.run.answers import Answers
+from backward_twice.grading.run.master import Answer, Given, Master
 
 _MOST_PARTS = 20
 _SHOWN = 60  # characters of a name
-
-
-@dataclass(frozen=True)
-class Answers:
-    """The sources of a submission's answer cells, in order, by the answer's id.
-
-    ``missing`` says why an answer is not there; ``notes`` are for teacher and student.
-    """
-
-    sources: Mapping[str, tuple[str, ...]]
-    missing: Mapping[str, str]
-    notes: tuple[str, ...]
-
-    @property
-    def digest(self) -> str:
-        """Equal for two submissions that would be graded alike."""
-        told = [sorted(self.sources.items()), sorted(self.missing.items()), self.notes]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

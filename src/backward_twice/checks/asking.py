@@ -1,0 +1,195 @@
+"""A question asked in the learner's notebook: :func:`check` prints what was found.
+
+All of it happens in the notebook's own process, on public inputs.  What is said beside the findings
+is the same that the grader says: the misconception that fits, and the smallest case.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from backward_twice.checks.comparison import Finding, merged
+from backward_twice.checks.plain import loads
+from backward_twice.checks.question import Question, UnknownExercise, as_torch_begins, question
+from backward_twice.checks.recognition import recognised
+from backward_twice.rehearsal import why_not_graded
+
+_PUBLIC_SEEDS = (0, 1)
+
+
+def _raised(error: Exception, answer: Any) -> str:
+    """What was raised and, where the answer is a function, in which of its lines."""
+    said = f"raised {type(error).__name__}: {error}"
+    file = getattr(getattr(answer, "__code__", None), "co_filename", None)
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"{said}\n  at its line: {own[-1].line}" if own else said
+
+
+@dataclass(frozen=True, repr=False)
+class Call:
+    """A call of an answer, as a question makes it: call it with the answer to make it again."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def __call__(self, answer: Callable[..., Any]) -> Any:
+        return answer(*self.args, **self.kwargs)
+
+    def __repr__(self) -> str:
+        lines = [*map(repr, self.args), *(f"{name}={v!r}" for name, v in self.kwargs.items())]
+        return "\n".join(lines)
+
+
+class _Recorder:
+    """An answer that gives nothing and notes with what it is called."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        self.calls.append(Call(args, kwargs))
+
+    def apply(self, *args: Any) -> None:
+        """A ``torch.autograd.Function`` is called so, and by what it gave: once is enough."""
+        self(*args)
+        raise StopIteration
+
+
+def calls(name: str, *, seed: int = 0) -> list[Call]:
+    """With what :func:`check` calls an answer to the question ``name``; all is made anew.
+
+    ``calls("two_losses.one_update")[0]`` shows the first call when printed, has ``args`` and
+    ``kwargs``, and makes the call when it is called with an answer.  Where a later call needs what
+    an earlier one gives back, only the first is there.
+
+    Args:
+        seed: 0 or 1 for what :func:`check` asks, another number for other inputs.
+
+    Raises:
+        LookupError: there is no such question.
+
+    >>> first, *_ = calls("which_need_saved.refuses")
+    >>> first.args
+    (['flatten', 'neg'],)
+    """
+    recorder, asked = _Recorder(), question(name)
+    # It gives nothing: sooner or later that ends in an error.
+    with as_torch_begins(), suppress(Exception):
+        asked.run(recorder, **loads(asked.inputs(seed)))
+    return recorder.calls
+
+
+def check(name: str, answer: Any, *, seed: int | None = None) -> None:
+    """Ask the question ``name`` of ``answer``, here and now, and print what was found.
+
+    Of an exercise that the installed package does not have, such as a teacher's own for an exam,
+    only that is said.  Where an answer is right, it is asked once more as the grader will: of what
+    the answer cell defines, with nothing but what that needs.  If that is not right, it is said.
+
+    Args:
+        name: ``"<exercise>.<question>"``.
+        answer: what the answer cell defines.
+        seed: draws other inputs than the public ones.
+
+    Raises:
+        AssertionError: a property is wrong; the message has a line for each.
+        LookupError: there is no such question, though there is the exercise.
+    """
+    try:
+        asked = question(name)
+    except UnknownExercise:
+        print(f"{name}: asked when it is graded; the package that is installed here cannot")
+        return
+    if _rehearsing:  # the answer cell itself checks an answer
+        return
+    draws, told = [], []
+    for number in _PUBLIC_SEEDS if seed is None else (seed,):
+        try:
+            inputs = asked.inputs(number)
+        except LookupError:
+            print(f"{name}: not asked here, where the answer is only run")
+            return
+        try:
+            observed = asked.observe(answer, inputs)
+        except NotImplementedError:
+            raise AssertionError(f"{name}: {asked.answer} is not written yet") from None
+        except Exception as error:
+            said = f"{name}: {asked.answer} {_raised(error, answer)}\n  {_route(name, number)}"
+            raise AssertionError(said) from error
+        draws.append(asked.findings(observed, inputs))
+        told.append((observed, inputs))
+    findings = merged(draws)
+    wrong = sum(not finding.passed for finding in findings)
+    lines = "\n".join(f"  {line}" for line in _listed(findings))
+    if wrong:
+        more = _explained(name, asked, draws, told, seed)
+        raise AssertionError(
+            f"{name}: {wrong} of {len(findings)} properties wrong\n{lines}\n{more}"
+        )
+    print(f"{name}: all {len(findings)} properties right\n{lines}")
+    if why := _not_graded(name, asked, answer, inputs):
+        print(f"But it would not be graded so: {why}")
+
+
+MOST_LISTED = 12
+"""Of more findings than these only what is wrong is listed one by one."""
+_MOST_WRONG = 6
+
+
+def _listed(findings: list[Finding]) -> list[str]:
+    """A line for each finding; of many only those that are wrong, and not all of them."""
+    if len(findings) <= MOST_LISTED:
+        return [str(finding) for finding in findings]
+    wrong = [str(finding) for finding in findings if not finding.passed]
+    right, more = len(findings) - len(wrong), len(wrong) - _MOST_WRONG
+    lines = wrong[:_MOST_WRONG] + ([f"✗ wrong: {more} more"] if more > 0 else [])
+    return lines + ([f"✓ right: {right}"] if right else [])
+
+
+def _route(name: str, seed: int) -> str:
+    """The one way to the inputs, told wherever something is wrong."""
+    return f"What it was called with: calls({name!r}{f', seed={seed}' if seed else ''})"
+
+
+def _explained(
+    name: str,
+    asked: Question,
+    draws: list[list[Finding]],
+    told: list[tuple[str, str]],
+    seed: int | None,
+) -> str:
+    """What a wrong answer looks like, its smallest case as a program, and the way to its inputs."""
+    observed, inputs = zip(*told, strict=True)
+    lines = [f"  {LOOKS_LIKE} {belief}" for belief in recognised(name, asked, observed, inputs)]
+    failed = next(i for i, findings in enumerate(draws) if not all(f.passed for f in findings))
+    case = asked.smallest_case(draws[failed], *told[failed])
+    if case:
+        lines += [f"  {SMALLEST_CASE}", *(f"    {line}" for line in case.splitlines())]
+    number = seed if seed is not None else _PUBLIC_SEEDS[failed]
+    return "\n".join([*lines, f"  {_route(name, number)}"])
+
+
+LOOKS_LIKE = "It comes out as from this belief:"
+SMALLEST_CASE = "The smallest case that is wrong, as a program:"
+"""How what is found beside the findings is introduced, in the notebook and by the grader."""
+
+_rehearsing: list[str] = []
+
+
+def _not_graded(name: str, asked: Question, answer: Any, inputs: str) -> str:
+    """Why the grader would find something else than was found here; "" if it would not."""
+
+    def asks(again: Any) -> str:
+        findings = asked.findings(asked.observe(again, inputs), inputs)
+        return next((str(finding) for finding in findings if not finding.passed), "")
+
+    _rehearsing.append(name)
+    try:
+        test_cell = name.partition(".")[2].replace("_", "-")
+        return why_not_graded(asked.answer, answer, test_cell, asks)
+    finally:
+        _rehearsing.pop()

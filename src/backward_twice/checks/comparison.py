@@ -1,0 +1,183 @@
+"""What came out, compared with what is right: a finding for each property."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from backward_twice.checks.plain import Plain
+
+RTOL = 1e-4
+"""Relative tolerance of a comparison: float32, whatever the order of a sum."""
+ATOL = 1e-6
+"""Absolute tolerance of a comparison."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One property of an answer: what was looked at, whether it is right, and how it came out.
+
+    ``of`` is the name of what came out, where ``what`` is a part of it, such as a list's number.
+    """
+
+    what: str
+    passed: bool
+    text: str
+    of: str = ""
+
+    def __str__(self) -> str:
+        return f"{'✓ right' if self.passed else '✗ wrong'}: {self.what}: {self.text}"
+
+
+def compare(expected: Plain, observed: Plain, what: str = "") -> list[Finding]:
+    """Compare value by value, by name: exact, approximate, or the largest difference.
+
+    Both are plain data.  Names that are not expected are ignored.  Numbers and tensors are right
+    when equal within :data:`RTOL` and :data:`ATOL`; whole numbers, text and truth values when
+    equal.
+
+    >>> print(*compare({"w.grad": torch.tensor([1.0, 2.0])}, {"w.grad": torch.tensor([2.0, 4.0])}))
+    ✗ wrong: w.grad: largest difference 2, at [1]; every value is 2 times the right one
+    """
+    return list(_compared(expected, observed, what))
+
+
+def alike(expected: Plain, observed: Plain) -> bool:
+    """Whether there is something to compare, and all of it is right; it ends at what is not.
+
+    >>> alike({"loss": 1.0}, {"loss": 1.0}), alike({"loss": 1.0}, {}), alike({}, {"loss": 1.0})
+    (True, False, False)
+    """
+    one = False
+    for finding in _compared(expected, observed):
+        if not finding.passed:
+            return False
+        one = True
+    return one
+
+
+def _compared(expected: Plain, observed: Plain, what: str = "") -> Iterator[Finding]:
+    if isinstance(expected, dict):
+        if not isinstance(observed, dict):
+            yield Finding(what or "result", False, f"{kind_of(observed)}, not values by name")
+            return
+        for name, value in expected.items():
+            path = f"{what}[{name!r}]" if what else name
+            if name in observed:
+                for part in _compared(value, observed[name], path):
+                    yield replace(part, of=path)
+            else:
+                yield Finding(path, False, "missing")
+    elif isinstance(expected, list):
+        if not isinstance(observed, list) or len(observed) != len(expected):
+            yield _of_another_kind(expected, observed, what)
+            return
+        for i, (right, given) in enumerate(zip(expected, observed, strict=True)):
+            yield from _compared(right, given, f"{what}[{i}]")
+    elif isinstance(expected, torch.Tensor):
+        yield _compare_tensors(expected, observed, what)
+    else:
+        yield _compare_values(expected, observed, what)
+
+
+def _compare_tensors(expected: torch.Tensor, observed: Plain, what: str) -> Finding:
+    if not isinstance(observed, torch.Tensor):
+        return _of_another_kind(expected, observed, what)
+    if observed.shape != expected.shape:
+        return Finding(what, False, f"{kind_of(observed)}, not {kind_of(expected)}")
+    if observed.dtype == expected.dtype and torch.equal(observed, expected):
+        return Finding(what, True, "exact")
+    right, given = expected.double(), observed.double()
+    if not given.isfinite().all():
+        return Finding(what, False, "not finite: it has inf or nan")
+    difference = (given - right).abs()
+    largest = f"largest difference {difference.max().item():.2g}"
+    if torch.allclose(given, right, rtol=RTOL, atol=ATOL):
+        return Finding(what, True, f"approximate, {largest}")
+    place = [int(i) for i in torch.unravel_index(difference.argmax(), difference.shape)]
+    at = f", at {place}" if place else ""
+    return Finding(what, False, f"{largest}{at}{_pattern(right, given)}")
+
+
+def _pattern(right: torch.Tensor, given: torch.Tensor) -> str:
+    """What a wrong tensor has in common with the right one, if it is something simple."""
+    if not right.any():
+        return "; every value should be 0"
+    if not given.any():
+        return "; every value is 0"
+    ratio = given[right != 0] / right[right != 0]
+    first = ratio[0].item()
+    # The ratio of one value to one other says something only if it is -1 or a whole number.
+    telling = len(ratio) > 1 or abs(first - round(first)) < RTOL
+    if telling and torch.allclose(ratio, ratio[0], rtol=RTOL) and not given[right == 0].any():
+        return f"; every value is {first:.4g} times the right one"
+    return ""
+
+
+def _compare_values(expected: Plain, observed: Plain, what: str) -> Finding:
+    number = isinstance(expected, int | float) and not isinstance(expected, bool)
+    if number and isinstance(observed, torch.Tensor) and observed.numel() == 1:
+        observed = observed.item()
+    if number and isinstance(observed, int | float) and not isinstance(observed, bool):
+        try:
+            return _compare_numbers(expected, observed, what)
+        except OverflowError:
+            return Finding(what, False, "too large a number")
+    if type(observed) is not type(expected):
+        return _of_another_kind(expected, observed, what)
+    if observed == expected:
+        return Finding(what, True, "exact")
+    return Finding(what, False, f"{_shown(observed)} is not right")
+
+
+def _compare_numbers(expected: float, observed: float, what: str) -> Finding:
+    if observed == expected:
+        return Finding(what, True, "exact")
+    if not math.isfinite(observed):
+        return Finding(what, False, "not finite: it is inf or nan")
+    difference = abs(observed - expected)
+    if isinstance(expected, float) and difference <= ATOL + RTOL * abs(expected):
+        return Finding(what, True, f"approximate, difference {difference:.2g}")
+    times = observed / expected if expected else 0
+    whole = times >= 2 and times == int(times)
+    pattern = f"; it is {times:.0f} times the right one" if whole else ""
+    return Finding(what, False, f"off by {difference:.6g}{pattern}")
+
+
+def _of_another_kind(expected: Plain, observed: Plain, what: str) -> Finding:
+    text = f"{kind_of(observed)}, not {kind_of(expected)}"
+    if isinstance(observed, list) and len(observed) == 1:
+        # torch.autograd.grad gives a tuple, even of one gradient.
+        right = all(finding.passed for finding in compare(expected, observed[0]))
+        text += f"; {'the right one is its only value' if right else 'take the value out of it'}"
+    return Finding(what, False, text)
+
+
+def _shown(value: Plain) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def kind_of(value: Plain) -> str:
+    """In words, what sort of value this is."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {list(value.shape)}"
+    if isinstance(value, list):
+        return f"a tuple or list with {len(value)} in it"
+    if value is None:
+        return "nothing (None)"
+    names = {bool: "a truth value", int: "a whole number", float: "a number", str: "text"}
+    return names.get(type(value), "values by name")
+
+
+def merged(draws: list[list[Finding]]) -> list[Finding]:
+    """The findings of several draws as one list: of each property its first failure, if any."""
+    by_name: dict[str, Finding] = {}
+    for finding in (finding for findings in draws for finding in findings):
+        known = by_name.get(finding.what)
+        if known is None or (known.passed and not finding.passed):
+            by_name[finding.what] = finding
+    return list(by_name.values())
