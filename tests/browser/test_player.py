@@ -129,7 +129,7 @@ def player(page, function):
 
 
 def position(place):
-    return place.locator(".bar span").first.inner_text()
+    return place.locator(".position").inner_text()
 
 
 FOCUSED = "document.activeElement.shadowRoot.activeElement.dataset.line"
@@ -344,10 +344,10 @@ def test_a_tensor_that_a_graph_comes_to_save_is_not_bound_anew(show):
 
     place = opened_at(show(static_html([trace(program)])), "program")
     step_after(place, line(program, "y = layer(x)"))
-    assert "bound anew" not in place.locator("table.mono").inner_text()
+    assert "bound again" not in place.locator("table.mono").inner_text()
     assert "changed in place" in place.locator("table.mono").inner_text()  # the running mean
     step_after(place, line(program, "x = y * 2"))
-    assert place.locator("table.mono").inner_text().count("bound anew") == 1
+    assert place.locator("table.mono").inner_text().count("bound again") == 1
 
 
 def test_only_another_object_is_bound_anew(show):
@@ -362,12 +362,12 @@ def test_only_another_object_is_bound_anew(show):
     place = opened_at(show(static_html([trace(program)])), "program")
     said = place.locator("table.mono")
     step_after(place, line(program, "x.requires_grad_()"))
-    assert "bound anew" not in said.inner_text()
+    assert "bound again" not in said.inner_text()
     step_after(place, line(program, "y.mul_(2)"))
-    assert "bound anew" not in said.inner_text()
+    assert "bound again" not in said.inner_text()
     assert "changed in place" in said.inner_text()
     step_after(place, line(program, "y = x"))
-    assert said.inner_text().count("bound anew") == 1
+    assert said.inner_text().count("bound again") == 1
 
 
 def test_the_last_line_is_not_credited_with_what_was_not_recorded(show):
@@ -667,7 +667,7 @@ def test_no_column_of_the_table_is_cut(show, page, width):
         assert "requires_grad" in table.locator("th").all_inner_texts()
     said = page.locator("td[data-head=shape]").first
     label = said.evaluate("cell => getComputedStyle(cell, '::before').content")
-    assert ("shape" in label) == (width != 820)
+    assert ("shape" in label) == (width != 1440)
 
 
 def test_words_stand_apart_and_nothing_is_said_twice(show):
@@ -852,7 +852,7 @@ def test_paper_shows_the_end_and_cuts_nothing_but_keeps_an_open_question(show, p
         cut = again.locator(name).evaluate("box => box.scrollHeight > box.clientHeight + 1")
         assert not cut
     page.emulate_media(media="screen")
-    again.locator(".bar span", has_text="step 1 of 7").wait_for()
+    again.locator(".position", has_text="step 1 of 7").wait_for()
 
 
 def test_live_the_answer_and_the_step_reach_python(visit, tmp_path):

@@ -9,8 +9,17 @@ export class Inside {
   constructor(timeline, step) {
     const { trace } = timeline;
     const { inside, ran, unrecorded } = trace.steps[step];
-    const begins = { ...trace.steps[step - 1], changed: [...timeline.at(step - 1).nodes.values()], gone: [], raised: null };
-    Object.assign(this, { outer: timeline, step, line: ran, unrecorded, steps: inside });
+    const begins = {
+      ...trace.steps[step - 1],
+      changed: [...timeline.at(step - 1).nodes.values()],
+      gone: [],
+      raised: null,
+    };
+    this.outer = timeline;
+    this.step = step;
+    this.line = ran;
+    this.unrecorded = unrecorded;
+    this.steps = inside;
     this.timeline = new Timeline({ ...trace, steps: [begins, ...inside] });
   }
 
@@ -67,7 +76,9 @@ export class Inside {
     else sentences.push(`${gets} and passes on ${listed(passed.map((text) => text ?? "nothing")) || "none"}.`);
     if (released.length) {
       const what = `${released.length === 1 ? "saved tensor" : "saved tensors"} ${listed(released)}`;
-      sentences.push(`Its ${what} ${released.length === 1 ? "is" : "are"} freed${returned ? `: ${bytes(returned)} return` : ""}.`);
+      sentences.push(
+        `Its ${what} ${released.length === 1 ? "is" : "are"} freed${returned ? `: ${bytes(returned)} return` : ""}.`,
+      );
     }
     if (hooks.length) sentences.push(`${hooks.length === 1 ? "Hook" : "Hooks"} that ran: ${listed(hooks)}.`);
     if (recomputed.length) sentences.push(`The checkpoint recomputes ${listed(recomputed)}.`);
@@ -81,14 +92,18 @@ export class Inside {
   reason(node) {
     const { steps } = this.outer.trace;
     const state = node === null ? null : this.timeline.state(node, 0)?.[1];
-    const since = (wanted) => steps.find(({ changed }) => changed.some((row) => row[0] === node && row[1] === wanted))?.ran;
-    if (state === "freed") return `: the tensors that it saved were freed${since("freed") == null ? "" : ` on line ${since("freed")}`}`;
+    const since = (wanted) =>
+      steps.find(({ changed }) => changed.some((row) => row[0] === node && row[1] === wanted))?.ran;
+    if (state === "freed")
+      return `: the tensors that it saved were freed${since("freed") == null ? "" : ` on line ${since("freed")}`}`;
     if (state === "modified") return `: a tensor that it saved was changed in place on line ${since("modified")}`;
     return " with an error";
   }
 
   grows(name, written) {
     if (!written || written[1] === null) return "";
-    return written[0] === null ? `${name}.grad becomes ${written[1]}.` : `${name}.grad grows from ${written[0]} to ${written[1]}.`;
+    return written[0] === null
+      ? `${name}.grad becomes ${written[1]}.`
+      : `${name}.grad grows from ${written[0]} to ${written[1]}.`;
   }
 }

@@ -18,7 +18,10 @@ function mount(place) {
     // The place was kept at a guess; out of sight it can be as high as the player is.
     if (place.getBoundingClientRect().top > innerHeight) place.style.minHeight = 0;
     if (place.dataset.key) connect(place);
-    if (focused) [...place.gradtrace.box.querySelectorAll("button, input, select, [tabindex='0']")].find((part) => part.getClientRects().length).focus();
+    if (focused)
+      [...place.gradtrace.box.querySelectorAll("button, input, select, [tabindex='0']")]
+        .find((part) => part.getClientRects().length)
+        .focus();
   }
   return place.gradtrace;
 }
@@ -33,22 +36,30 @@ function unshared({ shared, ...data }) {
 
 export function mountAll() {
   document.gradtracePlayers = mountAll; // for those that come later and do not carry this module
-  const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, boundingClientRect, target } of entries) {
-      if (!isIntersecting) continue;
-      near.unobserve(target);
-      const seen = boundingClientRect.top < innerHeight && boundingClientRect.bottom > 0;
-      if (seen || !window.requestIdleCallback) mount(target);
-      else requestIdleCallback(() => mount(target), { timeout: 300 });
-    }
-  }, { rootMargin: "400px 0px" });
+  const near = new IntersectionObserver(
+    (entries) => {
+      for (const { isIntersecting, boundingClientRect, target } of entries) {
+        if (!isIntersecting) continue;
+        near.unobserve(target);
+        const seen = boundingClientRect.top < innerHeight && boundingClientRect.bottom > 0;
+        if (seen || !window.requestIdleCallback) mount(target);
+        else requestIdleCallback(() => mount(target), { timeout: 300 });
+      }
+    },
+    { rootMargin: "400px 0px" },
+  );
   for (const place of document.querySelectorAll(".gradtrace:not([data-mounted])")) {
     if (!place.querySelector('script[type="application/json"]')) continue;
     place.dataset.mounted = "";
     near.observe(place);
     // Until it is built, the Tab key would pass it by.
     const host = place.querySelector("div");
-    for (const [name, value] of [["tabindex", 0], ["role", "group"], ["aria-label", `Line player: ${place.dataset.function}`]]) host.setAttribute(name, value);
+    for (const [name, value] of [
+      ["tabindex", "0"],
+      ["role", "group"],
+      ["aria-label", `Line player: ${place.dataset.function}`],
+    ])
+      host.setAttribute(name, value);
     host.addEventListener("focus", () => mount(place), { once: true });
   }
   listen();
@@ -69,7 +80,15 @@ export function listen() {
   addEventListener("beforeprint", () => onPaper(true));
   addEventListener("afterprint", () => onPaper(false));
   const themes = () => players().forEach((place) => place.gradtrace?.theme());
-  const attributes = ["class", "style", "data-theme", "data-mode", "data-jp-theme-light", "data-vscode-theme-kind", "theme"];
+  const attributes = [
+    "class",
+    "style",
+    "data-theme",
+    "data-mode",
+    "data-jp-theme-light",
+    "data-vscode-theme-kind",
+    "theme",
+  ];
   for (const watched of [document.documentElement, document.body]) {
     new MutationObserver(themes).observe(watched, { attributes: true, attributeFilter: attributes });
   }
@@ -89,7 +108,12 @@ function play(text) {
   const fold = place.closest("details");
   if (fold) fold.open = true;
   const player = mount(place);
-  player.host.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
-  player.follow(Object.fromEntries(wishes.map((wish) => [wish.slice(0, wish.indexOf("=")), wish.slice(wish.indexOf("=") + 1)])));
+  player.host.scrollIntoView({
+    block: "nearest",
+    behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
+  });
+  player.follow(
+    Object.fromEntries(wishes.map((wish) => [wish.slice(0, wish.indexOf("=")), wish.slice(wish.indexOf("=") + 1)])),
+  );
   return true;
 }

@@ -43,8 +43,13 @@ export function narrowed(view, width) {
   for (const edge of edges) {
     const [a, b] = [boxes[edge.start], boxes[edge.end]];
     const x = (edge.lane + 1) * LANE - 4;
-    edge.bends = edge.lane === null ? [[b.x + b.width / 2, a.y - GAP / 2]] // and straight up, past the text below b
-      : [[x, a.y - GAP / 2], [x, b.y + b.height + GAP / 2]];
+    edge.bends =
+      edge.lane === null
+        ? [[b.x + b.width / 2, a.y - GAP / 2]] // and straight up, past the text below b
+        : [
+            [x, a.y - GAP / 2],
+            [x, b.y + b.height + GAP / 2],
+          ];
   }
   const right = [...boxes, ...things].map((part) => part.x + part.width);
   return { ...view, boxes, things, edges, width: Math.max(...right), height: y - GAP };

@@ -28,8 +28,8 @@ from gradtrace.tracing.steps import TraceData
 
 _PLAYER = Path(__file__).parent
 _MODULES = (
-    "dom", "python", "trace", "timeline", "inside", "words", "references", "narrow", "graph", "source",
-    "variables", "memory", "scene", "controls", "answers", "question", "player", "live", "mount",
+    "dom", "python", "trace", "timeline", "inside", "words", "references", "narrow", "panel", "graph", "source",
+    "variables", "memory", "scene", "controls", "answers", "question", "stepping", "player", "live", "mount",
     "widget",
 )  # fmt: skip
 
@@ -53,7 +53,7 @@ def module() -> str:
         text = (_PLAYER / f"{name}.js").read_text(encoding="utf-8")
         text = re.sub(r"^\s*(//[^\n]*|/\*\*.*?\*/)\n", "", text, flags=re.MULTILINE | re.DOTALL)
         text = re.sub(r" +// .*$", "", text, flags=re.MULTILINE)
-        text = re.sub(r"^import .*\n", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^import [^;]*;\n", "", text, flags=re.MULTILINE)
         text = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
         text = re.sub(r"^\s+", "", text, flags=re.MULTILINE)
         parts.append(re.sub(r"(?<=[{(\[,;])\n", "", text))  # a notebook stores each line apart

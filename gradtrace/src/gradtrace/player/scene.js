@@ -7,10 +7,18 @@ import { unpacked } from "./trace.js";
 
 /** What is drawn of one setting. */
 export class Scene {
+  /** @type {number} of the timeline, where this is the other setting of two */
+  step;
+
   constructor(player) {
     this.setting = player.setting;
-    this.graph = new Graph((kind, id) => player.pickInGraph(kind, id), (kind, id) => this === player.scene && player.light(kind, id));
-    this.memory = new Memory((step) => player.go(this === player.scene ? step : this.timeline.matching(player.timeline, step)));
+    this.graph = new Graph(
+      (kind, id) => player.pickInGraph(kind, id),
+      (kind, id) => this === player.scene && player.light(kind, id),
+    );
+    this.memory = new Memory((step) =>
+      player.go(this === player.scene ? step : this.timeline.matching(player.timeline, step)),
+    );
     this.graph.onOpen = (title) => (player.status.textContent = `Inside ${title || "the whole graph"}.`);
   }
 
@@ -29,9 +37,15 @@ export class Scene {
 
 /** The nodes of either setting that are missing in the other, or in another state there. */
 export function differences(scene, step, peer) {
-  const states = ({ timeline, trace }, time) => new Map([...timeline.at(time).nodes].map(([node, row]) =>
-    [timeline.keys[node], [node, trace.steps[time].raised?.node === node ? "stopped" : row[1]]]));
+  const states = ({ timeline, trace }, time) =>
+    new Map(
+      [...timeline.at(time).nodes].map(([node, row]) => [
+        timeline.keys[node],
+        [node, trace.steps[time].raised?.node === node ? "stopped" : row[1]],
+      ]),
+    );
   const [mine, theirs] = [states(scene, step), states(peer, peer.step)];
-  const differing = (one, other) => new Set([...one].filter(([key, [, state]]) => other.get(key)?.[1] !== state).map(([, [node]]) => node));
+  const differing = (one, other) =>
+    new Set([...one].filter(([key, [, state]]) => other.get(key)?.[1] !== state).map(([, [node]]) => node));
   return [differing(mine, theirs), differing(theirs, mine)];
 }

@@ -4,7 +4,7 @@
 /** From distances to indices; null stays null. */
 function indices() {
   let last = 0;
-  return (distance) => distance == null ? null : (last += distance);
+  return (distance) => (distance == null ? null : (last += distance));
 }
 
 /**
@@ -21,14 +21,31 @@ function nodesOf({ kinds, nodes }) {
   return nodes.map(([kind, line, call, step, own, links, saved], i) => {
     const [name, label, leaf, made, slots] = kinds[kind];
     return {
-      name, label, leaf, made, line, call, order: order(step), tensor: tensor(own), next: links.map((link) => i + link),
-      slots: slots.map(([slot, empty, shape, dtype, nbytes, version, role], k) =>
-        ({ name: slot, empty, shape, dtype, nbytes, version, role, tensor: tensor(saved[k]) })),
+      name,
+      label,
+      leaf,
+      made,
+      line,
+      call,
+      order: order(step),
+      tensor: tensor(own),
+      next: links.map((link) => i + link),
+      slots: slots.map(([slot, empty, shape, dtype, nbytes, version, role], k) => ({
+        name: slot,
+        empty,
+        shape,
+        dtype,
+        nbytes,
+        version,
+        role,
+        tensor: tensor(saved[k]),
+      })),
     };
   });
 }
 
-const tensorsOf = ({ tensors }) => tensors.map(([label, shape, dtype, nbytes, role, line]) => ({ label, shape, dtype, nbytes, role, line }));
+const tensorsOf = ({ tensors }) =>
+  tensors.map(([label, shape, dtype, nbytes, role, line]) => ({ label, shape, dtype, nbytes, role, line }));
 
 const EMPTY = { peak: null, device: null, values: [], raised: null, unrecorded: 0 }; // what a step leaves out
 
@@ -46,7 +63,8 @@ function stepsOf(trace) {
 function lists({ changed = [], gone = [], variables: edit }, { variables }, { states, rows }) {
   if (edit) {
     const [start, removed, ...rest] = edit;
-    if (removed || rest.length) variables = [...variables.slice(0, start), ...rest.map((row) => rows[row]), ...variables.slice(start + removed)];
+    if (removed || rest.length)
+      variables = [...variables.slice(0, start), ...rest.map((row) => rows[row]), ...variables.slice(start + removed)];
   }
   const node = indices();
   const told = [];
@@ -62,7 +80,18 @@ function insideOf(item, before, line, trace) {
   const run = { ...RUN, ...item.run };
   const { held = before.held, gradients = before.gradients, node = kinds[nodes[run.node][0]][0] } = item;
   const raised = run.passed ? null : { line, node: run.node };
-  return { line, ran: null, node, run, raised, held, gradients, peak: null, device: null, ...lists(item, before, trace) };
+  return {
+    line,
+    ran: null,
+    node,
+    run,
+    raised,
+    held,
+    gradients,
+    peak: null,
+    device: null,
+    ...lists(item, before, trace),
+  };
 }
 
 function viewsOf({ views, places }) {
@@ -74,7 +103,13 @@ function viewsOf({ views, places }) {
 /** What is shown at once; `nodes` are those of each box. Its parts are made when it is opened: few are. */
 class View {
   constructor(stored, place) {
-    Object.assign(this, { stored, place, title: stored.title, parent: stored.parent, width: place.width, height: place.height });
+    this.stored = stored;
+    this.place = place;
+    this.title = stored.title;
+    this.parent = stored.parent;
+    this.width = place.width;
+    this.height = place.height;
+    this.made = null; // the boxes, once they were asked for
     const node = indices();
     this.nodes = stored.nodes.map((some) => some.map(node));
   }
@@ -90,13 +125,32 @@ class View {
 
   get boxes() {
     const { titles, opens, made, ends } = this.stored;
-    return (this.made ??= this.place.boxes.map(([kind, x, y, width, height, rows], k) =>
-      ({ kind, title: titles[k], nodes: this.nodes[k], view: opens[k], made: made[k], end: ends.includes(k), rows, x, y, width, height })));
+    return (this.made ??= this.place.boxes.map(([kind, x, y, width, height, rows], k) => ({
+      kind,
+      title: titles[k],
+      nodes: this.nodes[k],
+      view: opens[k],
+      made: made[k],
+      end: ends.includes(k),
+      rows,
+      x,
+      y,
+      width,
+      height,
+    })));
   }
 
   get things() {
     const tensor = indices();
-    return this.place.things.map(([box, x, y, width, height, room], k) => ({ tensor: tensor(this.stored.things[k]), box, x, y, width, height, room }));
+    return this.place.things.map(([box, x, y, width, height, room], k) => ({
+      tensor: tensor(this.stored.things[k]),
+      box,
+      x,
+      y,
+      width,
+      height,
+      room,
+    }));
   }
 
   get edges() {

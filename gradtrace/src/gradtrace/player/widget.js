@@ -14,11 +14,15 @@ function render({ model, el }) {
     model.save_changes();
   };
   const data = {
-    controls: [], initial: model.get("setting"), traces: [model.get("trace")],
-    step: model.get("question") ? null : model.get("step"), question: model.get("question") ?? null,
+    controls: [],
+    initial: model.get("setting"),
+    traces: [model.get("trace")],
+    step: model.get("question") ? null : model.get("step"),
+    question: model.get("question") ?? null,
   };
   const player = new Player(host, data, {
-    onStep: (step) => tell("step", step), onAnswer: (answer) => tell("answer", answer),
+    onStep: (step) => tell("step", step),
+    onAnswer: (answer) => tell("answer", answer),
     ...(model.get("comparable") && { compare: () => model.send("compare") }),
   });
   if (player.step !== model.get("step")) tell("step", player.step);
