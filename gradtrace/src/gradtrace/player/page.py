@@ -28,9 +28,9 @@ from gradtrace.tracing.steps import TraceData
 
 _PLAYER = Path(__file__).parent
 _MODULES = (
-    "dom", "python", "trace", "timeline", "inside", "words", "references", "narrow", "panel", "graph", "source",
-    "variables", "memory", "scene", "controls", "answers", "question", "stepping", "player", "live", "mount",
-    "widget",
+    "dom", "python", "trace", "timeline", "inside", "words", "references", "narrow", "panel",
+    "graph", "source", "variables", "memory", "scene", "controls", "answers", "question",
+    "stepping", "player", "live", "mount", "widget",
 )  # fmt: skip
 
 
