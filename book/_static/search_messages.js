@@ -49,6 +49,10 @@ document.addEventListener("DOMContentLoaded", () => {
     let found = whole(query, words, excluded, ...rest);
     if (!found.length && words.size > 3) found = pagesWithMost(words, excluded);
     found = found.filter(([page, , anchor]) => !known.has(page + anchor));
+    // Sphinx gives one score to all pages with one of the words in their title, however many of them.
+    const asked = new Set(wordsOf(query));
+    const inTitle = (title) => wordsOf(title).filter((word) => asked.has(word)).length;
+    found.sort((one, other) => one[4] - other[4] || inTitle(one[1]) - inTitle(other[1]));
     return [...found, ...headings]; // Sphinx shows the last one first
   };
 });

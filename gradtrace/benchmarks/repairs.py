@@ -18,7 +18,7 @@ from pathlib import Path
 from gradtrace.repair.judge import Judge, same_gradients
 from gradtrace.repair.proof import Proof, prove
 from gradtrace.repair.report import outcome
-from gradtrace.repair.run.outcome import Limits
+from gradtrace.repair.run.observations import Limits
 from gradtrace.repair.run.worker import Worker
 
 LIMITS = Limits(seconds=60)

@@ -8,6 +8,7 @@ from torch import nn
 
 from gradtrace import snapshot, trace
 from gradtrace.draw.fold import fold, views
+from gradtrace.draw.groups import ALIKE, Group
 from gradtrace.draw.layout import layout
 from gradtrace.draw.scene import Scene, SceneNode
 from gradtrace.player.trace_scene import scene_of
@@ -195,6 +196,22 @@ def test_steps_inside_one_call_are_counted_from_0_as_the_sequence_is():
     assert outside == {
         "before the steps and 1 more", "steps 50 to 59", "steps 70 to 79", "after the steps"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("steps", "members"), [(ALIKE, ALIKE), (ALIKE + 1, 4)])
+def test_more_than_a_few_time_steps_are_shown_by_the_first_two_and_the_last(steps, members):
+    """Twelve layers stand side by side; time steps are divided into ranges from seven on."""
+
+    def program():
+        model = nn.RNN(2, 2)
+        out, _ = model(torch.ones(steps, 1, 2))
+        return out.sum()
+
+    groups = [fold(scene_of(trace(program)))]
+    for group in groups:  # grows while it is read
+        groups += [member for member in group.members if isinstance(member, Group)]
+    (run,) = [group for group in groups if group.kind == "run"]
+    assert len(run.members) == members
 
 
 def test_time_steps_inside_a_forward_are_told_by_the_weights_that_they_share():

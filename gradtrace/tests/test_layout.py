@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from gradtrace import trace
-from gradtrace.draw.drawing import BESIDE, CHARACTER, LINE, NAMES, PANEL, SMALL, label_below
+from gradtrace.draw.drawing import BESIDE, CHARACTER, LINE, NAMES, PANEL, SMALL, Box, label_below
 from gradtrace.draw.layout import layout
 from gradtrace.draw.module_paths import topological_order
+from gradtrace.draw.plan import Plan, add_tensors
 from gradtrace.draw.scene import Scene, SceneNode, SceneTensor, module_of
 from gradtrace.player.trace_scene import scene_of
 
@@ -184,7 +185,7 @@ def test_nothing_lies_on_anything_that_is_there_at_the_same_time(scene):
     for view in layout(scene):
         placed = [(box, box.width, box) for box in view.boxes]
         placed += [
-            (thing, thing.width + thing.room, view.boxes[thing.box]) for thing in view.things
+            (thing, thing.width + thing.room, view.boxes[thing.box]) for thing in view.tensors
         ]
         for one, other in combinations(placed, 2):
             (a, a_width, a_home), (b, b_width, b_home) = one, other
@@ -236,7 +237,7 @@ def test_an_edge_touches_no_box_no_text_and_no_tensor(scene):
         for box in view.boxes:
             left, bottom = box.x + box.width / 2 + BESIDE, box.y + box.height
             parts.append((box, (left, bottom, left + SMALL * len(label_below(box)), bottom + 13)))
-        for thing in view.things:
+        for thing in view.tensors:
             right, bottom = thing.x + thing.width + thing.room, thing.y + thing.height
             parts.append((view.boxes[thing.box], (thing.x, thing.y, right, bottom)))
         for edge in view.edges:
@@ -327,11 +328,13 @@ def test_a_tensor_is_at_home_with_the_node_that_made_it_and_its_area_tells_nothi
 
     seen = trace(program)
     (view,) = layout(scene_of(seen))
-    homes = {seen.tensors[thing.tensor].label: view.boxes[thing.box].title for thing in view.things}
+    homes = {
+        seen.tensors[thing.tensor].label: view.boxes[thing.box].title for thing in view.tensors
+    }
     assert homes == {"y": "AddBackward0", "z": "SinBackward0", "w": "ExpBackward0"}
-    assert len({(thing.width, thing.height) for thing in view.things}) == 1
+    assert len({(thing.width, thing.height) for thing in view.tensors}) == 1
     assert all(thing.x > view.boxes[thing.box].x + view.boxes[thing.box].width
-               for thing in view.things)  # fmt: skip
+               for thing in view.tensors)  # fmt: skip
 
 
 def test_graphs_that_stand_side_by_side_go_below_one_another_where_they_are_too_wide():
@@ -356,7 +359,7 @@ def test_there_is_room_for_the_names_of_a_tensor_as_they_are_told():
 
     seen = trace(program)
     (view,) = layout(scene_of(seen))
-    room = {seen.tensors[thing.tensor].label: thing.room for thing in view.things}
+    room = {seen.tensors[thing.tensor].label: thing.room for thing in view.tensors}
     told = {"data_loader[0][0]": len("data_loader[0][0]"), "data_loader[0][1]": 22}
     assert {label: round((room[label] - NAMES) / CHARACTER) for label in told} == told
 
@@ -379,3 +382,20 @@ def test_a_group_hands_on_what_others_use_and_an_end_says_so():
     written = {box.title: label_below(box) for box in layout(scene_of(seen))[0].boxes}
     assert written["SumBackward0"] == "output scalar"
     assert written["after the steps of model"] == "[5, 1, 2]"
+
+
+@pytest.mark.parametrize(
+    ("links", "savers", "drawn"),
+    [
+        ([], {0}, True),  # the result of the whole graph
+        ([(1, 0)], {0}, False),  # a later box uses it, but saved nothing of it
+        ([(1, 0)], {0, 1}, True),
+    ],
+)
+def test_of_a_folded_box_only_tensors_that_cross_its_border_are_drawn(links, savers, drawn):
+    nodes = [SceneNode(f"N{i}", f"N{i}", False, (), i, i, i, 4, 1) for i in range(2)]
+    named = SceneTensor(8, 0, frozenset(savers), named=True, room=3)
+    boxes = [Box("group", f"box {i}", [i], None, 2, 90.0, 60.0) for i in range(2)]
+    plan = Plan(boxes, {0: 0, 1: 1}, {}, links, set(), [(0, 1), (0, 1)])
+    add_tensors(Scene(nodes, [named], [(0, 1)] * 2), plan, {0: [0]}, largest=8)
+    assert bool(plan.tensors) == drawn

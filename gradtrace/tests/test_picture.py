@@ -1,4 +1,4 @@
-"""Snapshots drawn and compared: true to the graph, accessible, for light and dark pages."""
+"""Snapshots drawn: true to the graph, accessible, for light and dark pages."""
 
 import xml.etree.ElementTree as ET
 
@@ -191,61 +191,6 @@ def test_without_a_model_there_is_one_row():
 def test_a_model_must_be_a_module():
     with pytest.raises(TypeError, match=r"takes a torch\.nn\.Module as model.*'list'"):
         snapshot(torch.ones(1, requires_grad=True), model=[])
-
-
-def test_a_comparison_tells_what_is_new_gone_freed_and_changed():
-    x = torch.ones(3, requires_grad=True)
-    kept = x.exp()
-    first = snapshot(kept.sin().sum())  # sin and sum die at once
-    loss = kept.cos().sum()
-    loss.backward()
-    with torch.no_grad():
-        x.add_(1)
-    found = first.compare(snapshot(loss))
-    assert [node.name for node in found.new] == ["SumBackward0", "CosBackward0"]
-    assert sorted(node.name for node in found.gone) == ["SinBackward0", "SumBackward0"]
-    assert [node.name for node in found.freed] == ["ExpBackward0"]
-    (leaf,) = found.changed
-    assert leaf.leaf.version == 1
-    assert repr(found).splitlines()[0] == (
-        "Comparison(2 new, 2 gone, 1 freed, 1 changed; activations 12 B, then 0 B)"
-    )
-    assert "  changed: leaf [3] (has a gradient now; version 0, then 1)" in repr(found)
-    assert {"CosBackward0  new", "SinBackward0  gone", "ExpBackward0  freed"} <= set(
-        texts(found.to_svg())
-    )
-    assert "Two snapshots compared" in found._repr_html_()
-
-
-def test_a_graph_compared_with_itself_is_the_same():
-    model = network()
-    graph = snapshot(model(torch.ones(1, 3)), model=model)
-    assert repr(graph.compare(graph)) == (
-        "Comparison(0 new, 0 gone, 0 freed, 0 changed; activations 28 B, then 28 B)"
-    )
-
-
-def test_a_tensor_changed_in_place_is_told():
-    y = torch.ones(2, requires_grad=True).exp()
-    z = y.sum()
-    before = snapshot(z)
-    y.add_(1)
-    assert "changed: ExpBackward0 (alive, then modified)" in repr(before.compare(snapshot(z)))
-
-
-def test_the_same_operations_are_counted_not_listed():
-    y = torch.ones(1, requires_grad=True)
-    before = snapshot(y.exp())
-    for _ in range(50):
-        y = y.sin()
-    text = repr(before.compare(snapshot(y)))
-    assert "  new: SinBackward0 × 50" in text
-    assert len(text.splitlines()) == 3
-
-
-def test_only_snapshots_are_compared():
-    with pytest.raises(TypeError, match="takes a later snapshot, but got 'Tensor'"):
-        snapshot(torch.ones(1, requires_grad=True)).compare(torch.ones(1))
 
 
 def test_a_drawing_keeps_nothing_alive_and_is_quick_for_a_large_graph():

@@ -18,7 +18,7 @@ from gradtrace.repair import report
 from gradtrace.repair.edits import Source
 from gradtrace.repair.judge import same_gradients
 from gradtrace.repair.proof import Proof, prove
-from gradtrace.repair.run.outcome import Limits
+from gradtrace.repair.run.observations import Limits
 from gradtrace.repair.run.worker import Worker
 
 START = "import torch\nfrom torch import nn\n\ntorch.manual_seed(0)\n"

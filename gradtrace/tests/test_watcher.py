@@ -194,7 +194,7 @@ def test_gradtrace_failing_leaves_the_error_alone(monkeypatch, strict):
 PARTS = [
     "gradtrace.watching.engine.mark_freed",
     "gradtrace.watching.operations.Observer._note",
-    "gradtrace.watching.operations._tensors",
+    "gradtrace.watching.operations.tensors_in",
     "gradtrace.watching.record.Timeline.edited",
     "gradtrace.watching.record.Timeline.stepped",
     "gradtrace.explaining.silent.in_backward",
@@ -819,7 +819,7 @@ class Slow(Exception):
 
 
 @pytest.mark.parametrize(
-    "part", ["gradtrace.watching.operations._tensors", "gradtrace.watching.engine.mark_freed"]
+    "part", ["gradtrace.watching.operations.tensors_in", "gradtrace.watching.engine.mark_freed"]
 )
 def test_what_the_programs_signal_handler_raises_is_the_programs(monkeypatch, part):
     """Python runs it between any two instructions: here, while code of ours runs."""

@@ -174,7 +174,7 @@ def test_a_page_unpacks_what_was_traced(show, page):
     for drawing, view in zip(drawings, read["views"], strict=True):
         assert (view["title"], view["parent"]) == (drawing.title, drawing.parent)
         assert view["boxes"] == known(drawing.boxes)
-        assert view["things"] == known(drawing.things)
+        assert view["things"] == known(drawing.tensors)
         assert view["edges"] == known(drawing.edges)
 
 

@@ -5,6 +5,7 @@ import http.server
 import re
 import threading
 from pathlib import Path
+from urllib.parse import quote
 
 import nbformat
 import pytest
@@ -63,6 +64,50 @@ def test_no_solution_is_found_before_what_gives_nothing_away(visit, below):
     solutions = ["solutions/" in address for address in found]
     assert any(solutions) and not all(solutions)
     assert solutions == sorted(solutions), found
+
+
+#: What people ask, as they type it, and a page that answers it.
+QUESTIONS = {
+    "what does retain_graph do": "02_what_retain_graph_controls",
+    "RNN hidden state second batch": "hidden_state_over_batches",
+    "two losses one encoder": "01_two_networks",
+    "GAN retain_graph": "01_two_networks",
+    "Lightning manual_backward toggle_optimizer": "trainers",
+    "modified by an inplace operation after optimizer.step": "error_atlas",
+    "SAM second step": "computed_weights",
+    "memory grows total += loss": "05_second_time",
+    "WGAN-GP gradient penalty": "second_derivatives",
+    "MAML": "inner_loops",
+    "DDP retain_graph": "07_several_of_everything",
+    "DDP BatchNorm two forward passes broadcast_buffers": "ddp_and_fsdp",
+    "FSDP two backward create_graph": "ddp_and_fsdp",
+    "checkpoint gradients None": "08_recomputed_and_compiled",
+    "gradient checkpointing enable_input_require_grads": "trainers",
+    "compile donated buffers": "08_recomputed_and_compiled",
+    "Function returned an incorrect number of gradients": "error_atlas",
+    "invalid gradient at index": "error_atlas",
+    "L-BFGS closure": "more_causes",
+    "style transfer target detach": "computed_weights",
+    "autocast loss does not fall": "autocast",
+    "spectral_norm": "computed_weights",
+    "Cowardly refusing to serialize non-leaf tensor": "error_atlas",
+    "returned nan values in its 0th output": "error_atlas",
+    "DataParallel hidden state": "ddp_and_fsdp",
+    "retain_grad retain_graph": "seven_switches",
+    "CUDA out of memory": "memory_on_a_gpu",
+    "PPO actor critic": "decision_guide",
+    "GNN cached adjacency": "computed_weights",
+    "training slower with each batch": "hidden_state_over_batches",
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_leads_to_a_page_that_answers_it(visit, below, question):
+    page = visit(f"{below}search.html?q={quote(question)}", below)
+    page.locator(".search-summary", has_text="found").wait_for()  # all are there
+    links = page.locator("#search-results li > a").all()[:3]
+    first = [re.split("[?#]", link.get_attribute("href"))[0] for link in links]
+    assert any(address.endswith(f"/{QUESTIONS[question]}.html") for address in first), first
 
 
 def messages_of_the_atlas():

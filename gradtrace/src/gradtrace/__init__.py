@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradtrace.autograd.memory import LiveBytes
+    from gradtrace.autograd.live_bytes import LiveBytes
     from gradtrace.autograd.nodes import HeldBytes, Leaf, Node, SavedTensor
     from gradtrace.explaining.diagnosis import Diagnosis
     from gradtrace.explaining.postmortem import explain
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from gradtrace.notebook.extension import load_ipython_extension
     from gradtrace.notebook.widget import Player
     from gradtrace.player.playback import Trace, trace
-    from gradtrace.snapshots.comparison import Comparison
     from gradtrace.snapshots.graph import Graph, snapshot
-    from gradtrace.snapshots.modules import ModuleBytes
+    from gradtrace.snapshots.module_bytes import ModuleBytes
 
 __version__ = "0.1.0"
 
 _MODULES = {
-    "autograd.memory": ("LiveBytes",),
+    "autograd.live_bytes": ("LiveBytes",),
     "autograd.nodes": ("HeldBytes", "Leaf", "Node", "SavedTensor"),
     "explaining.diagnosis": ("Diagnosis",),
     "explaining.postmortem": ("explain",),
@@ -40,14 +39,12 @@ _MODULES = {
     "notebook.exploration": ("DeviceDropdown", "Exploration", "available_devices", "explore"),
     "notebook.widget": ("Player",),
     "player.playback": ("Trace", "trace"),
-    "snapshots.comparison": ("Comparison",),
     "snapshots.graph": ("Graph", "snapshot"),
-    "snapshots.modules": ("ModuleBytes",),
+    "snapshots.module_bytes": ("ModuleBytes",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "Comparison",
     "DeviceDropdown",
     "Diagnosis",
     "Exploration",

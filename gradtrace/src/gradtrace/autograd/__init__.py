@@ -1,1 +1,4 @@
-"""The autograd graph as plain data, and where in the user's program it comes from."""
+"""The autograd graph as plain data, and the frames of the user's program.
+
+Nothing in here decides or draws anything; it depends on PyTorch only.
+"""

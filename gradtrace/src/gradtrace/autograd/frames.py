@@ -1,6 +1,6 @@
 """The frames of the user's program: which line runs, and which tensors its variables reach.
 
-Variables lead to tensors directly, or through lists, dicts, modules and the program's own objects:
+Variables reach tensors directly, or through lists, dicts, modules and the program's own objects:
 ``h``, ``losses[0]``, ``model.layer.weight``, ``self.cache``.
 """
 
@@ -61,14 +61,14 @@ class Location(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its file; in a notebook, whose files are temporary, its cell: ``Cell In[3]``."""
+        """The file's path; in a notebook, whose files are temporary, the cell: ``Cell In[3]``."""
         ipython = _ipython()
         cells = {} if ipython is None else getattr(ipython.compile, "_filename_map", {})
         return f"Cell In[{cells[self.file]}]" if self.file in cells else self.file
 
     @classmethod
     def of(cls, frame: FrameType) -> Location:
-        """The line that the frame is at."""
+        """Return the line that the frame is executing."""
         return cls(frame.f_code.co_filename, frame.f_lineno)
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Location(NamedTuple):
 
 
 def _ipython() -> Any:
-    """The running IPython, if there is one."""
+    """Return the running IPython shell, or None."""
     module = sys.modules.get("IPython")
     return None if module is None else module.get_ipython()
 
@@ -95,7 +95,7 @@ def is_users(code: CodeType) -> bool:
 
 
 def belongs_to_user(kind: type) -> bool:
-    """Whether a class is the user's own."""
+    """Whether a class is defined by the user's program."""
     module = sys.modules.get(kind.__module__)
     file = getattr(module, "__file__", None)
     if file is None:
@@ -104,25 +104,25 @@ def belongs_to_user(kind: type) -> bool:
 
 
 def place_of(kind: type, method: str) -> str:
-    """What to call a class, with the file and line of one of its methods: ``Clip (ops.py:12)``."""
+    """Return a class's name with the file and line of one of its methods: ``Clip (ops.py:12)``."""
     code = _code_of(inspect.unwrap(getattr(kind, method)))
     name = kind.__name__
     return name if code is None else f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})"
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame of the user's code, from ``frame`` outward."""
-    known = _USERS  # a hot loop: most frames are a library's, known by their file
+    """Return the innermost frame of the user's code, from ``frame`` outward, or None."""
+    is_users_file = _USERS  # a hot loop: most frames are a library's, known by their file
     while frame is not None:
         code = frame.f_code
-        if known.get(code.co_filename, True) and is_users(code):
+        if is_users_file.get(code.co_filename, True) and is_users(code):
             return frame
         frame = frame.f_back
     return None
 
 
 def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """The frames of the user's code, from ``frame`` outward."""
+    """Yield the frames of the user's code, from ``frame`` outward."""
     frame = user_frame(frame)
     while frame is not None:
         yield frame
@@ -130,22 +130,24 @@ def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def user_location() -> Location | None:
-    """The line of the user's code that runs now."""
+    """Return the line of the user's code that is running."""
     frame = user_frame(sys._getframe(1))
     return None if frame is None else Location.of(frame)
 
 
 def raised_by_the_program(error: BaseException) -> bool:
-    """Whether the program raised it while code of ours ran: in a signal handler, or from a thread.
+    """Whether the program raised this error while gradtrace's code was running.
 
-    Python calls a handler between any two instructions, and can raise an exception there that
-    another thread asked for: that is of a class that neither Python nor PyTorch raises here.
+    A signal handler may run between any two instructions, and another thread may have an exception
+    raised there; the class of such an exception is one that neither Python nor PyTorch raises here.
     """
-    ran = [frame.f_code for frame, _ in walk_tb(error.__traceback__) if is_users(frame.f_code)]
-    if not ran:
+    user_codes = [
+        frame.f_code for frame, _ in walk_tb(error.__traceback__) if is_users(frame.f_code)
+    ]
+    if not user_codes:
         return type(error).__module__.partition(".")[0] not in ("builtins", "torch", "gradtrace")
     handlers = (signal.getsignal(number) for number in signal.valid_signals())
-    return any(_code_of(handler) in ran for handler in handlers if callable(handler))
+    return any(_code_of(handler) in user_codes for handler in handlers if callable(handler))
 
 
 def _code_of(function: Any) -> CodeType | None:
@@ -157,9 +159,9 @@ def _code_of(function: Any) -> CodeType | None:
 
 
 class Chain:
-    """The calls of the user's code that ran at some moment, innermost first.
+    """The calls of the user's code on the stack at one moment, innermost first.
 
-    For each its code object and the line in it, looked up when somebody asks.
+    A chain stores code objects and instructions; their lines are computed when they are read.
     """
 
     def __init__(self, codes: list[CodeType], instructions: list[int]):
@@ -175,17 +177,17 @@ class Chain:
 
     @property
     def location(self) -> Location:
-        """The innermost line."""
+        """The line of the innermost call."""
         return self.locations[0]
 
     @property
     def locations(self) -> list[Location]:
-        """All lines, from the innermost outward."""
+        """The lines of all calls, innermost first."""
         return [Location(code.co_filename, line) for code, line in self.lines]
 
     @functools.cached_property
     def path(self) -> tuple[tuple[CodeType, int], ...]:
-        """The lines, each function's innermost call only: the same at any depth of a recursion."""
+        """The innermost line of each function: the same tuple at every depth of a recursion."""
         innermost: dict[CodeType, int] = {}
         for code, line in self.lines:
             innermost.setdefault(code, line)
@@ -194,26 +196,28 @@ class Chain:
 
 def _line(code: CodeType, instruction: int) -> int:
     lines = code.co_lines()
-    found = (line for start, end, line in lines if start <= instruction < end and line is not None)
-    return next(found, code.co_firstlineno)
+    matches = (
+        line for start, end, line in lines if start <= instruction < end and line is not None
+    )
+    return next(matches, code.co_firstlineno)
 
 
 class Chains:
-    """Every chain once: equal chains are one object."""
+    """A table of chains in which equal chains are one object."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, ...], Chain] = {}
 
     def here(self, frame: FrameType | None) -> Chain | None:
-        """The chain of the user's frames from ``frame`` outward; None if there is none."""
+        """Return the chain of the user's frames from ``frame`` outward; None if there is none."""
         key: list[int] = []
         codes: list[CodeType] = []
-        known = _USERS  # the hottest loop of a strict watch, as in user_frame
+        is_users_file = _USERS  # the hottest loop of a strict watch, as in user_frame
         for _ in range(_MAX_FRAMES):
             if frame is None:
                 break
             code = frame.f_code
-            if known.get(code.co_filename, True) and is_users(code):
+            if is_users_file.get(code.co_filename, True) and is_users(code):
                 codes.append(code)
                 key += (id(code), frame.f_lasti)
                 if len(codes) == _MAX_CHAIN:
@@ -221,21 +225,24 @@ class Chains:
             frame = frame.f_back
         if not codes:
             return None
-        found = self._known.get(tuple(key))  # it holds the code objects: no identity is used twice
-        if found is None:
-            found = self._known[tuple(key)] = Chain(codes, key[1::2])
-        return found
+        chain = self._known.get(tuple(key))  # it holds the code objects: no identity is used twice
+        if chain is None:
+            chain = self._known[tuple(key)] = Chain(codes, key[1::2])
+        return chain
 
 
 class Found(NamedTuple):
-    """Something that a variable reaches; ``owners`` are the objects on the way, outermost first."""
+    """A value that a variable reaches.
+
+    ``owners`` are the objects on the way from the variable to the value, outermost first.
+    """
 
     name: str
     value: Any
     owners: tuple[Any, ...]
 
     def inside(self, kinds: tuple[type, ...]) -> bool:
-        """Whether it lies in something of these kinds."""
+        """Whether one of the owners is an instance of ``kinds``."""
         return any(isinstance(owner, kinds) for owner in self.owners)
 
 
@@ -249,65 +256,72 @@ _REFERENCES = 3  # to a frame's dict: the frame's, the variable's, the argument'
 
 
 def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
-    """The frame's variables, and the globals that its code reads.
+    """Return the frame's local variables and the globals that its code reads.
 
     Before Python 3.13 a function's frame keeps the dict that is read here until it is read again;
-    ``forget`` empties it.  Not to be used where the frame is being traced: Python would write that
-    back.  Since 3.13 there is a proxy instead, which keeps nothing and must not be emptied.
+    ``forget`` empties it. Do not pass ``forget`` while the frame is being traced, because Python
+    would write the empty dict back. Since 3.13 the frame returns a proxy, which keeps nothing and
+    must not be emptied.
 
-    Without IPython's own globals (``In``, ``Out``, ``_`` …), which lead to everything there is.
+    IPython's own globals (``In``, ``Out``, ``_`` …) are left out, since they reach everything.
     """
-    kept = frame.f_locals
-    found = {**kept}
-    ours = sys.getrefcount(kept) <= _REFERENCES  # else the program has called locals()
-    if forget and ours and type(kept) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        kept.clear()
-    in_module = kept is frame.f_globals
+    live_locals = frame.f_locals
+    variables = {**live_locals}
+    unshared = sys.getrefcount(live_locals) <= _REFERENCES  # else the program has called locals()
+    if (
+        forget
+        and unshared
+        and type(live_locals) is dict
+        and frame.f_code.co_flags & inspect.CO_OPTIMIZED
+    ):
+        live_locals.clear()
+    in_module = live_locals is frame.f_globals
     ipython = _ipython()
     hidden = () if ipython is None else ipython.user_ns_hidden
     if in_module:
-        return {name: value for name, value in found.items() if name not in hidden}
-    used = (name for name in _globals_read(frame.f_code) if name not in {*found, *hidden})
-    return found | {name: frame.f_globals[name] for name in used if name in frame.f_globals}
+        return {name: value for name, value in variables.items() if name not in hidden}
+    used = (name for name in _globals_read(frame.f_code) if name not in {*variables, *hidden})
+    return variables | {name: frame.f_globals[name] for name in used if name in frame.f_globals}
 
 
 def reach(variables: Mapping[str, Any], modules: dict[int, str] | None = None) -> Iterator[Found]:
-    """The tensors that the variables reach, each object visited once, in the order of the names.
+    """Yield the tensors that the variables reach, in the order of the variables' names.
 
-    A tensor that two variables name directly is found under both names, one with a graph at each
-    place that holds it; a gradient is found where it has a graph of its own.  The names of the
-    modules on the way are put into ``modules``, by identity.
+    Each object is visited once, except that a tensor is yielded under every variable that names it
+    directly, and a tensor with a graph at every place that holds it. A gradient is yielded if it
+    has a graph of its own. The names of the modules on the way are stored in ``modules``, by
+    identity.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     pending = [Found(name, variables[name], ()) for name in reversed([*variables])]
-    while pending and len(seen) < _MAX_OBJECTS:
-        name, value, owners = found = pending.pop()
+    while pending and len(visited) < _MAX_OBJECTS:
+        name, value, owners = match = pending.pop()
         if issubclass(type(value), torch.Tensor):
             has_graph = is_cut_off(value) or not value.is_leaf
-            if id(value) not in seen or not owners or has_graph:
-                seen.add(id(value))
-                yield found
+            if id(value) not in visited or not owners or has_graph:
+                visited.add(id(value))
+                yield match
                 if has_graph:
                     continue
                 if value.grad is not None and value.grad.requires_grad:
                     pending.append(Found(f"{name}.grad", value.grad, (*owners, value)))
-        elif type(value) not in PLAIN and len(owners) < _MAX_DEPTH and id(value) not in seen:
-            seen.add(id(value))
+        elif type(value) not in PLAIN and len(owners) < _MAX_DEPTH and id(value) not in visited:
+            visited.add(id(value))
             if modules is not None and issubclass(type(value), torch.nn.Module):
                 modules[id(value)] = name
-            inside = itertools.islice(_items(value), _MAX_ITEMS)
-            within = [Found(name + key, inner, (*owners, value)) for key, inner in inside]
-            pending.extend(reversed(within))
+            items = itertools.islice(_items(value), _MAX_ITEMS)
+            inner_matches = [Found(name + key, inner, (*owners, value)) for key, inner in items]
+            pending.extend(reversed(inner_matches))
 
 
 PLAIN = (type(None), bool, int, float, str)
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
-    """What is inside a container, a module, or another object of the program's own.
+    """Yield what a container, a module or another object contains, each with its key as text.
 
-    Read past the methods of its class: none of the program's code runs.  Copied before it is gone
-    through, since another thread may be changing it.
+    The methods of the object's class are bypassed, so none of the program's code runs. Containers
+    are copied first, since another thread may be changing them.
     """
     kind = type(value)  # isinstance would ask the object's own __class__
     if kind.__module__.partition(".")[0] == "gradtrace":  # a watch is not part of the program
@@ -362,14 +376,14 @@ _SLOTS: WeakKeyDictionary[type, list[tuple[str, MemberDescriptorType]]] = WeakKe
 
 
 def _slots(kind: type) -> list[tuple[str, MemberDescriptorType]]:
-    """The ``__slots__`` of a Python class."""
-    found = _SLOTS.get(kind)
-    if found is None:
-        found = _SLOTS[kind] = [
+    """Return the ``__slots__`` of a Python class with their descriptors."""
+    members = _SLOTS.get(kind)
+    if members is None:
+        members = _SLOTS[kind] = [
             (name, member)
             for base in kind.__mro__
             if "__slots__" in vars(base)
             for name, member in vars(base).items()
             if isinstance(member, MemberDescriptorType)
         ]
-    return found
+    return members

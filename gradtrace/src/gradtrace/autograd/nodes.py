@@ -19,15 +19,15 @@ HIDDEN = "hidden"
 
 
 class SavedTensor(NamedTuple):
-    """One tensor that a node saved for its backward.
+    """A tensor that a node saved for the backward pass.
 
-    ``state`` is ``"alive"``, ``"modified"`` (its version is no longer the one that was saved:
-    backward will refuse it), ``"packed"`` (a saved-tensor hook or a checkpoint holds something in
-    its place), ``"freed"`` or ``"not needed"`` (the node has room for it but never saved it).
-    ``role`` says who else holds its memory: ``"leaf"`` (a parameter or another leaf of this
-    graph), ``"input"`` (named by the caller) or ``"activation"`` (the graph itself).  What is not
-    known, as after freeing, is None.  ``storage`` identifies the storage it lies in within one
-    snapshot, and ``storage_nbytes`` is the size of that storage in bytes.
+    ``state`` is ``"alive"``, ``"modified"`` (its version differs from the saved one, so backward
+    will refuse it), ``"packed"`` (a saved-tensor hook or a checkpoint stores something in its
+    place), ``"freed"`` or ``"not needed"`` (the node has a slot for it but saved nothing). ``role``
+    says what else keeps its memory alive: ``"leaf"`` (a parameter or another leaf of this graph),
+    ``"input"`` (passed to :func:`snapshot`) or ``"activation"`` (the graph only). Unknown values
+    are None, for instance after freeing. ``storage`` identifies the storage within one snapshot,
+    and ``storage_nbytes`` is the size of that storage in bytes.
     """
 
     name: str
@@ -49,9 +49,10 @@ class SavedTensor(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """The tensor into whose ``.grad`` a leaf node accumulates.  ``storage`` as in SavedTensor.
+    """The tensor into whose ``.grad`` a leaf node accumulates.
 
-    ``name`` is that of a parameter of the ``model`` given to :func:`snapshot`, else None.
+    ``storage`` is as in :class:`SavedTensor`. ``name`` is the name of the parameter in the
+    ``model`` passed to :func:`snapshot`, else None.
     """
 
     shape: torch.Size
@@ -65,16 +66,17 @@ class Leaf(NamedTuple):
 
 
 class Node(NamedTuple):
-    """One node of the graph.
+    """A node of the graph.
 
-    ``next`` holds, for each input that needs a gradient, the index of the node that made it in
-    ``Graph.nodes``.  ``sequence_nr`` is PyTorch's counter of recorded operations (one for each
-    thread), None for leaves.  ``leaf`` describes the leaf tensor of an AccumulateGrad node and is
-    None for every other node.  ``state`` is ``"freed"`` when any of its saved tensors is, else the
-    first of ``"modified"``, ``"packed"``, ``"alive"`` that applies, else ``"saves nothing"``;
-    ``"hidden"`` when PyTorch shows Python nothing of what the node saves.  ``outputs`` are the
-    tensors that the operation made, empty where PyTorch does not tell (2.4.1 never does), and in a
-    graph of more than 5,000 nodes whose ``model`` is not given: asking takes as long as all else.
+    ``next`` holds, for each input that needs a gradient, the index in ``Graph.nodes`` of the node
+    that computed it. ``sequence_nr`` is PyTorch's counter of recorded operations (one for each
+    thread), None for leaves. ``leaf`` describes the leaf tensor of an AccumulateGrad node and is
+    None for every other node. ``state`` is ``"freed"`` if any saved tensor is freed, else the first
+    of ``"modified"``, ``"packed"``, ``"alive"`` that applies, else ``"saves nothing"``; it is
+    ``"hidden"`` if PyTorch does not show to Python what the node saves. ``outputs`` are the shapes
+    and dtypes of the operation's results. They are empty in PyTorch 2.4.1, which does not report
+    them, and in a graph of more than 5,000 nodes without a ``model``, because reading them takes as
+    long as reading all the rest.
     """
 
     name: str
@@ -89,9 +91,9 @@ class Node(NamedTuple):
 class HeldBytes(NamedTuple):
     """Bytes of the storages that saved tensors keep alive, each storage counted once.
 
-    ``activations`` are held by the graph; ``leaves`` (parameters and other leaves) and ``inputs``
-    are tensors that the program holds anyway: those named to :func:`snapshot`, and what its model
-    holds besides (buffers, frozen parameters).
+    ``activations`` are kept alive by the graph alone. ``leaves`` (parameters and other leaves) and
+    ``inputs`` are tensors that the program keeps alive anyway: those passed to :func:`snapshot`,
+    and the model's buffers and frozen parameters.
     """
 
     activations: int
@@ -104,7 +106,7 @@ class HeldBytes(NamedTuple):
 
 
 def state_of(slots: Iterable[str]) -> str:
-    """The state of a node whose slots are in these states."""
+    """Return the state of a node from the states of its slots."""
     states = set(slots)
     for state in (FREED, MODIFIED, PACKED, ALIVE):
         if state in states:
@@ -113,7 +115,7 @@ def state_of(slots: Iterable[str]) -> str:
 
 
 def shapes_of(outputs: Sequence[Output]) -> str:
-    """The shapes of what an operation made, short; a dtype only where it is not float32.
+    """Format the shapes of an operation's outputs; a dtype is included unless it is float32.
 
     >>> shapes_of([Output(torch.Size((2, 4)), torch.float32)] * 3)
     '3 × [2, 4]'
@@ -128,5 +130,5 @@ def shapes_of(outputs: Sequence[Output]) -> str:
         text += f" {str(dtype).removeprefix('torch.')}"
     if len(outputs) == 1:
         return text
-    alike = all(output == outputs[0] for output in outputs)
-    return f"{len(outputs)} × {text}" if alike else f"{len(outputs)} tensors"
+    all_equal = all(output == outputs[0] for output in outputs)
+    return f"{len(outputs)} × {text}" if all_equal else f"{len(outputs)} tensors"

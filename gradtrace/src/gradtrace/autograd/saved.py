@@ -1,16 +1,15 @@
 """Read what live nodes saved for backward, without keeping any of it alive.
 
-Saved tensors are read through the node attributes ``_raw_saved_*``.  Their ``data`` is the tensor,
+Saved tensors are read through the node attributes ``_raw_saved_*``. Their ``data`` is the tensor,
 or None once backward has freed it; reading it runs no saved-tensor hook, recomputes nothing and
-skips the version check, so freed and modified graphs can be read too.  These attributes are
-private to PyTorch: every one is looked up on the node's own type, none is assumed to be there.
-A handle must not outlive its node (it would dangle), so the caller keeps every node alive until
-the reading ends.
-Older PyTorch has no ``data`` (2.10 does not, 2.13 does).  There the tensor itself is asked for, as
-backward would: saved-tensor hooks then run, and a checkpoint recomputes.
+skips the version check, so freed and modified graphs can be read too. These attributes are private
+to PyTorch: each is looked up on the node's own type, and none is assumed to exist. A handle must
+not outlive its node (it would dangle), so the caller keeps every node alive until the reading ends.
+Older PyTorch has no ``data`` (2.10 does not, 2.13 does). There the tensor itself is
+requested, as backward would: saved-tensor hooks then run, and a checkpoint recomputes.
 
-Reading is the hot loop: it stores bare tuples.  ``GraphData.nodes`` gives the values their names
-when somebody looks.
+Reading is the hot loop, so it stores bare tuples; ``GraphData.nodes`` builds named tuples from them
+on demand.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ FREED_UNSEEN_TAG = "gradtrace.freed"
 
 
 class GraphData:
-    """Plain data about the nodes that were live when it was read.
+    """Plain data about nodes that were live when they were read.
 
-    ``model`` is the name of the model's class, empty where none was given.
+    ``model`` is the name of the model's class, or an empty string.
     """
 
     def __init__(self, records: list[_Record], roles: dict[int, str]):
@@ -69,16 +68,16 @@ class GraphData:
         self.model = ""
 
     def read_outputs(self, live: Sequence[LiveNode]) -> None:
-        """Note what each operation made."""
+        """Read the shapes and dtypes of each operation's outputs."""
         self._outputs = list(map(outputs_of, live))
 
     def name_leaves(self, live: Sequence[LiveNode], model: torch.nn.Module) -> None:
-        """Give leaves the names of the model's parameters."""
+        """Give the leaves the names of the model's parameters."""
         self.model = type(model).__name__
         names = {id(parameter): name for name, parameter in model.named_parameters()}
-        for i, (layout, number, successors, held) in enumerate(self._records):
-            if isinstance(held, Leaf):
-                named = held._replace(name=names.get(id(live[i].variable)))
+        for i, (layout, number, successors, content) in enumerate(self._records):
+            if isinstance(content, Leaf):
+                named = content._replace(name=names.get(id(live[i].variable)))
                 self._records[i] = (layout, number, successors, named)
 
     @cached_property
@@ -87,13 +86,13 @@ class GraphData:
         with no_garbage_collection():
             outputs = self._outputs or [()] * len(self._records)
             return [
-                _node(*record, made, self._roles)
-                for record, made in zip(self._records, outputs, strict=True)
+                _node(*record, node_outputs, self._roles)
+                for record, node_outputs in zip(self._records, outputs, strict=True)
             ]
 
     @cached_property
     def edges(self) -> list[tuple[int, int]]:
-        """Pairs ``(from, to)`` of node indices, in the direction that backward runs."""
+        """Pairs ``(from, to)`` of node indices, in the direction of the backward pass."""
         return [(i, j) for i, node in enumerate(self.nodes) for j in node.next]
 
     @cached_property
@@ -103,17 +102,17 @@ class GraphData:
 
     @cached_property
     def freed(self) -> list[Node]:
-        """The nodes whose saved tensors have been freed: backward cannot run through them."""
+        """The nodes whose saved tensors are freed, so that backward cannot run through them."""
         return [node for node in self.nodes if node.state == FREED]
 
     @cached_property
     def held(self) -> HeldBytes:
-        """What the saved tensors hold now, in bytes."""
+        """The bytes that saved tensors keep alive now."""
         storages = {
             fields[-2]: fields[-1]
-            for _, _, _, held in self._records
-            if not isinstance(held, (Leaf, _Hidden))
-            for fields in held
+            for _, _, _, content in self._records
+            if not isinstance(content, (Leaf, _Hidden))
+            for fields in content
             if len(fields) > 2
         }
         totals = {"activation": 0, "leaf": 0, "input": 0}
@@ -127,17 +126,17 @@ def describe(
     links: Sequence[Sequence[int]],
     roles: Mapping[int, str] | None = None,
 ) -> GraphData:
-    """Copy what the live nodes of a traversal say, as :func:`read_records` does, into plain
-    data."""
+    """Copy the state of traversed nodes into plain data, as :func:`read_records` does."""
     return GraphData(*read_records(live, links, roles or {}))
 
 
 def read_records(
     live: Sequence[LiveNode], links: Sequence[Sequence[int]], roles: Mapping[int, str]
 ) -> tuple[list[_Record], dict[int, str]]:
-    """Copy what live nodes say into the tuples from which :class:`GraphData` is made.
+    """Copy the state of live nodes into the tuples from which :class:`GraphData` is built.
 
-    ``roles`` says for storages what else owns them; a leaf among the nodes owns its own.
+    ``roles`` maps storages to what else keeps them alive; the storages of leaves among the nodes
+    are added to the copy that is returned.
     """
     roles = dict(roles)
     records: list[_Record] = []
@@ -146,10 +145,10 @@ def read_records(
         layout = layouts.get(type(node))
         if layout is None:
             layout = layouts[type(node)] = _LAYOUTS.get(type(node)) or _layout(node)
-        held = layout.read(node, layout) if layout.read else []
-        records.append((layout, sequence_nr(node), successors, held))
-        if isinstance(held, Leaf):
-            roles[held.storage] = "leaf"
+        content = layout.read(node, layout) if layout.read else []
+        records.append((layout, sequence_nr(node), successors, content))
+        if isinstance(content, Leaf):
+            roles[content.storage] = "leaf"
     return records, roles
 
 
@@ -161,7 +160,10 @@ _Getter = Callable[[LiveNode], Any]
 
 
 class _Hidden(NamedTuple):
-    """A node that hides what it saves.  C++ extensions share a type, but each node has a name."""
+    """A node that hides what it saves.
+
+    C++ extensions share one node type, so each node has its own name.
+    """
 
     name: str
     state: str
@@ -171,7 +173,7 @@ _Held = Leaf | _Hidden | list[_Fields]
 
 
 class _Layout(NamedTuple):
-    """What is the same for all nodes of one type, looked up once."""
+    """What all nodes of one type have in common, looked up once."""
 
     name: str
     # Copies what such a node holds; None where there is nothing to copy.
@@ -210,8 +212,8 @@ def _layout(node: LiveNode) -> _Layout:
 
 def _slot(name: str, custom: bool) -> tuple[str, _Getter, _Getter]:
     checked = attrgetter("saved_tensors" if custom else f"_saved_{name}")
-    shown = SAVED_TENSORS_SHOW_THEIR_DATA
-    return name, attrgetter(RAW_SAVED + name) if shown else _unpacking(checked), checked
+    data_readable = SAVED_TENSORS_SHOW_THEIR_DATA
+    return name, attrgetter(RAW_SAVED + name) if data_readable else _unpacking(checked), checked
 
 
 def name_of(node: LiveNode) -> str:
@@ -224,7 +226,7 @@ _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
 class _Unpacked(NamedTuple):
-    """Stands in for a handle where PyTorch's own does not show its tensor."""
+    """A stand-in for PyTorch's handle where that does not expose its tensor."""
 
     data: torch.Tensor | None
     unpack_hook: None = None
@@ -232,8 +234,8 @@ class _Unpacked(NamedTuple):
 
 def _unpacking(checked: _Getter) -> _Getter:
     def handle_of(node: LiveNode) -> Any:
-        held = checked(node)
-        return tuple(map(_Unpacked, held)) if type(held) is tuple else _Unpacked(held)
+        value = checked(node)
+        return tuple(map(_Unpacked, value)) if type(value) is tuple else _Unpacked(value)
 
     return handle_of
 
@@ -261,14 +263,14 @@ def _read(node: LiveNode, layout: _Layout) -> list[_Fields]:
         try:  # most slots: what _read_slot would do, written out for speed
             version = data._version
             storage = data.untyped_storage()
-            held: _Fields = (name, ALIVE, data.shape, data.dtype, data.device, version,
+            entry: _Fields = (name, ALIVE, data.shape, data.dtype, data.device, version,
                              storage_identity(storage), storage.nbytes())  # fmt: skip
         except RuntimeError:  # sparse, nested, or inside a transform of torch.func
-            held = _read_slot(name, handle, node, checked)
+            entry = _read_slot(name, handle, node, checked)
         else:
             if version:  # versions start at 0 and only grow: at 0 nothing was written
-                held = (name, _checked_state(node, handle, checked), *held[2:])
-        fields.append(held)
+                entry = (name, _checked_state(node, handle, checked), *entry[2:])
+        fields.append(entry)
     return fields
 
 
@@ -286,7 +288,7 @@ def _read_slot(name: str, handle: Any, node: LiveNode, checked: _Getter) -> _Fie
 
 
 def _checked_state(node: LiveNode, handle: Any, checked: _Getter) -> str:
-    """Whether PyTorch would hand out this saved tensor, which is there."""
+    """Return whether PyTorch would unpack this saved tensor, as the state alive or modified."""
     try:
         checked(node)
         return ALIVE
@@ -300,7 +302,7 @@ def _checked_state(node: LiveNode, handle: Any, checked: _Getter) -> str:
 
 
 def _read_custom(node: LiveNode, layout: _Layout) -> list[_Fields]:
-    """A torch.autograd.Function: its saved tensors, and tensors put on ``ctx`` past autograd."""
+    """Read a ``torch.autograd.Function``: saved tensors, and tensors stored on ``ctx`` itself."""
     fields = _read(node, layout)
     for name, value in vars(node).items():
         for key, part in _parts(value):
@@ -309,7 +311,7 @@ def _read_custom(node: LiveNode, layout: _Layout) -> list[_Fields]:
 
 
 def _parts(value: object) -> list[tuple[str, torch.Tensor]]:
-    """The tensors in ``value``: itself, or those of a plain container."""
+    """Return the tensors in ``value``: itself, or the items of a plain container."""
     if isinstance(value, torch.Tensor):
         return [("", value)]
     if isinstance(value, dict):
@@ -331,7 +333,7 @@ def _read_hidden(node: LiveNode, layout: _Layout) -> _Hidden:
 
 
 def _packed(name: str, data: object) -> _Fields:
-    """What a hook put in a tensor's place; its bytes are known when that contains a tensor."""
+    """Describe what a hook stored in place of a tensor; bytes are known if it holds a tensor."""
     parts = _parts(data)
     return (name, PACKED, *_tensor(parts[0][1])) if parts else (name, PACKED)
 
@@ -339,7 +341,7 @@ def _packed(name: str, data: object) -> _Fields:
 def _tensor(
     tensor: torch.Tensor,
 ) -> tuple[torch.Size, torch.dtype, torch.device, int | None, int, int]:
-    """The fields that SavedTensor and Leaf share."""
+    """Return the fields that SavedTensor and Leaf share."""
     return (shape_of(tensor), tensor.dtype, tensor.device, version_of(tensor),
             *storage_of(tensor))  # fmt: skip
 
@@ -348,24 +350,24 @@ def _node(
     layout: _Layout,
     number: int,
     successors: Sequence[int],
-    held: _Held,
+    content: _Held,
     outputs: tuple[Output, ...],
     roles: dict[int, str],
 ) -> Node:
-    """Give the values of one record their names."""
-    if isinstance(held, Leaf):
-        one = (_new(Output, (held.shape, held.dtype)),)
-        return Node(layout.name, NOTHING_SAVED, tuple(successors), (), None, held, one)
-    if isinstance(held, _Hidden):
-        return Node(held.name, held.state, tuple(successors), (), number, None, outputs)
+    """Build a :class:`Node` from the values of one record."""
+    if isinstance(content, Leaf):
+        output = (_new(Output, (content.shape, content.dtype)),)
+        return Node(layout.name, NOTHING_SAVED, tuple(successors), (), None, content, output)
+    if isinstance(content, _Hidden):
+        return Node(content.name, content.state, tuple(successors), (), number, None, outputs)
     saved = []
-    for fields in held:
+    for fields in content:
         if len(fields) > 2:
             role = roles.get(fields[-2], "activation")
             saved.append(_new(SavedTensor, (*fields, role)))
         else:
             saved.append(SavedTensor(*fields))
-    state = state_of({fields[1] for fields in held}) if held else NOTHING_SAVED
+    state = state_of({fields[1] for fields in content}) if content else NOTHING_SAVED
     return _new(Node, (layout.name, state, tuple(successors), tuple(saved), number, None, outputs))
 
 

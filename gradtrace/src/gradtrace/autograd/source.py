@@ -1,6 +1,6 @@
-"""Questions to the source text of the program: which loop is around a line, what a line assigns.
+"""Questions about the program's source text: which loop encloses a line, what a line assigns.
 
-What cannot be read (a notebook cell with magics, code without a file) has no answers.
+Source that cannot be read (a cell with magics, code without a file) answers none of them.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def loops_around(frame: FrameType | None) -> Iterator[tuple[CodeType, int, Loop]]:
-    """For each frame of the user's its code and line, and the innermost loop around that line."""
-    for one in user_frames(frame):
-        loop = loop_around(one)
+    """Yield code, line and innermost enclosing loop for each frame of the user's code in a loop."""
+    for user_code in user_frames(frame):
+        loop = loop_around(user_code)
         if loop is not None:
-            yield one.f_code, one.f_lineno, loop
+            yield user_code.f_code, user_code.f_lineno, loop
 
 
 def loop_around(frame: FrameType) -> Loop | None:
-    """The innermost loop of the frame's own code around the line that runs."""
+    """Return the innermost loop of the frame's own code that encloses the running line."""
     line = frame.f_lineno
     scope = _scope(frame.f_code, line)
     if scope is None:
         return None
-    around = [node for node in ast.walk(scope) if isinstance(node, Loop) and covers(node, line)]
-    return max(around, key=lambda node: node.lineno, default=None)
+    loops = [node for node in ast.walk(scope) if isinstance(node, Loop) and covers(node, line)]
+    return max(loops, key=lambda node: node.lineno, default=None)
 
 
 def covers(statement: ast.stmt | ast.expr, line: int) -> bool:
-    """Whether the line is one of the statement's or expression's."""
+    """Whether the line belongs to the statement or expression."""
     return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
 
 
 def assigned_and_used(made_at: Location, used_at: Location) -> str | None:
-    """The one name that the first line assigns and the second one reads."""
+    """Return the only name that the first line assigns and the second one reads."""
     names = _statement_names(made_at, ast.Store) & _statement_names(used_at, ast.Load)
     return names.pop() if len(names) == 1 else None
 
 
 def is_conditional(place: Location) -> bool:
-    """Whether a condition decides if this line, or what it switches, is in force."""
+    """Whether a condition decides if this line, or the mode that it sets, takes effect."""
     module = _tree(place.file)
     for node in ast.walk(module) if module is not None else ():
         if isinstance(node, ast.If | ast.IfExp) and covers(node, place.line):
@@ -55,15 +55,15 @@ def is_conditional(place: Location) -> bool:
                 return True
         elif isinstance(node, ast.Call) and covers(node, place.line):
             switched = ast.unparse(node.func).rpartition(".")[2] == "set_grad_enabled"
-            if switched and not all(isinstance(one, ast.Constant) for one in node.args):
+            if switched and not all(isinstance(argument, ast.Constant) for argument in node.args):
                 return True
     return False
 
 
 def writes_into(frame: FrameType, name: str) -> list[int]:
-    """The lines of the frame's own code, up to the one that runs, that write into ``name``.
+    """Return the lines of the frame's code, up to the running one, that write into ``name``.
 
-    By an augmented assignment, or to an item of it.
+    A write is an augmented assignment, or an assignment to an item.
     """
     scope = _scope(frame.f_code, frame.f_lineno)
     lines = []
@@ -79,7 +79,7 @@ def writes_into(frame: FrameType, name: str) -> list[int]:
 
 
 def assigns(loop: Loop, name: str) -> bool:
-    """Whether the loop assigns this variable, attribute, or the variable that it belongs to."""
+    """Whether the loop assigns this variable or attribute, or the variable that it belongs to."""
     return bool({name, root_of(name)} & names(loop, ast.Store))
 
 
@@ -89,37 +89,41 @@ def assigns_name(loop: Loop, name: str) -> bool:
 
 
 def reads_first(loop: Loop, name: str) -> bool:
-    """Whether an iteration reads this variable before it assigns it: so it goes round the loop."""
-    before = loop.test if isinstance(loop, ast.While) else loop.target
-    return _first_access([before, *loop.body], name) is ast.Load
+    """Whether an iteration reads the variable before assigning it, so that it is carried over."""
+    head = loop.test if isinstance(loop, ast.While) else loop.target
+    return _first_access([head, *loop.body], name) is ast.Load
 
 
 def assigned_at(frame: FrameType, name: str) -> int | None:
-    """The last line of the frame's own code, up to the one that runs, that assigns the variable."""
+    """Return the last line up to the running one that assigns the variable in this frame."""
     scope = _scope(frame.f_code, frame.f_lineno)
     lines = [] if scope is None else _lines_that_assign(scope, name)
     return max((line for line in lines if line <= frame.f_lineno), default=None)
 
 
 def assigned_once(frame: FrameType, name: str) -> bool:
-    """Whether the variable is assigned, in the frame's code or as a global, but in no loop there.
+    """Whether the variable is assigned, but neither in a loop nor by another function.
 
-    Nor by a function that declares it ``global`` or ``nonlocal``.
+    Another function can assign it if it declares the name ``global`` or ``nonlocal``.
     """
     module = _tree(frame.f_code.co_filename)
-    own = name in frame.f_code.co_varnames
-    scope = _scope(frame.f_code, frame.f_lineno) if own else module
+    is_local = name in frame.f_code.co_varnames
+    scope = _scope(frame.f_code, frame.f_lineno) if is_local else module
     if module is None or scope is None:
         return False
     declared = (n for n in ast.walk(module) if isinstance(n, ast.Global | ast.Nonlocal))
     lines = _lines_that_assign(scope, name)
     loops = [node for node in _own_nodes(scope) if isinstance(node, Loop)]
     in_a_loop = any(covers(loop, line) for loop in loops for line in lines)
-    return bool(lines) and not in_a_loop and not any(name in one.names for one in declared)
+    return (
+        bool(lines)
+        and not in_a_loop
+        and not any(name in declaration.names for declaration in declared)
+    )
 
 
 def _lines_that_assign(scope: ast.AST, name: str) -> list[int]:
-    """Where what is in it, but not in functions inside it, assigns this variable."""
+    """Return the lines of a scope, without the functions inside it, that assign this variable."""
     return [
         node.lineno
         for node in _own_nodes(scope)
@@ -128,16 +132,18 @@ def _lines_that_assign(scope: ast.AST, name: str) -> list[int]:
 
 
 def _first_access(nodes: Iterable[ast.AST], name: str) -> type[ast.expr_context] | None:
-    """Whether these, in the order in which they run, first load the variable or store it."""
+    """Return whether nodes, in the order in which they run, load the variable first or store it."""
     for node in nodes:
         if isinstance(node, ast.Name):
             if node.id == name:
                 return type(node.ctx)
             continue
         if isinstance(node, ast.If):  # either branch may run
-            found = [_first_access([node.test, *part], name) for part in (node.body, node.orelse)]
-            if ast.Load in found or None not in found:
-                return ast.Load if ast.Load in found else ast.Store
+            accesses = [
+                _first_access([node.test, *part], name) for part in (node.body, node.orelse)
+            ]
+            if ast.Load in accesses or None not in accesses:
+                return ast.Load if ast.Load in accesses else ast.Store
             continue
         if isinstance(node, _Function | ast.Lambda):
             continue
@@ -148,7 +154,7 @@ def _first_access(nodes: Iterable[ast.AST], name: str) -> type[ast.expr_context]
 
 
 def _as_they_run(node: ast.AST) -> list[ast.AST]:
-    """What a statement or expression consists of; of an assignment the value comes first."""
+    """Return the parts of a statement or expression in the order in which Python evaluates them."""
     parts = list(ast.iter_child_nodes(node))
     if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
         value = node.value
@@ -163,12 +169,12 @@ def _as_they_run(node: ast.AST) -> list[ast.AST]:
 
 
 def runs_over(loop: Loop, name: str) -> bool:
-    """Whether what the loop goes through is made of this variable."""
+    """Whether the iterable of the loop is computed from this variable."""
     return isinstance(loop, ast.For) and root_of(name) in names(loop.iter, ast.Load)
 
 
 def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
-    """Names, and attributes as ``self.mem``, that the code loads or stores."""
+    """Return the names, and attributes such as ``self.mem``, that the code loads or stores."""
     return {
         ast.unparse(node)
         for node in ast.walk(tree)
@@ -177,25 +183,25 @@ def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
 
 
 def root_of(name: str) -> str:
-    """The variable at the start of ``model.layers[0]``."""
+    """Return the variable at the start of an expression such as ``model.layers[0]``."""
     return re.split(r"[.\[]", name)[0]
 
 
 def _scope(code: CodeType, line: int) -> ast.Module | _Function | None:
-    """The module, or the function's definition, that the code object was made of."""
+    """Return the module, or the function definition, from which the code object was compiled."""
     module = _tree(code.co_filename)
     if module is None or code.co_name == "<module>":
         return module
-    found = [
+    scopes = [
         node
         for node in ast.walk(module)
         if isinstance(node, _Function) and node.name == code.co_name and covers(node, line)
     ]
-    return max(found, key=lambda node: node.lineno, default=None)
+    return max(scopes, key=lambda node: node.lineno, default=None)
 
 
 def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """What is in a module or function, but not in the functions inside it."""
+    """Yield the nodes of a module or function, without those of functions inside it."""
     pending = list(ast.iter_child_nodes(scope))
     for node in pending:
         yield node
@@ -204,7 +210,7 @@ def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def _statement_names(place: Location, context: type[ast.expr_context]) -> set[str]:
-    """The names in the simple statement that covers a line."""
+    """Return the names in the simple statement that covers a line."""
     module = _tree(place.file)
     statements = [
         node

@@ -1,4 +1,4 @@
-"""What one tensor says of itself: its graph, its gradient, its shape and its memory."""
+"""Facts about one tensor: whether it has a graph, its gradient, its shape and its storage."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from gradtrace._torch import storage_identity
 
 
 def has_graph(tensor: torch.Tensor) -> bool:
-    """Whether backward can start from it.  An inference tensor may require grad, but to no end."""
+    """Whether backward can start from the tensor.
+
+    An inference tensor may require grad, but has no graph.
+    """
     return tensor.requires_grad and not tensor.is_inference() and not is_cut_off(tensor)
 
 
 def is_cut_off(tensor: torch.Tensor) -> bool:
-    """Whether PyTorch refuses every question about its history, ``is_leaf`` among them.
+    """Whether PyTorch raises an error for every question about the tensor's history.
 
-    So it does for views that must not be written in place (those of ``split`` and ``unbind``), once
-    their base or one of them was.
+    This happens to views that must not be modified in place (those of ``split`` and ``unbind``)
+    once their base or one of them was.
     """
     try:
         _ = tensor.is_leaf
@@ -26,14 +29,14 @@ def is_cut_off(tensor: torch.Tensor) -> bool:
 
 
 def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Its ``.grad``, where it has one: a leaf, or a tensor that was asked to retain it."""
+    """Return ``.grad`` of a leaf, or of a tensor that retains its gradient; else None."""
     if is_cut_off(tensor) or not (tensor.is_leaf or tensor.retains_grad):
         return None
     return tensor.grad
 
 
 def shape_of(tensor: torch.Tensor) -> torch.Size:
-    """The shape; for a nested tensor, which has none, the number of its elements."""
+    """Return the shape; for a nested tensor, which has none, the number of its elements."""
     if not tensor.is_nested:
         return tensor.shape
     elements = tensor if tensor.layout is torch.strided else tensor.values()
@@ -41,7 +44,7 @@ def shape_of(tensor: torch.Tensor) -> torch.Size:
 
 
 def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
-    """Identity and bytes of the memory behind ``tensor``; negative for one without a storage."""
+    """Return the identity and bytes of a tensor's storage; without one, a negative identity."""
     if tensor.layout is torch.sparse_coo:
         parts = [tensor._values(), tensor._indices()]
     elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):

@@ -1,7 +1,7 @@
-"""Traverse the live graph: from tensors to nodes, and from nodes to those that made their inputs.
+"""Traverse the live graph from tensors to nodes, and from each node to those of its inputs.
 
 Autograd links the result of every recorded operation to a *node* (``tensor.grad_fn``), and every
-node to the nodes that made its inputs (``node.next_functions``).  The traversal is breadth first
+node to the nodes that computed its inputs (``node.next_functions``). The traversal is breadth first
 and without recursion.
 """
 
@@ -24,7 +24,7 @@ from gradtrace._torch import (
 
 
 def root_node(tensor: torch.Tensor) -> LiveNode:
-    """The node at which backward from ``tensor`` starts; AccumulateGrad for a leaf."""
+    """Return the node at which backward from ``tensor`` starts; AccumulateGrad for a leaf."""
     if (node := grad_fn_of(tensor)) is not None:
         return node
     # get_gradient_edge takes a view, which these refuse, or some of them.
@@ -36,7 +36,7 @@ def root_node(tensor: torch.Tensor) -> LiveNode:
 
 
 def roots_of(outputs: torch.Tensor | Iterable[torch.Tensor | GradientEdge]) -> list[LiveNode]:
-    """The nodes at which a backward over ``outputs`` begins."""
+    """Return the nodes at which backward from ``outputs`` starts."""
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
     return [
         root_node(output) if isinstance(output, torch.Tensor) else output.node
@@ -46,7 +46,7 @@ def roots_of(outputs: torch.Tensor | Iterable[torch.Tensor | GradientEdge]) -> l
 
 
 def walk(roots: Iterable[LiveNode]) -> tuple[list[LiveNode], list[list[int]]]:
-    """All nodes that ``roots`` reach, breadth first, and for each the indices of its successors."""
+    """Return all nodes that ``roots`` reach, breadth first, and the indices of their successors."""
     live = list(dict.fromkeys(roots))
     index = {node: i for i, node in enumerate(live)}
     links: list[list[int]] = []
@@ -64,7 +64,7 @@ def walk(roots: Iterable[LiveNode]) -> tuple[list[LiveNode], list[list[int]]]:
 
 
 def users_of(links: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The links of :func:`walk` turned round: for each node the indices of those that lead to it.
+    """Invert the links of :func:`walk`: return for each node the indices of the nodes that use it.
 
     >>> users_of([[1, 2], [2], []])
     [[], [0], [0, 1]]
@@ -77,7 +77,7 @@ def users_of(links: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def leading_to(targets: Iterable[int], users: Sequence[Sequence[int]]) -> set[int]:
-    """The nodes from which a path leads to one of ``targets``, by the users of each node.
+    """Return the indices of the nodes from which a path leads to one of ``targets``.
 
     >>> sorted(leading_to([2], users_of([[1, 2], [2], []])))
     [0, 1]
@@ -93,7 +93,7 @@ def leading_to(targets: Iterable[int], users: Sequence[Sequence[int]]) -> set[in
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """The collector would look through the growing lists of a walk again and again, for nothing."""
+    """Disable the garbage collector, which would scan a traversal's growing lists repeatedly."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -105,7 +105,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Read tensors without running the program's code: none of its modes and tensor subclasses."""
+    """Disable the program's modes and tensor subclasses, so that reading runs none of its code."""
     with (
         no_garbage_collection(),
         no_torch_function(),

@@ -1,1 +1,4 @@
-"""A graph folded, laid out and drawn as SVG, whether a trace or a snapshot showed it."""
+"""From a scene to a drawing: fold a graph of any size, lay it out, and write it as SVG.
+
+A scene comes from a trace or from a snapshot; nothing in here knows which.
+"""

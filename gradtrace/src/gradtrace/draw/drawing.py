@@ -1,4 +1,4 @@
-"""A view of a graph with the place of everything in it, and the measures of its text and gaps."""
+"""A finished view with the place of everything in it, and all measures of text and gaps."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ PANEL = (670.0, 780.0)  # width and height that can be read at once, on a page o
 DUMMY_WIDTH = 8.0
 TURN = 36.0  # between two columns, and above and below them: for edges from one to the next
 LANE = 6.0
-TO_TENSOR = 28.0  # from a box to its things: room for the strings
+TO_TENSOR = 28.0  # from a box to its tensors: room for the strings
 NAMES = 9.0  # from a tensor to the names of its variables
 BETWEEN_TENSORS = 6.0
 
 
 @dataclass
 class Box:
-    """A rectangle for a node, a leaf, a group, or for what lies outside of an open group.
+    """A rectangle for a node, a leaf or a group, or a stub for the neighbours of an open group.
 
-    ``x``, ``y`` is its upper left corner.  ``nodes`` are indices in the scene, ``view`` is the
-    index of the view that a click leads to, ``rows`` the number of rows below the title.  ``made``
-    are the shapes of what it hands on last, to be written below it; ``end`` tells that nothing
-    builds on that.
+    ``x``, ``y`` is its upper left corner. ``nodes`` are indices in the scene, ``view`` is the index
+    of the view that a click opens, ``rows`` the number of rows below the title. ``outputs`` are the
+    shapes of its last result, written below it; ``end`` is True if nothing uses that result.
     """
 
     kind: str
@@ -42,18 +41,18 @@ class Box:
     rows: int
     width: float
     height: float
-    made: str = ""
+    outputs: str = ""
     end: bool = False
     x: float = 0.0
     y: float = 0.0
 
 
 @dataclass
-class Thing:
-    """A tensor (index in the scene), at home with box ``box``.
+class TensorBox:
+    """A rectangle for a tensor (an index in the scene), drawn to the right of its home ``box``.
 
-    Its area grows with its bytes; to the right is ``room`` for the names of variables, which begin
-    :data:`NAMES` from it.
+    Its area grows with its bytes; on its right there is ``room`` for the names of variables, which
+    begin :data:`NAMES` from it.
     """
 
     tensor: int
@@ -67,7 +66,10 @@ class Thing:
 
 @dataclass
 class Edge:
-    """A line in the direction of backward, from box to box (indices) by way of ``bends``."""
+    """A polyline from box to box (indices) in the direction of the backward pass.
+
+    ``bends`` are the points between its ends.
+    """
 
     start: int
     end: int
@@ -76,9 +78,9 @@ class Edge:
 
 @dataclass
 class Drawing:
-    """One view with the place of everything; ``parent`` is the index of the view around it.
+    """A view with the place of everything in it; ``parent`` is the index of the enclosing view.
 
-    ``like`` is the same number for drawings of the same kinds of boxes in the same places.
+    ``like`` is equal for drawings with the same kinds of boxes in the same places.
     """
 
     title: str
@@ -86,11 +88,11 @@ class Drawing:
     width: float
     height: float
     boxes: list[Box]
-    things: list[Thing]
+    tensors: list[TensorBox]
     edges: list[Edge]
     like: int
 
 
 def label_below(box: Box) -> str:
-    """What is written below a box, right of its middle: the shape of what it hands on."""
-    return f"output {box.made}".rstrip() if box.end else box.made
+    """Return the text below a box, right of its middle: the shape of its last result."""
+    return f"output {box.outputs}".rstrip() if box.end else box.outputs

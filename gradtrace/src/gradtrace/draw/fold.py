@@ -1,21 +1,21 @@
-"""Folding: a graph of any size as a tree of groups, of which few are looked at at once.
+"""Fold a graph of any size into a tree of groups, of which a view shows few at once.
 
-All operations are put into one row, each after those that it builds on, in the order in which they
-were made.  A group is an interval of this row; so however the groups are drawn, no edge runs from
-an earlier one to a later one, and there are no cycles.  Groups come from four places, outermost
-first:
+All operations are put into one sequence, each after its inputs, in the order in which they ran. A
+group is an interval of this sequence; so however groups are drawn, no edge leads from an earlier
+group to a later one, and there are no cycles. Groups come from four sources, outermost first:
 
-* the iteration of a loop, and the line that made the operations, each time that it ran;
-* the module whose call made them, each time that it was called.  Where calls were not seen, as in a
-  snapshot, the module that a parameter is named after (``layers.3.linear1.weight``); operations
-  without parameters then belong to the innermost module around them: what two uses of its
-  parameters enclose;
-* repetition: neighbours that look alike, such as the layers of a stack or the time steps of a
+* the iteration of a loop, and the line that ran the operations, once for each time that it ran;
+* the module whose call ran them, once for each call.  Where no calls were recorded, as in a
+  snapshot, it is the module that a parameter is named after (``layers.3.linear1.weight``);
+  operations without parameters then belong to the innermost module around them, the one whose
+  parameters are used before and after them;
+* repetition: neighbours that are similar, such as the layers of a stack or the time steps of a
   recurrent module, are one group, "layers.0 to layers.11 × 12";
-* ranges, where there still are too many side by side.
+* ranges, where there are still too many members.
 
-A leaf belongs to the group that uses it first; one that no module has stays outside.  Everything
-here is a loop or a table: a hundred thousand nodes, or modules nested that deep, are no problem.
+A leaf belongs to the group that uses it first; a leaf that is in no module stays outside.
+Everything here is a loop or a table, so a hundred thousand nodes, or modules nested that deep, are
+no problem.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ SHOWN = (16, 12, 9, 6)  # boxes: groups are opened as long as no more are shown,
 
 
 def views(scene: Scene, excess: Callable[[View], float] = lambda view: 1.0) -> Iterator[View]:
-    """The first view, and one for each group that any view shows as a box; outer ones first.
+    """Yield the first view, and one for each group that any view shows as a box, outer ones first.
 
-    ``excess`` tells how many times larger than its panel a view is, at most 1 where it fits: as
-    many groups are opened as do.
+    ``excess`` returns how many times larger than its panel a view is, at most 1 if it fits; a view
+    opens as many groups as fit.
     """
-    found = [View(fold(scene), None)]
-    for index, view in enumerate(found):  # grows while it is read
+    pending = [View(fold(scene), None)]
+    for index, view in enumerate(pending):  # grows while it is read
         _fit(view, excess)
         for box in view.boxes:
             if isinstance(box, Group):
-                view.opens.append(len(found))
-                found.append(View(box, index))
+                view.opens.append(len(pending))
+                pending.append(View(box, index))
             else:
                 view.opens.append(None)
         yield view
 
 
 def _fit(view: View, excess: Callable[[View], float]) -> None:
-    """Show a view node by node, or with as many groups opened as its panel has room for."""
+    """Show a view node by node, or with as many groups open as its panel has room for."""
     ways: list[tuple[float, list[int | Group], tuple[str, ...]]] = []
-    for most in SHOWN if view.group.size > WHOLE else (WHOLE, *SHOWN):
-        _choose_boxes(view, most)
+    for limit in SHOWN if view.group.size > WHOLE else (WHOLE, *SHOWN):
+        _choose_boxes(view, limit)
         if not ways or view.boxes != ways[-1][1]:
             ways.append((excess(view), view.boxes, view.path))
         if ways[-1][0] <= 1.0 or len(view.boxes) <= len(view.group.members):
@@ -73,82 +73,82 @@ def _fit(view: View, excess: Callable[[View], float]) -> None:
 
 
 def fold(scene: Scene) -> Group:
-    """The tree of groups of all nodes."""
+    """Return the tree of groups of all nodes."""
     order = topological_order(scene)
     tree = group_by_place(scene, order)
     groups = [tree]
     for group in groups:  # grows while it is read
         groups += [member for member in group.members if isinstance(member, Group)]
-    alike = Similarity(scene)
+    similarity = Similarity(scene)
     for group in reversed(groups):  # inner ones first
         collapse(group)
         if group.kind != "loop":
-            group_repetitions(group, alike)
-        divide(group, alike)
-        alike.measure(group)
+            group_repetitions(group, similarity)
+        divide(group, similarity)
+        similarity.measure(group)
     collapse(tree)
     entitle(scene, tree)
     return tree
 
 
-def _choose_boxes(view: View, most: int) -> None:
-    """Find the boxes of a view: groups are opened as long as there are no more than ``most``."""
+def _choose_boxes(view: View, limit: int) -> None:
+    """Choose the boxes of a view: open groups as long as there are at most ``limit`` boxes."""
     group = view.group
     # Layers are told by their own names: "layers.3".
     layers = group.kind in ("run", "range") and not group.steps
     view.path = group.path[:-1] if layers else group.path
     view.of = group.recurs or steps_suffix(group)
-    if group.size <= most:
+    if group.size <= limit:
         view.boxes = list(group.nodes())
         return
-    shown = list(group.members)
-    _open_lone_group(shown, view, most)
-    modules = [box for box in shown if isinstance(box, Group) and box.kind == "module"]
-    depths = {id(box): 0 for box in shown}
+    visible = list(group.members)
+    _open_lone_group(visible, view, limit)
+    modules = [box for box in visible if isinstance(box, Group) and box.kind == "module"]
+    depths = {id(box): 0 for box in visible}
     if len(modules) == 1 and sum(map(is_module, modules[0].members)) > 2:  # the model comes first
         depths[id(modules[0])] = -1
     while True:
-        alike: dict[object, list[Group]] = defaultdict(list)
-        for box in shown:
-            if isinstance(box, Group) and _opens(box, len(shown)):
-                alike[box.path if box.kind == "layer" else box.like].append(box)
-        cost = {like: sum(len(box.members) - 1 for box in boxes) for like, boxes in alike.items()}
-        depth = {like: max(depths[id(box)] for box in boxes) for like, boxes in alike.items()}
+        similar: dict[object, list[Group]] = defaultdict(list)
+        for box in visible:
+            if isinstance(box, Group) and _opens(box, len(visible)):
+                similar[box.path if box.kind == "layer" else box.like].append(box)
+        cost = {like: sum(len(box.members) - 1 for box in alike) for like, alike in similar.items()}
+        depth = {like: max(depths[id(box)] for box in alike) for like, alike in similar.items()}
         # Outer ones first, and of these what is cheap.
         like = min(
-            (like for like in cost if len(shown) + cost[like] <= most),
+            (like for like in cost if len(visible) + cost[like] <= limit),
             key=lambda like: (depth[like], cost[like]),
             default=None,
         )
         if like is None:
             break
-        opened = {id(box) for box in alike[like]}
+        opened = {id(box) for box in similar[like]}
         deeper = max(depth[like], 0) + 1
-        depths |= {id(part): deeper for box in alike[like] for part in box.members}
-        shown = [
+        depths |= {id(part): deeper for box in similar[like] for part in box.members}
+        visible = [
             part
-            for box in shown
+            for box in visible
             for part in (box.members if isinstance(box, Group) and id(box) in opened else [box])
         ]
-    _open_lone_group(shown, view, most)
-    view.boxes = shown
+    _open_lone_group(visible, view, limit)
+    view.boxes = visible
 
 
-def _open_lone_group(shown: list[int | Group], view: View, most: int) -> None:
-    """Open the only group among the boxes, and that in it: else there is little to see.
+def _open_lone_group(boxes: list[int | Group], view: View, limit: int) -> None:
+    """Open the only group among the boxes, and the only group in it, to show more than one box.
 
-    What repeats may stay closed, since its title says what it is.
+    A repetition may stay closed, since its title describes it.
     """
-    while sum(isinstance(box, Group) for box in shown) == 1:
-        place = next(k for k, box in enumerate(shown) if isinstance(box, Group))
-        inner = shown[place]
+    while sum(isinstance(box, Group) for box in boxes) == 1:
+        place = next(k for k, box in enumerate(boxes) if isinstance(box, Group))
+        inner = boxes[place]
         if not isinstance(inner, Group):
             break
-        if len(shown) + len(inner.members) > (most if inner.kind in ("run", "loop") else MOST):
+        if len(boxes) + len(inner.members) > (limit if inner.kind in ("run", "loop") else MOST):
             break
         if inner.kind == "run" and not inner.steps:  # layers: "× 12" says it
             break
-        shown[place : place + 1] = inner.members
+        boxes[place : place + 1] = inner.members
         view.path = inner.path if inner.kind == "module" and view.parent is not None else view.path
 
 
@@ -157,15 +157,17 @@ _ENOUGH = 8  # boxes, to tell what there is
 
 
 def _opens(group: Group, shown: int) -> bool:
-    """Whether a group is opened in the view around it, where there is room.
+    """Whether a group is opened in the enclosing view if there is room.
 
-    Not where it says more as a whole: a module of the two lowest levels, or any once enough boxes
-    are ``shown``; one round of a loop; many layers that look alike and were made by one line, which
-    live and die together.
+    A group stays closed if it says more as a whole: a module of the two lowest levels, any module
+    once enough boxes are ``shown``, one iteration of a loop, or many similar layers that one line
+    created, which live and die together.
     """
     if group.kind == "run":
-        apart = group.moments is not None and group.moments[0] < group.moments[1]
-        return apart or group.steps or len(repeated_items(group)) <= _FEW
+        made_at_different_moments = (
+            group.moments is not None and group.moments[0] < group.moments[1]
+        )
+        return made_at_different_moments or group.steps or len(repeated_items(group)) <= _FEW
     if group.kind in ("module", "layer"):
         inner = [part for m in group.members if isinstance(m, Group) for part in m.members]
         return group.operations > 0 and shown < _ENOUGH and any(map(is_group, inner))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from gradtrace.draw.scene import Place, Scene
+from gradtrace.draw.scene import Scene, Scope
 
 MOST = 12  # members of one group
 ALIKE = 6  # neighbours that look alike are one group from here on
@@ -17,10 +17,10 @@ LAYERS = 3  # the same for modules with names of their own
 class Group:
     """An interval of nodes, some of them in groups of their own.
 
-    ``kind`` is that of a :class:`~gradtrace.draw.scene.Place`, or ``"all"``, ``"round"`` (what
-    repeats, once), ``"run"`` (neighbours that look alike), ``"leaves"`` (those that several of them
-    use), ``"beside"`` (what stands before or after time steps), ``"between"`` (operations between
-    modules) or ``"range"``.  ``path`` is the module's.
+    ``kind`` is that of a :class:`~gradtrace.draw.scene.Scope`, or ``"all"``, ``"round"`` (one
+    repetition), ``"run"`` (similar neighbours), ``"leaves"`` (leaves that several members use),
+    ``"beside"`` (operations before or after time steps), ``"between"`` (operations between modules)
+    or ``"range"``. ``path`` is the path of the module.
     """
 
     kind: str
@@ -32,13 +32,13 @@ class Group:
     moments: tuple[int, int] | None = None  # the first and last at which its nodes were made
     lines: tuple[int, int] | None = None
     like: int = 0  # the same number for groups of the same operations
-    place: Place | None = None  # where its operations were made
+    scope: Scope | None = None  # where its operations were made
     call: int | None = None  # of a module that is called several times here: which of them, from 1
     recurs: str | None = None  # of a run that uses some leaves again and again: " of model"
     steps: bool = False  # of a run and its ranges: whether all that repeats has the same name
 
     def nodes(self) -> Iterator[int]:
-        """All nodes in it, those of inner groups too, in the order of the row."""
+        """Yield all nodes of the group and its inner groups, in the order of the sequence."""
         pending: list[int | Group] = [self]
         while pending:
             member = pending.pop()
@@ -52,9 +52,9 @@ class Group:
 class View:
     """What is shown at once: boxes for nodes and groups.
 
-    ``group`` is the one that is open, ``parent`` the index of the view around it.  ``path`` and
-    ``of`` need not be said in the titles: the module, and whose steps they are (" of model").
-    ``opens`` are, for each box, the index of the view that it opens, None for a node.
+    ``group`` is the open group, ``parent`` the index of the enclosing view. ``path`` (the module)
+    and ``of`` (" of model", the owner of time steps) are left out of the titles. ``opens`` holds,
+    for each box, the index of the view that it opens, None for a node.
     """
 
     group: Group
@@ -66,6 +66,7 @@ class View:
 
 
 def nodes_of(part: int | Group) -> Iterator[int]:
+    """Yield the nodes of a member, which is a node or a group."""
     return part.nodes() if isinstance(part, Group) else iter([part])
 
 
@@ -78,14 +79,14 @@ def is_module(part: int | Group) -> TypeGuard[Group]:
 
 
 def steps_suffix(group: Group) -> str:
-    """Whose steps they are."""
-    if group.kind == "layer" and group.place is not None:
-        return f" of {group.place.number}"
+    """Return the owner of time steps as the end of a title: " of model"."""
+    if group.kind == "layer" and group.scope is not None:
+        return f" of {group.scope.number}"
     return f" of {'.'.join(group.path)}" if group.path else ""
 
 
 def repeated_items(run: Group) -> list[int | Group]:
-    """What repeats, ranges left aside."""
+    """Return the repeated members of a run, with its ranges expanded."""
     items = list(run.members)
     while any(isinstance(item, Group) and item.kind == "range" for item in items):
         items = [
@@ -99,12 +100,12 @@ def repeated_items(run: Group) -> list[int | Group]:
 
 
 def common_prefix(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """What all begin with."""
+    """Return the longest common prefix of some paths."""
     shared = paths[0]
     for path in paths[1:]:
         length = 0
-        for one, other in zip(shared, path, strict=False):
-            if one != other:
+        for part, path_part in zip(shared, path, strict=False):
+            if part != path_part:
                 break
             length += 1
         shared = shared[:length]
@@ -112,7 +113,7 @@ def common_prefix(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def shared_module(scene: Scene, leaves: Sequence[int | Group]) -> tuple[str, ...]:
-    """The module that these leaves have in common."""
+    """Return the innermost module that contains all of these leaves."""
     return common_prefix(
         [scene.nodes[leaf].module for leaf in leaves if not isinstance(leaf, Group)]
     )

@@ -1,6 +1,7 @@
 """The layers of a drawing, the dummy nodes of long edges, and the order within each layer.
 
-These are the first stages of Sugiyama's method.
+These are the first stages of Sugiyama's method.  Layer 0 is at the top, where the leaves are; links
+lead upward, in the direction of the backward pass.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from itertools import pairwise
 from gradtrace.draw.drawing import GAP_X, WIDEST_LAYER
 from gradtrace.draw.plan import Plan
 
-_ORDERINGS = 4  # sweeps down and up again
+_SWEEPS = 4  # over all layers, down and up again
 
 
 @dataclass
 class Layering:
-    """``ranks`` of all boxes and of the ``bends``, which are numbered after the boxes.
+    """The layer of every box and of every dummy node; dummies are numbered after the boxes.
 
-    ``parts`` are the boxes and bends that stand side by side with others, the last of them those
-    that several use.  ``paths`` lists, for each link, the boxes and bends that it runs through.
+    ``parts`` lists the boxes and dummies of each part of the drawing that stands beside others; the
+    last part contains the boxes that several parts use.  ``paths`` lists, for each link, the boxes
+    and dummies that its edge passes.
     """
 
-    ranks: list[int]
+    layers: list[int]
     parts: list[list[int]]
     paths: dict[tuple[int, int], list[int]]
     neighbours: dict[int, set[int]]
@@ -33,13 +35,42 @@ class Layering:
 def assign_layers(
     plan: Plan, widths: list[float], lifted: set[int], abreast: int | None = None
 ) -> Layering:
-    count = len(plan.boxes)
-    ranks = _longest_path_layers(count, plan.links, plan.sources)
-    parts = components(plan)
-    part_of = {box: i for i, part in enumerate(parts) for box in part}
+    """Assign a layer to every box, and insert a dummy node where an edge crosses a layer.
 
-    # A source that one part uses is placed with it; those that several use, and those that are
-    # ``lifted``, stand in the top rows.
+    Args:
+        widths: the width of each box.
+        lifted: sources that stand in the top layers even if only one part uses them.
+        abreast: how many parts may stand side by side; the others stand below them.
+    """
+    layers = _longest_path_layers(len(plan.boxes), plan.links, plan.sources)
+    parts, shared = _with_sources(plan, components(plan), lifted)
+    for source in shared:
+        layers[source] = 0
+    top_rows = _wrapped([shared], widths)
+    abreast = len(parts) if abreast is None else abreast
+    next_layer = [len(top_rows)] * abreast  # at which the next part in this position begins
+    for number, part in enumerate(parts):
+        rows: dict[int, list[int]] = defaultdict(list)
+        for box in part:
+            rows[layers[box]].append(box)
+        wrapped = _wrapped([rows[layer] for layer in sorted(rows)], widths, plan.sources)
+        for layer, row in enumerate(wrapped, next_layer[number % abreast]):
+            for box in row:
+                layers[box] = layer
+        next_layer[number % abreast] += len(wrapped)
+    for layer, row in enumerate(top_rows):
+        for box in row:
+            layers[box] = layer
+    # Parts below one another are one part from here on, because edges to the top pass them all.
+    parts = [[box for part in parts[k::abreast] for box in part] for k in range(abreast)]
+    return _insert_dummies(plan, layers, [*parts, shared], len(top_rows))
+
+
+def _with_sources(
+    plan: Plan, parts: list[list[int]], lifted: set[int]
+) -> tuple[list[list[int]], list[int]]:
+    """Add each source to the only part that uses it; return the parts and all other sources."""
+    part_of = {box: i for i, part in enumerate(parts) for box in part}
     users: dict[int, set[int]] = defaultdict(set)
     for i, j in plan.links:
         if j in plan.sources:
@@ -52,82 +83,70 @@ def assign_layers(
             part_of[source] = only
         else:
             shared.append(source)
-            ranks[source] = 0
             part_of[source] = len(parts)
-    tops = _wrapped([shared], widths)
-    abreast = len(parts) if abreast is None else abreast
-    below = [len(tops)] * abreast  # where the next part begins that stands there
-    for number, part in enumerate(parts):
-        rows: dict[int, list[int]] = defaultdict(list)
-        for box in part:
-            rows[ranks[box]].append(box)
-        broken = _wrapped([rows[rank] for rank in sorted(rows)], widths, plan.sources)
-        for rank, row in enumerate(broken, below[number % abreast]):
-            for box in row:
-                ranks[box] = rank
-        below[number % abreast] += len(broken)
-    for rank, row in enumerate(tops):
-        for box in row:
-            ranks[box] = rank
-    # What stands below another is one part with it from here on: arrows that lead up pass that.
-    parts = [[box for part in parts[k::abreast] for box in part] for k in range(abreast)]
-    part_of = {box: k for k, part in enumerate([*parts, shared]) for box in part}
-    parts.append(shared)
+    return parts, shared
 
-    # Bends are boxes without a node: they are ordered and placed as boxes are.  The edges of a part
-    # that lead to the same box share them, or those that come from the same one if these are more.
+
+def _insert_dummies(
+    plan: Plan, layers: list[int], parts: list[list[int]], top_layers: int
+) -> Layering:
+    """Insert a dummy node into every layer that an edge crosses.
+
+    Edges of one part to the same box share their dummies, or those from the same box if these are
+    more.
+    """
+    part_of = {box: k for k, part in enumerate(parts) for box in part}
     paths = {}
     neighbours: dict[int, set[int]] = defaultdict(set)
     trunks: dict[tuple[int, int, int], int] = {}
-    far = [(i, j) for i, j in plan.links if ranks[i] > ranks[j] + 1]
-    leaving, arriving = Counter(i for i, _ in far), Counter(j for _, j in far)
+    long_links = [(i, j) for i, j in plan.links if layers[i] > layers[j] + 1]
+    leaving, arriving = Counter(i for i, _ in long_links), Counter(j for _, j in long_links)
     for i, j in plan.links:
-        bends = []
+        dummies = []
         trunk = i if leaving[i] > arriving[j] else j
-        for rank in range(ranks[i] - 1, ranks[j], -1):
-            part_index = part_of[i] if rank >= len(tops) else len(parts) - 1
-            bend = trunks.setdefault((part_index, trunk, rank), len(ranks))
-            if bend == len(ranks):
-                ranks.append(rank)
-                parts[part_index].append(bend)
-            bends.append(bend)
-        paths[i, j] = [i, *bends, j]
-        for one, other in pairwise(paths[i, j]):
-            neighbours[one].add(other)
-            neighbours[other].add(one)
-    return Layering(ranks, parts, paths, neighbours)
+        for layer in range(layers[i] - 1, layers[j], -1):
+            part_index = part_of[i] if layer >= top_layers else len(parts) - 1
+            dummy = trunks.setdefault((part_index, trunk, layer), len(layers))
+            if dummy == len(layers):
+                layers.append(layer)
+                parts[part_index].append(dummy)
+            dummies.append(dummy)
+        paths[i, j] = [i, *dummies, j]
+        for upper, lower in pairwise(paths[i, j]):
+            neighbours[upper].add(lower)
+            neighbours[lower].add(upper)
+    return Layering(layers, parts, paths, neighbours)
 
 
 def _longest_path_layers(
     count: int, links: list[tuple[int, int]], sources: Iterable[int]
 ) -> list[int]:
-    """Every box lies below all that backward reaches from it, a source right above its user."""
+    """Return layers in which each box is below its inputs, and a source right above its user."""
     users: list[list[int]] = [[] for _ in range(count)]
+    inputs: list[set[int]] = [set() for _ in range(count)]
     waits_for = [0] * count
     for i, j in links:
         users[j].append(i)
+        inputs[i].add(j)
         waits_for[i] += 1
-    above = set(sources)
-    ranks = [0] * count
+    source_set = set(sources)
+    layers = [0] * count
     ready = [i for i in range(count) if not waits_for[i]]
     for box in ready:  # grows while it is read
         for user in users[box]:
-            ranks[user] = max(ranks[user], ranks[box] + 1)
+            layers[user] = max(layers[user], layers[box] + 1)
             waits_for[user] -= 1
             if not waits_for[user]:
                 ready.append(user)
-    # What builds on sources only, such as the transposition of a weight, goes down to its user.
-    builds_on: list[set[int]] = [set() for _ in range(count)]
-    for i, j in links:
-        builds_on[i].add(j)
+    # A box whose inputs are sources only, such as the transpose of a weight, moves to its user.
     for box in reversed(ready):
-        if users[box] and (box in above or builds_on[box] <= above):
-            ranks[box] = min(ranks[user] for user in users[box]) - 1
-    return ranks
+        if users[box] and (box in source_set or inputs[box] <= source_set):
+            layers[box] = min(layers[user] for user in users[box]) - 1
+    return layers
 
 
 def components(plan: Plan) -> list[list[int]]:
-    """The boxes that are connected, not counting connections through sources."""
+    """Return the connected components of the boxes without the sources."""
     neighbours: dict[int, list[int]] = {
         i: [] for i in range(len(plan.boxes)) if i not in plan.sources
     }
@@ -135,55 +154,57 @@ def components(plan: Plan) -> list[list[int]]:
         if i in neighbours and j in neighbours:
             neighbours[i].append(j)
             neighbours[j].append(i)
-    parts, seen = [], set()
+    parts, visited = [], set()
     for first in neighbours:
-        if first not in seen:
-            seen.add(first)
+        if first not in visited:
+            visited.add(first)
             part = [first]
             for box in part:  # grows while it is read
-                new = dict.fromkeys(other for other in neighbours[box] if other not in seen)
-                seen.update(new)
+                new = dict.fromkeys(
+                    neighbour for neighbour in neighbours[box] if neighbour not in visited
+                )
+                visited.update(new)
                 part += new
             parts.append(part)
     return parts
 
 
 def _wrapped(
-    rows: list[list[int]], widths: list[float], upper: Iterable[int] = ()
+    rows: list[list[int]], widths: list[float], first: Iterable[int] = ()
 ) -> list[list[int]]:
-    """The rows from the top, those that are too wide in several; the boxes in ``upper`` go up."""
-    above = set(upper)
-    broken: list[list[int]] = []
+    """Break rows that are too wide into several; boxes in ``first`` go to the upper ones."""
+    upper = set(first)
+    wrapped: list[list[int]] = []
     for row in rows:
         edge = WIDEST_LAYER
-        for box in sorted(row, key=lambda box: (box not in above, box)):
+        for box in sorted(row, key=lambda box: (box not in upper, box)):
             if edge + widths[box] > WIDEST_LAYER:
-                broken.append([])
+                wrapped.append([])
                 edge = 0.0
-            broken[-1].append(box)
+            wrapped[-1].append(box)
             edge += widths[box] + GAP_X
-    return broken
+    return wrapped
 
 
-def reduce_crossings(part: list[int], ranked: Layering) -> list[list[int]]:
-    """The rows of a part from the top.
+def reduce_crossings(part: list[int], layering: Layering) -> list[list[int]]:
+    """Return the rows of a part from the top, each sorted by the mean position of its neighbours.
 
-    Fewer crossings: each row is sorted by the mean place of its neighbours.
+    This is the barycenter heuristic, applied in several sweeps down and up.
     """
-    by_rank: dict[int, list[int]] = defaultdict(list)
+    by_layer: dict[int, list[int]] = defaultdict(list)
     for box in part:
-        by_rank[ranked.ranks[box]].append(box)
-    rows = [by_rank[rank] for rank in sorted(by_rank)]
-    place = {box: i / len(row) for row in rows for i, box in enumerate(row)}
+        by_layer[layering.layers[box]].append(box)
+    rows = [by_layer[layer] for layer in sorted(by_layer)]
+    position = {box: i / len(row) for row in rows for i, box in enumerate(row)}
 
-    def mean_place(box: int) -> float:
-        known = [place[other] for other in ranked.neighbours[box] if other in place]
-        return sum(known) / len(known) if known else place[box]
+    def barycenter(box: int) -> float:
+        positions = [position[n] for n in layering.neighbours[box] if n in position]
+        return sum(positions) / len(positions) if positions else position[box]
 
-    several = [row for row in rows if len(row) > 1]
-    for sweep in range(_ORDERINGS):
-        for row in several if sweep % 2 == 0 else reversed(several):
-            row.sort(key=mean_place)
+    movable = [row for row in rows if len(row) > 1]
+    for sweep in range(_SWEEPS):
+        for row in movable if sweep % 2 == 0 else reversed(movable):
+            row.sort(key=barycenter)
             length = len(row)
-            place.update({box: i / length for i, box in enumerate(row)})
+            position.update({box: i / length for i, box in enumerate(row)})
     return rows

@@ -1,16 +1,20 @@
-"""Where everything is drawn: layers from top (leaves) to bottom (losses), each thing at its home.
+"""Lay out a scene: layers from top (leaves) to bottom (losses), each tensor beside its home.
 
-The layout is made once, of all that was ever there, so that nothing jumps from step to step.  Four
-stages make it.  *Fold* (:mod:`gradtrace.draw.fold`): a large graph becomes several views of a few
-boxes, each of which stands for a node or for a group with a view of its own.  *Rank*: every box
-lies one layer below all that backward reaches from it, a layer that is too wide is broken like a
-line of text, an edge over several layers passes through each, and a folded drawing that is too high
-goes on at the top of a next column.  *Order*: the boxes of one layer are sorted by the mean place
-of their neighbours.  *Place*: each is put as near to its neighbours as order and gaps allow; parts
-that never live at the same time, such as the iterations of a loop, share one column.
+The layout is computed once for everything that ever existed, so that nothing moves from step to
+step. Its stages follow Sugiyama's method:
 
-A tensor is drawn to the right of its home, the box of the node that made it or first saved it.  Of
-a group, only those are that the graph hands on over its border.
+* *Fold* (:mod:`gradtrace.draw.fold`): a large graph becomes several views of a few boxes; a box
+  stands for a node, or for a group that has a view of its own.
+* *Layers* (:mod:`gradtrace.draw.layering`): every box is below all of its inputs, a layer that is
+  too wide is wrapped like a line of text, and an edge gets a dummy node in each layer it crosses.
+* *Order* (:mod:`gradtrace.draw.layering`): each layer is sorted by the mean position of its
+  neighbours.
+* *Coordinates* (:mod:`gradtrace.draw.placement`): each box is put as near to its neighbours as
+  order and gaps allow.  A folded drawing that is too high continues in a second column, and parts
+  that never exist at the same time, such as the iterations of a loop, share one column.
+
+A tensor is drawn to the right of its home, the box of the node that created it or first saved it.
+Of a group, only the tensors that cross its border are drawn.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from gradtrace.draw.scene import Scene
 
 
 def layout(scene: Scene) -> list[Drawing]:
-    """Place every node of the scene: the first view, and one for each group that can be opened.
+    """Return the drawings of a scene: the first view, and one for each group that can be opened.
 
     >>> import torch
     >>> from gradtrace import trace

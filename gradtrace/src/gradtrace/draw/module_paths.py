@@ -1,4 +1,4 @@
-"""The order of the operations, and the module that each belongs to where no call was seen."""
+"""The order of the operations, and the module of each operation where no calls were recorded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradtrace.draw.scene import Scene
 
 
 def topological_order(scene: Scene) -> list[int]:
-    """The operations, each after those that it builds on, as far as possible as they were made."""
+    """Return the operations, inputs before users, else in the order of their creation."""
     operations = [i for i, node in enumerate(scene.nodes) if not node.leaf]
     operations.sort(key=lambda i: scene.nodes[i].order or 0)
     place = {node: k for k, node in enumerate(operations)}
@@ -40,40 +40,42 @@ def topological_order(scene: Scene) -> list[int]:
 
 
 def modules_of(scene: Scene) -> dict[int, tuple[str, ...]]:
-    """The module that each operation belongs to; those of no module have an empty one."""
+    """Return the path of the module of each operation; it is empty for operations of no module."""
     return module_paths(scene, topological_order(scene))
 
 
 def module_paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
-    """The module of each operation."""
-    own = parameter_modules(scene, order)
+    """Return the path of the module of each operation, inferred from the parameters around it."""
+    direct = parameter_modules(scene, order)
 
     def nearest(row: Sequence[int]) -> dict[int, tuple[str, ...]]:
-        """For each operation the module of the last one before that has any, made by this line."""
-        found: dict[int, tuple[str, ...]] = {}
+        """Return for each operation the nearest path before it that belongs to the same line."""
+        nearest_paths: dict[int, tuple[str, ...]] = {}
         path: tuple[str, ...] = ()
         line: int | None = None
         for i in row:
             if scene.nodes[i].line != line:
                 line, path = scene.nodes[i].line, ()
-            path = found[i] = own.get(i, path)
-        return found
+            path = nearest_paths[i] = direct.get(i, path)
+        return nearest_paths
 
-    before, after = nearest(order), nearest(order[::-1])
-    paths = {i: own[i] if i in own else common_prefix([before[i], after[i]]) for i in order}
-    _align_tails(scene, order, own, paths)
+    preceding, following = nearest(order), nearest(order[::-1])
+    paths = {
+        i: direct[i] if i in direct else common_prefix([preceding[i], following[i]]) for i in order
+    }
+    _align_tails(scene, order, direct, paths)
     return paths
 
 
 def parameter_modules(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
-    """The module of the parameters that an operation uses."""
-    own: dict[int, tuple[str, ...]] = {}
+    """Return the module of the parameters of each operation that uses any."""
+    modules: dict[int, tuple[str, ...]] = {}
     for i in order:
         used = [scene.nodes[j].module for j in scene.nodes[i].next if scene.nodes[j].leaf]
         used = [path for path in used if path]
         if used:
-            own[i] = common_prefix(used)
-    return own
+            modules[i] = common_prefix(used)
+    return modules
 
 
 def _align_tails(
@@ -82,28 +84,31 @@ def _align_tails(
     own: dict[int, tuple[str, ...]],
     paths: dict[int, tuple[str, ...]],
 ) -> None:
-    """What follows the last of several layers belongs to them as what follows the others does."""
+    """Give the operations after the last of similar layers the module that other layers suggest."""
     tails: list[tuple[int, list[int]]] = []
     for i in order:
         if i in own:
             tails.append((i, []))
         elif tails and scene.nodes[i].line == scene.nodes[tails[-1][0]].line:
             tails[-1][1].append(i)
-    known: dict[tuple[str, ...], tuple[int, int, list[str]]] = {}  # depth, length, operations
+    patterns: dict[tuple[str, ...], tuple[int, int, list[str]]] = {}  # depth, length, operations
     for begin, tail in tails:
         key = _stack_key(scene, begin, own[begin])
         if tail and (depth := len(paths[tail[0]])):
-            found = depth, len(tail), [scene.nodes[i].name for i in tail]
-            known[key] = max(known.get(key, found), found)
+            pattern = depth, len(tail), [scene.nodes[i].name for i in tail]
+            patterns[key] = max(patterns.get(key, pattern), pattern)
     for begin, tail in tails:
-        depth, length, names = known.get(_stack_key(scene, begin, own[begin]), (0, 0, []))
-        alike = 0
-        while alike < min(length, len(tail)) and scene.nodes[tail[alike]].name == names[alike]:
-            alike += 1
-        if 2 * alike > length and len(paths[tail[0]]) < depth:  # the next layer may begin in it
-            paths.update(dict.fromkeys(tail[:alike], own[begin][:depth]))
+        depth, length, names = patterns.get(_stack_key(scene, begin, own[begin]), (0, 0, []))
+        matching = 0
+        while (
+            matching < min(length, len(tail))
+            and scene.nodes[tail[matching]].name == names[matching]
+        ):
+            matching += 1
+        if 2 * matching > length and len(paths[tail[0]]) < depth:  # the next layer may begin in it
+            paths.update(dict.fromkeys(tail[:matching], own[begin][:depth]))
 
 
 def _stack_key(scene: Scene, node: int, path: tuple[str, ...]) -> tuple[str, ...]:
-    """The module and the operation, the same for all layers of a stack."""
+    """Return the module and the operation as a key that is equal for all layers of a stack."""
     return (*("" if part.isdecimal() else part for part in path), scene.nodes[node].name)

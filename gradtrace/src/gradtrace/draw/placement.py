@@ -1,4 +1,4 @@
-"""The place of every box, tensor and bend: the last stage of Sugiyama's method."""
+"""The coordinates of boxes, tensors and bends: the last stage of Sugiyama's method."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gradtrace.draw.drawing import (
     Box,
     Drawing,
     Edge,
-    Thing,
+    TensorBox,
     label_below,
 )
 from gradtrace.draw.groups import View
@@ -36,10 +36,10 @@ _PLACINGS = 6  # sweeps down and up again
 
 @dataclass(slots=True)
 class _Unit:
-    """A box with its things, or a bend; edges meet it at ``x + middle``.
+    """A box with its tensors, or a dummy node; edges meet it at ``x + middle``.
 
-    ``height`` is that of the box or of its things, whose middles are level; ``foot`` is what it
-    takes below that for arrows and the text beside them.
+    ``height`` is the larger height of the box and its tensors, whose middles are level; ``foot`` is
+    the room below that for arrows and the text beside them.
     """
 
     width: float
@@ -54,13 +54,13 @@ class _Unit:
 
 @dataclass
 class Placement:
-    """The places of a plan: corners of boxes and things, bends of each link, size of it all.
+    """The coordinates of a plan: corners of boxes and tensors, bends of each link, and its size.
 
-    ``number`` tells it from those of other plans.
+    ``number`` is equal for plans that are placed alike.
     """
 
     boxes: list[tuple[float, float]]
-    things: list[tuple[float, float]]
+    tensors: list[tuple[float, float]]
     bends: dict[tuple[int, int], list[tuple[float, float]]]
     width: float
     height: float
@@ -68,25 +68,26 @@ class Placement:
 
     @property
     def excess(self) -> float:
-        """How many times larger than its panel it is; at most 1 where it fits."""
+        """How many times larger than its panel the placement is; at most 1 if it fits."""
         return max(self.width / PANEL[0], self.height / PANEL[1])
 
     def drawing(self, plan: Plan, view: View) -> Drawing:
+        """Write the coordinates into the boxes of a plan, and return its drawing."""
         for box, (x, y) in zip(plan.boxes, self.boxes, strict=True):
             box.x, box.y = x, y
-        for thing, (x, y) in zip(plan.things, self.things, strict=True):
-            thing.x, thing.y = x, y
+        for tensor_box, (x, y) in zip(plan.tensors, self.tensors, strict=True):
+            tensor_box.x, tensor_box.y = x, y
         edges = [Edge(i, j, self.bends[i, j]) for i, j in plan.links]
         title = clipped(view.group.title)
         size = self.width, self.height
-        return Drawing(title, view.parent, *size, plan.boxes, plan.things, edges, self.number)
+        return Drawing(title, view.parent, *size, plan.boxes, plan.tensors, edges, self.number)
 
 
 def best_placement(plan: Plan) -> Placement:
-    """Find the place of every box, thing and bend, in the first of some ways that fits its panel.
+    """Return the first of several placements that fits the panel, or the one that comes closest.
 
-    What only parameters connect stands side by side, where there is room for that, or else beneath
-    one another.  Where it is too high, what several boxes use stands above all columns.
+    Parts that only parameters connect stand side by side if there is room, else below one another.
+    If the drawing is too high, boxes that several parts use stand above all columns.
     """
     leaves = {i for i in plan.sources if plan.boxes[i].kind != "group"}
     users = Counter(end for _, end in plan.links)
@@ -112,31 +113,33 @@ def best_placement(plan: Plan) -> Placement:
 def _placement(plan: Plan, lifted: set[int], abreast: int | None = None) -> Placement:
     """Place a plan; ``lifted`` are sources that stand above all columns.
 
-    Of its parts at most ``abreast`` stand side by side, the others below them.
+    At most ``abreast`` parts stand side by side, the others below them.
     """
-    things: dict[int, list[int]] = defaultdict(list)
-    for k, thing in enumerate(plan.things):
-        things[thing.box].append(k)
-    units = [_unit_of(box, [plan.things[k] for k in things[i]]) for i, box in enumerate(plan.boxes)]
-    ranked = assign_layers(plan, [unit.width for unit in units], lifted, abreast)
-    units += [_Unit(DUMMY_WIDTH, 0.0, DUMMY_WIDTH / 2) for _ in ranked.ranks[len(units) :]]
-    rows = [reduce_crossings(part, ranked) for part in ranked.parts]
+    tensors: dict[int, list[int]] = defaultdict(list)
+    for k, tensor_box in enumerate(plan.tensors):
+        tensors[tensor_box.box].append(k)
+    units = [
+        _unit_of(box, [plan.tensors[k] for k in tensors[i]]) for i, box in enumerate(plan.boxes)
+    ]
+    layering = assign_layers(plan, [unit.width for unit in units], lifted, abreast)
+    units += [_Unit(DUMMY_WIDTH, 0.0, DUMMY_WIDTH / 2) for _ in layering.layers[len(units) :]]
+    rows = [reduce_crossings(part, layering) for part in layering.parts]
     above = sum(_row_height(row, units) + GAP_Y for row in rows[-1])
     parts = [_in_columns(part, units, above) for part in rows[:-1]]
-    _drop_dummies(parts, ranked, len(plan.boxes))
+    _drop_dummies(parts, layering, len(plan.boxes))
     bends = range(len(plan.boxes), len(units))
-    _place_across(units, parts, rows[-1], _share_columns(plan, ranked), ranked, bends)
+    _place_across(units, parts, rows[-1], _share_columns(plan, layering), layering, bends)
     height = _place_down(units, parts, rows[-1])
 
-    boxes, placed = [], [(0.0, 0.0)] * len(plan.things)
+    boxes, placed = [], [(0.0, 0.0)] * len(plan.tensors)
     for i, box in enumerate(plan.boxes):
         unit = units[i]
         boxes.append((round(unit.x, 1), round(unit.level - box.height / 2, 1)))
-        down = unit.level - _stack_height([plan.things[k] for k in things[i]]) / 2
-        for k in things[i]:
+        down = unit.level - _stack_height([plan.tensors[k] for k in tensors[i]]) / 2
+        for k in tensors[i]:
             placed[k] = (round(unit.x + _width_with_label(box) + TO_TENSOR, 1), round(down, 1))
-            down += plan.things[k].height + BETWEEN_TENSORS
-    ways = _routes(units, boxes, parts, ranked)
+            down += plan.tensors[k].height + BETWEEN_TENSORS
+    ways = _routes(units, boxes, parts, layering)
     width = max((unit.x + unit.width for unit in units), default=0.0)
     for box, (x, _) in zip(plan.boxes, boxes, strict=True):
         width = max(width, x + _label_end(box))
@@ -144,9 +147,9 @@ def _placement(plan: Plan, lifted: set[int], abreast: int | None = None) -> Plac
 
 
 def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list[list[list[int]]]:
-    """The rows of a part, in as few columns as fit the panel, or come nearest to that.
+    """Divide the rows of a part into the fewest columns that fit the panel, or that come closest.
 
-    ``above`` is the height of what stands over them.
+    ``above`` is the height of the rows over them.
     """
     heights = [_row_height(row, units) + GAP_Y for row in rows]
     widths = [_row_width(row, units) for row in rows]
@@ -154,10 +157,10 @@ def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list
     for count in range(1, len(rows) + 1):
         # Each column takes what brings it nearest to its share.
         columns: list[list[int]] = [[] for _ in range(count)]
-        seen, total = 0.0, sum(heights)
+        above_row, total = 0.0, sum(heights)
         for row, height in enumerate(heights):
-            columns[min(int((seen + height / 2) / total * count), count - 1)].append(row)
-            seen += height
+            columns[min(int((above_row + height / 2) / total * count), count - 1)].append(row)
+            above_row += height
         columns = [column for column in columns if column]
         width = sum(max(widths[row] for row in column) + TURN for column in columns) - TURN
         highest = max(sum(heights[row] for row in column) for column in columns)
@@ -170,25 +173,25 @@ def _in_columns(rows: list[list[int]], units: list[_Unit], above: float) -> list
     return best
 
 
-def _drop_dummies(parts: list[list[list[list[int]]]], ranked: Layering, boxes: int) -> None:
-    """Leave out the bends of edges to what stands above all columns, in columns before their own.
+def _drop_dummies(parts: list[list[list[list[int]]]], layering: Layering, boxes: int) -> None:
+    """Remove dummies of edges to boxes above all columns, except those in the edge's own column.
 
-    Such an edge leads straight up.  Bends are numbered after the ``boxes``.
+    Such an edge leads straight up. Dummies are numbered after the ``boxes``.
     """
     column_of = _column_of(parts)
-    for (start, end), path in ranked.paths.items():
+    for (start, end), path in layering.paths.items():
         if end not in column_of:
-            own = [k for k in path if column_of.get(k, column_of[start]) == column_of[start]]
-            ranked.paths[start, end] = own
-    used = {k for path in ranked.paths.values() for k in path} | set(range(boxes))
+            in_column = [k for k in path if column_of.get(k, column_of[start]) == column_of[start]]
+            layering.paths[start, end] = in_column
+    used = {k for path in layering.paths.values() for k in path} | set(range(boxes))
     for columns in parts:
         for rows in columns:
-            rows[:] = [kept for row in rows if (kept := [k for k in row if k in used])]
+            rows[:] = [used_row for row in rows if (used_row := [k for k in row if k in used])]
         columns[:] = [rows for rows in columns if rows]
 
 
 def _column_of(parts: list[list[list[list[int]]]]) -> dict[int, tuple[int, int]]:
-    """For each box and bend its part, and its column there."""
+    """Return the part and the column of each box and dummy node."""
     return {
         box: (part, column)
         for part, columns in enumerate(parts)
@@ -202,12 +205,12 @@ def _routes(
     units: list[_Unit],
     boxes: list[tuple[float, float]],
     parts: list[list[list[list[int]]]],
-    ranked: Layering,
+    layering: Layering,
 ) -> dict[tuple[int, int], list[tuple[float, float]]]:
-    """The bends of each link; ``boxes`` are the corners of boxes.
+    """Return the bends of each link; ``boxes`` are the corners of the boxes.
 
     Within a row every edge runs straight up, past boxes, texts and tensors; it turns between rows.
-    From one column to the one before it, an edge runs over the top, between the two, and below.
+    From one column to the previous one an edge runs over the top, between the two, and below.
     """
     column_of = _column_of(parts)
     edges = {
@@ -222,21 +225,21 @@ def _routes(
     }
     lanes: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     ways = {}
-    for link, path in ranked.paths.items():
+    for link, path in layering.paths.items():
         start, end = link
         points: list[tuple[float, float]] = []
         if round(units[start].top, 1) < boxes[start][1]:
             points.append((units[start].x + units[start].middle, units[start].top))
-        for before, k in pairwise(path):
-            here, there = column_of.get(before), column_of.get(k)
-            if here is not None and there is not None and here != there:
-                known = lanes[here]
-                lane = LANE * min(known.setdefault(k, len(known)), 4)
-                left, top, _ = edges[here]
-                bottom = edges[there][2]
-                between = left - LANE - lane
+        for previous, k in pairwise(path):
+            own_column, next_column = column_of.get(previous), column_of.get(k)
+            if own_column is not None and next_column is not None and own_column != next_column:
+                turns = lanes[own_column]
+                lane = LANE * min(turns.setdefault(k, len(turns)), 4)
+                left_edge, top, _ = edges[own_column]
+                bottom = edges[next_column][2]
+                between = left_edge - LANE - lane
                 points += [
-                    (units[before].x + units[before].middle, top - LANE - lane),
+                    (units[previous].x + units[previous].middle, top - LANE - lane),
                     (between, top - LANE - lane),
                     (between, bottom + LANE + lane),
                     (units[k].x + units[k].middle, bottom + LANE + lane),
@@ -250,35 +253,39 @@ def _routes(
     return ways
 
 
-def _unit_of(box: Box, things: list[Thing]) -> _Unit:
-    foot = END_FOOT if box.end else LABELLED_FOOT if box.made else ARROW_FOOT
+def _unit_of(box: Box, tensors: list[TensorBox]) -> _Unit:
+    """Return the unit of a box with its tensors."""
+    foot = END_FOOT if box.end else LABELLED_FOOT if box.outputs else ARROW_FOOT
     width, height = _width_with_label(box), box.height
-    if things:
-        width += TO_TENSOR + max(thing.width + thing.room for thing in things)
-        height = max(height, _stack_height(things))
+    if tensors:
+        width += TO_TENSOR + max(tensor_box.width + tensor_box.room for tensor_box in tensors)
+        height = max(height, _stack_height(tensors))
     return _Unit(width, height, box.width / 2, max(0.0, foot - (height - box.height) / 2))
 
 
 def _width_with_label(box: Box) -> float:
-    """The width of a box, or more where what is written below it would touch its neighbour."""
+    """Return the width of a box, or more if the text below it would touch its neighbour."""
     return max(box.width, _label_end(box) - GAP_X + LANE)
 
 
 def _label_end(box: Box) -> float:
-    """Where the text below a box ends, from its left edge."""
+    """Return where the text below a box ends, from the box's left edge."""
     text = label_below(box)
     return box.width / 2 + BESIDE + SMALL * len(text) if text else 0.0
 
 
-def _stack_height(things: list[Thing]) -> float:
-    return sum(thing.height for thing in things) + BETWEEN_TENSORS * max(0, len(things) - 1)
+def _stack_height(tensors: list[TensorBox]) -> float:
+    """Return the height of some tensors below one another."""
+    return sum(tensor_box.height for tensor_box in tensors) + BETWEEN_TENSORS * max(
+        0, len(tensors) - 1
+    )
 
 
-def _share_columns(plan: Plan, ranked: Layering) -> list[list[int]]:
-    """Sort the parts into columns: two may share one when the first dies before the second."""
+def _share_columns(plan: Plan, layering: Layering) -> list[list[int]]:
+    """Distribute the parts over columns; two share one if one ends before the other begins."""
     columns: list[list[int]] = []
     ends: list[int] = []
-    for part, members in enumerate(ranked.parts[:-1]):
+    for part, members in enumerate(layering.parts[:-1]):
         lives = [plan.lives[box] for box in members if box < len(plan.boxes)]
         begin, end = min(first for first, _ in lives), max(last for _, last in lives)
         for i, end_before in enumerate(ends):
@@ -297,29 +304,31 @@ def _place_across(
     parts: list[list[list[list[int]]]],
     shared: list[list[int]],
     columns: list[list[int]],
-    ranked: Layering,
+    layering: Layering,
     bends: range,
 ) -> None:
-    """Set x of every unit; ``parts`` has the columns of each and their rows."""
-    left = 0.0
+    """Set the x of every unit; ``parts`` has the columns of each part and their rows."""
+    left_edge = 0.0
     for column in columns:
         widest = 0.0
         for part in column:
             for place in (_place_straight, _place_compact):  # straight edges may take too much room
-                edge = left
+                edge = left_edge
                 for rows in parts[part]:
-                    edge += place(rows, units, ranked.neighbours, edge, bends) + TURN
-                if edge - TURN - left <= PANEL[0]:
+                    edge += place(rows, units, layering.neighbours, edge, bends) + TURN
+                if edge - TURN - left_edge <= PANEL[0]:
                     break
-            widest = max(widest, edge - TURN - left)
-        left += widest + 2 * GAP_X
+            widest = max(widest, edge - TURN - left_edge)
+        left_edge += widest + 2 * GAP_X
     for row in shared:
-        wanted = {
-            box: _mean_middle([units[other] for other in ranked.neighbours[box] - set(row)])
+        target = {
+            box: _mean_middle(
+                [units[neighbour] for neighbour in layering.neighbours[box] - set(row)]
+            )
             for box in row
         }
-        row.sort(key=lambda box: (wanted[box], box))
-        _spread([units[box] for box in row], [wanted[box] for box in row])
+        row.sort(key=lambda box: (target[box], box))
+        _spread([units[box] for box in row], [target[box] for box in row])
     shift = min((unit.x for unit in units), default=0.0)
     for unit in units:
         unit.x -= shift
@@ -329,20 +338,19 @@ def _place_straight(
     rows: list[list[int]],
     units: list[_Unit],
     neighbours: dict[int, set[int]],
-    left: float,
+    left_edge: float,
     bends: range,
 ) -> float:
-    """Set x within one column, whose left edge is at ``left``, each unit near to its neighbours.
-
-    Returns its width.
-    """
+    """Set x within a column so that edges are straight; return the width of the column."""
     part = {box for row in rows for box in row}
     placed = [[units[box] for box in row] for row in rows]
     near = [
         [
             [
-                units[other]
-                for other in _alignment_neighbours(box, neighbours[box] & part - set(row), bends)
+                units[neighbour]
+                for neighbour in _alignment_neighbours(
+                    box, neighbours[box] & part - set(row), bends
+                )
             ]
             for box in row
         ]
@@ -352,56 +360,56 @@ def _place_straight(
     for row in placed:
         _spread(row, [0.0] * len(row))
     for sweep in range(_PLACINGS):
-        before = [unit.x for row in placed for unit in row]
-        for row, around in down if sweep % 2 == 0 else reversed(down):
-            _spread(row, [_mean_middle(others) for others in around])
-        if sweep and before == [unit.x for row in placed for unit in row]:
+        previous_x = [unit.x for row in placed for unit in row]
+        for row, row_neighbours in down if sweep % 2 == 0 else reversed(down):
+            _spread(row, [_mean_middle(unit_neighbours) for unit_neighbours in row_neighbours])
+        if sweep and previous_x == [unit.x for row in placed for unit in row]:
             break  # nor will it move any more
-    return _move(part, units, left)
+    return _move(part, units, left_edge)
 
 
 def _place_compact(
     rows: list[list[int]],
     units: list[_Unit],
     neighbours: dict[int, set[int]],
-    left: float,
+    left_edge: float,
     bends: range,
 ) -> float:
-    """As :func:`_place_straight`, each row as narrow as it can be."""
+    """Set x within a column so that each row is as narrow as possible; return its width."""
     for row in rows:
         edge = -_row_width(row, units) / 2
         for i in row:
             units[i].x = edge
             edge += units[i].width + _gap(units[i])
-    return _move({box for row in rows for box in row}, units, left)
+    return _move({box for row in rows for box in row}, units, left_edge)
 
 
-def _move(part: set[int], units: list[_Unit], left: float) -> float:
-    """Put the left edge of these at ``left``; returns their width."""
+def _move(part: set[int], units: list[_Unit], left_edge: float) -> float:
+    """Move the units of a part so that its left edge is at ``left_edge``; return its width."""
     start = min(units[box].x for box in part)
     for box in part:
-        units[box].x += left - start
-    return max(units[box].x + units[box].width for box in part) - left
+        units[box].x += left_edge - start
+    return max(units[box].x + units[box].width for box in part) - left_edge
 
 
-def _alignment_neighbours(box: int, others: set[int], bends: range) -> set[int]:
-    """What a box or a bend is drawn near to: its own kind where there is any, to be straight."""
+def _alignment_neighbours(box: int, neighbours: set[int], bends: range) -> set[int]:
+    """Return the neighbours of the same kind (box or dummy), or all if there are none."""
     bend = box in bends
-    same = {other for other in others if (other in bends) == bend}
-    return same or others
+    same = {neighbour for neighbour in neighbours if (neighbour in bends) == bend}
+    return same or neighbours
 
 
-def _mean_middle(others: list[_Unit]) -> float:
-    """The mean of the places where edges meet these."""
-    return sum([unit.x + unit.middle for unit in others]) / len(others) if others else 0.0
+def _mean_middle(units: list[_Unit]) -> float:
+    """Return the mean of the places where edges meet these units."""
+    return sum([unit.x + unit.middle for unit in units]) / len(units) if units else 0.0
 
 
-def _spread(row: list[_Unit], wanted: list[float]) -> None:
-    """Put the middles of a row as near to ``wanted`` as order and gaps allow; bends make way."""
+def _spread(row: list[_Unit], targets: list[float]) -> None:
+    """Put the middles of a row as near to ``targets`` as order and gaps allow; dummies make way."""
     edge = float("-inf")
     boxes: list[float] = []  # how far each is from where it should be
     bends: list[float] = []
-    for unit, middle in zip(row, wanted, strict=True):
+    for unit, middle in zip(row, targets, strict=True):
         unit.x = max(middle - unit.middle, edge)
         edge = unit.x + unit.width + _gap(unit)
         (boxes if unit.height else bends).append(unit.x + unit.middle - middle)
@@ -413,27 +421,29 @@ def _spread(row: list[_Unit], wanted: list[float]) -> None:
 
 
 def _gap(unit: _Unit) -> float:
-    """What is left free to its right."""
+    """Return the gap to the right of a unit."""
     return GAP_X if unit.height else LANE
 
 
 def _row_width(row: list[int], units: list[_Unit]) -> float:
+    """Return the width of a row with its gaps."""
     return sum(units[i].width + _gap(units[i]) for i in row) - _gap(units[row[-1]])
 
 
 def _upper(row: list[int], units: list[_Unit]) -> float:
-    """How far a row reaches above the middles of its boxes."""
+    """Return how far a row reaches above the middles of its boxes."""
     return max(units[i].height for i in row) / 2
 
 
 def _row_height(row: list[int], units: list[_Unit]) -> float:
+    """Return the height of a row."""
     return _upper(row, units) + max(units[i].height / 2 + units[i].foot for i in row)
 
 
 def _place_down(
     units: list[_Unit], parts: list[list[list[list[int]]]], shared: list[list[int]]
 ) -> float:
-    """Set top and bottom of every unit's row: what is shared on top, each part below it."""
+    """Set the y of every row, shared boxes on top and each part below; return the height."""
     begin = _stack(shared, units, 0.0)
     end = begin
     for columns in parts:
@@ -443,7 +453,7 @@ def _place_down(
 
 
 def _stack(rows: list[list[int]], units: list[_Unit], y: float) -> float:
-    """Put rows below each other from ``y`` on; returns where the next one would begin."""
+    """Put rows below one another from ``y`` on; return where the next row would begin."""
     for row in rows:
         upper, height = _upper(row, units), _row_height(row, units)
         for i in row:

@@ -6,7 +6,16 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gradtrace.draw.drawing import CHARACTER, FRAME, LINE, NAMES, PADDING, Box, Thing, label_below
+from gradtrace.draw.drawing import (
+    CHARACTER,
+    FRAME,
+    LINE,
+    NAMES,
+    PADDING,
+    Box,
+    TensorBox,
+    label_below,
+)
 from gradtrace.draw.groups import Group, View
 from gradtrace.draw.scene import Scene, clipped
 
@@ -21,23 +30,23 @@ _FOLDED_TEXT = len("99.9 kB, 512 B shared")
 
 @dataclass
 class Plan:
-    """A view before it has places.
+    """A view before its boxes have places.
 
-    ``where`` maps nodes to boxes, also those outside that are drawn as a stub; ``outside`` maps
-    these to the box that they are in where they are inside.  ``links`` are pairs of boxes, in the
-    direction of backward.  ``sources`` are boxes that stand above what uses them.
+    ``box_of`` maps nodes to boxes, including the nodes outside that a stub stands for;
+    ``outer_boxes`` maps these to their boxes in the enclosing view. ``links`` are pairs of boxes in
+    the direction of the backward pass. ``sources`` are boxes that stand above their users.
     """
 
     boxes: list[Box]
-    where: dict[int, int]
-    outside: dict[int, Box]
+    box_of: dict[int, int]
+    outer_boxes: dict[int, Box]
     links: list[tuple[int, int]]
     sources: set[int]
     lives: list[tuple[int, int]]
-    things: list[Thing] = field(default_factory=list)
+    tensors: list[TensorBox] = field(default_factory=list)
 
     def key(self) -> object:
-        """Equal for views that are placed alike."""
+        """Return a value that is equal for plans that are placed alike."""
         times = sorted({time for life in self.lives for time in life})
         order = {time: i for i, time in enumerate(times)}
         return (
@@ -45,7 +54,10 @@ class Plan:
             tuple(self.links),
             tuple(sorted(self.sources)),
             tuple((order[first], order[last]) for first, last in self.lives),
-            tuple((thing.box, thing.width, thing.height, thing.room) for thing in self.things),
+            tuple(
+                (tensor_box.box, tensor_box.width, tensor_box.height, tensor_box.room)
+                for tensor_box in self.tensors
+            ),
         )
 
 
@@ -55,43 +67,45 @@ def plan_view(
     around: Plan | None,
     users: list[list[int]],
 ) -> Plan:
+    """Return the plan of a view; ``around`` is the plan of the enclosing view."""
     nodes = scene.nodes
     boxes = [_box_of(scene, view, member) for member in view.boxes]
     for box in boxes:
         last = _last_handed_on(scene, box, users)
         if box.kind == "leaf" or not nodes[last].leaf:
-            box.made, box.end = nodes[last].made, not (nodes[last].leaf or users[last])
-    where = {node: number for number, box in enumerate(boxes) for node in box.nodes}
-    inside = len(boxes)
-    outside: dict[int, Box] = {}
+            box.outputs, box.end = nodes[last].outputs, not (nodes[last].leaf or users[last])
+    box_of = {node: number for number, box in enumerate(boxes) for node in box.nodes}
+    inner_count = len(boxes)
+    outer_boxes: dict[int, Box] = {}
     links: set[tuple[int, int]] = set()
     # Nodes outside, with the boxes that they meet: what these build on, and what uses them.
-    before: dict[int, set[int]] = defaultdict(set)
-    after: dict[int, set[int]] = defaultdict(set)
-    here = where.get
-    for i, own in where.items():
+    inputs: dict[int, set[int]] = defaultdict(set)
+    users_outside: dict[int, set[int]] = defaultdict(set)
+    box_number = box_of.get
+    for i, number in box_of.items():
         for j in nodes[i].next:
-            other = here(j)
-            if other is None:
-                before[j].add(own)
-            elif other != own:
-                links.add((own, other))
+            input_box = box_number(j)
+            if input_box is None:
+                inputs[j].add(number)
+            elif input_box != number:
+                links.add((number, input_box))
         for j in users[i]:
-            if j not in where:
-                after[j].add(own)
+            if j not in box_of:
+                users_outside[j].add(number)
     if around is not None:
-        links |= _stubs(scene, view, boxes, where, outside, around, (before, after))
-    sources = {i for i in range(inside) if all(scene.nodes[n].leaf for n in boxes[i].nodes)}
+        links |= _stubs(scene, view, boxes, box_of, outer_boxes, around, (inputs, users_outside))
+    sources = {i for i in range(inner_count) if all(scene.nodes[n].leaf for n in boxes[i].nodes)}
     starts = {i for i, _ in links}
-    sources |= {i for i in range(inside, len(boxes)) if i not in starts}
+    sources |= {i for i in range(inner_count, len(boxes)) if i not in starts}
     lives = []
     for box in boxes:
         begins, ends = zip(*map(scene.lives.__getitem__, box.nodes), strict=True)
         lives.append((min(begins), max(ends)))
-    return Plan(boxes, where, outside, sorted(links), sources, lives)
+    return Plan(boxes, box_of, outer_boxes, sorted(links), sources, lives)
 
 
 def _box_of(scene: Scene, view: View, member: int | Group) -> Box:
+    """Return the box of a node or a group, with the size that its text needs."""
     if isinstance(member, Group):
         title = clipped(_title_within(view, member.title))
         count = f"{member.size} nodes, {member.size} freed"
@@ -108,18 +122,18 @@ def _box_of(scene: Scene, view: View, member: int | Group) -> Box:
 
 
 def _last_handed_on(scene: Scene, box: Box, users: list[list[int]]) -> int:
-    """The last node of a box that others build on; its last node, where none do."""
+    """Return the last node of a box that nodes outside use; its last node if there is none."""
     last = box.nodes[-1]
     if not users[last] and not scene.nodes[last].leaf:
-        within = set(box.nodes)
+        members = set(box.nodes)
         for node in reversed(box.nodes):
-            if not scene.nodes[node].leaf and not within.issuperset(users[node]):
+            if not scene.nodes[node].leaf and not members.issuperset(users[node]):
                 return node
     return last
 
 
 def _title_within(view: View, title: str) -> str:
-    """A name without the module, or whose steps it is, that is open."""
+    """Return a title without the module, or the owner of time steps, that is open."""
     return title.removeprefix("".join(f"{part}." for part in view.path)).removesuffix(view.of)
 
 
@@ -127,15 +141,16 @@ def _stubs(
     scene: Scene,
     view: View,
     boxes: list[Box],
-    where: dict[int, int],
-    outside: dict[int, Box],
+    box_of: dict[int, int],
+    outer_boxes: dict[int, Box],
     around: Plan,
     neighbours: tuple[Mapping[int, set[int]], Mapping[int, set[int]]],
 ) -> set[tuple[int, int]]:
-    """Add boxes for the neighbours of an open group, as the view around it shows them.
+    """Add boxes for the neighbours of an open group, as the enclosing view shows them.
 
-    Those that several boxes use alike are one, so that their edges do not cross.  ``neighbours``
-    are the nodes before the group and those after it, with the boxes that each of them meets.
+    Neighbours that the same boxes use are one stub, so that their edges do not cross.
+    ``neighbours`` are the inputs and the users of the group's nodes, each with the boxes that it
+    meets. Returns the links to the stubs.
     """
     # Nodes outside, by the box that they are in; beside single nodes each leaf is one of its own.
     one_by_one = all(box.kind != "group" for box in boxes)
@@ -144,41 +159,42 @@ def _stubs(
     homes: dict[int, Box] = {}
     for number, outer in enumerate(neighbours):
         for j, met in outer.items():
-            home = around.outside.get(j) or around.boxes[around.where[j]]
-            outside[j] = homes[id(home)] = home
+            home = around.outer_boxes.get(j) or around.boxes[around.box_of[j]]
+            outer_boxes[j] = homes[id(home)] = home
             leaf = j if number == 0 and one_by_one and scene.nodes[j].leaf else -1
             sides[number][id(home), leaf].add(j)
             meets[number, id(home), leaf] |= met
     for number, side in enumerate(sides):
-        alike: dict[object, list[tuple[int, int]]] = defaultdict(list)
+        merged: dict[object, list[tuple[int, int]]] = defaultdict(list)
         for key in side:
             met = meets[number, *key]
-            apart = len(met) == 1 and len(side) <= _STUBS
-            alike[key if apart else frozenset(met)].append(key)
-        stubs = list(alike.values())
+            separate = len(met) == 1 and len(side) <= _STUBS
+            merged[key if separate else frozenset(met)].append(key)
+        stubs = list(merged.values())
         if len(stubs) > _STUBS:
             stubs = [*stubs[: _STUBS - 1], [key for keys in stubs[_STUBS - 1 :] for key in keys]]
         for keys in stubs:
             nodes = sorted({node for key in keys for node in side[key]})
-            where.update(dict.fromkeys(nodes, len(boxes)))
+            box_of.update(dict.fromkeys(nodes, len(boxes)))
             first, leaf = keys[0]
             home = homes[first]
             title = home.title if leaf < 0 else scene.nodes[leaf].label
-            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-            title = clipped(_title_within(view, title), len(more)) + more
-            leads_to = view.parent if home.view is None or more else home.view
+            suffix = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            title = clipped(_title_within(view, title), len(suffix)) + suffix
+            leads_to = view.parent if home.view is None or suffix else home.view
             # Of steps side by side all look alike, whatever the numbers of those beside them.
             length = max(len(title), _STEPS_TEXT if home.kind == "group" else 0)
             width = round(length * CHARACTER + 2 * PADDING, 1)
             height = LINE + FRAME
             boxes.append(Box("outside", title, nodes, leads_to, 0, width, height))
-    before, after = neighbours
-    return {(box, where[j]) for j, met in before.items() for box in met} | {
-        (where[j], box) for j, met in after.items() for box in met
+    inputs, users = neighbours
+    return {(box, box_of[j]) for j, met in inputs.items() for box in met} | {
+        (box_of[j], box) for j, met in users.items() for box in met
     }
 
 
 def add_tensors(scene: Scene, plan: Plan, at_home: Mapping[int, list[int]]) -> None:
+    """Add the tensors that a view draws."""
     for number, box in enumerate(plan.boxes):
         candidates = [k for node in box.nodes for k in at_home.get(node, ())]
         if box.kind != "node":
@@ -191,8 +207,8 @@ def add_tensors(scene: Scene, plan: Plan, at_home: Mapping[int, list[int]]) -> N
             if tensor.life is not None:
                 begin, end = plan.lives[number]
                 plan.lives[number] = min(begin, tensor.life[0]), max(end, tensor.life[1])
-            plan.things.append(
-                Thing(
+            plan.tensors.append(
+                TensorBox(
                     k,
                     number,
                     round(len(_TENSOR_TEXT) * CHARACTER, 1),
@@ -203,10 +219,10 @@ def add_tensors(scene: Scene, plan: Plan, at_home: Mapping[int, list[int]]) -> N
 
 
 def _crosses_border(scene: Scene, plan: Plan, k: int, home: int) -> bool:
-    """Whether a tensor of a folded box is seen from outside of it."""
+    """Whether a tensor inside a folded box is used outside of it."""
     tensor = scene.tensors[k]
     assert tensor is not None
-    saved = {plan.where[i] for i in tensor.savers if i in plan.where} - {home}
+    saved = {plan.box_of[i] for i in tensor.savers if i in plan.box_of} - {home}
     if any(plan.boxes[i].kind == "node" for i in saved):
         return True
     if tensor.data or not tensor.named or plan.boxes[home].kind != "group":
@@ -215,5 +231,5 @@ def _crosses_border(scene: Scene, plan: Plan, k: int, home: int) -> bool:
 
 
 def _is_unused(plan: Plan, box: int) -> bool:
-    """Whether nothing builds on a box."""
+    """Whether no box uses this one."""
     return all(end != box for _, end in plan.links)

@@ -1,4 +1,4 @@
-"""Repetition among the members of a group, and ranges where there are too many of them."""
+"""Find repetition among the members of a group, and divide what is too much into ranges."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _CANDIDATES = 12  # periods that are tried at one place
 
 
 class Similarity:
-    """Numbers for what looks alike, leaves aside.
+    """Numbers for members of groups, equal for similar ones; leaves are disregarded.
 
-    Modules do whose parameters have the same names and are used by the same operations, all else
-    that consists of the same operations.
+    Two modules are similar if their parameters have the same names and are used by the same
+    operations; other groups are if they consist of the same operations.
     """
 
     def __init__(self, scene: Scene):
@@ -43,40 +43,41 @@ class Similarity:
     def divided(
         self, parts: list[int | Group], first: bool
     ) -> tuple[list[int | Group], list[int | Group]]:
-        """The parts of a round, and the leaves among them that others use, too.
+        """Separate the parts of a repetition from the leaves among them that other repetitions use.
 
-        So are those that belong to no module and come before the ``first`` round.
+        In the ``first`` repetition, leaves of no module count as shared, too.
         """
         if all(self.number(part) is not None for part in parts):
             return parts, []
-        within = set(Group("round", (), parts).nodes())
-        own: list[int | Group] = []
-        others: list[int | Group] = []
+        nodes = set(Group("round", (), parts).nodes())
+        own_parts: list[int | Group] = []
+        shared_parts: list[int | Group] = []
         for part in parts:
             leaves = list(nodes_of(part))
             stays = self.number(part) is not None or (
-                all(within.issuperset(self._users[leaf]) for leaf in leaves)
+                all(nodes.issuperset(self._users[leaf]) for leaf in leaves)
                 and (not first or all(self.scene.nodes[leaf].module for leaf in leaves))
             )
-            (own if stays else others).append(part)
-        return own, others
+            (own_parts if stays else shared_parts).append(part)
+        return own_parts, shared_parts
 
     def recurs(self, leaves: list[int | Group], rounds: list[int | Group]) -> bool:
-        """Whether some of these leaves are used in more than one of the rounds."""
-        round_of = {node: number for number, one in enumerate(rounds) for node in nodes_of(one)}
-        several = [leaf for one in leaves for leaf in nodes_of(one)]
+        """Whether any of these leaves is used in more than one repetition."""
+        round_of = {node: number for number, part in enumerate(rounds) for node in nodes_of(part)}
+        several = [leaf for part in leaves for leaf in nodes_of(part)]
         users = [{round_of[i] for i in self._users[leaf] if i in round_of} for leaf in several]
         return any(len(used_in) > 1 for used_in in users)
 
     def number(self, member: int | Group) -> int | None:
-        """None for a leaf, or several."""
+        """Return the number of a node or group; None for leaves."""
         if isinstance(member, Group):
             return None if member.kind == "leaves" else member.like
         node = self.scene.nodes[member]
         return None if node.leaf else self._intern(node.name)
 
     def _parameters(self, group: Group) -> tuple[tuple[str, str], ...]:
-        """The parameters that a module uses, by their names within it, and by what operations."""
+        """Return the names, within the module, of its parameters, with the operations that use
+        them."""
         nodes, prefix = self.scene.nodes, ".".join(group.path)
         return tuple(
             sorted(
@@ -93,7 +94,7 @@ class Similarity:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def measure(self, group: Group) -> Group:
-        """Fill in what follows from its members."""
+        """Compute a group's size, lines, moments and number from its members, and return it."""
         numbers = [number for m in group.members if (number := self.number(m)) is not None]
         looks: object = tuple(numbers)
         if group.kind == "module":
@@ -122,7 +123,7 @@ class Similarity:
 
 
 def group_repetitions(group: Group, alike: Similarity) -> None:
-    """Put neighbours that look alike into a group of their own."""
+    """Replace similar neighbours among the members of a group by one group."""
     if len(group.members) < LAYERS:
         return
     # Each member that counts, with the leaves before it.
@@ -144,7 +145,7 @@ def group_repetitions(group: Group, alike: Similarity) -> None:
             continue
         if times < least and not _are_named_modules(units, start, period, times):
             continue
-        before = [part for unit in units[at:start] for part in unit]
+        preceding = [part for unit in units[at:start] for part in unit]
         at = start + period * times
         at = last = at + _trailing_length(
             units[start : start + period], numbers[start:at], numbers[at:]
@@ -153,32 +154,36 @@ def group_repetitions(group: Group, alike: Similarity) -> None:
         rounds: list[int | Group] = []
         for begin in range(start, last, period):
             parts = [part for unit in units[begin : min(begin + period, last)] for part in unit]
-            own, used_elsewhere = alike.divided(parts, first=not rounds)
+            own_parts, used_elsewhere = alike.divided(parts, first=not rounds)
             shared += used_elsewhere
-            one = own[0] if len(own) == 1 else alike.measure(Group("round", group.path, own))
-            rounds.append(one)
+            repeated = (
+                own_parts[0]
+                if len(own_parts) == 1
+                else alike.measure(Group("round", group.path, own_parts))
+            )
+            rounds.append(repeated)
         loose = [part for part in shared if isinstance(part, int)]
         if len(loose) > 1:
             several = Group("leaves", shared_module(alike.scene, loose), [*loose])
             shared = [alike.measure(several), *filter(is_group, shared)]
         recurs = alike.recurs(shared, rounds)
-        members += _group_beside_steps(group, alike, before, "before") if recurs else before
+        members += _group_beside_steps(group, alike, preceding, "before") if recurs else preceding
         members += shared
         run = Group("run", group.path, rounds, recurs=steps_suffix(group) if recurs else None)
         divide(run, alike)
         members.append(alike.measure(run))
-    after = [member for unit in units[at:] for member in unit] + leaves
+    following = [member for unit in units[at:] for member in unit] + leaves
     end = members[-1] if members else None
     follows = isinstance(end, Group) and end.recurs is not None
     group.members = members + (
-        _group_beside_steps(group, alike, after, "after") if follows else after
+        _group_beside_steps(group, alike, following, "after") if follows else following
     )
 
 
 def _group_beside_steps(
     group: Group, alike: Similarity, members: list[int | Group], where: str
 ) -> list[int | Group]:
-    """The operations before or after the time steps of a module, as one group."""
+    """Return the operations before or after the time steps of a module as one group."""
     modules = any(isinstance(m, Group) and m.kind in ("module", "layer") for m in members)
     if len(members) < 2 or group.kind not in ("module", "layer") or modules:
         return members
@@ -190,7 +195,7 @@ def _group_beside_steps(
 
 
 def _are_named_modules(units: list[list[int | Group]], start: int, period: int, times: int) -> bool:
-    """Whether what repeats there are modules with names of their own."""
+    """Whether the repeated members are modules with names of their own."""
     paths = [
         {part.path for unit in units[k : k + period] for part in unit if is_module(part)}
         for k in range(start, start + period * times, period)
@@ -199,9 +204,9 @@ def _are_named_modules(units: list[list[int | Group]], start: int, period: int, 
 
 
 def _trailing_length(pattern: list[list[int | Group]], numbers: list[int], after: list[int]) -> int:
-    """How much of the pattern is there once more, if that is all but the operations at its end.
+    """Return the length of a last, incomplete repetition that lacks only operations at its end.
 
-    What stands between two layers belongs to the first; nothing stands behind the last.
+    Operations between two layers belong to the first layer, and nothing follows the last one.
     """
     groups = [place for place, unit in enumerate(pattern) if isinstance(unit[-1], Group)]
     needed = groups[-1] + 1 if groups else len(pattern)
@@ -209,26 +214,26 @@ def _trailing_length(pattern: list[list[int | Group]], numbers: list[int], after
 
 
 def find_repetitions(numbers: list[int], least: int) -> Iterator[tuple[int, int, int]]:
-    """Where something repeats: the place, the length of what repeats, and how often it is there.
+    """Yield the start, the period and the number of each repetition in a sequence.
 
     >>> list(find_repetitions([7, 1, 2, 1, 2, 1, 2, 9], 3))
     [(1, 2, 3)]
     """
-    after: dict[int, int] = {}
+    next_place: dict[int, int] = {}
     next_like = [0] * len(numbers)
     for place in range(len(numbers) - 1, -1, -1):
-        next_like[place] = after.get(numbers[place], 0)
-        after[numbers[place]] = place
+        next_like[place] = next_place.get(numbers[place], 0)
+        next_place[numbers[place]] = place
     place = 0
     while place < len(numbers):
         best = (0, 0, 0)  # how much it covers, minus the period, times
-        other = place
+        candidate = place
         for _ in range(_CANDIDATES):
-            other = next_like[other]
-            period = other - place
-            if not other or period > _LONGEST_PERIOD:
+            candidate = next_like[candidate]
+            period = candidate - place
+            if not candidate or period > _LONGEST_PERIOD:
                 break
-            pattern = numbers[place:other]
+            pattern = numbers[place:candidate]
             times = 1
             while numbers[place + times * period : place + (times + 1) * period] == pattern:
                 times += 1
@@ -245,9 +250,9 @@ def find_repetitions(numbers: list[int], least: int) -> Iterator[tuple[int, int,
 
 
 def divide(group: Group, alike: Similarity) -> None:
-    """Put what is too much side by side into ranges of neighbours.
+    """Put members into ranges of neighbours if there are too many of them.
 
-    Of what repeats the first, the second and the last stay apart: so one sees how it goes on.
+    Of a repetition the first two and the last member stay separate, to show how it continues.
     """
     if len(group.members) <= (MOST if group.recurs is None else ALIKE):
         return
@@ -255,21 +260,21 @@ def divide(group: Group, alike: Similarity) -> None:
         _between_groups(group, alike)
         _into_ranges(group, 0, alike)
         return
-    first, second, *others, last = group.members
-    middle = Group("range", group.path, others)
+    first, second, *middle_members, last = group.members
+    middle = Group("range", group.path, middle_members)
     _into_ranges(middle, 2, alike)
     group.members = [first, second, alike.measure(middle), last]
 
 
 def _between_groups(group: Group, alike: Similarity) -> None:
-    """Put what stands between modules together, so that the modules stay apart with their names."""
+    """Put the operations between modules into groups, so that the modules stay visible by name."""
     depth = len(group.path)
     inner = [part for part in group.members if isinstance(part, Group) and len(part.path) > depth]
     if sum(part.kind != "leaves" for part in inner) < 2:
         return
     members: list[int | Group] = []
-    for grouped, some in groupby(group.members, is_group):
-        parts = list(some)
+    for grouped, run in groupby(group.members, is_group):
+        parts = list(run)
         if not grouped and len(parts) > 1:
             between = Group("between", group.path, parts)
             _into_ranges(between, 0, alike)
@@ -279,7 +284,7 @@ def _between_groups(group: Group, alike: Similarity) -> None:
 
 
 def _into_ranges(group: Group, begin: int, alike: Similarity) -> None:
-    """Ranges that end where a multiple of their size does; ``begin`` is the first one's number."""
+    """Put members into ranges that end at multiples of their size; the first one is ``begin``."""
     while (count := len(group.members)) > MOST:
         size = next((size for size in _SIZES if size * size >= count), _SIZES[-1])
         ranges: list[int | Group] = []

@@ -1,8 +1,7 @@
-"""What there is to draw, whoever it was read from: a trace, a snapshot, two snapshots.
+"""The input of every drawing, whether it comes from a trace or a snapshot.
 
-A :class:`Scene` knows nodes, the tensors that they saved, and when each of them was there.  The
-fold, the layout and the drawing know nothing else, so that all graphs are folded and drawn in one
-way.
+A :class:`Scene` has nodes, the tensors that they saved, and when each of them existed. The fold,
+the layout and the drawing depend on nothing else, so all graphs are drawn alike.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from typing import NamedTuple
 _LONGEST_TITLE = 32  # characters
 
 
-class Place(NamedTuple):
-    """Something within which operations were made.
+class Scope(NamedTuple):
+    """A part of the program in which operations were created.
 
     ``kind`` is ``"loop"``, ``"iteration"``, ``"line"``, ``"module"`` or ``"layer"`` (of a recurrent
-    module).  ``number`` tells it from others of its kind: of a line the step, of an iteration its
-    count from 1, of a module the call.  ``line`` is that of a loop's head, or the line itself;
-    ``path`` the module's, part by part.
+    module). ``number`` tells scopes of one kind apart: the step of a line, the count of an
+    iteration from 1, the call of a module. ``line`` is the head of a loop, or the line itself;
+    ``path`` is the path of a module, part by part.
     """
 
     kind: str
@@ -33,12 +32,12 @@ class Place(NamedTuple):
 class SceneNode(NamedTuple):
     """A node of the graph.
 
-    ``order`` is a number that grows from operation to operation, None for leaves.  ``moment`` is
-    the step at which the node was first seen, ``line`` the line that had just run; both are None
-    where nobody knows.  ``text`` is the number of characters of the longest text that its box will
-    ever show beside its label, ``rows`` the number of rows below the title.  ``module`` is the one
-    that a leaf is a parameter of, part by part.  ``places`` are what an operation was made in,
-    outermost first.  ``made`` are the shapes of what it made, as text.
+    ``order`` grows from operation to operation and is None for leaves. ``moment`` is the step at
+    which the node was first seen, ``line`` the line that had just run; both are None where they are
+    unknown. ``text`` is the number of characters of the longest text that its box will ever show
+    beside its label, ``rows`` the number of rows below the title. ``module`` is the path of the
+    module that a leaf is a parameter of. ``scopes`` are the scopes of an operation, outermost
+    first. ``outputs`` are the shapes of its results as text.
     """
 
     name: str
@@ -51,17 +50,17 @@ class SceneNode(NamedTuple):
     text: int
     rows: int
     module: tuple[str, ...] = ()
-    places: tuple[Place, ...] = ()
-    made: str = ""
+    scopes: tuple[Scope, ...] = ()
+    outputs: str = ""
 
 
 class SceneTensor(NamedTuple):
-    """A tensor that is a thing of its own in the picture.
+    """A tensor that the drawing shows as a rectangle of its own.
 
-    It is at ``home`` with the node that made it, or else with the first that saved it.  ``savers``
-    are the nodes that saved it; ``named`` tells whether a variable ever named it, and ``room`` is
-    the number of characters of its names.  ``data`` is True for plain data, which the program holds
-    whatever the graph does; ``life`` are the first and the last moment at which it does so.
+    Its ``home`` is the node that created it, or else the first node that saved it. ``savers`` are
+    the nodes that saved it; ``named`` is True if a variable ever named it, and ``room`` is the
+    number of characters of its names. ``data`` is True for plain data, which the program keeps
+    alive independently of the graph; ``life`` are the first and the last moment at which it does.
     """
 
     nbytes: int
@@ -77,10 +76,10 @@ class SceneTensor(NamedTuple):
 class Scene:
     """Nodes and tensors by index.
 
-    ``tensors`` has None for a leaf's: its box is the tensor.  ``lives`` are, for each node, the
-    first and the last moment at which it, or a tensor at home with it, was there, plain data aside.
-    ``source`` maps lines to their text.  ``calls_known`` tells that the places of nodes include the
-    modules whose calls made them.
+    ``tensors`` has None for the tensor of a leaf, which is the leaf's box. ``lives`` holds, for
+    each node, the first and the last moment at which the node or a tensor at home with it existed,
+    plain data aside. ``source`` maps lines to their text. ``calls_known`` is True if scopes include
+    the modules whose calls were recorded.
     """
 
     nodes: Sequence[SceneNode]
@@ -94,7 +93,7 @@ DOT = re.compile(r"\.(?![^\[]*\])")  # not one inside of brackets
 
 
 def module_of(label: str) -> tuple[str, ...]:
-    """The module that a parameter of this name belongs to.
+    """Return the path of the module that a parameter of this name belongs to.
 
     >>> module_of("model.layers.3.weight"), module_of("x"), module_of("nets['a.b'].bias")
     (('model', 'layers', '3'), (), ("nets['a.b']",))
@@ -103,7 +102,7 @@ def module_of(label: str) -> tuple[str, ...]:
 
 
 def clipped(label: str, more: int = 0) -> str:
-    """What stands at the top of a box, where there is room for ``more`` characters behind it.
+    """Shorten a label to the width of a box that has room for ``more`` characters after it.
 
     >>> clipped("a" * 33)
     'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…'

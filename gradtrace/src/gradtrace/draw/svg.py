@@ -1,7 +1,7 @@
-"""One view of a graph as an SVG that needs nothing else: no script, no font, no style of the page.
+"""A drawing as SVG that needs nothing else: no script, no font, no style of the page.
 
-Text and lines have the colour of the text around them, so that the drawing suits a light and a dark
-page.  Nothing is told by colour alone: a freed node is dashed and says so.
+Text and lines take the colour of the surrounding text, so the drawing suits a light and a dark
+page. No meaning is expressed by colour alone: a freed node is dashed and its title says so.
 """
 
 from __future__ import annotations
@@ -18,34 +18,31 @@ from gradtrace.draw.drawing import (
     Box,
     Drawing,
     Edge,
-    Thing,
+    TensorBox,
     label_below,
 )
 
-BLUE, GREEN, RED, AMBER = "#3b7dd8", "#2f8f5b", "#d1483c", "#b7791f"
-_MARKS = {"new": GREEN, "gone": RED, "freed": AMBER, "changed": BLUE}
+BLUE = "#3b7dd8"
 _MARGIN = 4.0
 _BASELINE = 20.0  # of the title, below the top of its box
 
 
 class Face(NamedTuple):
-    """What a box shows: its rows of text, the tensors that they hold, and how it is drawn.
+    """What a box shows: its rows of text, the tensors that they refer to, and its style.
 
-    ``holds`` has, for each row, the index of the tensor to which a string runs, or None.
-    ``mark`` is ``"new"``, ``"gone"``, ``"freed"`` or ``"changed"`` in a comparison, else None; the
-    title says it, too.  ``share`` of a folded box is what it holds, of all that is held.
+    ``holds`` has, for each row, the index of the tensor that a line leads to, or None.  ``share``
+    is the fraction of all bytes that a folded box keeps alive.
     """
 
     title: str
     rows: Sequence[str]
     holds: Sequence[int | None] = ()
     dashed: bool = False
-    mark: str | None = None
     share: float | None = None
 
 
 def size(nbytes: int) -> str:
-    """A number of bytes, short; a kB is 1000 B.
+    """Format a number of bytes; a kB is 1000 B.
 
     >>> size(12), size(3_145_728), size(1_500)
     ('12 B', '3.1 MB', '1.5 kB')
@@ -68,15 +65,15 @@ def svg(
     description: str,
     standalone: bool = False,
 ) -> str:
-    """The drawing as SVG text.
+    """Return the drawing as SVG text.
 
     Args:
-        faces: what each of its boxes shows.
-        texts: what each of its things says, by the tensor.
-        homes: for tensors that are not drawn as things, the box that they are in.
+        faces: what each box shows.
+        texts: the text of each tensor that is drawn, by its index.
+        homes: the box of each tensor that is not drawn itself.
         title: the accessible name.
-        description: the same in a sentence or two, for those who do not see it.
-        standalone: a file of its own, which has to bring its colours and its description.
+        description: the accessible description, a sentence or two.
+        standalone: whether the SVG is a file and has to contain its colours and description.
     """
     width, height = drawing.width + 2 * _MARGIN, drawing.height + 2 * _MARGIN
     name, begins = "", _LEFT_OUT
@@ -88,7 +85,7 @@ def svg(
         )
     else:
         name = f' aria-label="{html.escape(title)}"'
-    places = {thing.tensor: thing for thing in drawing.things}
+    places = {tensor_box.tensor: tensor_box for tensor_box in drawing.tensors}
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img"{name} '
         f'width="{width:g}" height="{height:g}" '
@@ -104,18 +101,22 @@ def svg(
     for box, face in zip(drawing.boxes, faces, strict=True):
         for row, tensor in enumerate(face.holds):
             if tensor in places:
-                thing = places[tensor]
-                if box.x + box.width < thing.x:
-                    parts.append(_string(box, row, thing.x, thing.y + thing.height / 2))
+                tensor_box = places[tensor]
+                if box.x + box.width < tensor_box.x:
+                    parts.append(
+                        _string(box, row, tensor_box.x, tensor_box.y + tensor_box.height / 2)
+                    )
                 else:
-                    below = thing.y + (thing.height if box.y > thing.y else 0)
-                    parts.append(_string(box, row, thing.x + thing.width / 2, below))
+                    below = tensor_box.y + (tensor_box.height if box.y > tensor_box.y else 0)
+                    parts.append(_string(box, row, tensor_box.x + tensor_box.width / 2, below))
             elif tensor is not None and (home := homes.get(tensor)) is not None:
                 end = drawing.boxes[home]
                 if end is not box:
                     parts.append(_string(box, row, end.x + end.width, end.y + end.height / 2))
     parts += [
-        _thing(thing, texts[thing.tensor]) for thing in drawing.things if thing.tensor in texts
+        _tensor(tensor_box, texts[tensor_box.tensor])
+        for tensor_box in drawing.tensors
+        if tensor_box.tensor in texts
     ]
     return "".join([*parts, "</svg>"])
 
@@ -133,14 +134,13 @@ def _text(x: float, y: float, text: str, more: str = "") -> str:
 
 
 def _box(box: Box, face: Face) -> str:
-    colour = _MARKS[face.mark] if face.mark else "currentColor"
-    outside = box.kind == "outside"  # of the group that is open
-    dashes = ' stroke-dasharray="1 4"' if outside else ' stroke-dasharray="5 4"' * face.dashed
+    is_stub = box.kind == "outside"  # of the group that is open
+    dashes = ' stroke-dasharray="1 4"' if is_stub else ' stroke-dasharray="5 4"' * face.dashed
     shape = (
         f'<rect x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{box.height:g}" '
-        f'rx="{14 if box.kind == "leaf" else 3}" stroke="{colour}" '
-        f'stroke-width="{2.4 if face.mark else 1.2}" '
-        f'fill="currentColor" fill-opacity="{0 if face.dashed or outside else 0.07}"{dashes}/>'
+        f'rx="{14 if box.kind == "leaf" else 3}" stroke="currentColor" '
+        f'stroke-width="1.2" '
+        f'fill="currentColor" fill-opacity="{0 if face.dashed or is_stub else 0.07}"{dashes}/>'
     )
     if box.kind == "group":  # a stack: there is more behind it
         shape = (
@@ -177,20 +177,20 @@ def _edge(boxes: Sequence[Box], edge: Edge) -> str:
 
 
 def _string(box: Box, row: int, x: float, y: float) -> str:
-    left, top = box.x + box.width, box.y + _BASELINE - 4 + LINE * (row + 1)
-    reach = min(60.0, max(16.0, abs(x - left) / 2))
-    back = -reach if x >= left + 8 else reach
+    start, top = box.x + box.width, box.y + _BASELINE - 4 + LINE * (row + 1)
+    reach = min(60.0, max(16.0, abs(x - start) / 2))
+    back = -reach if x >= start + 8 else reach
     return (
-        f'<circle cx="{left:g}" cy="{top:g}" r="2.5" fill="{BLUE}" stroke="none"/>'
-        f'<path d="M{left:g} {top:g}C{left + reach:g} {top:g} {x + back:g} {y:g} {x:g} {y:g}" '
+        f'<circle cx="{start:g}" cy="{top:g}" r="2.5" fill="{BLUE}" stroke="none"/>'
+        f'<path d="M{start:g} {top:g}C{start + reach:g} {top:g} {x + back:g} {y:g} {x:g} {y:g}" '
         f'stroke="{BLUE}" stroke-width="1.5"/>'
     )
 
 
-def _thing(thing: Thing, text: str) -> str:
-    middle = thing.y + thing.height / 2
+def _tensor(tensor: TensorBox, text: str) -> str:
+    middle = tensor.y + tensor.height / 2
     return (
-        f'<rect x="{thing.x:g}" y="{thing.y:g}" width="{thing.width:g}" height="{thing.height:g}" '
-        f'rx="6" fill="{BLUE}" fill-opacity=".22" stroke="{BLUE}"/>'
-        + _text(thing.x + (thing.width - CHARACTER * len(text)) / 2, middle + 4, text)
+        f'<rect x="{tensor.x:g}" y="{tensor.y:g}" width="{tensor.width:g}" '
+        f'height="{tensor.height:g}" rx="6" fill="{BLUE}" fill-opacity=".22" stroke="{BLUE}"/>'
+        + _text(tensor.x + (tensor.width - CHARACTER * len(text)) / 2, middle + 4, text)
     )

@@ -1,4 +1,4 @@
-"""The titles of groups: after their module, their line, or what is in them."""
+"""The titles of groups: after their module, their line, or their members."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gradtrace.draw.scene import Scene
 
 
 def entitle(scene: Scene, tree: Group) -> None:
+    """Set the titles of all groups of a tree."""
     groups = [tree]
     for group in groups:
         groups += [member for member in group.members if isinstance(member, Group)]
@@ -23,21 +24,22 @@ def entitle(scene: Scene, tree: Group) -> None:
 
 
 def _title_of(scene: Scene, group: Group, used: set[int]) -> str:
+    """Return the title of a group by its kind."""
     path = ".".join(group.path)
     if group.kind == "all":
         return "the whole graph"
     if group.kind == "module":
         return path if group.call is None else f"{path} (call {group.call})"
-    if group.kind == "layer" and group.place is not None:
-        return f"{group.place.number} of {path}"
-    if group.kind == "iteration" and group.place is not None:
-        return f"iteration {group.place.number}, line {group.place.line}"
+    if group.kind == "layer" and group.scope is not None:
+        return f"{group.scope.number} of {path}"
+    if group.kind == "iteration" and group.scope is not None:
+        return f"iteration {group.scope.number}, line {group.scope.line}"
     if group.kind == "beside":
         return group.title
     if group.kind == "leaves":
-        what = "parameters" if group.path else "leaves"
-        what = what if used.issuperset(group.nodes()) else f"unused {what}"
-        return ": ".join(filter(None, [path, f"{group.size} {what}"]))
+        noun = "parameters" if group.path else "leaves"
+        noun = noun if used.issuperset(group.nodes()) else f"unused {noun}"
+        return ": ".join(filter(None, [path, f"{group.size} {noun}"]))
     if group.kind == "line" and group.lines is not None and group.lines[0] == group.lines[1]:
         line = group.lines[0]
         return f"line {line}: {scene.source.get(line, '').strip()}"
@@ -45,7 +47,7 @@ def _title_of(scene: Scene, group: Group, used: set[int]) -> str:
 
 
 def _name_after_members(scene: Scene, group: Group) -> str:
-    """What a group is called that is neither a module nor a line: after what is in it."""
+    """Return the title of a group that is neither a module nor a line, after its members."""
     titles = [m.title for m in group.members if isinstance(m, Group) and m.kind == "module"]
 
     def made(node: int) -> bool:
@@ -54,10 +56,10 @@ def _name_after_members(scene: Scene, group: Group) -> str:
     if group.kind == "round" and titles:
         # What belongs to no module of its own is said: its bytes are not the module's.
         rest = [scene.nodes[m].name for m in group.members if isinstance(m, int) and made(m)]
-        more = operation_name(rest[0]) if len(rest) == 1 else f"{len(rest)} operations"
-        others = [_span(titles[0], other).split(" to ")[1] for other in titles[1:]]
-        named = _COMMA.join([titles[0], *others])
-        return f"{named}{_AND}{more}" if rest else named
+        loose_operations = operation_name(rest[0]) if len(rest) == 1 else f"{len(rest)} operations"
+        further_titles = [_span(titles[0], title).split(" to ")[1] for title in titles[1:]]
+        named = _COMMA.join([titles[0], *further_titles])
+        return f"{named}{_AND}{loose_operations}" if rest else named
     if group.path and group.kind in ("round", "run") and not titles:
         return ".".join(group.path)
     if group.kind == "range" and titles:
@@ -80,7 +82,7 @@ _COMMA, _AND = ", ", " + "  # between modules, and before the operations that fo
 
 
 def operation_name(name: str) -> str:
-    """The name of an operation.
+    """Return the name of an operation, from that of its node.
 
     >>> operation_name("TanhBackward0"), operation_name("AddBackward1")
     ('Tanh', 'Add')
@@ -89,12 +91,12 @@ def operation_name(name: str) -> str:
 
 
 def _number_items(scene: Scene, run: Group) -> None:
-    """Name a run or a loop, its ranges and its items after each other."""
+    """Set the titles of a run or a loop, of its ranges and of its items."""
     items = repeated_items(run)
     names = _name_repetition(scene, run, items)
     run.steps, run.title = names.steps, names.all
     places: dict[int, int] = {}  # by identity, or by node
-    for place, (item, title) in enumerate(zip(items, names.each, strict=True)):
+    for place, (item, title) in enumerate(zip(items, names.items, strict=True)):
         if isinstance(item, Group):
             item.title = title
         places[_key(item)] = place
@@ -102,9 +104,9 @@ def _number_items(scene: Scene, run: Group) -> None:
     for part in ranges:  # grows while it is read
         if part.kind != "range":
             continue
-        inside = repeated_items(part)
-        first, last = (places[_key(item)] for item in (inside[0], inside[-1]))
-        part.title, part.steps, part.recurs = names.some(first, last), names.steps, run.recurs
+        items_inside = repeated_items(part)
+        first, last = (places[_key(item)] for item in (items_inside[0], items_inside[-1]))
+        part.title, part.steps, part.recurs = names.range(first, last), names.steps, run.recurs
         ranges += [member for member in part.members if isinstance(member, Group)]
 
 
@@ -113,20 +115,21 @@ def _key(item: int | Group) -> int:
 
 
 class _Naming(NamedTuple):
-    """What to call all that repeats, each of it, and some, from one place to another."""
+    """The titles for a repetition: for all of it, for each item, and for a range of items."""
 
     all: str
-    each: list[str]
-    some: Callable[[int, int], str]
+    items: list[str]
+    range: Callable[[int, int], str]
     steps: bool  # it is the same again and again
 
 
 def _name_repetition(scene: Scene, run: Group, items: list[int | Group]) -> _Naming:
+    """Return the titles for a repetition."""
     titles = [item.title if isinstance(item, Group) else scene.nodes[item].label for item in items]
     paths = [item.path if isinstance(item, Group) else () for item in items]
     count = len(items)
-    if run.kind == "loop" and run.place is not None and not (all(paths) and len({*paths}) == count):
-        line = run.place.line
+    if run.kind == "loop" and run.scope is not None and not (all(paths) and len({*paths}) == count):
+        line = run.scope.line
         numbers = [_iteration_of(scene, item, line) for item in items]
         return _Naming(
             f"loop on line {line} × {count}",
@@ -171,7 +174,7 @@ def _name_repetition(scene: Scene, run: Group, items: list[int | Group]) -> _Nam
 
 
 def _without_call_numbers(title: str) -> str:
-    """A title without the numbers of calls.
+    """Return a title without the numbers of calls.
 
     >>> _without_call_numbers("model.cell (call 3)")
     'model.cell'
@@ -180,13 +183,13 @@ def _without_call_numbers(title: str) -> str:
 
 
 def _iteration_of(scene: Scene, item: int | Group, line: int | None) -> int | str | None:
-    """Which iteration of the loop on this line made it."""
-    places = (place for node in nodes_of(item) for place in scene.nodes[node].places)
-    return next((p.number for p in places if p.kind == "iteration" and p.line == line), None)
+    """Return the iteration of the loop on this line in which an item was created."""
+    scopes = (scope for node in nodes_of(item) for scope in scene.nodes[node].scopes)
+    return next((s.number for s in scopes if s.kind == "iteration" and s.line == line), None)
 
 
 def _span(first: str, last: str) -> str:
-    """From one to another of the same kind.
+    """Return the title of a range from one title to another.
 
     >>> _span("model.layers.0", "model.layers.11")
     'model.layers.0 to 11'

@@ -22,7 +22,7 @@ from gradtrace.autograd.traversal import no_garbage_collection
 from gradtrace.draw.drawing import Drawing
 from gradtrace.draw.layout import layout
 from gradtrace.player.outcome import outcome
-from gradtrace.player.question import Question
+from gradtrace.player.prompt import Question
 from gradtrace.player.trace_scene import scene_of
 from gradtrace.tracing.steps import TraceData
 
@@ -86,7 +86,7 @@ def _views(drawings: list[Drawing]) -> dict[str, Any]:
                     "height": drawing.height,
                     "boxes": [[b.kind, b.x, b.y, b.width, b.height, b.rows] for b in drawing.boxes],
                     "things": [
-                        [t.box, t.x, t.y, t.width, t.height, t.room] for t in drawing.things
+                        [t.box, t.x, t.y, t.width, t.height, t.room] for t in drawing.tensors
                     ],
                     "edges": [[edge.start, edge.end, edge.bends] for edge in drawing.edges],
                 }
@@ -97,7 +97,7 @@ def _views(drawings: list[Drawing]) -> dict[str, Any]:
             told = box.nodes if box.kind != "group" else []
             nodes.append([node - past for past, node in pairwise([last, *told])])
             last = told[-1] if told else last
-        tensors = [thing.tensor for thing in drawing.things]
+        tensors = [tensor_box.tensor for tensor_box in drawing.tensors]
         found.append(
             {
                 "title": drawing.title,
@@ -105,7 +105,7 @@ def _views(drawings: list[Drawing]) -> dict[str, Any]:
                 "place": numbers[drawing.like],
                 "titles": [box.title for box in drawing.boxes],
                 "opens": [box.view for box in drawing.boxes],
-                "made": [box.made for box in drawing.boxes],
+                "made": [box.outputs for box in drawing.boxes],
                 "ends": [k for k, box in enumerate(drawing.boxes) if box.end],
                 "nodes": nodes,
                 "things": [tensor - past for past, tensor in pairwise([0, *tensors])],

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from gradtrace.autograd.nodes import FREED
-from gradtrace.draw.scene import DOT, Place, Scene, SceneNode, SceneTensor, clipped, module_of
+from gradtrace.draw.scene import DOT, Scene, SceneNode, SceneTensor, Scope, clipped, module_of
 from gradtrace.tracing.steps import TraceData
 
 _LONGEST_VALUES = 30  # characters of a leaf's value and of its gradient
@@ -66,7 +66,7 @@ def scene_of(trace: TraceData) -> Scene:
             if node.leaf
             else (
                 *loops[first[i]],
-                Place("line", first[i], node.line),
+                Scope("line", first[i], node.line),
                 *(calls[node.call] if node.call is not None else ()),
             ),
             node.made,
@@ -101,23 +101,23 @@ def _leaf_rows(trace: TraceData) -> dict[int, list[str]]:
     return rows
 
 
-def _calls(trace: TraceData) -> list[tuple[Place, ...]]:
-    """For each call of a module the places that it stands for: those around it, and itself.
+def _calls(trace: TraceData) -> list[tuple[Scope, ...]]:
+    """For each call of a module the scopes that it stands for: those around it, and itself.
 
     A module that holds others without being called, such as a ``ModuleList``, is one, too.
     """
-    found: list[tuple[Place, ...]] = []
+    found: list[tuple[Scope, ...]] = []
     for number, (name, parent) in enumerate(trace.calls):
         path = (*module_of(name), DOT.split(name)[-1])
         around = found[parent] if parent is not None else ()
         known = around[-1].path if around else ()
         begin = len(known) + 1 if path[: len(known)] == known else len(path)
-        holders = [Place("module", None, None, path[:k]) for k in range(begin, len(path))]
-        found.append((*around, *holders, Place("module", number, None, path)))
+        holders = [Scope("module", None, None, path[:k]) for k in range(begin, len(path))]
+        found.append((*around, *holders, Scope("module", number, None, path)))
     return found
 
 
-def _loops(trace: TraceData) -> list[tuple[Place, ...]]:
+def _loops(trace: TraceData) -> list[tuple[Scope, ...]]:
     """For each step the loops that the line before it ran in, outermost first, and their iteration.
 
     An iteration begins with the loop's head, or with its first line where Python passes the head
@@ -138,10 +138,10 @@ def _loops(trace: TraceData) -> list[tuple[Place, ...]]:
         for end in [node.body[-1].end_lineno]
     )
     entries, counts = [0] * len(loops), [0] * len(loops)
-    found: list[tuple[Place, ...]] = []
+    found: list[tuple[Scope, ...]] = []
     before = None
     for step in trace.steps:
-        places: list[Place] = []
+        scopes: list[Scope] = []
         for k, (head, begin, end) in enumerate(loops):
             ran = step.ran
             if ran is None or not head <= ran <= end:
@@ -152,9 +152,9 @@ def _loops(trace: TraceData) -> list[tuple[Place, ...]]:
             if ran == head or body_again or counts[k] == 0:
                 counts[k] += 1
             if ran != head or head == begin:
-                places += [Place("loop", entries[k], head), Place("iteration", counts[k], head)]
+                scopes += [Scope("loop", entries[k], head), Scope("iteration", counts[k], head)]
         before = step.ran
-        found.append(tuple(places))
+        found.append(tuple(scopes))
     return found
 
 

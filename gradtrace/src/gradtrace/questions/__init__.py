@@ -7,7 +7,7 @@ reply to every choice.  A reply begins with what the run did at that choice, alw
 what the author wrote follows it.
 """
 
-from gradtrace.player.question import Question
+from gradtrace.player.prompt import Question
 from gradtrace.questions.answered import (
     DoesItRaise,
     HowManyBytes,
@@ -20,7 +20,7 @@ from gradtrace.questions.answered import (
     WhichTensorGoesNext,
     raises,
 )
-from gradtrace.questions.asked import Asked, Program, line_of, place
+from gradtrace.questions.program import Asked, Program, line_of, place
 
 __all__ = [
     "Asked",

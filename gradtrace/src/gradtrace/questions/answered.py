@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gradtrace.autograd.nodes import ALIVE, FREED, MODIFIED
-from gradtrace.player.question import Choice
-from gradtrace.questions.asked import Answer, Asked, Program, line_of
+from gradtrace.player.prompt import Choice
 from gradtrace.questions.facts import (
     bytes_held,
     ending,
@@ -22,6 +21,7 @@ from gradtrace.questions.facts import (
     statement_lines,
     what_it_did,
 )
+from gradtrace.questions.program import Asked, Program, TraceAnswer, line_of
 from gradtrace.tracing.steps import TraceData
 
 NO_LINE = "none"
@@ -56,7 +56,7 @@ class WhichLineRaises(Asked):
             for choice, text in self.believes.items()
         }
 
-    def _found(self, seen: TraceData, program: Program) -> Answer:
+    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
         lines = statement_lines(seen)
         right: Choice = NO_LINE if seen.error is None else seen.error.line
         choices: dict[Choice, str] = {line: seen.source[line].strip() for line in lines}
@@ -65,7 +65,7 @@ class WhichLineRaises(Asked):
         facts[right] = end
         if right != NO_LINE and seen.error is not None:
             facts[NO_LINE] = f"Line {right} raises {seen.error.type}."
-        return Answer(
+        return TraceAnswer(
             prompt="Which line raises?",
             choices=choices | {NO_LINE: "no line: it runs to the end"},
             right=(right,),
@@ -85,9 +85,9 @@ class DoesItRaise(Asked):
     (('runs',), 'Ends without an error. Nothing here goes backward.')
     """
 
-    def _found(self, seen: TraceData, program: Program) -> Answer:
+    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
         end = ending(seen)
-        return Answer(
+        return TraceAnswer(
             prompt="Does it raise?",
             choices={"raises": "it raises", "runs": "it runs to the end"},
             right=("runs" if seen.error is None else "raises",),
@@ -129,7 +129,7 @@ class WhatIsFreedNext(Asked):
             beliefs |= dict.fromkeys(nodes, text) or {choice: text}
         return beliefs
 
-    def _found(self, seen: TraceData, program: Program) -> Answer:
+    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
         at = self._step(seen)
         there = [state.node for state in seen.states(at)]
         when = {node: step for node, step in freed_at(seen).items() if step > at}
@@ -141,7 +141,7 @@ class WhatIsFreedNext(Asked):
             )
         right = tuple(node for node in there if when.get(node) == first)
         facts = {node: self._fact(seen, at, node, when) for node in there}
-        return Answer(
+        return TraceAnswer(
             prompt="Which node lets go next of what it saved?",
             choices={node: label_of_node(seen, node) for node in there},
             right=right,
@@ -195,7 +195,7 @@ class WhichTensorGoesNext(Asked):
             found[choice if tensor is None else tensor] = text
         return found
 
-    def _found(self, seen: TraceData, program: Program) -> Answer:
+    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
         at = self._step(seen)
         labels = {
             tensor: f"{holder_names(named_by)}, {seen.tensors[tensor].nbytes:,} B"
@@ -222,7 +222,7 @@ class WhichTensorGoesNext(Asked):
         }
         right = tuple(tensor for tensor in labels if goes.get(tensor) == first)
         named = " and ".join(labels[tensor] for tensor in right)
-        return Answer(
+        return TraceAnswer(
             prompt="Which tensor goes next?",
             choices=dict(labels),
             right=right,
@@ -250,7 +250,7 @@ class HowManyBytes(Asked):
     ((8,), '8 bytes are held, by ExpBackward0 (result 8 B).')
     """
 
-    def _found(self, seen: TraceData, program: Program) -> Answer:
+    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
         if self.after is None:
             raise ValueError(f"{self._name} of {program.name}: say after which line, as after=...")
         if not self.believes:
@@ -262,7 +262,7 @@ class HowManyBytes(Asked):
         right = seen.steps[at].held[0]
         numbers = sorted({right, *self.believes})
         fact = bytes_held(seen, at)
-        return Answer(
+        return TraceAnswer(
             prompt=f"How many bytes do saved tensors hold after line {seen.steps[at].ran}?",
             choices={number: f"{number:,} B" for number in numbers},
             right=(right,),
@@ -292,7 +292,7 @@ class WhichLineHoldsMost(Asked):
     def _beliefs(self, seen: TraceData) -> dict[Choice, str]:
         return {line_of(line, seen.source): text for line, text in self.believes.items()}
 
-    def _found(self, seen: TraceData, program: Program) -> Answer:
+    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
         held: dict[int, int] = {}
         for step in seen.steps:
             if step.ran is not None:
@@ -308,7 +308,7 @@ class WhichLineHoldsMost(Asked):
         }
         right = tuple(line for line in sorted(held) if held[line] == most)
         lines = " and ".join(map(str, right))
-        return Answer(
+        return TraceAnswer(
             prompt="After which line do saved tensors hold the most?",
             choices={line: seen.source[line].strip() for line in sorted(held)},
             right=right,
@@ -338,7 +338,7 @@ class WhichGetGradients(Asked):
 
     kind: ClassVar[str] = "choices"
 
-    def _found(self, seen: TraceData, program: Program) -> Answer:
+    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
         last = seen.steps[-1]
         if self.until is not None:
             last = seen.steps[dataclasses.replace(self, after=self.until)._step(seen)]
@@ -353,7 +353,7 @@ class WhichGetGradients(Asked):
             for name, grad in leaves.items()
         }
         whole = " ".join(facts.values())
-        return Answer(
+        return TraceAnswer(
             prompt="Which of these get a gradient?",
             choices={name: name for name in leaves} | {NONE_OF_THEM: NONE_OF_THEM},
             right=right,
@@ -398,7 +398,7 @@ class WhichSettings(Asked):
 
     kind: ClassVar[str] = "choices"
 
-    def _found(self, seen: TraceData, program: Program) -> Answer:
+    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
         if self.control not in program.options:
             raise ValueError(
                 f"{self._name} of {program.name}: there is no control {self.control!r}; its "
@@ -411,7 +411,7 @@ class WhichSettings(Asked):
         facts = {label: self._fact(seen) for label, seen in traces.items()}
         right = tuple(so) or (NONE_OF_THEM,)
         named = listed([f"`{label}`" for label in so]) or NONE_OF_THEM
-        return Answer(
+        return TraceAnswer(
             prompt=f"With which {self.control} does it raise?",
             choices={label: label for label in traces} | {NONE_OF_THEM: NONE_OF_THEM},
             right=right,
@@ -451,7 +451,7 @@ class WhichIsTrue(Asked):
 
     statements: Mapping[str, Callable[[Callable[..., TraceData]], bool]]
 
-    def _found(self, seen: TraceData, program: Program) -> Answer:
+    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
         right = tuple(text for text, check in self.statements.items() if check(program.trace))
         if len(right) != 1:
             raise ValueError(
@@ -464,7 +464,7 @@ class WhichIsTrue(Asked):
                     f"{self._name} of {program.name}: {text!r} is false: say in believes= what "
                     "those believe who choose it"
                 )
-        return Answer(
+        return TraceAnswer(
             prompt="Which is true?",
             choices={text: text for text in self.statements},
             right=right,

@@ -7,7 +7,8 @@ once
    involved, the usual wrong advice among them (:mod:`~gradtrace.repair.edits`: comments and layout
    stay).
 3. Each candidate runs in a process of its own, and a witness (:mod:`~gradtrace.repair.run.witness`)
-   writes down what each backward call did to each parameter (:mod:`~gradtrace.repair.run.outcome`).
+   writes down what each backward call did to each parameter
+   (:mod:`~gradtrace.repair.run.observations`).
 4. :mod:`~gradtrace.repair.judge` compares, and says proven, rejected and why, or unproven; what
    holds alike is put together in :mod:`~gradtrace.repair.proof`, and told by
    :mod:`~gradtrace.repair.report`.

@@ -52,7 +52,7 @@ def fix(ipython: Any) -> str:
     """What is to be said about the last error of this notebook."""
     from gradtrace.repair import report
     from gradtrace.repair.proof import prove
-    from gradtrace.repair.run.outcome import Limits
+    from gradtrace.repair.run.observations import Limits
     from gradtrace.repair.run.worker import Worker
 
     if not is_installed():

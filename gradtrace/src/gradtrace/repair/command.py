@@ -100,7 +100,7 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
     from gradtrace.repair import report
     from gradtrace.repair.edits import Source, write
     from gradtrace.repair.proof import prove
-    from gradtrace.repair.run.outcome import Limits
+    from gradtrace.repair.run.observations import Limits
     from gradtrace.repair.run.worker import Worker
 
     name = " ".join(program[:2]) if program[0] == "-m" else program[0]

@@ -28,7 +28,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradtrace.explaining.causes import family_of
-from gradtrace.repair.kinds import (
+from gradtrace.repair.code_names import named_like
+from gradtrace.repair.repairs import (
     ADD_LOSSES,
     ADD_ROUNDS,
     DETACH,
@@ -36,9 +37,8 @@ from gradtrace.repair.kinds import (
     RETAIN_GRAPH,
     SWITCH_ON,
 )
-from gradtrace.repair.reading import named_like
 from gradtrace.repair.rule import Candidate
-from gradtrace.repair.run.outcome import Call, Cleared, Place, Run, Sample, Stepped
+from gradtrace.repair.run.observations import Call, Cleared, Place, Run, Sample, Stepped
 
 _SAME = 1e-4  # relative; float32 sums in another order differ by less
 _ZERO = 1e-7

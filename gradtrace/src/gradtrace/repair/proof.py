@@ -16,7 +16,7 @@ from gradtrace.repair.judge import (
 )
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates
-from gradtrace.repair.run.outcome import Limits, Run
+from gradtrace.repair.run.observations import Limits, Run
 from gradtrace.repair.run.worker import Worker
 
 

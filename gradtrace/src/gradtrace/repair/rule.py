@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 import libcst as cst
 
 from gradtrace.repair.edits import Changes, Loop, Small, Source, method_called
-from gradtrace.repair.kinds import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
-from gradtrace.repair.run.outcome import Place, Run
+from gradtrace.repair.repairs import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
+from gradtrace.repair.run.observations import Place, Run
 
 
 class Candidate(NamedTuple):

@@ -1,1 +1,1 @@
-"""Snapshots of a graph: what they hold, their pictures, and what differs between two."""
+"""Snapshots of a graph: what they hold, and their pictures."""

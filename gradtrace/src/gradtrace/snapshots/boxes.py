@@ -1,4 +1,4 @@
-"""What the box of a node says, and the scene that a snapshot's nodes make."""
+"""What the box of a node says, and the scene of a snapshot's nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GLYPHS = {FREED: "□", "modified": "▲", "packed": "◧"}
 
 
 def label_of(node: Node) -> str:
-    """What the box of a node is called.
+    """Return the title of a node's box.
 
     >>> import torch
     >>> from gradtrace import snapshot
@@ -29,6 +29,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def needed_slots(node: Node) -> list[SavedTensor]:
+    """Return the slots of a node in which it saved a tensor."""
     return [saved for saved in node.saved if saved.state != NOT_NEEDED]
 
 
@@ -39,6 +40,7 @@ def _row(saved: SavedTensor) -> str:
 
 
 def rows_of(node: Node) -> list[str]:
+    """Return the rows below the title of a node's box."""
     if (leaf := node.leaf) is not None:
         shape = shape_text(leaf.shape) if leaf.name else ""
         grad = "grad" if leaf.has_grad else "no grad"
@@ -47,26 +49,24 @@ def rows_of(node: Node) -> list[str]:
 
 
 def module_path(node: Node, model: str) -> tuple[str, ...]:
-    """The module of a parameter; ``model`` is what to call the model itself, if it has a name."""
+    """Return the path of a parameter's module; ``model`` is the name of the model, if any."""
     if node.leaf is None or node.leaf.name is None:
         return ()
     return module_of(node.leaf.name) or ((model,) if model else ())
 
 
-def scene_of_nodes(
-    nodes: Sequence[Node], links: Sequence[Sequence[int]], model: str = "", least: int = 0
-) -> Scene:
-    """``least`` is the number of characters that any box has room for."""
+def scene_of_nodes(nodes: Sequence[Node], links: Sequence[Sequence[int]], model: str = "") -> Scene:
+    """Return the scene of a snapshot's nodes."""
     tensors: dict[int, tuple[int, list[int], bool]] = {}
     leaves = {node.leaf.storage for node in nodes if node.leaf is not None}
     for i, node in enumerate(nodes):
         for saved in node.saved:
             if saved.storage is not None:
-                held = tensors.setdefault(
+                tensor = tensors.setdefault(
                     saved.storage, (saved.storage_nbytes or 0, [], saved.storage in leaves)
                 )
-                held[1].append(i)
-    drawn = [
+                tensor[1].append(i)
+    scene_nodes = [
         SceneNode(
             name=node.name,
             label=label_of(node),
@@ -75,14 +75,16 @@ def scene_of_nodes(
             order=node.sequence_nr,
             moment=None,
             line=None,
-            text=max(least, len(clipped(label_of(node))) + 7, *map(len, rows_of(node) or [""])),
+            text=max(len(clipped(label_of(node))) + 7, *map(len, rows_of(node) or [""])),
             rows=len(rows_of(node)),
             module=module_path(node, model),
-            made="" if node.leaf is not None else shapes_of(node.outputs),  # a leaf's row says it
+            outputs=""
+            if node.leaf is not None
+            else shapes_of(node.outputs),  # a leaf's row says it
         )
         for node, successors in zip(nodes, links, strict=True)
     ]
-    things = [
+    scene_tensors = [
         None
         if leaf
         else SceneTensor(
@@ -94,11 +96,11 @@ def scene_of_nodes(
         )
         for nbytes, savers, leaf in tensors.values()
     ]
-    return Scene(drawn, things, [(0, 0)] * len(nodes))
+    return Scene(scene_nodes, scene_tensors, [(0, 0)] * len(nodes))
 
 
 def storage_places(nodes: Sequence[Node]) -> dict[int, int]:
-    """For each storage that is saved, its place among the tensors of :func:`_scene`."""
+    """Return, for each saved storage, its index among the tensors of :func:`scene_of_nodes`."""
     return {
         storage: place
         for place, storage in enumerate(
@@ -110,7 +112,7 @@ def storage_places(nodes: Sequence[Node]) -> dict[int, int]:
 
 
 def storage_owners(nodes: Sequence[Node]) -> dict[int, int]:
-    """For each storage of activations the node that it counts for: the first that saved it."""
+    """Return, for each storage of activations, the first node that saved it and so counts it."""
     owners: dict[int, int] = {}
     for i in sorted(range(len(nodes)), key=lambda i: nodes[i].sequence_nr or 0):
         for storage in activations_of(nodes[i]):
@@ -119,7 +121,7 @@ def storage_owners(nodes: Sequence[Node]) -> dict[int, int]:
 
 
 def activations_of(node: Node) -> dict[int, int]:
-    """The storages of activations that a node holds, and their bytes."""
+    """Return the storages of activations that a node keeps alive, with their bytes."""
     return {
         saved.storage: saved.storage_nbytes or 0
         for saved in node.saved

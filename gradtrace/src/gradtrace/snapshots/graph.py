@@ -17,22 +17,21 @@ from gradtrace._torch import LiveNode
 from gradtrace.autograd.saved import GraphData, read_records
 from gradtrace.autograd.tensors import has_graph, storage_of
 from gradtrace.autograd.traversal import root_node, undisturbed, walk
-from gradtrace.snapshots.comparison import Comparison
-from gradtrace.snapshots.modules import ModuleBytes, modules
+from gradtrace.snapshots.module_bytes import ModuleBytes, modules
 from gradtrace.snapshots.pictures import graph_html, graph_svg, write
 
 _FEW = 5_000  # nodes: what they made is read without being asked for
 
 
 class Graph(GraphData):
-    """Plain data about one autograd graph, made by :func:`snapshot`.
+    """Plain data about an autograd graph, as :func:`snapshot` returns it.
 
-    ``model`` is the name of the model's class, if one was given.
+    ``model`` is the name of the model's class, or an empty string.
     """
 
     @cached_property
     def modules(self) -> list[ModuleBytes]:
-        """The bytes of each module, as far as parameters have names: see ``model`` of snapshot().
+        """The bytes of each module whose parameters have names: see ``model`` of :func:`snapshot`.
 
         The first row is the whole graph; the others are in the order in which they ran.
 
@@ -46,24 +45,11 @@ class Graph(GraphData):
         """
         return modules(self)
 
-    def compare(self, later: Graph) -> Comparison:
-        """What is new, gone, freed or changed in a later snapshot.
-
-        Raises:
-            TypeError: ``later`` is not a snapshot.
-        """
-        if not isinstance(later, Graph):
-            raise TypeError(
-                f"compare() takes a later snapshot, but got {type(later).__name__!r}: pass "
-                "snapshot(loss)"
-            )
-        return Comparison(self, later)
-
     def to_svg(self, path: str | Path | None = None) -> str:
-        """The graph drawn as SVG text, written to the file ``path`` where one is given.
+        """Return the graph as SVG text, and write it to the file ``path`` if one is given.
 
-        A large graph is folded, as in the player: by module where parameters have names, else by
-        what repeats.
+        A large graph is folded, as in the player: by module if parameters have names, else by
+        repetition.
         """
         return write(graph_svg(self), path)
 
@@ -86,19 +72,19 @@ def snapshot(
 
     Args:
         tensors: losses, outputs or leaves that require grad, of any shape, dtype and device.
-        inputs: tensors that the program holds anyway (the data).  Their bytes, where the graph
-            saved them, are counted apart from the activations.
+        inputs: tensors that the program keeps alive anyway (the data).  Their bytes, if the graph
+            saved them, are counted separately from the activations.
         model: gives leaves the names of its parameters, so that the graph folds by module and
-            ``Graph.modules`` tells the bytes of each.  What else it holds, such as the running
-            statistics of a batch norm, counts as inputs do.
+            ``Graph.modules`` has the bytes of each.  Its other tensors, such as the running
+            statistics of a batch norm, count as inputs.
 
     Returns:
         A :class:`Graph` of plain data.  Nothing of the graph is changed or kept alive.
 
     Raises:
-        TypeError: called with nothing, or with something that is not a tensor, or ``model`` is not
-            a module.
-        ValueError: a tensor has no graph behind it; the message says why.
+        TypeError: there are no tensors, or an argument is not a tensor, or ``model`` is not a
+            module.
+        ValueError: a tensor has no graph; the message says why.
 
     >>> import torch
     >>> x = torch.ones(3, requires_grad=True)
@@ -118,10 +104,10 @@ def snapshot(
             "snapshot() needs at least one tensor: pass the loss, or the output of the model"
         )
     inputs = list(inputs)
-    for given in inputs:
-        if not isinstance(given, torch.Tensor):
+    for data in inputs:
+        if not isinstance(data, torch.Tensor):
             raise TypeError(
-                f"snapshot() takes tensors as inputs, but one is of type {type(given).__name__!r}"
+                f"snapshot() takes tensors as inputs, but one is of type {type(data).__name__!r}"
             )
     if model is not None and not isinstance(model, torch.nn.Module):
         raise TypeError(
@@ -134,12 +120,12 @@ def snapshot(
         if model is not None:
             inputs += [*model.parameters(), *model.buffers()]
         roles = {storage_of(tensor)[0]: "input" for tensor in inputs}
-        found = Graph(*read_records(live, links, roles))
+        graph = Graph(*read_records(live, links, roles))
         if model is not None or len(live) <= _FEW:
-            found.read_outputs(live)
+            graph.read_outputs(live)
         if model is not None:
-            found.name_leaves(live, model)
-        return found
+            graph.name_leaves(live, model)
+        return graph
 
 
 def _root(tensor: object, position: int) -> LiveNode:

@@ -1,15 +1,11 @@
-"""Snapshots drawn: as SVG, as HTML with the groups that can be opened, and in words.
-
-What a node saved and whether it was freed is read off the nodes; fold and layout are those of a
-trace.
-"""
+"""Snapshots as SVG, as HTML with groups that can be opened, and in words."""
 
 from __future__ import annotations
 
 import html
 import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -28,11 +24,11 @@ from gradtrace.snapshots.boxes import (
     storage_owners,
     storage_places,
 )
-from gradtrace.snapshots.modules import ModuleBytes, modules
+from gradtrace.snapshots.module_bytes import ModuleBytes, modules
 
 
 class _Picture(NamedTuple):
-    """One view of a graph, with what its boxes and things say."""
+    """A view of a graph, with the text of its boxes and tensors."""
 
     drawing: Drawing
     faces: list[Face]
@@ -44,18 +40,18 @@ class _Picture(NamedTuple):
         return svg(self.drawing, self.faces, self.texts, self.homes, title, description, standalone)
 
     def words(self) -> str:
-        """The picture as a list, for those who do not see it."""
+        """Return the picture as an HTML list, for readers who do not see it."""
         goes_on: dict[int, list[int]] = defaultdict(list)
         for edge in self.drawing.edges:
             goes_on[edge.start].append(edge.end)
         items = []
         for i, face in enumerate(self.faces):
             parts = [face.title, *face.rows]
-            if made := self.drawing.boxes[i].made:
-                parts.append(f"made {made}")
+            if shapes := self.drawing.boxes[i].outputs:
+                parts.append(f"made {shapes}")
             if self.shared_with[i]:
-                others = " and ".join(self.faces[j].title for j in self.shared_with[i])
-                parts.append(f"what is shared counts for {others}")
+                counting_boxes = " and ".join(self.faces[j].title for j in self.shared_with[i])
+                parts.append(f"what is shared counts for {counting_boxes}")
             if goes_on[i]:
                 to = " and ".join(self.faces[j].title for j in goes_on[i])
                 parts.append(f"backward goes on to {to}")
@@ -63,39 +59,32 @@ class _Picture(NamedTuple):
         return f"<ul>{''.join(items)}</ul>"
 
     def look(self) -> object:
-        """Equal for pictures that look the same but for what stands around, and for numbers."""
+        """Return a value that is equal for pictures that differ in their stubs and numbers only."""
         boxes = self.drawing.boxes
-        inside = [i for i, box in enumerate(boxes) if box.kind != "outside"]
-        faces = [self.faces[i] for i in inside]
+        inner = [i for i, box in enumerate(boxes) if box.kind != "outside"]
+        faces = [self.faces[i] for i in inner]
         return (
-            tuple((re.sub(r"\d+", "", f.title), *f.rows, f.dashed, f.mark) for f in faces),
-            tuple((e.start, e.end) for e in self.drawing.edges if {e.start, e.end} <= {*inside}),
+            tuple((re.sub(r"\d+", "", f.title), *f.rows, f.dashed) for f in faces),
+            tuple((e.start, e.end) for e in self.drawing.edges if {e.start, e.end} <= {*inner}),
         )
 
 
 class Pictures:
-    """The first view of a graph, and one for each group that can be opened; by index."""
+    """The views of a graph by index: the first one, and one for each group that can be opened."""
 
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        links: Sequence[Sequence[int]],
-        model: str,
-        marks: Mapping[int, str] | None = None,
-    ):
+    def __init__(self, graph: GraphData):
+        nodes = self._nodes = graph.nodes
         with no_garbage_collection():
-            least = 0 if marks is None else len("  changed")
-            self._scene = scene_of_nodes(nodes, links, model, least)
+            self._scene = scene_of_nodes(nodes, [node.next for node in nodes], graph.model)
             self.drawings = layout(self._scene)
-        self._nodes, self._marks = nodes, marks
         self._storages, self._owners = storage_places(nodes), storage_owners(nodes)
         self._leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf}
-        self._everything = sum(box.held for box in self._held(self.drawings[0]))
+        self._everything = sum(box.own for box in self._held(self.drawings[0]))
 
     def __getitem__(self, view: int) -> _Picture:
         drawing = self.drawings[view]
-        held = self._held(drawing)
-        faces = [self._face(box, held[i]) for i, box in enumerate(drawing.boxes)]
+        bytes_of_boxes = self._held(drawing)
+        faces = [self._face(box, bytes_of_boxes[i]) for i, box in enumerate(drawing.boxes)]
         home = _home(drawing)
         homes = {}
         for storage, place in self._storages.items():
@@ -104,11 +93,11 @@ class Pictures:
             if node in home:
                 homes[place] = home[node]
         texts = {
-            thing.tensor: size(tensor.nbytes)
-            for thing in drawing.things
-            if (tensor := self._scene.tensors[thing.tensor]) is not None
+            tensor_box.tensor: size(tensor.nbytes)
+            for tensor_box in drawing.tensors
+            if (tensor := self._scene.tensors[tensor_box.tensor]) is not None
         }
-        return _Picture(drawing, faces, texts, homes, [box.shared_with for box in held])
+        return _Picture(drawing, faces, texts, homes, [box.shared_with for box in bytes_of_boxes])
 
     def _held(self, drawing: Drawing) -> list[_Held]:
         return _held(drawing.boxes, self._nodes, self._owners, _home(drawing))
@@ -117,11 +106,11 @@ class Pictures:
         if box.kind == "outside":
             return Face(box.title, [])
         if box.kind == "group":
-            return _folded(box, self._nodes, self._marks, held, self._everything)
-        return _face(box, self._nodes, self._marks, self._storages)
+            return _folded(box, self._nodes, held, self._everything)
+        return _face(box, self._nodes, self._storages)
 
     def html(self, title: str, description: str, more: str = "") -> str:
-        """The first view, the others one fold away, and ``more``."""
+        """Return the first view as HTML, the others in ``<details>`` below it, and ``more``."""
         first = self[0]
         return (
             f'<div class="gradtrace-graph"><p>{html.escape(description)}</p>'
@@ -129,42 +118,42 @@ class Pictures:
         )
 
     def _opened(self) -> str:
-        """The groups that can be opened, each in a fold; of those that look the same the first."""
-        within: dict[int | None, list[int]] = defaultdict(list)
+        """Return the groups as nested ``<details>``; of groups that look alike only the first."""
+        views_in: dict[int | None, list[int]] = defaultdict(list)
         for view, drawing in enumerate(self.drawings):
-            within[drawing.parent].append(view)
-        drawn: dict[int, dict[object, _Fold]] = {}
-        around, left = [0], _OPENED
-        for parent in around:  # grows while it is read
-            folds = drawn[parent] = {}
-            for view in within[parent]:
+            views_in[drawing.parent].append(view)
+        folds_in: dict[int, dict[object, _Fold]] = {}
+        parents, remaining = [0], _OPENED
+        for parent in parents:  # grows while it is read
+            folds = folds_in[parent] = {}
+            for view in views_in[parent]:
                 picture = self[view]
                 look = picture.look()
                 if look in folds:
-                    folds[look].others.append(view)
-                elif left:
-                    left -= 1
+                    folds[look].similar.append(view)
+                elif remaining:
+                    remaining -= 1
                     folds[look] = _Fold(view, picture, [])
-                    around.append(view)
-        return _folds(drawn, 0)
+                    parents.append(view)
+        return _folds(folds_in, 0)
 
 
 class _Fold(NamedTuple):
-    """A view that is drawn, and those that look like it."""
+    """A view that is drawn, and the views that look like it."""
 
     view: int
     picture: _Picture
-    others: list[int]
+    similar: list[int]
 
 
-def _folds(drawn: Mapping[int, Mapping[object, _Fold]], parent: int) -> str:
+def _folds(folds_in: Mapping[int, Mapping[object, _Fold]], parent: int) -> str:
     folds = []
-    for view, picture, others in drawn[parent].values():
+    for view, picture, similar in folds_in[parent].values():
         title = picture.drawing.title
-        alike = f" ({len(others)} more look like it)" if others else ""
+        note = f" ({len(similar)} more look like it)" if similar else ""
         folds.append(
-            f"<details><summary>{html.escape(title + alike)}</summary>"
-            f"{picture.svg(title, '')}{_in_words(picture)}{_folds(drawn, view)}</details>"
+            f"<details><summary>{html.escape(title + note)}</summary>"
+            f"{picture.svg(title, '')}{_in_words(picture)}{_folds(folds_in, view)}</details>"
         )
     return "".join(folds)
 
@@ -173,7 +162,7 @@ _OPENED = 24  # drawings below the first: an output that is stored should stay s
 
 
 def _home(drawing: Drawing) -> dict[int, int]:
-    """The box of each node."""
+    """Return the box of each node."""
     return {node: i for i, box in enumerate(drawing.boxes) for node in box.nodes}
 
 
@@ -182,9 +171,9 @@ def _in_words(picture: _Picture) -> str:
 
 
 class _Held(NamedTuple):
-    """The bytes of activations that a box holds: its own, and those that count for other boxes."""
+    """The bytes of activations that a box keeps alive: its own, and those that count for others."""
 
-    held: int
+    own: int
     shared: int
     shared_with: list[int]
 
@@ -192,71 +181,55 @@ class _Held(NamedTuple):
 def _held(
     boxes: Sequence[Box], nodes: Sequence[Node], owners: Mapping[int, int], home: Mapping[int, int]
 ) -> list[_Held]:
-    found = []
+    rows = []
     for i, box in enumerate(boxes):
         storages = {k: v for node in box.nodes for k, v in activations_of(nodes[node]).items()}
-        others = {storage: home.get(owners[storage]) for storage in storages}
-        own = sum(nbytes for storage, nbytes in storages.items() if others[storage] == i)
-        shared_with = dict.fromkeys(o for o in others.values() if o is not None and o != i)
-        found.append(_Held(own, sum(storages.values()) - own, [*shared_with]))
-    return found
+        counting_box = {storage: home.get(owners[storage]) for storage in storages}
+        own_bytes = sum(
+            nbytes for storage, nbytes in storages.items() if counting_box[storage] == i
+        )
+        shared_with = dict.fromkeys(o for o in counting_box.values() if o is not None and o != i)
+        rows.append(_Held(own_bytes, sum(storages.values()) - own_bytes, [*shared_with]))
+    return rows
 
 
-def _face(
-    box: Box,
-    nodes: Sequence[Node],
-    marks: Mapping[int, str] | None,
-    storages: Mapping[int, int],
-) -> Face:
+def _face(box: Box, nodes: Sequence[Node], storages: Mapping[int, int]) -> Face:
     (i,) = box.nodes
-    node, mark = nodes[i], (marks or {}).get(i)
-    said = f"  {mark}" if mark else "  freed" if node.state == FREED else ""
-    hidden = "  hidden" if node.state == HIDDEN else ""
+    node = nodes[i]
+    suffix = f"  {node.state}" if node.state in (FREED, HIDDEN) else ""
     holds = [
         storages.get(saved.storage) if saved.storage is not None else None
         for saved in needed_slots(node)
     ]
-    dashed = node.state == FREED or mark == "gone"
-    return Face(box.title + said + hidden, rows_of(node), holds, dashed, mark)
+    return Face(box.title + suffix, rows_of(node), holds, dashed=node.state == FREED)
 
 
-def _folded(
-    box: Box,
-    nodes: Sequence[Node],
-    marks: Mapping[int, str] | None,
-    bytes_: _Held,
-    everything: int,
-) -> Face:
-    inside = [nodes[i] for i in box.nodes]
-    freed = sum(node.state == FREED for node in inside)
-    share = bytes_.held / everything if everything else None
-    second = f"{size(bytes_.held)} held" if any(node.leaf is None for node in inside) else ""
+def _folded(box: Box, nodes: Sequence[Node], bytes_: _Held, everything: int) -> Face:
+    inner = [nodes[i] for i in box.nodes]
+    freed = sum(node.state == FREED for node in inner)
+    share = bytes_.own / everything if everything else None
+    second = f"{size(bytes_.own)} held" if any(node.leaf is None for node in inner) else ""
     if bytes_.shared:
-        second = f"{size(bytes_.held)}, {size(bytes_.shared)} shared"
-    if marks is None:
-        first = f"{len(inside) - freed} alive, {freed} freed" if freed else f"{len(inside)} nodes"
-        return Face(box.title, [first, second], share=share, dashed=freed == len(inside))
-    counts = Counter(mark for i in box.nodes if (mark := marks.get(i)))
-    said = ", ".join(f"{count} {mark}" for mark, count in counts.items()) or "the same"
-    (mark,) = counts if len(counts) == 1 else (None,)
-    return Face(box.title, [said, second], share=share, mark=mark)
+        second = f"{size(bytes_.own)}, {size(bytes_.shared)} shared"
+    first = f"{len(inner) - freed} alive, {freed} freed" if freed else f"{len(inner)} nodes"
+    return Face(box.title, [first, second], share=share, dashed=freed == len(inner))
 
 
 def sentence(graph: GraphData) -> str:
-    """One snapshot in a sentence."""
-    held = graph.held
+    """Describe a snapshot in one sentence."""
+    total = graph.held
     freed = f", {len(graph.freed)} of them freed" if graph.freed else ""
     leaves = [node.leaf for node in graph.leaves if node.leaf is not None]
     numbers = sum(math.prod(leaf.shape) for leaf in leaves)
     return (
         f"{len(graph.nodes)} nodes{freed}; {len(leaves)} leaves with {numbers:,} numbers; saved "
-        f"tensors hold {size(held.activations)} of activations, {size(held.leaves)} of leaves and "
-        f"{size(held.inputs)} of inputs."
+        f"tensors hold {size(total.activations)} of activations, {size(total.leaves)} of leaves "
+        f"and {size(total.inputs)} of inputs."
     )
 
 
 def graph_html(graph: GraphData) -> str:
-    """What a notebook shows of a snapshot."""
+    """Return the HTML that a notebook shows for a snapshot."""
     rows = modules(graph)
     table = ""
     if len(rows) > 1:
@@ -273,27 +246,24 @@ def graph_html(graph: GraphData) -> str:
             '<th scope="col">shared (bytes)</th></tr>'
             f"</thead><tbody>{body}</tbody></table></details>"
         )
-    return _pictures(graph).html("The autograd graph", sentence(graph), table)
+    return Pictures(graph).html("The autograd graph", sentence(graph), table)
 
 
 def _shared(row: ModuleBytes) -> str:
-    """What of it counts for others, and for which; as HTML."""
+    """Return, as HTML, the bytes that count for other modules, and for which."""
     if not row.shared:
         return "0"
-    others = ", ".join(html.escape(name) or "operations of no module" for name in row.shared_with)
-    return f"{row.shared}, counted for {others}"
+    names = ", ".join(html.escape(name) or "operations of no module" for name in row.shared_with)
+    return f"{row.shared}, counted for {names}"
 
 
 def graph_svg(graph: GraphData) -> str:
-    """A snapshot as the text of an SVG file."""
-    return _pictures(graph)[0].svg("The autograd graph", sentence(graph), standalone=True)
-
-
-def _pictures(graph: GraphData) -> Pictures:
-    return Pictures(graph.nodes, [node.next for node in graph.nodes], graph.model)
+    """Return a snapshot as the text of an SVG file."""
+    return Pictures(graph)[0].svg("The autograd graph", sentence(graph), standalone=True)
 
 
 def write(text: str, path: str | Path | None) -> str:
+    """Write text to ``path``, if one is given, and return it."""
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
     return text

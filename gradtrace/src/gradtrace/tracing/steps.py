@@ -183,9 +183,9 @@ class Step:
     ``gradients`` counts those of the ``.grad`` of leaves and variables.  ``peak`` is the largest
     number of bytes that tensors made by the program held at once while ``ran`` ran, ``device`` what
     PyTorch's own counters say of the accelerators that it uses, ``{"allocated", "peak"}`` in bytes
-    (:class:`gradtrace.autograd.memory.DeviceCounters`); both are None where they were not measured.
-    ``values`` are the live numbers, strings and truth values.  ``raised`` is set when ``ran``
-    raised an exception, caught by the function or not.
+    (:class:`gradtrace.autograd.live_bytes.DeviceCounters`); both are None where they were not
+    measured.  ``values`` are the live numbers, strings and truth values.  ``raised`` is set when
+    ``ran`` raised an exception, caught by the function or not.
 
     ``inside`` are the steps of the nodes that ran while ``ran`` did, in the order in which each was
     done: ``node`` is the name of such a step's node (None for a line), ``run`` what happened there;

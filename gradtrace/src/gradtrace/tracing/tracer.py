@@ -34,7 +34,7 @@ import torch
 
 from gradtrace._torch import LiveNode, WeakIdKeyDictionary, version_of
 from gradtrace.autograd.frames import PLAIN, namespace, reach
-from gradtrace.autograd.memory import LiveBytes
+from gradtrace.autograd.live_bytes import LiveBytes
 from gradtrace.autograd.tensors import gradient_of, is_cut_off, shape_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.tracing.calls import Calls

@@ -1,8 +1,8 @@
-"""The one place that is hooked into PyTorch, while any watch is on.
+"""The one place that hooks into PyTorch, while any watch is on.
 
-It hears of every backward, of every optimizer's step, and of entering and leaving compiled code,
-and tells the watches.  It marks the nodes that a backward freed: once, whatever watches are on.
-When the last watch ends, PyTorch is as it was.
+It receives every backward call, every optimizer step, and every entry into and exit from compiled
+code, and passes them to the watches. It marks the nodes that a backward pass freed, once for all
+watches. When the last watch ends, PyTorch is as it was.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _MAX_OPERATIONS = 100
 
 
 class Listener(Protocol):
-    """What a watch is told, in the thread where it happens.  Of an error, the one that knows most.
+    """What the engine calls on a watch, in the thread in which the event happens.
 
-    None of these raises.
+    An error is passed to the listener with the largest ``knowledge`` only. No method raises.
     """
 
     strict: bool
@@ -54,10 +54,13 @@ class Listener(Protocol):
 
 
 class Engine:
-    """Tells its listeners.  There is one, :data:`engine`."""
+    """The registry of listeners and hooks; its only instance is :data:`engine`.
+
+    ``listeners`` are the attached listeners, in the order in which they were attached.
+    """
 
     def __init__(self) -> None:
-        self._listeners: tuple[Listener, ...] = ()
+        self.listeners: tuple[Listener, ...] = ()
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._compiled_regions = 0  # that threads are in
@@ -69,33 +72,30 @@ class Engine:
 
     def attach(self, listener: Listener) -> None:
         with self._lock:
-            self._listeners = (*self._listeners, listener)
+            self.listeners = (*self.listeners, listener)
             self._hook()
 
     def detach(self, listener: Listener) -> None:
         with self._lock:
-            self._listeners = tuple(one for one in self._listeners if one is not listener)
+            self.listeners = tuple(
+                attached for attached in self.listeners if attached is not listener
+            )
             self._hook()
 
     def _hook(self) -> None:
-        """Into no more than the watches that are on need."""
-        on, strict = bool(self._listeners), any(one.strict for one in self._listeners)
+        """Install the hooks that the attached watches need, and remove all others."""
+        on, strict = bool(self.listeners), any(listener.strict for listener in self.listeners)
         # The compiler would look into hooks of an optimizer's step, and compile another graph.
         plain = self._compiled_regions == 0
-        for hook, wanted in (
+        for hook, needed in (
             (self._backward, on),
             (self._compiled, on),
             (self._steps, on and plain),
             (self._before_steps, strict and plain),
             (self._functions, strict and plain),
         ):
-            if wanted != hook.installed:
-                (hook.install if wanted else hook.remove)()
-
-    @property
-    def listeners(self) -> tuple[Listener, ...]:
-        """In the order in which they came."""
-        return self._listeners
+            if needed != hook.installed:
+                (hook.install if needed else hook.remove)()
 
     # What PyTorch reports.
 
@@ -109,7 +109,7 @@ class Engine:
             call.keeps_graph = True
         if inputs:
             call.whole = False
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.began(call, outputs)
         return call, outputs, inputs
 
@@ -122,37 +122,37 @@ class Engine:
                 self._failed(call, outputs, inputs, error)
             elif not call.keeps_graph:
                 mark_freed(call, outputs, inputs)
-            for listener in self._listeners:
+            for listener in self.listeners:
                 listener.ended(call, error)
         except Exception as ours:
             self._broke(ours)
 
     def _broke(self, error: Exception) -> None:
-        """The program goes on; what its own signal handler raised meanwhile is the program's."""
+        """Report a failure of gradtrace's own, unless the program's signal handler raised it."""
         if raised_by_the_program(error):
             raise error
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.broke(error)
 
     def _failed(
         self, call: BackwardCall, outputs: Any, inputs: Sequence[Any], error: BaseException
     ) -> None:
         call.failed = True
-        if self._listeners:
-            max(self._listeners, key=lambda one: one.knowledge).failed(call, outputs, inputs, error)
+        if self.listeners:
+            max(self.listeners, key=lambda one: one.knowledge).failed(call, outputs, inputs, error)
         mark_what_ran(call, outputs)
 
     def _stepping(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         has_closure = any(map(callable, (*args[1:], *kwargs.values())))
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.stepping(has_closure)
 
     def _stepped(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.stepped(optimizer)
 
     def _compiled_region(self, inside: bool) -> None:
@@ -162,12 +162,12 @@ class Engine:
                 self._hook()
             except Exception as ours:
                 self._broke(ours)
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.compiled(inside)
 
 
 def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
-    """Note on each node that ``call`` freed that it did, unless an earlier one had."""
+    """Mark each node that ``call`` freed with that call, unless an earlier call freed it."""
     roots = [node for node in roots_of(outputs) if type(node) is not _torch.LEAF]
     call.roots = tuple(map(_torch.sequence_nr, roots))
     if inputs:
@@ -181,12 +181,12 @@ def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
 
 @functools.lru_cache(maxsize=1_000)
 def _kept_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    """One tuple for the calls of all iterations."""
+    """Return the same tuple object for equal names, so that all iterations share one."""
     return names
 
 
 def mark_what_ran(call: BackwardCall, outputs: Any) -> None:
-    """Note on each node that a backward which failed had freed before it stopped that it did."""
+    """Mark the nodes that a failed backward call had freed before it stopped."""
     with undisturbed():
         live, links = walk(roots_of(outputs))
         for node, described in zip(live, describe(live, links).nodes, strict=True):
@@ -195,7 +195,12 @@ def mark_what_ran(call: BackwardCall, outputs: Any) -> None:
 
 
 def _mark_all(call: BackwardCall, roots: list[Any]) -> list[Any]:
-    """Mark what the roots reach, up to where an earlier call had freed all of it."""
+    """Mark the nodes that the roots reach, except those behind a complete earlier call.
+
+    An earlier call that ran to the leaves has freed everything behind its nodes, so the traversal
+    stops there. It continues behind nodes of a call with ``inputs=``, because that may have freed
+    only a part of what they reach.
+    """
     leaf, pending, passed = _torch.LEAF, roots.copy(), set()
     with no_garbage_collection():
         for node in pending:  # the hot loop of a plain watch
@@ -214,11 +219,11 @@ def _mark_all(call: BackwardCall, roots: list[Any]) -> list[Any]:
 
 
 def _that_ran(inputs: Sequence[Any], roots: list[Any]) -> list[Any]:
-    """The nodes that a backward to these inputs runs: those from which a path leads there."""
+    """Return the nodes that a backward pass to these inputs executes: those with a path to one."""
     live, links = walk(roots)
     targets = set(roots_of(inputs))
-    found = leading_to([i for i, node in enumerate(live) if node in targets], users_of(links))
-    return [live[i] for i in sorted(found)]
+    executed = leading_to([i for i, node in enumerate(live) if node in targets], users_of(links))
+    return [live[i] for i in sorted(executed)]
 
 
 engine = Engine()

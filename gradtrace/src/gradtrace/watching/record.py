@@ -1,12 +1,12 @@
-"""What a watch remembers of the program: plain data, apart for each thread.
+"""What a watch remembers of the program: plain data, separate for each thread.
 
-PyTorch numbers the operations that it records, in each thread from 0: such a number
-(``sequence_nr``) says what was first, within one thread.  So each thread has its own
-:class:`Timeline`; it goes when the thread ends.  The numbers and lines kept here keep no tensor and
-no graph alive; what is long is bounded.
+PyTorch numbers the operations that it records, in each thread from 0; this number (``sequence_nr``)
+orders operations within one thread. So each thread has its own :class:`Timeline`, which is deleted
+when the thread ends. The stored numbers and lines keep no tensor and no graph alive, and every
+table is bounded.
 
-Which backward freed a node stands on the node itself (:func:`freed_by`), where it is right whatever
-thread asks, and goes when the node does.
+Which backward call freed a node is stored on the node itself (:func:`freed_by`), where every thread
+finds it, and is deleted with the node.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ GROWING = 5  # backwards from one line, each over a larger retained graph
 
 
 class BackwardCall:
-    """One call of ``backward`` or ``autograd.grad``; ``sequence_nr`` is the thread's counter then.
+    """A call of ``backward`` or ``autograd.grad``; ``sequence_nr`` is the thread's counter then.
 
-    ``operations`` are the types of nodes that it freed, those nearest to the loss; ``roots`` the
-    numbers of the nodes that it began at.  ``whole`` calls ran to the leaves, not to some inputs
-    only.  ``failed`` calls may have freed a part of their graph.
+    ``operations`` are the types of the nodes that it freed, those nearest to the loss; ``roots``
+    are the numbers of the nodes at which it began. ``whole`` calls ran to the leaves, not to some
+    inputs only. ``failed`` calls may have freed a part of their graph.
     """
 
     keeps_graph = False
@@ -73,10 +73,10 @@ class BackwardCall:
 
 
 @dataclass(eq=False, slots=True)
-class Step:
-    """An optimizer's step, and the storages that it may have changed.
+class OptimizerStep:
+    """A step of an optimizer, and the storages that it may have modified.
 
-    None where they were not looked up: all of the optimizer's parameters.
+    ``storages`` is None if they were not recorded: then it is all of the optimizer's parameters.
     """
 
     optimizer: weakref.ref[torch.optim.Optimizer]
@@ -86,6 +86,7 @@ class Step:
     storages: frozenset[int] | None
 
     def changed(self, storage: int) -> bool:
+        """Whether the step may have modified a storage."""
         if self.storages is not None:
             return storage in self.storages
         optimizer = self.optimizer()
@@ -98,7 +99,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Memory:
-    """Which elements of a storage a strided tensor has: the address of the first, and the view."""
+    """The elements of a storage that a strided tensor has.
+
+    ``address`` is that of the first element in bytes; ``shape`` and ``stride`` are in elements.
+    """
 
     address: int
     shape: tuple[int, ...]
@@ -107,7 +111,7 @@ class Memory:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Memory | None:
-        """None for what has no such memory: empty, sparse, nested, or inside a transform."""
+        """Return the memory of a tensor; None if empty, sparse, nested, or inside a transform."""
         try:
             address = tensor.data_ptr()
             if tensor.layout is not torch.strided or not address or not tensor.numel():
@@ -118,26 +122,26 @@ class Memory:
             return None
 
     def part(self, index: Any) -> Memory:
-        """What ``tensor[index]`` has, where that is a view; else all of it.
+        """Return the memory of ``tensor[index]`` if that is a view, else the whole memory.
 
         >>> Memory(0, (4, 3), (3, 1), 4).part((slice(2), 1))
         Memory(address=4, shape=(2,), stride=(3,), itemsize=4)
         """
         indices = list(index) if isinstance(index, tuple) else [index]
-        if not all(type(one) in (int, slice, type(...), type(None)) for one in indices):
+        if not all(type(item) in (int, slice, type(...), type(None)) for item in indices):
             return self
-        indices = [one for one in indices if one is not None]
+        indices = [item for item in indices if item is not None]
         if ... in indices:
-            here = indices.index(...)
+            position = indices.index(...)
             missing = len(self.shape) - (len(indices) - 1)
-            indices[here : here + 1] = [slice(None)] * missing
+            indices[position : position + 1] = [slice(None)] * missing
         address, shape, stride = self.address, [], []
         for dimension, (length, step) in enumerate(zip(self.shape, self.stride, strict=True)):
-            one = indices[dimension] if dimension < len(indices) else slice(None)
-            if isinstance(one, int):
-                address += (one % length) * step * self.itemsize
+            item = indices[dimension] if dimension < len(indices) else slice(None)
+            if isinstance(item, int):
+                address += (item % length) * step * self.itemsize
                 continue
-            chosen = range(length)[one]
+            chosen = range(length)[item]
             if not chosen:
                 return self
             address += chosen.start * step * self.itemsize
@@ -147,31 +151,31 @@ class Memory:
 
     @property
     def span(self) -> range:
-        """The addresses from the first element to behind the last."""
+        """The addresses from the first byte to the last."""
         last = sum((n - 1) * stride for n, stride in zip(self.shape, self.stride, strict=True))
         return range(self.address, self.address + (last + 1) * self.itemsize)
 
     def overlaps(self, other: Memory) -> bool:
-        """Whether they share an element; of very large ones, whether their spans do."""
-        mine, its = self.span, other.span
-        if mine.stop <= its.start or its.stop <= mine.start:
+        """Whether two tensors share an element; for very large ones, whether their spans do."""
+        own_span, other_span = self.span, other.span
+        if own_span.stop <= other_span.start or other_span.stop <= own_span.start:
             return False
-        begin, end = min(mine.start, its.start), max(mine.stop, its.stop)
+        begin, end = min(own_span.start, other_span.start), max(own_span.stop, other_span.stop)
         size = (end - begin) // self.itemsize
         if self.itemsize != other.itemsize or size > _MAX_COMPARED:
             return True
         marked = torch.zeros(size, dtype=torch.bool)
-        first = (mine.start - begin) // self.itemsize
+        first = (own_span.start - begin) // self.itemsize
         marked.as_strided(self.shape, self.stride, first).fill_(True)
-        first = (its.start - begin) // self.itemsize
+        first = (other_span.start - begin) // self.itemsize
         return bool(marked.as_strided(other.shape, other.stride, first).any())
 
 
 @dataclass(eq=False, slots=True)
 class Edit:
-    """An in-place change of a tensor's memory, made when the counter stood at ``sequence_nr``.
+    """An in-place modification of a tensor's memory when the counter was at ``sequence_nr``.
 
-    ``memory`` is what may have changed, None where it is not known; ``last_call`` the number of the
+    ``memory`` is what may have changed, None if unknown; ``last_call`` is the number of the last
     backward call before it.
     """
 
@@ -186,13 +190,13 @@ class Edit:
 
 @dataclass(eq=False)
 class Cut:
-    """Where a tensor lost its gradient, and how: the name of the evidence is ``cut_by_<how>``.
+    """The place where a tensor lost its graph; ``cut_by_<how>`` is the name of the evidence.
 
-    ``shape`` is that of what left for Python or numpy, where it can only be guessed that it is what
-    came back.  ``of`` are the storages of what a gradient is the gradient of, ``through`` those of
-    the leaves of the graph that it went through; ``function`` is the custom function that did it.
-    An ``intermediate`` was computed in the forward of a custom function, by an operation that has a
-    derivative.
+    ``shape`` is the shape of a value that Python or NumPy read, from which it is recognized if it
+    becomes a tensor again. ``of`` are the storages of what a gradient is the gradient of,
+    ``through`` those of the leaves of its graph; ``function`` is the custom function that cut it
+    off. An ``intermediate`` value was computed in the forward of a custom function, by an operation
+    that has a derivative.
     """
 
     how: str
@@ -206,9 +210,9 @@ class Cut:
 
 @dataclass(frozen=True)
 class Region:
-    """Where gradients were switched off (or on again): the line, and how to call that.
+    """A region in which gradients are disabled (or enabled again): its line, and the kind of cut.
 
-    ``entered`` regions end; others were made by a function's call and last.
+    ``entered`` regions end; others were created by a function call and last.
     """
 
     enabled: bool
@@ -219,11 +223,11 @@ class Region:
 
 @dataclass(eq=False)
 class Untrained:
-    """The parameters of an optimizer that had no gradient at any of its first ``steps`` steps.
+    """The parameters of an optimizer that had no gradient in any of its first ``steps`` steps.
 
-    By their places among all that it holds: no parameter is kept alive.  ``doubtful`` are those
-    that were cut off where it may have been meant, by the line that did, with what to call them:
-    the end of the program tells whether they were never trained.
+    ``places`` are their positions among the optimizer's parameters, so that no parameter is kept
+    alive. ``doubtful`` are parameters that were cut off where the program may have meant it, by
+    line, with a name: only the end of the program shows whether they were never trained.
     """
 
     optimizer: weakref.ref[torch.optim.Optimizer]
@@ -235,9 +239,9 @@ class Untrained:
 
 @dataclass(eq=False)
 class Sum:
-    """A total that one line adds to.  It lives in the metadata of the additions' nodes.
+    """A total that one line adds to, stored in the metadata of the additions' nodes.
 
-    ``count`` is the number of iterations: of additions of something newer than the last one.
+    ``count`` is the number of iterations: of additions of something newer than the last addition.
     """
 
     location: Location | None
@@ -247,7 +251,7 @@ class Sum:
 
 @dataclass(eq=False)
 class Export:
-    """What was in memory that others than PyTorch can write to, at ``sequence_nr``."""
+    """The contents, at ``sequence_nr``, of memory that code outside of PyTorch can write to."""
 
     location: Location | None
     sequence_nr: int
@@ -257,19 +261,19 @@ class Export:
 
 
 def freed_by(node: Any) -> BackwardCall | None:
-    """The backward call that freed ``node``, if it was watched."""
+    """Return the watched backward call that freed ``node``, or None."""
     return None if isinstance(node, _torch.LEAF) else node.metadata.get(FREED_TAG)
 
 
 class Lines:
-    """Which line made which nodes: ranges of their numbers, in order."""
+    """The lines that created nodes, by ranges of sequence numbers, in order."""
 
     def __init__(self) -> None:
         self._starts, self._ends = array("q"), array("q")
         self._chains: list[Chain] = []
 
     def add(self, start: int, end: int, chain: Chain) -> None:
-        """The numbers from ``start`` up to ``end``, which is not among them."""
+        """Add the line that created the nodes from number ``start`` up to, excluding, ``end``."""
         if self._chains and self._chains[-1] is chain and self._ends[-1] == start:
             self._ends[-1] = end
             return
@@ -281,14 +285,14 @@ class Lines:
                 del part[:_MAX_LINES]
 
     def find(self, sequence_nr: int) -> Chain | None:
-        """The line that made the node of this number; None if no operation was seen to."""
+        """Return the line that created the node of this number; None if that was not recorded."""
         place = bisect.bisect_right(self._starts, sequence_nr) - 1
         if place < 0 or sequence_nr >= self._ends[place]:
             return None
         return self._chains[place]
 
     def between(self, start: int, end: int) -> list[Chain]:
-        """The lines that made the nodes from ``start`` on, and before ``end``."""
+        """Return the lines that created the nodes from ``start`` up to, excluding, ``end``."""
         first = max(bisect.bisect_right(self._starts, start) - 1, 0)
         return list(dict.fromkeys(self._chains[first : bisect.bisect_left(self._starts, end)]))
 
@@ -297,7 +301,7 @@ class Lines:
 
 
 class _Keyed(weakref.ref[Any]):
-    """A weak reference that knows where it is kept."""
+    """A weak reference that stores the key under which it is kept."""
 
     __slots__ = ("key",)
     key: int
@@ -310,10 +314,11 @@ def _keyed(value: Any, died: Callable[[Any], None]) -> _Keyed:
 
 
 class Cuts:
-    """The tensors that have no gradient, and why.
+    """The tensors that have no graph, and why.
 
-    No reference to them is kept, not even a weak one: PyTorch does not swap tensors that have one.
-    So an address may come to stand for another tensor, which must be forgotten when it is made.
+    Tensors are identified by their addresses, without even a weak reference, because PyTorch does
+    not swap tensors that have one. So an address may come to belong to another tensor, and must be
+    forgotten when that is created.
     """
 
     def __init__(self) -> None:
@@ -321,23 +326,25 @@ class Cuts:
         self._frozen: dict[int, tuple[torch.Size, Cut]] = {}  # leaves: they outlast the others
 
     def get(self, tensor: torch.Tensor) -> Cut | None:
+        """Return the cut of a tensor, or None."""
         key = _torch.tensor_identity(tensor)
         shape, cut = self._cuts.get(key) or self._frozen.get(key) or (None, None)
         return cut if shape == tensor.shape else None
 
     def of(self, storages: Collection[int]) -> Cut | None:
-        """The latest cut of anything in one of these storages."""
-        found = (cut for _, cut in reversed(self._cuts.values()) if cut.of & {*storages})
-        return next(found, None)
+        """Return the latest cut of a gradient of anything in one of these storages, or None."""
+        cuts = (cut for _, cut in reversed(self._cuts.values()) if cut.of & {*storages})
+        return next(cuts, None)
 
     def set(self, tensor: torch.Tensor, cut: Cut) -> None:
+        """Store the cut of a tensor."""
         table = self._frozen if cut.how == "frozen" and tensor.is_leaf else self._cuts
         if len(table) >= _MAX_CUTS:
             del table[next(iter(table))]
         table[_torch.tensor_identity(tensor)] = tensor.shape, cut
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """It has just been made: what was known of its address was of another one."""
+        """Delete the cut stored under the address of a tensor that has just been created."""
         self._cuts.pop(_torch.tensor_identity(tensor), None)
         self._frozen.pop(_torch.tensor_identity(tensor), None)
 
@@ -346,13 +353,14 @@ class Cuts:
 
 
 class Sums:
-    """The long sums that live, by the numbers of their last additions, and those that died."""
+    """The long sums that are alive, by the numbers of their last additions, and those that died."""
 
     def __init__(self) -> None:
         self._alive: dict[int, _Keyed] = {}
         self.died: list[Location | None] = []  # where sums were made that no backward ran through
 
     def add(self, total: Sum) -> None:
+        """Follow a sum until it dies or is used."""
         locations, alive = self.died, self._alive
         location = total.location
 
@@ -363,11 +371,12 @@ class Sums:
         alive[id(total)] = _keyed(total, _torch.never_compiled(died))
 
     def alive(self) -> dict[int, Sum]:
-        found = [reference() for reference in list(self._alive.values())]
-        return {total.sequence_nr: total for total in found if total is not None}
+        """Return the sums that are alive, by the number of their last addition."""
+        totals = [reference() for reference in list(self._alive.values())]
+        return {total.sequence_nr: total for total in totals if total is not None}
 
     def used(self, total: Sum) -> None:
-        """A backward ran through it."""
+        """Stop following a sum because a backward pass ran through it."""
         self._alive.pop(id(total), None)
 
     def __len__(self) -> int:
@@ -375,13 +384,13 @@ class Sums:
 
 
 class Timeline:
-    """What happened in one thread.  Lines, writes and cuts are known if it is ``observed``."""
+    """The events of one thread; lines, edits and cuts are recorded if it is ``observed``."""
 
     def __init__(self) -> None:
         self.observed = False  # by a strict watch
         self.calls: deque[BackwardCall] = deque(maxlen=_MAX_CALLS)
         self.backwards = 0
-        self.steps: deque[Step] = deque(maxlen=_MAX_STEPS)
+        self.steps: deque[OptimizerStep] = deque(maxlen=_MAX_STEPS)
         self.lines = Lines()
         self.cuts = Cuts()
         self.left: Cut | None = None  # where a value last left for Python or numpy
@@ -403,7 +412,7 @@ class Timeline:
         self._exports: dict[int, deque[Export]] = {}  # by storage
 
     def line_of(self, sequence_nr: int | None) -> Location | None:
-        """The line that made the node of this number."""
+        """Return the line that created the node of this number, or None."""
         chain = self.lines.find(-1 if sequence_nr is None else sequence_nr)
         return None if chain is None else chain.location
 
@@ -419,18 +428,21 @@ class Timeline:
 
     @property
     def last_call(self) -> int:
+        """The number of the last backward call, 0 if there was none."""
         return self.calls[-1].number if self.calls else 0
 
     def call_after(self, number: int | None) -> BackwardCall | None:
-        """The first call after that of this number; the last one of all for None.
+        """Return the first call after the one with this number; the last call of all for None.
 
-        What a custom function's backward calls comes after it, and ends before it does.
+        A call that a custom function's backward makes comes after the surrounding call, and ends
+        before it.
         """
         if number is None:
             return self.calls[-1] if self.calls else None
         return next((call for call in self.calls if call.number > number), None)
 
     def stepped(self, optimizer: torch.optim.Optimizer, location: Location | None) -> None:
+        """Record a step of an optimizer."""
         storages = None
         if self.observed:  # those that have a gradient now
             with _torch.no_torch_function():
@@ -443,39 +455,43 @@ class Timeline:
             if self.steps and self.steps[-1].storages == storages:
                 storages = self.steps[-1].storages  # kept once
         now = _torch.next_sequence_nr()
-        step = Step(weakref.ref(optimizer), location, now, self.last_call, storages)
+        step = OptimizerStep(weakref.ref(optimizer), location, now, self.last_call, storages)
         self.steps.append(step)
         self.last_write = now
 
     def cut_off(self, tensors: Iterable[torch.Tensor], cut: Cut, meant: bool) -> None:
-        """Note on the suspects that lie behind these tensors that they were cut off here.
+        """Record, for the suspects that these tensors depend on, that they were cut off here.
 
-        ``meant`` is a cut that the program says it makes.
+        ``meant`` is True for a cut that the program makes explicitly.
         """
         for node in walk(roots_of([tensor for tensor in tensors if tensor.requires_grad]))[0]:
             if not isinstance(node, _torch.LEAF):
                 continue
             key = _torch.tensor_identity(node.variable)
             if key in self.suspects:
-                known = self.suspects[key]
-                if known is None or (known[1] and (not meant or known[0].location not in self.fed)):
+                suspect = self.suspects[key]
+                if suspect is None or (
+                    suspect[1] and (not meant or suspect[0].location not in self.fed)
+                ):
                     self.suspects[key] = cut, meant
 
     def came_back(self, cut: Cut) -> None:
-        """What had left there is a tensor again: the cut was not meant as one."""
-        for key, known in self.suspects.items():
-            if known is not None and known[0].location == cut.location:
-                self.suspects[key] = known[0], False
+        """Record that a value that had been read is a tensor again, so the cut was not meant."""
+        for key, suspect in self.suspects.items():
+            if suspect is not None and suspect[0].location == cut.location:
+                self.suspects[key] = suspect[0], False
 
     def edited(self, storage: int, edit: Edit) -> None:
+        """Record a modification of a storage."""
         _latest(self._edits, storage, _MAX_EDITED, _MAX_EDITS).append(edit)
         self.last_write = max(self.last_write, edit.sequence_nr)
 
     def exported(self, storage: int, export: Export) -> None:
+        """Record the contents of a storage that code outside of PyTorch can write to."""
         _latest(self._exports, storage, _MAX_EXPORTED, _MAX_EXPORTS).append(export)
 
     def edits_since(self, sequence_nr: int, storage: int) -> Iterator[Edit]:
-        """The changes of this storage after the operation of that number, the first one first."""
+        """Yield the modifications of a storage after the operation of that number, oldest first."""
         steps = (
             Edit(step.location, step.sequence_nr, None, step.last_call, by_optimizer=True)
             for step in _since(sequence_nr, self.steps)
@@ -485,26 +501,29 @@ class Timeline:
         return iter(sorted(edits, key=lambda edit: edit.sequence_nr))
 
     def edits_of(self, address: int, since: int) -> Iterator[Edit]:
-        """The changes of memory at this address, whatever tensor they were made through."""
+        """Yield the modifications of memory at this address, through whatever tensor."""
         for edits in tuple(self._edits.values()):
             for edit in edits:
                 if edit.sequence_nr > since and edit.memory and address in edit.memory.span:
                     yield edit
 
     def exports_of(self, storage: int) -> list[Export]:
-        found = self._exports.get(storage, ())
-        return [export for export in found if not export.storage.expired()]
+        """Return the exports of a storage that still exists."""
+        exports = self._exports.get(storage, ())
+        return [export for export in exports if not export.storage.expired()]
 
     @property
     def has_exports(self) -> bool:
+        """Whether any memory was exported."""
         return bool(self._exports)
 
     def is_exported(self, storage: int) -> bool:
+        """Whether the storage was exported."""
         return storage in self._exports
 
 
 class Record:
-    """What one watch knows: a timeline for each thread, and its findings."""
+    """What one watch remembers: a timeline for each thread, and its findings."""
 
     def __init__(self) -> None:
         self._threads = threading.local()
@@ -515,7 +534,7 @@ class Record:
         self.broken: str | None = None  # what went wrong in gradtrace itself
 
     def note_failure(self, error: Exception) -> None:
-        """Remember that gradtrace itself failed, and report it in one line, each failure once."""
+        """Store a failure of gradtrace itself, and report it in one line, each failure once."""
         self.broken = f"{type(error).__name__}: {error}"
         # A filter that turns warnings into errors must not stop the program.
         with contextlib.suppress(RuntimeWarning):
@@ -532,25 +551,25 @@ class Record:
 
     @property
     def timeline(self) -> Timeline:
-        """This thread's."""
-        found = getattr(self._threads, "timeline", None)
-        if found is None:
-            found = self._threads.timeline = Timeline()
+        """The timeline of the running thread."""
+        timeline = getattr(self._threads, "timeline", None)
+        if timeline is None:
+            timeline = self._threads.timeline = Timeline()
             self.threads = next(self._count)
-        return found
+        return timeline
 
 
 def _since(sequence_nr: int, entries: Sequence[Any]) -> list[Any]:
-    """Those of the entries that are newer, in order."""
+    """Return the entries after the operation of that number, in order."""
     newer = itertools.takewhile(lambda entry: entry.sequence_nr > sequence_nr, reversed(entries))
     return [*newer][::-1]
 
 
 def _latest(table: dict[int, deque[T]], key: int, keys: int, entries: int) -> deque[T]:
-    """The entries under a key, made if need be; of both only the latest are kept."""
-    found = table.get(key)
-    if found is None:
-        found = table[key] = deque(maxlen=entries)
+    """Return the entries under a key, created if missing; old keys and entries are dropped."""
+    queue = table.get(key)
+    if queue is None:
+        queue = table[key] = deque(maxlen=entries)
         if len(table) > keys:
             del table[next(iter(table))]
-    return found
+    return queue

@@ -14,8 +14,8 @@ from gradtrace.autograd.frames import Found, Location, reach
 from gradtrace.autograd.traversal import undisturbed, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.silent.finding import finding
-from gradtrace.watching.operations import LONG
 from gradtrace.watching.record import GROWING, BackwardCall, Timeline, freed_by
+from gradtrace.watching.running_sums import LONG
 
 _MANY = 30  # graphs that nothing ever used, for a list of them to be called growing
 _NEAR = 4  # links from a variable's node to the sum behind it

@@ -9,10 +9,10 @@ import ast
 import math
 from collections.abc import Callable
 
-from gradtrace.repair.kinds import RETAIN_GRAPH
+from gradtrace.repair.repairs import RETAIN_GRAPH
 from gradtrace.repair.rule import Candidate, Rule, Scene
 from gradtrace.repair.rules import in_place, losses, requires_grad, state, switches
-from gradtrace.repair.run.outcome import Run
+from gradtrace.repair.run.observations import Run
 
 RULES: tuple[Rule, ...] = (
     *state.RULES,

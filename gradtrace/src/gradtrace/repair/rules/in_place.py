@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 
+from gradtrace.repair.code_names import changes_in_place, reads, value_of
 from gradtrace.repair.edits import (
     Changes,
     Source,
@@ -16,8 +17,7 @@ from gradtrace.repair.edits import (
     removed,
     to,
 )
-from gradtrace.repair.kinds import CLONE_USED, CLONE_WRITTEN, KEEP_GRADIENT, NO_GRAD, OUT_OF_PLACE
-from gradtrace.repair.reading import changes_in_place, reads, value_of
+from gradtrace.repair.repairs import CLONE_USED, CLONE_WRITTEN, KEEP_GRADIENT, NO_GRAD, OUT_OF_PLACE
 from gradtrace.repair.rule import Candidate, Rule, Scene, Statement, one_file, several_files
 
 _OPERATORS: dict[type[cst.BaseAugOp], Callable[[], cst.BaseBinaryOp]] = {

@@ -7,6 +7,15 @@ from typing import NamedTuple
 
 import libcst as cst
 
+from gradtrace.repair.code_names import (
+    DRAWS,
+    assigned,
+    carried_names,
+    changes_in_place,
+    named_like,
+    reads,
+    writes,
+)
 from gradtrace.repair.edits import (
     Changed,
     Changes,
@@ -20,7 +29,7 @@ from gradtrace.repair.edits import (
     to,
     with_keyword,
 )
-from gradtrace.repair.kinds import (
+from gradtrace.repair.repairs import (
     ADD_LOSSES,
     ADD_ROUNDS,
     DETACH_SHARED,
@@ -28,15 +37,6 @@ from gradtrace.repair.kinds import (
     OWN_INPUTS,
     RETAIN_GRAPH,
     STEP_LATER,
-)
-from gradtrace.repair.reading import (
-    DRAWS,
-    assigned,
-    carried_names,
-    changes_in_place,
-    named_like,
-    reads,
-    writes,
 )
 from gradtrace.repair.rule import Candidate, Rule, Scene, loops_of, one_file
 

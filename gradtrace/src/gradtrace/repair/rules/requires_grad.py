@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import libcst as cst
 
+from gradtrace.repair.code_names import assigned, reads, writes
 from gradtrace.repair.edits import Change, Changes, Source, method, method_called, removed, to
-from gradtrace.repair.kinds import ASK_LESS, DIFFERENTIABLE, OPTIMIZER_LATER, SWITCH_ON
-from gradtrace.repair.reading import assigned, reads, writes
+from gradtrace.repair.repairs import ASK_LESS, DIFFERENTIABLE, OPTIMIZER_LATER, SWITCH_ON
 from gradtrace.repair.rule import Candidate, Rule, Scene, Statement, one_file
 from gradtrace.repair.rules.losses import call_of
 

@@ -8,6 +8,15 @@ from typing import NamedTuple
 
 import libcst as cst
 
+from gradtrace.repair.code_names import (
+    DRAWS,
+    assigned,
+    carried_names,
+    in_function,
+    reads,
+    value_of,
+    writes,
+)
 from gradtrace.repair.edits import (
     Change,
     Changed,
@@ -17,7 +26,7 @@ from gradtrace.repair.edits import (
     method_called,
     removed,
 )
-from gradtrace.repair.kinds import (
+from gradtrace.repair.repairs import (
     CLEAR,
     COMPUTE_AGAIN,
     DETACH,
@@ -26,15 +35,6 @@ from gradtrace.repair.kinds import (
     NUMBER,
     RESET_STATE,
     Repair,
-)
-from gradtrace.repair.reading import (
-    DRAWS,
-    assigned,
-    carried_names,
-    in_function,
-    reads,
-    value_of,
-    writes,
 )
 from gradtrace.repair.rule import (
     Candidate,

@@ -19,7 +19,7 @@ from gradtrace.repair.edits import (
     to,
     with_keyword,
 )
-from gradtrace.repair.kinds import (
+from gradtrace.repair.repairs import (
     CREATE_GRAPH,
     KEEP_GRADIENT,
     MOVE_DETACH,

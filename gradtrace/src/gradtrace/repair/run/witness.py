@@ -5,8 +5,8 @@ the graph that is about to run; after it, at what the call added to each ``.grad
 an optimizer, at the gradient that the step used and the calls it came from.  It changes nothing: a
 loss's gradient *taken alone* is the difference between ``.grad`` after its backward and before.
 
-Of a tensor it keeps a :class:`~gradtrace.repair.run.outcome.Sample`: runs of other processes can be
-compared with that.
+Of a tensor it keeps a :class:`~gradtrace.repair.run.observations.Sample`: runs of other processes
+can be compared with that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gradtrace import _torch
 from gradtrace.autograd.frames import namespace, reach, user_frames
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, undisturbed, users_of, walk
-from gradtrace.repair.run.outcome import (
+from gradtrace.repair.run.observations import (
     Call,
     Carrier,
     Cleared,

@@ -32,7 +32,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from gradtrace.repair.run.outcome import Limits, Run
+    from gradtrace.repair.run.observations import Limits, Run
 
 _FORKS = sys.platform == "linux"
 _GRACE = 20.0  # seconds beyond its limit until a run is ended from outside
@@ -94,7 +94,7 @@ class Worker:
         Raises:
             WorkerEnded: there is nothing that runs it; torch cannot be imported, say.
         """
-        from gradtrace.repair.run.outcome import Run
+        from gradtrace.repair.run.observations import Run
 
         result, output = (Path(self._folder.name) / name for name in ("result", "output"))
         result.unlink(missing_ok=True)
@@ -185,7 +185,7 @@ def _wait(process: int, seconds: float) -> bool:
 def _run(job: dict[str, Any]) -> NoReturn:
     """Be the program, and end this process."""
     from gradtrace.explaining.watcher import watch
-    from gradtrace.repair.run.outcome import Limits
+    from gradtrace.repair.run.observations import Limits
     from gradtrace.repair.run.witness import Witness
 
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -274,7 +274,7 @@ def _read_from(edits: Mapping[str, str]) -> None:
 def _raised_at(error: BaseException) -> tuple[Any, ...]:
     """The user's lines in the traceback, innermost first."""
     from gradtrace.autograd.frames import is_users
-    from gradtrace.repair.run.outcome import Place
+    from gradtrace.repair.run.observations import Place
 
     return tuple(
         Place(frame.f_code.co_filename, line, frame.f_code.co_name)

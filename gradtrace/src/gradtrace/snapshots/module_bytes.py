@@ -13,15 +13,15 @@ from gradtrace.snapshots.boxes import activations_of, module_path, scene_of_node
 
 
 class ModuleBytes(NamedTuple):
-    """What one module, with all inside of it, has of a graph.
+    """The part of a graph that belongs to one module and the modules inside it.
 
-    ``name`` is as in ``model.named_modules()``, empty for the graph as a whole.  ``nodes`` counts
-    operations, ``freed`` those of them whose saved tensors are freed.  ``activations`` and
-    ``parameters`` are bytes; a storage that several hold counts once, for the first operation that
-    saved it, here and in the picture.  ``shared`` are the bytes of activations that this module
-    holds, too, and that count for others: those in ``shared_with`` (an empty name is what belongs
-    to no module within the model).  An operation without parameters belongs to the innermost module
-    around it: the one whose parameters are used before it and after it.
+    ``name`` is as in ``model.named_modules()``, empty for the graph as a whole. ``nodes`` counts
+    operations, ``freed`` those whose saved tensors are freed. ``activations`` and ``parameters``
+    are bytes; a storage that several operations saved counts once, for the first of them, here and
+    in the picture. ``shared`` are bytes of activations that operations of this module saved, too,
+    but that count for others: those in ``shared_with`` (an empty name stands for operations of no
+    module within the model). An operation without parameters belongs to the innermost module around
+    it: the one whose parameters are used before it and after it.
     """
 
     name: str
@@ -34,19 +34,19 @@ class ModuleBytes(NamedTuple):
 
 
 def modules(graph: GraphData) -> list[ModuleBytes]:
-    """The bytes of each module, as ``Graph.modules``."""
+    """Return the bytes of each module, as in ``Graph.modules``."""
     nodes = graph.nodes
     paths = modules_of(scene_of_nodes(nodes, [node.next for node in nodes]))
     owners = storage_owners(nodes)
     rows: dict[tuple[str, ...], _Row] = defaultdict(_Row)
     for i in sorted(paths, key=lambda i: nodes[i].sequence_nr or 0):
-        around = [rows[paths[i][:depth]] for depth in range(len(paths[i]) + 1)]
-        for row in around:
+        enclosing = [rows[paths[i][:depth]] for depth in range(len(paths[i]) + 1)]
+        for row in enclosing:
             row.nodes += 1
             row.freed += nodes[i].state == FREED
         for storage, nbytes in activations_of(nodes[i]).items():
             owner = paths[owners[storage]]
-            for depth, row in enumerate(around):
+            for depth, row in enumerate(enclosing):
                 if owner[:depth] == paths[i][:depth]:
                     row.activations[storage] = nbytes
                 else:
@@ -63,7 +63,7 @@ def modules(graph: GraphData) -> list[ModuleBytes]:
 
 @dataclass
 class _Row:
-    """What one module has: storages with their bytes, the shared ones with their owner, too."""
+    """The sums of one module: storages with their bytes, and shared storages with their owners."""
 
     nodes: int = 0
     freed: int = 0
@@ -72,12 +72,12 @@ class _Row:
     shared: dict[int, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
 
     def told(self, name: str) -> ModuleBytes:
-        held, shared = sum(self.activations.values()), self.shared.values()
+        own_bytes, shared = sum(self.activations.values()), self.shared.values()
         return ModuleBytes(
             name,
             self.nodes,
             self.freed,
-            held,
+            own_bytes,
             self.parameters,
             sum(nbytes for nbytes, _ in shared),
             tuple(dict.fromkeys(".".join(owner) for _, owner in shared)),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gradtrace.player.question import Choice, Question
+from gradtrace.player.prompt import Choice, Question
 from gradtrace.questions.facts import joined
 from gradtrace.tracing.steps import TraceData
 
@@ -164,12 +164,12 @@ class Asked:
     def _beliefs(self, seen: TraceData) -> dict[Choice, str]:
         return dict(self.believes)
 
-    def _found(self, seen: TraceData, program: Program) -> Answer:
+    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Answer:
+class TraceAnswer:
     """What a trace answers: label and fact of each choice, what is right, the whole in words."""
 
     prompt: str

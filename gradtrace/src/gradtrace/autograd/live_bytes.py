@@ -18,13 +18,13 @@ from gradtrace._torch import TorchDispatchMode, storage_identity
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of every tensor made under it, from its birth to its death.
+    """Count the bytes of every tensor created under this context manager, as long as it lives.
 
-    A context manager.  ``alive`` is the number of bytes now, ``peak`` the largest so far; each
-    storage counts once, however many views of it there are.  ``counters`` are PyTorch's own, of the
-    accelerators on which they were.  A tensor from before counts from the first operation that
-    hands it out again, such as an in-place one.  Not counted are tensors without a storage (sparse
-    ones), what a kernel needs for itself while it runs, and other threads.
+    ``alive`` is the number of bytes now, ``peak`` the largest number so far; each storage counts
+    once, however many views it has. ``counters`` are PyTorch's own counters of the accelerators
+    that were used. A tensor that is older counts from the first operation that returns it, such as
+    an in-place operation. Tensors without a storage (sparse tensors), the workspace of kernels, and
+    other threads are not counted.
 
     >>> import torch
     >>> with LiveBytes() as live:
@@ -44,7 +44,7 @@ class LiveBytes(TorchDispatchMode):
         self._storages: dict[int, int] = {}  # their bytes
 
     def reset_peak(self) -> None:
-        """Let the peak be what is alive now."""
+        """Set the peak to the number of bytes that are alive now."""
         self.peak = self.alive
 
     def __torch_dispatch__(
@@ -80,12 +80,11 @@ COUNTED: dict[str, Any] = {"cuda": torch.cuda, "xpu": torch.xpu}
 
 
 class DeviceCounters:
-    """What PyTorch's own counters say of the accelerators that a program uses.
+    """PyTorch's own memory counters of the accelerators that a program uses, read only.
 
-    They are read only.  A peak that is begun anew cannot be given back, and the program may want to
-    know its own.  So what a line had at most is the most that was allocated after one of its
-    operations; what a kernel took for itself and gave back while it ran is seen where it raised the
-    peak of the whole process.
+    The counters' peak cannot be restored once it is reset, and the program may want to read it. So
+    the peak of a line is the largest number of bytes allocated after any of its operations; memory
+    that a kernel allocated and freed again is included if it raised the peak of the whole process.
     """
 
     def __init__(self) -> None:
@@ -98,28 +97,27 @@ class DeviceCounters:
         }
 
     def look(self, device: torch.device) -> None:
-        """An operation has just run on this device."""
+        """Read the counters of a device on which an operation has just run."""
         if device.type in COUNTED:
             allocated = COUNTED[device.type].memory_allocated(device)
             self._most[device] = max(self._most.get(device, 0), allocated)
 
     def take(self) -> dict[str, int] | None:
-        """In bytes, ``allocated`` now and ``peak``, the most since the last call.
+        """Return the bytes ``allocated`` now and their ``peak`` since the last call.
 
-        Those of several devices are added up, each with its own peak.  None where no operation ran
-        on a device that counts.
+        Both are sums over the devices. Returns None if no operation ran on a device with counters.
         """
         if not self._most:
             return None
-        found = {"allocated": 0, "peak": 0}
-        for device, most in self._most.items():
+        totals = {"allocated": 0, "peak": 0}
+        for device, largest in self._most.items():
             module = COUNTED[device.type]
             allocated, peak = module.memory_allocated(device), module.max_memory_allocated(device)
             risen = peak > self._peaks.get(device, 0)
-            found["allocated"] += allocated
-            found["peak"] += peak if risen else max(most, allocated)
+            totals["allocated"] += allocated
+            totals["peak"] += peak if risen else max(largest, allocated)
             self._most[device], self._peaks[device] = allocated, peak
-        return found
+        return totals
 
 
 def _tensors(result: object) -> Iterator[torch.Tensor]:

@@ -1,0 +1,129 @@
+"""The kinds of operations that a strict watch tells apart, and the tensors in their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType, FunctionType
+from typing import Any, NamedTuple
+
+import torch
+
+# Properties and methods that ask for facts and change nothing: most of what a program calls.
+_FACTS = frozenset(
+    [
+        getattr(torch.Tensor, name).__get__
+        for name in (
+            "_backward_hooks", "_base", "_version", "device", "dtype", "grad_fn", "is_cpu",
+            "is_cuda", "is_leaf", "is_meta", "is_mps", "is_nested", "is_quantized", "is_sparse",
+            "is_sparse_csr", "is_xla", "is_xpu", "itemsize", "layout", "ndim", "nbytes",
+            "requires_grad", "shape",
+        )
+        if hasattr(torch.Tensor, name)
+    ]
+    + [
+        torch.Tensor.data_ptr, torch.Tensor.dim, torch.Tensor.element_size,
+        torch.Tensor.is_contiguous, torch.Tensor.is_floating_point, torch.Tensor.is_inference,
+        torch.Tensor.numel, torch.Tensor.size, torch.Tensor.stride, torch.Tensor.untyped_storage,
+        torch.is_complex, torch.is_floating_point, torch.Tensor.is_complex, torch.Tensor.__len__,
+    ]
+)  # fmt: skip
+# What an operation means for what is noted.
+OTHER, ADD, DETACH, EXPORT, READ = "other", "add", "cut", "export", "leave"
+GRADIENT, GRAD_ATTRIBUTE, SET_GRAD_MODE, SET_ITEM = (
+    "gradient",
+    "attribute grad",
+    "region",
+    "set item",
+)
+COPY, SET_REQUIRES_GRAD = "copy", "switch"
+NO_EFFECT, FACT = "changes nothing", "a fact"
+_KIND_OF_NAME = {
+    **dict.fromkeys(
+        ("add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__",
+         "__rsub__", "rsub", "lerp", "lerp_"), ADD,
+    ),
+    **dict.fromkeys(("data", "detach", "detach_"), DETACH),
+    **dict.fromkeys(("tensor", "as_tensor", "asarray", "new_tensor"), COPY),
+    "requires_grad_": SET_REQUIRES_GRAD,
+    **dict.fromkeys(("numpy", "__array__", "__dlpack__"), EXPORT),
+    **dict.fromkeys(("item", "tolist", "__float__"), READ),
+    "grad": GRADIENT,
+    "_set_grad_enabled": SET_GRAD_MODE,
+    "__setitem__": SET_ITEM,
+    **dict.fromkeys(("__set__", "_record_function_enter_new", "_record_function_exit"), NO_EFFECT),
+}  # fmt: skip
+# Of PyTorch's own functions, which stay.
+KINDS: dict[Callable[..., Any], str] = dict.fromkeys(_FACTS, FACT)
+
+
+def kind_of(func: Callable[..., Any]) -> str:
+    """Return the kind of an operation, by the name of its function."""
+    name = getattr(func, "__name__", "")
+    owner = getattr(func, "__self__", None)
+    if name == "__get__" and owner is not None:
+        name = owner.__name__
+        kind = GRAD_ATTRIBUTE if name == "grad" else _KIND_OF_NAME.get(name, OTHER)
+    elif name == "__set__" and getattr(owner, "__name__", "") == "requires_grad":
+        kind = SET_REQUIRES_GRAD
+    else:
+        kind = _KIND_OF_NAME.get(name.partition(".")[2] or name, OTHER)
+    if not isinstance(func, FunctionType) or func.__module__.startswith("torch"):
+        KINDS[func] = kind
+    return kind
+
+
+_NO_KEYWORDS: Mapping[str, Any] = {}
+
+
+def tensors_in(args: Iterable[Any], kwargs: Mapping[str, Any] = _NO_KEYWORDS) -> list[torch.Tensor]:
+    """Return the tensors among the arguments, and in lists and tuples among them."""
+    tensors = []
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+        elif isinstance(value, (tuple, list)):
+            tensors += [item for item in value if isinstance(item, torch.Tensor)]
+    return tensors
+
+
+def has_zero_derivative(func: Callable[..., Any]) -> bool:
+    """Whether an operation's derivative is zero everywhere, or it uses no values, only a shape."""
+    name = getattr(func, "__name__", "")
+    return name.endswith("_like") or name.strip("_") in _PIECEWISE_CONSTANT
+
+
+_PIECEWISE_CONSTANT = frozenset(
+    ("bernoulli", "ceil", "fix", "floor", "floordiv", "floor_divide", "heaviside", "round",
+     "sgn", "sign", "signbit", "trunc")
+)  # fmt: skip
+
+
+def reads_data(func: Callable[..., Any]) -> bool:
+    """Whether the operation reads the attribute ``.data``."""
+    return getattr(getattr(func, "__self__", None), "__name__", "") == "data"
+
+
+class Operation(NamedTuple):
+    """An operation before it runs: its kind, its caller, its tensors and their versions.
+
+    ``about`` are the tensors that a gradient is the gradient of, or those that required grad before
+    that is changed; ``index`` is the index at which an item is set, ``last_call`` the number of the
+    last backward call before an operation that computes a gradient.
+    """
+
+    kind: str
+    func: Callable[..., Any]
+    frame: FrameType
+    tensors: list[torch.Tensor]
+    versions: list[int | None]
+    about: list[torch.Tensor] | None
+    index: Any
+    sequence_nr: int
+    last_call: int | None
+    of_scaled: bool = False
+
+    @property
+    def valued_tensors(self) -> list[torch.Tensor]:
+        """Its tensors without those of which only the shape is used, as in ``x.view_as(y)``."""
+        takes_shape = getattr(self.func, "__name__", "").endswith("_as")
+        return self.tensors[:1] if takes_shape else self.tensors
