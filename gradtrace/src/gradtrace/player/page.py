@@ -118,6 +118,34 @@ def _views(drawings: list[Drawing]) -> dict[str, Any]:
 _SHARED = ("kinds", "nodes", "tensors", "states", "rows", "views", "places")
 
 
+# The fields of a step, of one inside of a line, and of what a node did; `mount.js` gives them names.
+_STEP = (
+    "line", "ran", "held", "gradients", "variables", "changed", "values", "peak", "gone", "device",
+    "raised", "inside", "unrecorded",
+)  # fmt: skip
+_INSIDE = ("run", "changed", "gone", "held", "gradients", "variables", "node")
+_RUN = (
+    "node", "received", "passed", "written", "released", "returned", "call", "depth", "hooks",
+    "recomputed",
+)  # fmt: skip
+
+
+def _rows(items: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[list[Any]]:
+    """The values of these fields without their names, which a page would repeat at each step."""
+    return [_row(item, fields) for item in items]
+
+
+def _row(item: dict[str, Any], fields: Sequence[str]) -> list[Any]:
+    row = [item.get(field) for field in fields]
+    if "inside" in item:
+        row[fields.index("inside")] = _rows(item["inside"], _INSIDE)
+    if "run" in item:
+        row[fields.index("run")] = _row(item["run"], _RUN)
+    while row and row[-1] is None:
+        row.pop()
+    return row
+
+
 def _told_once(payloads: list[dict[str, Any]]) -> dict[str, Any]:
     """The traces, with the place in ``shared`` of what several of them may have in common."""
     shared: dict[str, list[Any]] = {key: [] for key in _SHARED}
@@ -126,6 +154,7 @@ def _told_once(payloads: list[dict[str, Any]]) -> dict[str, Any]:
             if trace[key] not in known:
                 known.append(trace[key])
             trace[key] = known.index(trace[key])
+        trace["steps"] = _rows(trace["steps"], _STEP)
     return {"shared": shared, "traces": payloads}
 
 
