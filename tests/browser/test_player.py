@@ -384,16 +384,16 @@ def test_the_last_line_is_not_credited_with_what_was_not_recorded(show):
     assert place.locator(".lines .flag").count() == 0
 
 
-def test_backward_cuts_strings_and_a_tensor_goes_with_its_last(show):
+def test_backward_drops_references_and_a_tensor_goes_with_its_last(show):
     page = show(static_html([trace(shared)]))
     place = opened_at(page, "shared")
     features = place.locator(".scroll .thing", has_text="features")
     step_after(place, line(shared, "b = features.pow(2).mean()"))
-    assert place.locator(".string.saved").count() == 2  # exp's result and pow's self: one tensor
+    assert place.locator(".reference.saved").count() == 2  # exp's result and pow's self: one tensor
     assert place.locator(".scroll .thing:not(.absent)", has_text="12 B").count() == 1
     step_after(place, line(shared, "a.backward()"))
-    assert place.locator(".string.saved").count() == 1
-    assert place.locator(".string.cut").count() == 1
+    assert place.locator(".reference.saved").count() == 1
+    assert place.locator(".reference.cut").count() == 1
     assert features.is_visible()
     assert place.locator(".scroll .box.cut").get_attribute("aria-description").endswith("freed now")
     assert "✂ 1 freed" in place.locator(".lines .ran").inner_text()
@@ -408,7 +408,7 @@ def test_what_opens_stands_still_and_a_step_moves_unless_that_is_unwanted(show, 
     cut = {"after": line(shared, "a.backward()")}
     page = show(static_html([trace(shared)], step=cut))
     place = opened_at(page, "shared")
-    assert place.locator(".string.cut").count() == 1
+    assert place.locator(".reference.cut").count() == 1
     assert place.evaluate(moving) == 0
     place.get_by_label("Step back").click()
     place.get_by_label("Step over").click()

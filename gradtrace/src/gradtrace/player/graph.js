@@ -205,7 +205,7 @@ export class Graph extends Panel {
         text,
       );
     if (box.end) parts.push(below("output", -1, "end"));
-    if (box.made) parts.push(below(box.made, 1, "start"));
+    if (box.outputs) parts.push(below(box.outputs, 1, "start"));
     const group = shape("g", { class: `box ${kind}`, role: "button", tabindex: "-1" }, ...parts, flags);
     this.interactive(group, "nodes", nodes, () => this.act(box));
     this.boxes.set(box, { group, title, texts, ports, flags, bar, folded });

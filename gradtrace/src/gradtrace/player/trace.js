@@ -130,7 +130,7 @@ class View {
       title: titles[k],
       nodes: this.nodes[k],
       view: opens[k],
-      made: made[k],
+      outputs: made[k],
       end: ends.includes(k),
       rows,
       x,

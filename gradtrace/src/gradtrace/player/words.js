@@ -44,7 +44,7 @@ function otherHolders(trace, now, tensor, index) {
 
 export function describeGroup(box, present, freed, held, some) {
   const parts = [`${plural(present.length, "node")}, ${freed} freed`, `${bytes(held)} held`];
-  if (box.made) parts.push(`hands on ${box.made}`);
+  if (box.outputs) parts.push(`hands on ${box.outputs}`);
   if (some.cut) parts.push(`${some.cut} freed now`);
   if (some.new) parts.push(`${some.new} new`);
   if (some.stopped) parts.push("backward stopped inside");
