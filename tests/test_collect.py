@@ -62,7 +62,7 @@ def handed_in(here):
     return {
         path.name: sorted(file.name for file in (path / NAME).iterdir())
         for path in here.submissions.iterdir()
-        if not path.name.startswith(".")
+        if path.is_dir() and not path.name.startswith(".")
     }
 
 
@@ -160,8 +160,13 @@ def test_nobody_is_known_by_a_name_that_two_have(here, collected, tmp_path):
     assert handed_in(here).keys() == {"bob@example.org"}  # nobody else has the name, so far
     said = collected(files, "--roster", str(listed))
     assert "3 not found in the class list" in said
-    assert "1 have other names now (bob@example.org is Bob Kahn 9001)" in said
-    assert handed_in(here).keys() == {"Bob Kahn 9001", "Bob Kahn 9002", "bob@example.org 9003"}
+    folders = {"bob@example.org", "Bob Kahn 9002", "bob@example.org 9003"}
+    assert handed_in(here).keys() == folders  # the first one keeps the folder of the first time
+    assert here.grade("--roster", str(listed)) == 0
+    names = {student: row["name"] for student, row in table(here.out).items()}
+    assert set(names.values()) == {"", "Bob Kahn"}  # who handed in nothing that is known as his
+    assert names["Bob Kahn 9002"] == names["bob@example.org 9003"] == ""
+    assert "\nBob Kahn,bob@example.org,\n" in (here.out / "class.csv").read_text()
 
 
 def test_nobody_takes_anothers_place_where_the_class_list_comes_later(
@@ -179,17 +184,17 @@ def test_nobody_takes_anothers_place_where_the_class_list_comes_later(
     assert here.grade("--student", "Bob Kahn", "--again") == 2
 
 
-def test_a_class_list_given_later_renames_the_folder(here, collected, tmp_path):
+def test_a_class_list_given_later_renames_no_folder(here, collected, tmp_path):
     form = MOODLE["4.1 and newer"]
     students = ["Ada Lovelace_9001", "Eve_9004"]
     files = {form.format(student=student, file=FILE): RIGHT for student in students}
     collected(files)
     said = collected(files, "--roster", str(roster_of(tmp_path, WORKSHEET)))
-    assert handed_in(here).keys() == {"ada@example.org", "Eve"}
-    assert (
-        "1 have other names now (Ada Lovelace is ada@example.org)" in said
-        and "--drop-missing" in said
-    )
+    assert handed_in(here).keys() == {"Ada Lovelace", "Eve"}
+    assert "1 not found in the class list, or not one person there: Eve; say who they are" in said
+    assert here.grade("--roster", tmp_path / "class list.csv") == 0
+    names = {student: row["name"] for student, row in table(here.out).items()}
+    assert names["Ada Lovelace"] == "Ada Lovelace" and names["Eve"] == ""
 
 
 def test_moodles_worksheet_says_who_is_who(here, collected, tmp_path):
@@ -199,7 +204,7 @@ def test_moodles_worksheet_says_who_is_who(here, collected, tmp_path):
     twins = WORKSHEET.replace("Bob Kahn,bob@", "Ada Lovelace,ada2@")
     said = collected(files, "--roster", str(roster_of(tmp_path, twins)))
     assert handed_in(here).keys() == {"ada@example.org", "ada2@example.org", "Eve"}
-    assert "1 not found in the class list" in said and "Eve 9004" in said
+    assert "1 not found in the class list" in said and ": Eve; say" in said
 
 
 def test_moodles_hidden_names_and_groups(here, collected):
@@ -489,7 +494,10 @@ def test_clones_of_github_classroom(here, tmp_path, above, capsys):
     assert "from GitHub Classroom" in capsys.readouterr().out
     assert handed_in(here) == {s: ["README.md", FILE] for s in ("ada", "bob-k", "zoe")}
     assert collect.main([*arguments, "--roster", roster]) == 0
-    assert handed_in(here).keys() == {"77001", "77002", "77003"}
+    assert handed_in(here).keys() == {"ada", "bob-k", "zoe"}
+    assert here.grade("--roster", roster) == 0
+    names = {student: row["name"] for student, row in table(here.out).items()}
+    assert names == {"ada": "Ada Lovelace", "bob-k": "Bob Kahn", "zoe": "Zoë Müller"}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from nbgrader import api
 from test_teacher import RIGHT, Here, answered, gradebook_in, write
 
 from backward_twice.grading import GradingError
+from backward_twice.grading.platforms.owners import read_owners
 from backward_twice.grading.platforms.roster import read_roster
 
 NAME = "two_losses"
@@ -55,6 +56,12 @@ def roster_of(tmp_path, text, encoding="utf-8-sig"):
     return path
 
 
+def owners_of(tmp_path, text):
+    owners, problems = read_owners(tmp_path, read_roster(roster_of(tmp_path, text)), {})
+    assert not problems
+    return owners
+
+
 def table(path):
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.reader(file))
@@ -64,21 +71,26 @@ def table(path):
     ("text", "folders"),
     [
         (CANVAS, ["ada", "101", "s-1", "Ada Lovelace", "Lovelace, Ada", "lovelaceada 101"]),
-        (MOODLE, ["ada", "77001", "ada@example.org", "ADA LOVELACE", "Lovelace Ada"]),
-        (WORKSHEET, ["Participant 9001", "9001", "Ada Lovelace 9001", "Ada Lovelace", "ada"]),
+        (MOODLE, ["77001", "ada@example.org", "ADA LOVELACE", "Lovelace Ada"]),
+        (WORKSHEET, ["9001", "Ada Lovelace 9001", "Ada Lovelace", "ada@example.org"]),
         (GITHUB, ["ada", "77001", "Ada Lovelace"]),
-        (MOODLE.replace(",", ";"), ["ada", "77001"]),
-        ("sep=;\n" + MOODLE.replace(",", ";"), ["ada", "77001"]),
-        (MOODLE.replace("\n", "\r"), ["ada", "77001"]),
+        (MOODLE.replace(",", ";"), ["ada@example.org", "77001"]),
+        ("sep=;\n" + MOODLE.replace(",", ";"), ["ada@example.org", "77001"]),
+        (MOODLE.replace("\n", "\r"), ["ada@example.org", "77001"]),
         ("name\nAda Lovelace\nBob Kahn\n", ["ada lovelace"]),
     ],
 )
 def test_a_student_is_found_by_what_the_folder_may_be_called(tmp_path, text, folders):
-    roster = read_roster(roster_of(tmp_path, text))
+    owners = owners_of(tmp_path, text)
     for folder in folders:
-        assert roster.find(folder) and roster.find(folder).name == "Ada Lovelace", folder
-    for folder in ("eve", "", "Lovelace", "Bob Kahn 9001", "Kahn 101", "99"):
-        assert roster.find(folder) is None, folder
+        assert owners.find(folder) and owners.find(folder).name == "Ada Lovelace", folder
+    for folder in ("eve", "", "Lovelace", "Bob Kahn 9001", "Kahn 101", "99", "ada@", "example.org"):
+        assert owners.find(folder) is None, folder
+
+
+def test_nobody_is_known_by_a_part_of_an_address(tmp_path):
+    owners = owners_of(tmp_path, MOODLE)
+    assert owners.find("ada") is None and owners.find("7700") is None
 
 
 def test_excels_unicode_text_is_a_class_list(tmp_path):
@@ -87,16 +99,15 @@ def test_excels_unicode_text_is_a_class_list(tmp_path):
 
 
 def test_names_in_other_writings_of_unicode(tmp_path):
-    roster = read_roster(roster_of(tmp_path, MOODLE))
-    assert roster.find("Zoe\u0308 Mu\u0308ller").name == "Zoë Müller"
+    assert owners_of(tmp_path, MOODLE).find("Zoe\u0308 Mu\u0308ller").name == "Zoë Müller"
 
 
 def test_two_of_one_name_are_told_apart_by_their_number_only(tmp_path):
     twins = WORKSHEET.replace("Bob Kahn,bob@", "Ada Lovelace,ada2@")
-    roster = read_roster(roster_of(tmp_path, twins))
-    assert roster.find("Ada Lovelace") is None
-    assert roster.find("Ada Lovelace 9001").email == "ada@example.org"
-    assert roster.find("Ada Lovelace 9002").email == "ada2@example.org"
+    owners = owners_of(tmp_path, twins)
+    assert owners.find("Ada Lovelace") is None
+    assert owners.find("Ada Lovelace 9001").email == "ada@example.org"
+    assert owners.find("Ada Lovelace 9002").email == "ada2@example.org"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +144,7 @@ def test_canvas_takes_the_table_back(here, tmp_path):
 
 
 def test_moodle_takes_the_table_back(here, tmp_path):
-    here.hand_in("Ada Lovelace", "bob")
+    here.hand_in("Ada Lovelace", "bob@example.org")
     assert here.grade("--roster", roster_of(tmp_path, MOODLE)) == 0
     header, *people = table(here.out / "class.csv")
     assert header == [
@@ -144,13 +155,13 @@ def test_moodle_takes_the_table_back(here, tmp_path):
 
 
 def test_who_handed_in_nothing_has_a_row_and_a_name(here, tmp_path, capsys):
-    here.hand_in("Ada Lovelace", "bob", "eve")
+    here.hand_in("Ada Lovelace", "bob@example.org", "eve")
     assert here.grade("--roster", roster_of(tmp_path, MOODLE)) == 0
     header, *rows = table(here.out / "grades.csv")
     found = [dict(zip(header, row, strict=True)) for row in rows]
     assert [(r["student"], r["name"], r["identifier"], r["points"], r["state"]) for r in found] == [
         ("Ada Lovelace", "Ada Lovelace", "77001", "3", "graded"),
-        ("bob", "Bob Kahn", "77002", "1", "graded"),
+        ("bob@example.org", "Bob Kahn", "77002", "1", "graded"),
         ("eve", "", "", "3", "graded"),
         ("77003", "Zoë Müller", "77003", "0", "nothing handed in"),
     ]
@@ -166,13 +177,13 @@ def test_who_handed_in_nothing_has_a_row_and_a_name(here, tmp_path, capsys):
     assert here.grade("--roster", roster_of(tmp_path, MOODLE)) == 0
     with gradebook_in(here.out) as gradebook:
         assert gradebook.find_student("77003").first_name == "Z."
-        assert gradebook.find_student("bob").last_name == "Kahn"
+        assert gradebook.find_student("bob@example.org").last_name == "Kahn"
 
 
 def test_one_person_under_two_names_is_no_ones_loss_in_silence(here, tmp_path, capsys):
-    here.hand_in("ada", "Ada Lovelace")
+    here.hand_in("77001", "Ada Lovelace")
     assert here.grade("--roster", roster_of(tmp_path, MOODLE)) == 0
-    assert "Ada Lovelace and ada are the same person in the class list" in capsys.readouterr().err
+    assert "77001 and Ada Lovelace are the same person in the class list" in capsys.readouterr().err
     assert table(here.out / "class.csv")[1][-1] == ""
 
 
@@ -299,7 +310,7 @@ def test_names_that_moodle_hides_stay_hidden(here, tmp_path):
 
 
 def test_the_class_list_is_kept_and_its_names_are_understood(here, tmp_path, capsys):
-    here.hand_in("ada", "77002")
+    here.hand_in("ada@example.org", "77002")
     assert here.grade("--roster", roster_of(tmp_path, MOODLE)) == 0
     before = (here.out / "grades.csv").read_bytes(), (here.out / "class.csv").read_bytes()
     assert "     2 submissions\n" in capsys.readouterr().out

@@ -419,7 +419,11 @@ class Here:
             if self.stop_after is not None and len(self.graded) >= self.stop_after[0]:
                 raise self.stop_after[1]
             self.graded.append(job["student"])
-            bad = {} if job["student"] != "bob" else {"one_update": {"observed": ["{}"] * 2}}
+            bad = (
+                {}
+                if not job["student"].startswith("bob")
+                else {"one_update": {"observed": ["{}"] * 2}}
+            )
             asked = judge.drawn(job)
             yield tag, judge.judged(asked, ran(asked, **bad))
 

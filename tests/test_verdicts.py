@@ -35,6 +35,8 @@ def test_the_verdict_follows_from_the_cases(cases, expected, on):
 def test_what_can_happen_holds_as_soon_as_it_happens_once(cases, expected, on):
     judged = verdict(FIRST, cases, one_suffices=True)
     assert (judged.verdict, judged.on) == (expected, on)
+    assert "One true case is enough" in repr(judged)
+    assert "One true case is enough" not in repr(verdict(FIRST, cases))
 
 
 def test_what_no_run_can_decide():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -250,7 +251,8 @@ def test_flags_that_keep_gradtrace_out(script, flag):
 
 
 def test_version_and_help():
-    assert outcome(command("--version")) == (0, f"gradtrace {gradtrace.__version__}\n", "")
+    for words in (["--version"], ["-V"], ["fix", "--version"], ["fix", "-V"]):
+        assert outcome(command(*words)) == (0, f"gradtrace {gradtrace.__version__}\n", "")
     assert "-m module" in command("-h").stdout
 
 
@@ -383,6 +385,16 @@ def test_ends_as_python_ends_it(script, tmp_path, text, status):
     assert same(script(text)).returncode == status
 
 
+@pytest.mark.parametrize(
+    ("word", "suggestion"),
+    [("fixx", "gradtrace fix script.py"), ("strictt", "gradtrace --strict script.py")],
+)
+def test_a_word_that_looks_like_a_command_gets_a_suggestion(word, suggestion):
+    done = command(word, "train.py")
+    assert done.returncode == 2
+    assert done.stderr == f"gradtrace: there is no file {word}. Did you mean: {suggestion}\n"
+
+
 def test_script_that_does_not_exist():
     assert same("nowhere.py").returncode == 2
     assert command("--trace", "f", "nowhere.py").stderr.startswith(run("nowhere.py").stderr)
@@ -395,6 +407,68 @@ def test_keyboard_is_the_programs(script):
     os.write(ours, b"typed\n")
     seen = command(path, stdin=theirs)
     assert seen.stdout == f"{os.getpid()} True typed\n"
+
+
+def on_terminal(path: str, folder: Path, **environment: str) -> str:
+    """What a watched program writes to a terminal, its standard error."""
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen(
+        [sys.executable, "-m", "gradtrace", path], cwd=folder, stdout=theirs, stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "PYTHON_COLORS": "0", **environment},
+    )  # fmt: skip
+    os.close(theirs)
+    written = b""
+    with contextlib.suppress(OSError):  # Linux: the other side is closed
+        while part := os.read(ours, 4096):
+            written += part
+    os.close(ours)
+    assert done.wait() == 1
+    return written.decode().replace("\r\n", "\n")
+
+
+def test_the_fix_is_coloured_on_a_terminal_only(script, tmp_path):
+    path = script(FAILING + "\n", "failing.py")
+    coloured = on_terminal(path, tmp_path)
+    line = re.search(r"^\x1b\[1;32m(  fix: .*)\x1b\[0m$", coloured, re.M)
+    assert line, coloured
+    assert "\x1b" not in on_terminal(path, tmp_path, NO_COLOR="1")
+    assert "\x1b" not in command(path).stderr
+
+
+def test_paths_are_relative_to_the_working_directory(script, tmp_path):
+    path = script(FAILING, "failing.py")
+    assert "  began:   failing.py:8  loss.backward()" in command(path, cwd=tmp_path).stderr
+    (tmp_path / "elsewhere").mkdir()
+    elsewhere = command(path, cwd=tmp_path / "elsewhere").stderr
+    assert f"  began:   {path}:8  loss.backward()" in elsewhere
+
+
+def test_a_launcher_watches_each_rank(script, tmp_path):
+    """What the command starts, and what the README says, word for word, explain each rank."""
+    script(f"import os\n{FAILING}", "train.py")
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    documented = re.search(r"^torchrun (--nproc-per-node 2 .*?train\.py)", readme, re.M)[1].split()
+    launcher = ["torch.distributed.run", "--standalone"]
+    for words in (
+        [
+            "-m",
+            "gradtrace",
+            "--json",
+            "out.json",
+            "-m",
+            *launcher,
+            "--nproc-per-node",
+            "2",
+            "train.py",
+        ],
+        ["-m", *launcher, *documented],
+    ):
+        done = run(*words, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert done.returncode == 1
+        assert done.stderr.count("  carried: h\n") == 2, done.stderr
+    for rank in (0, 1):
+        report = json.loads((tmp_path / f"out.rank{rank}.json").read_text(encoding="utf-8"))
+        assert report["cause"] == "hidden_state_carried"
 
 
 STAND_IN = """\

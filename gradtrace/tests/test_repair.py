@@ -6,8 +6,11 @@ import io
 import json
 import os
 import pickle
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -628,6 +631,47 @@ def test_apply_writes_the_repair(script, tmp_path):
     assert script.read_text(encoding="utf-8") == COUNTED.replace("    loss.backward()\n", added)
 
 
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(script, tmp_path):
+    for path, reason in (("nowhere/out.json", "there is no folder"), (".", "it is a folder")):
+        done = command("--json", path, script, folder=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"gradtrace: --json {path} cannot be written: {reason}" in done.stderr
+        assert "this runs" not in done.stderr
+
+
+def test_json_on_standard_output_and_a_counter(script, tmp_path):
+    done = command("--json", "-", script, folder=tmp_path)
+    data = json.loads(done.stdout)
+    assert data["outcome"] == "proven"
+    count = len(data["candidates"])
+    for number in range(1, count + 1):
+        assert re.search(rf"^gradtrace: candidate {number} of {count}, \d+ s$", done.stderr, re.M)
+    assert "Proven: " in done.stderr
+
+
+def test_an_interrupt_ends_it_at_once(tmp_path):
+    """Also what it runs: nothing of it is left, though the program would go on for minutes."""
+    (tmp_path / "script.py").write_text(
+        "import os, pathlib, time, torch\n"
+        "pathlib.Path('pid').write_text(str(os.getpid()))\n"
+        "time.sleep(300)\n"
+    )
+    done = subprocess.Popen(
+        [sys.executable, "-m", "gradtrace", "fix", "script.py"], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    pid = tmp_path / "pid"
+    while not (pid.exists() and pid.read_text()):
+        assert done.poll() is None
+        time.sleep(0.05)
+    done.send_signal(signal.SIGINT)
+    _, said = done.communicate(timeout=100)
+    assert done.returncode == 130
+    assert said.splitlines()[-1] == "gradtrace: stopped: nothing was written"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
 def test_list_runs_the_program_once(script, tmp_path):
     done = command("--list", "train.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -704,6 +748,12 @@ def test_cells_that_can_be_run_again(tmp_path):
     start, _, rest = STATE.partition("for step")
     printed = notebook([start, f"for step{rest}"], tmp_path)
     assert "Proven: h = h.detach()" in printed
+    assert "--- In[2]\n+++ In[2]\n@@ -" in printed  # the cell and its own lines, no script's
+    hunk = re.search(r"@@ -(\d+),\d+ \+\1,\d+ @@\n(.+)\n", printed)
+    assert f"for step{rest}".splitlines()[int(hunk[1]) - 1] == hunk[2].removeprefix(" ")
+    assert re.search(r" line \d+ of In\[2\]", printed)
+    assert not re.search(r" line \d+(?! of In\[)\b", printed)
+    assert "cells.py" not in printed
     assert list(tmp_path.iterdir()) == []
 
 

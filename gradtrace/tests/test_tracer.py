@@ -1098,7 +1098,7 @@ def test_plot_draws_a_bar_for_each_step():
 
 def test_in_a_notebook_a_local_variable_may_have_a_name_of_ipythons(monkeypatch):
     hidden = SimpleNamespace(user_ns_hidden={"_": None, "exit": None})
-    monkeypatch.setattr(frames, "_ipython", lambda: hidden)
+    monkeypatch.setattr(frames, "running_ipython", lambda: hidden)
 
     def program():
         y, _ = torch.ones(2, 3, requires_grad=True).exp().unbind()

@@ -78,6 +78,12 @@ class Verdict:
             parts.append(f"{word}: {'; '.join(names)}")
         return " | ".join(parts)
 
+    @property
+    def _remarks(self) -> list[str]:
+        """What a reader has to know beside the cases."""
+        enough = ["One true case is enough for this claim."] if self.one_suffices else []
+        return enough + ([self.untestable] if self.untestable is not None else [])
+
     def __repr__(self) -> str:
         lines = [f"Claim {self.id} {self.verdict}: {self.claim}"]
         for case, came_out in self.cases.items():
@@ -86,8 +92,7 @@ class Verdict:
                 f"  {MARKS[HOLDS if came_out else FAILS]} {circumstance}Article: {article}. "
                 f"Run: {'yes' if came_out else 'no'}."
             )
-        if self.untestable is not None:
-            lines.append(f"  {self.untestable}")
+        lines += [f"  {remark}" for remark in self._remarks]
         return "\n".join(lines)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
@@ -100,8 +105,7 @@ class Verdict:
                 f"<span>{inline(circumstance)}Article: {inline(article)}. "
                 f"<strong>Run: {'yes' if came_out else 'no'}.</strong></span></li>"
             )
-        if self.untestable is not None:
-            rows += f"<li>{inline(self.untestable)}</li>"
+        rows += "".join(f"<li>{inline(remark)}</li>" for remark in self._remarks)
         kind = self.verdict.replace(" ", "-")
         return {
             "text/plain": repr(self),

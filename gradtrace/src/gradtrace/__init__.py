@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         available_devices,
         explore,
     )
-    from gradtrace.notebook.extension import load_ipython_extension
+    from gradtrace.notebook.extension import load_ipython_extension, unload_ipython_extension
     from gradtrace.notebook.widget import Player
     from gradtrace.player.playback import Trace, trace
     from gradtrace.snapshots.graph import Graph, snapshot
@@ -34,7 +34,7 @@ _MODULES = {
     "autograd.nodes": ("HeldBytes", "Leaf", "Node", "SavedTensor"),
     "explaining.diagnosis": ("Diagnosis",),
     "explaining.postmortem": ("explain",),
-    "notebook.extension": ("load_ipython_extension",),
+    "notebook.extension": ("load_ipython_extension", "unload_ipython_extension"),
     "explaining.watcher": ("SilentFailure", "Watch", "watch"),
     "notebook.exploration": ("DeviceDropdown", "Exploration", "available_devices", "explore"),
     "notebook.widget": ("Player",),
@@ -65,6 +65,7 @@ __all__ = [
     "load_ipython_extension",
     "snapshot",
     "trace",
+    "unload_ipython_extension",
     "watch",
 ]
 

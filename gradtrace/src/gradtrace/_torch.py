@@ -56,15 +56,7 @@ class _Pending(threading.local):
 
 
 class _Edges:
-    """The edges of one node, released without recursion when the node is freed.
-
-    PyTorch frees a deep graph in a loop, because each node's edge is the last reference to the next
-    node.  A node that Python has looked at (``grad_fn``, ``next_functions``) has a second reference
-    from its Python object, so that loop passes over it, and its destructor runs inside the previous
-    node's: a deep graph overflows the stack.  This object lies in the node's ``metadata``, which is
-    cleared after the edges, so it holds the last references; it queues them, and only the outermost
-    call of a thread empties the queue.
-    """
+    """Edges that queue themselves when they are freed; the outermost call empties the queue."""
 
     __slots__ = ("next_functions",)
 
@@ -74,7 +66,7 @@ class _Edges:
     # The default outlives this module's globals, which an ending interpreter clears.
     def __del__(self, pending: _Pending = _Pending()) -> None:  # noqa: B008
         pending.edges.append(self.next_functions)
-        del self.next_functions
+        del self.next_functions  # else this object, and not the queue, frees them
         if not pending.releasing:
             pending.releasing = True
             try:
@@ -84,22 +76,34 @@ class _Edges:
                 pending.releasing = False
 
 
-_EDGES = "gradtrace.edges"  # on node.metadata: its _Edges
+# PyTorch frees a deep graph in a loop, because each node's edge is the last reference to the next
+# node.  A node that Python has looked at (``grad_fn``, ``next_functions``) has a second reference
+# from its Python object, so that loop passes over it, and its destructor runs inside the previous
+# node's: a deep graph overflows the stack.  So the edges of each such node also lie in its
+# ``metadata``, which is cleared after the edges and thus holds the last references.  Python 3.11
+# and 3.12 free nested tuples in a loop beyond 50 levels, whatever lies between the levels, at next
+# to no cost.  Since 3.13 they recurse as deep as a main thread's stack allows, which is too deep
+# for a thread's own.
+hold_edges: Callable[[tuple[tuple[LiveNode, int], ...]], Any] = (
+    tuple if sys.version_info < (3, 13) else _Edges
+)
+EDGES = "gradtrace.edges"  # on node.metadata: its edges, held
 
 
 def edges_of(node: LiveNode) -> tuple[tuple[LiveNode | None, int], ...]:
     """The ``next_functions`` of a node: for each input the node that made it, and which output.
 
-    Every look at a node's inputs goes through here, and every look at a tensor's node through
-    :func:`grad_fn_of`, so that a graph that was looked at can be freed at any depth.
+    Every look at a node's inputs goes through here (the hot loop of a plain watch does the same
+    itself), and every look at a tensor's node through :func:`grad_fn_of`, so that a graph that was
+    looked at can be freed at any depth.
     """
     if type(node) is LEAF:
         return ()
     metadata = node.metadata
-    edges = metadata.get(_EDGES)
+    edges = metadata.get(EDGES)
     if edges is None:
-        edges = metadata[_EDGES] = _Edges(node.next_functions)
-    return edges.next_functions
+        edges = metadata[EDGES] = hold_edges(node.next_functions)
+    return edges if type(edges) is tuple else edges.next_functions
 
 
 def grad_fn_of(tensor: torch.Tensor) -> LiveNode | None:

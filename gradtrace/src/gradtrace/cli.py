@@ -16,6 +16,8 @@ torch; :mod:`gradtrace.session` does the rest.
 from __future__ import annotations
 
 import argparse
+import difflib
+import importlib
 import os
 import subprocess
 import sys
@@ -63,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         help="play the first call of FUNCTION line by line: writes SCRIPT.FUNCTION.html here",
     )
     parser.add_argument("--json", metavar="FILE", help="write the explanation as JSON to FILE")
-    parser.add_argument("--version", action="version", version=f"gradtrace {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"gradtrace {__version__}")
     return parser
 
 
@@ -134,13 +136,69 @@ def _check_function(script: str, name: str) -> None:
         _refuse(f"no function {name!r} is defined in {script}")
 
 
+def _file_of_rank(name: str) -> str:
+    """Name a file in full; each rank of a launcher has its own, such as ``report.rank1.json``."""
+    path = Path(name).absolute()
+    rank = os.environ.get("RANK")
+    return str(path if rank is None else path.with_suffix(f".rank{rank}{path.suffix}"))
+
+
+# What people type for a command, and the command that there is.
+_COMMANDS = {
+    "fix": "gradtrace fix script.py",
+    "repair": "gradtrace fix script.py",
+    "strict": "gradtrace --strict script.py",
+    "trace": "gradtrace --trace FUNCTION script.py",
+    "json": "gradtrace --json FILE script.py",
+    "run": "gradtrace script.py",
+    "watch": "gradtrace script.py",
+    "explain": "gradtrace script.py",
+    "help": "gradtrace --help",
+    "version": "gradtrace --version",
+}
+
+
+def _check_command(word: str) -> None:
+    """Refuse a word that is no file, but looks like a command."""
+    if word.startswith("-") or Path(word).exists():
+        return
+    for command in difflib.get_close_matches(word.lower(), _COMMANDS, n=1, cutoff=0.7):
+        _refuse(f"there is no file {word}. Did you mean: {_COMMANDS[command]}")
+
+
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
+
+
+def inside_launcher(ours: list[str], program: list[str]) -> list[str]:
+    """The program, with this command in front of what a launcher starts for each rank.
+
+    A launcher starts its ranks as programs of their own, in which a watch of the launcher would
+    see nothing.
+
+    >>> inside_launcher(
+    ...     ["--strict"],
+    ...     ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "train", "--lr", "1"],
+    ... )[2:]
+    ['--nproc-per-node', '2', '-m', 'gradtrace', '--strict', '-m', 'train', '--lr', '1']
+    """
+    module, words = program[1], program[2:]
+    options = importlib.import_module(module).parse_args(words)
+    if options.no_python:
+        _refuse(f"{module} --no-python starts what is not Python: leave that flag out")
+    before = words[: len(words) - len(options.training_script_args) - 1]
+    as_module = ["-m"] if options.module else []
+    before = [word for word in before if word != "-m" and not word.startswith("--mo")]
+    watched = [*as_module, options.training_script, *options.training_script_args]
+    return ["-m", module, *before, "-m", "gradtrace", *ours, *watched]
+
+
 def _session(options: argparse.Namespace, script: str) -> str:
     """The options as ``_startup/sitecustomize.py`` reads them, one a line.
 
     The program may change its folder: files are named in full.
     """
-    page = options.trace and str(Path(f"{Path(script).stem}.{options.trace}.html").absolute())
-    report = options.json and str(Path(options.json).absolute())
+    page = options.trace and _file_of_rank(f"{Path(script).stem}.{options.trace}.html")
+    report = options.json and _file_of_rank(options.json)
     lines = ["strict" if options.strict else "", options.trace or "", page or "", report or ""]
     if any("\n" in line for line in lines):
         _refuse("a file with a line break in its name cannot be written")
@@ -192,7 +250,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     if words[:1] == ["fix"]:
         from gradtrace.repair.command import main as fix
 
-        sys.exit(fix(words[1:], interpreter_flags(sys.orig_argv)))
+        sys.exit(fix(words[1:], interpreter_flags(sys.orig_argv), __version__))
     ours, program = split(words)
     parser = _parser()
     options = parser.parse_args(ours)
@@ -202,9 +260,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         parser.error(f"{program[0]} is no program")
     if (reason := _unreachable()) is not None:
         _refuse(reason)
-    if options.trace:
-        _check_function(program[0], options.trace)
-    environment = watched_environment(_session(options, program[0]))
+    _check_command(program[0])
+    if Path(program[0]).name == "torchrun":
+        program[:1] = ["-m", _LAUNCHERS[0]]
+    if program[0] == "-m" and program[1:2] and program[1] in _LAUNCHERS:
+        program = inside_launcher(ours, program)
+        environment = dict(os.environ)
+    else:
+        if options.trace:
+            _check_function(program[0], options.trace)
+        environment = watched_environment(_session(options, program[0]))
     if _coerced():
         environment["LC_CTYPE"] = "C"
     command = [sys.orig_argv[0], *interpreter_flags(sys.orig_argv), *program]

@@ -20,9 +20,11 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gradtrace.explaining.causes import SCHEMA
+from gradtrace.terminal import has_colour, highlight_fix
 
 if TYPE_CHECKING:
     from gradtrace.explaining.diagnosis import Diagnosis
@@ -59,6 +61,8 @@ class Session:
 
         self.watch = watch(strict=self.strict)
         _follow_spawned(self.strict)
+        if has_colour(sys.stderr) and sys.excepthook is sys.__excepthook__:
+            sys.excepthook = _print_in_colour
         if self.function:
             self.recording = CallRecorder(vars(sys.modules["__main__"])["__file__"], self.function)
             self.recording.__enter__()
@@ -86,7 +90,7 @@ class Session:
         shown = _explained(error)  # with the traceback
         found = watch.explain(error)
         if found is not None and not shown:
-            self.say(found.text())
+            self.say(highlight_fix(found.text(), sys.stderr))
         return found
 
     def _write_report(self, error: BaseException | None, found: Diagnosis | None) -> None:
@@ -158,8 +162,27 @@ def _follow_spawned(strict: bool) -> None:
 
 def _explained(error: BaseException) -> bool:
     """Whether an explanation is one of the exception's notes, which a traceback shows."""
-    notes = getattr(error, "__notes__", ())
-    return any(isinstance(note, str) and note.startswith("gradtrace") for note in notes)
+    return any(map(_is_explanation, getattr(error, "__notes__", ())))
+
+
+def _is_explanation(note: object) -> bool:
+    return isinstance(note, str) and note.startswith("gradtrace")
+
+
+def _print_in_colour(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print a traceback as Python does, with the fix in colour; the notes stay as they are."""
+    notes = getattr(error, "__notes__", None)
+    if notes is not None:
+        error.__notes__ = [
+            highlight_fix(note, sys.stderr) if _is_explanation(note) else note for note in notes
+        ]
+    try:
+        sys.__excepthook__(kind, error, trace)
+    finally:
+        if notes is not None:
+            error.__notes__ = notes
 
 
 def _message(error: BaseException) -> str:

@@ -12,11 +12,9 @@ a student handed in; a process with limits does it (:mod:`.unpacking`).
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -26,13 +24,22 @@ from backward_twice.grading.intake.submissions import Rejected, in_words, shown
 from backward_twice.grading.intake.unpacking import copied, folder_name, listed
 from backward_twice.grading.platforms.downloads import (
     CANVAS,
-    HIDDEN,
+    FOLDER,
     MOODLE,
+    Download,
     File,
     recognised,
 )
-from backward_twice.grading.platforms.roster import Roster, heard, read_roster
-from backward_twice.grading.platforms.upload import Collected, read_collected
+from backward_twice.grading.platforms.owners import handles
+from backward_twice.grading.platforms.people import (
+    PEOPLE,
+    People,
+    is_hidden,
+    read_people,
+    write_people,
+)
+from backward_twice.grading.platforms.roster import Roster, read_roster
+from backward_twice.grading.platforms.upload import Collected, read_all_collected
 from backward_twice.grading.run.master import read_masters
 
 
@@ -41,7 +48,7 @@ def collect(
 ) -> tuple[str, int, list[str]]:
     """Sort a download into the folder of submissions.  Who was collected before is replaced.
 
-    A student keeps the folder of the first time, unless the class list gives it another name.
+    A student keeps the folder of the first time.
 
     Returns:
         the platform, the number of submissions, and what there is to say of them.
@@ -59,17 +66,21 @@ def collect(
                 f"no submission found in {download}: give what the platform offers for download, "
                 f"or a folder of <student>/{exercise}.ipynb"
             )
-        known = read_collected(submissions, exercise)
+        collected = read_all_collected(submissions)
+        known = collected.get(exercise, Collected(found.platform))
         if known.platform != found.platform:  # its keys are nothing to the other platform
             known = Collected(found.platform)
-        folders, said = _folders(found.platform, found.files, roster, known.folders)
+        people = read_people(submissions)
+        _, warnings = people.add_list(roster) if roster else (None, [])
+        folders, remarks = _folders(found, people, known, collected, roster)
+        warnings += remarks
         by_folder: dict[str, list[File]] = defaultdict(list)
-        renamed, groups = [], []
         for file in found.files:
             by_folder[folders[file.student, file.number]].append(file)
+        groups = []
         for student, files in sorted(by_folder.items()):
             problems = _copied(limited, download, files, submissions / student, exercise)
-            said += [f"{shown(student)}: {problem}" for problem in problems]
+            warnings += [f"{shown(student)}: {problem}" for problem in problems]
             # Canvas gives feedback back under the file's own name, so it goes to a notebook.
             keys = [f.key for f in files if found.platform != CANVAS or f.name.endswith(".ipynb")]
             if found.platform == MOODLE and roster and roster.members(files[0].student):
@@ -77,85 +88,103 @@ def collect(
                 keys = []  # Moodle would take the group's number for a participant's
             known.keys[student] = keys[0] if keys else ""
             late = {student} if any(file.late for file in files) else set()
-            whose = files[0].student, files[0].number
-            if (before := known.folders.get(whose, student)) != student:
-                _forget(submissions / before, exercise)
-                del known.keys[before], known.students[before]
-                renamed.append(f"{shown(before)} is {shown(student)}")
-            known.students[student] = whose
-            known.late = sorted({*known.late} - {student, before} | late)
-    if renamed:
-        few = ", ".join(renamed[:5]) + (", …" if len(renamed) > 5 else "")
-        said.append(
-            f"{len(renamed)} have other names now ({few}); if they were graded under the old ones, "
-            "grade with --drop-missing"
-        )
+            known.students[student] = files[0].student, files[0].number
+            known.late = sorted({*known.late} - {student} | late)
     if groups:
         few = ", ".join(map(shown, groups[:5])) + (", …" if len(groups) > 5 else "")
-        said.append(
+        warnings.append(
             f"{len(groups)} are groups ({few}): graded with this class list, their members get the "
             "points, and with the grading worksheet the feedback too"
         )
     if found.strays:
         few = ", ".join(map(shown, found.strays[:5]))
-        said.append(f"{len(found.strays)} files are nobody's by their names: {few}")
+        warnings.append(f"{len(found.strays)} files are nobody's by their names: {few}")
     known.write(submissions, exercise)
-    return found.platform, len(by_folder), said
+    write_people(submissions, people)
+    return found.platform, len(by_folder), warnings
 
 
 def _folders(
-    platform: str,
-    files: tuple[File, ...],
+    download: Download,
+    people: People,
+    known: Collected,
+    collected: Mapping[str, Collected],
     roster: Roster | None,
-    before: Mapping[tuple[str, str], str],
 ) -> tuple[dict[tuple[str, str], str], list[str]]:
-    """How each student's folder is called: by the class list, or else by the platform's name.
+    """Return each student's folder, by name and number, and what has to be said of them.
+
+    It is that of the first time; else the person's, and else it is called as on the platform.
 
     Args:
-        before: how they were called, by name and number, when they were collected before.
+        known: what was collected of this exercise before.
+        collected: what was collected of all of them.
     """
-    students = sorted({(file.student, file.number) for file in files})
+    students = sorted({(file.student, file.number) for file in download.files})
+    everybody = {*students, *map(tuple, known.students.values())}
+    numbered_all = {str(n): whose for n, whose in enumerate(sorted(everybody))}
+    called = handles(Collected(download.platform, students=numbered_all))
     alike = Counter(name.casefold() for name, _ in students)
-    folders, said, unknown = {}, [], []
-    how_many = heard(students, in_groups=platform == MOODLE)
+    before = known.folders
+    earlier = _folders_of_persons(people, collected)
+    folders: dict[tuple[str, str], str] = {}
+    unknown = []
     for name, number in students:
+        handle = called[name, number]
+        folder = before.get((name, number), "")
+        person = people.person(folder, handle)
         numbered = folder_name(f"{name} {number}")
-        alone = alike[name.casefold()] == 1
-        person = roster and roster.known_as(name, number, how_many)
-        if roster and person is None and not roster.members(name):
-            unknown.append(numbered)
         # Canvas's number is the person's, Moodle's is another one in each assignment.
-        hidden = name.rpartition("-")[2] == HIDDEN
-        clear = platform != CANVAS and alone and not hidden
-        named = before.get((name, number), folder_name(name) if clear else numbered)
-        if number and roster and person is None and roster.find(named):
-            named = numbered  # under that name the work would be another's
-        wanted = folder_name(person.identifier) if person else named
-        others = (folder for who, folder in before.items() if who != (name, number))
+        clear = download.platform != CANVAS and alike[name.casefold()] == 1 and not is_hidden(name)
+        named = folder_name(name) if clear else numbered
+        row = people.rows.get(named)
+        if person is None and download.platform != FOLDER and row and not row.same_as:
+            # Under that name the work would be another's.
+            named = numbered = people.free_name(numbered)
+        wanted = earlier.get(person.student, person.student) if person else named
+        others = (other for whose, other in before.items() if whose != (name, number))
         # Some file systems do not tell "Ada" from "ada".
-        taken = {folder.casefold() for folder in (*folders.values(), *others)}
-        free = (wanted, numbered, *(f"{numbered} ({n})" for n in range(2, len(students) + 2)))
-        folders[name, number] = next(each for each in free if each.casefold() not in taken)
+        taken = {other.casefold() for other in (*folders.values(), *others)}
+        free = (wanted, numbered, *(f"{numbered} ({n})" for n in range(2, len(taken) + 3)))
+        folder = folder or next(each for each in free if each.casefold() not in taken)
+        folders[name, number] = folder
+        in_a_group = roster is not None and bool(roster.members(name))
+        if person or in_a_group or is_hidden(name):
+            people.drop_guess(folder)
+        else:
+            unknown += [folder] if any(people.persons) else []
+            people.add_folder(folder, handle)
+    return folders, _of_unknown(unknown, alike, download.platform, people)
+
+
+def _folders_of_persons(people: People, collected: Mapping[str, Collected]) -> dict[str, str]:
+    """The folder that each person has had in some exercise."""
+    earlier: dict[str, str] = {}
+    for _, known in sorted(collected.items()):
+        called = handles(known)
+        for folder, whose in known.students.items():
+            if person := people.person(folder, called[tuple(whose)]):
+                earlier.setdefault(person.student, folder)
+    return earlier
+
+
+def _of_unknown(
+    unknown: list[str], alike: Counter[str], platform: str, people: People
+) -> list[str]:
+    warnings = []
     if unknown:
-        said.append(
+        warnings.append(
             f"{len(unknown)} not found in the class list, or not one person there: "
-            f"{', '.join(map(shown, unknown[:10]))}"
+            f"{', '.join(map(shown, unknown[:10]))}; say who they are in {PEOPLE}, in the column "
+            "'same as' (a name with a question mark is a guess: delete the mark if it is right)"
         )
     twins = sorted(name for name, number in alike.items() if number > 1)
-    if platform == MOODLE and twins and (roster is None or unknown):
-        said.append(
+    if platform == MOODLE and twins and (unknown or not any(people.persons)):
+        warnings.append(
             f"several students are called {', '.join(map(shown, twins))}: kept apart by Moodle's "
             "number, which is another one in each assignment; with the assignment's grading "
-            "worksheet as --roster they keep one name"
+            "worksheet as --roster they are known in all of them"
         )
-    return folders, said
-
-
-def _forget(student: Path, exercise: str) -> None:
-    """Remove what was collected of an exercise under a name that is not the student's any more."""
-    shutil.rmtree(student / exercise, ignore_errors=True)
-    with suppress(OSError):  # other exercises are in it
-        student.rmdir()
+    return warnings
 
 
 def _paths(limited: Limited, download: Path) -> list[str]:
@@ -201,7 +230,9 @@ def main(arguments: list[str] | None = None) -> int:
             )
         options.into.mkdir(parents=True, exist_ok=True)
         roster = read_roster(options.roster) if options.roster else None
-        platform, number, said = collect(options.download, options.exercise, options.into, roster)
+        platform, number, warnings = collect(
+            options.download, options.exercise, options.into, roster
+        )
     except GradingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -210,7 +241,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     print(f"{number} submissions of {options.exercise}, from {platform}")
     print(f"  {options.into}")
-    for line in said:
+    for line in warnings:
         print(f"warning: {line}", file=sys.stderr)
     return 0
 

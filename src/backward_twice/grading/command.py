@@ -43,11 +43,11 @@ from backward_twice.grading.feedback.table import (
 )
 from backward_twice.grading.intake.reading import Reader
 from backward_twice.grading.intake.submissions import Place, Rejected, in_words, shown
-from backward_twice.grading.intake.unpacking import folder_name
 from backward_twice.grading.platforms.nbgrader.autograded import write_notebook
 from backward_twice.grading.platforms.nbgrader.collected import find, read
 from backward_twice.grading.platforms.nbgrader.gradebook import Grades, Late, open_gradebook
-from backward_twice.grading.platforms.owners import Owners
+from backward_twice.grading.platforms.owners import Owners, read_owners
+from backward_twice.grading.platforms.people import PEOPLE, is_hidden, write_people
 from backward_twice.grading.platforms.roster import Person, Roster, read_roster
 from backward_twice.grading.platforms.upload import (
     Collected,
@@ -148,9 +148,15 @@ class Grading:
         return {name: read_collected(self.options.submissions, name) for name in self.masters}
 
     @cached_property
+    def _class(self) -> tuple[Owners | None, list[str]]:
+        if self.roster is None:
+            return None, []
+        return read_owners(self.options.submissions, self.roster, self.collected)
+
+    @property
     def owners(self) -> Owners | None:
         """Who is who in the class list, where there is one."""
-        return self.roster and Owners(self.roster, self.collected)
+        return self._class[0]
 
     @property
     def autograded(self) -> Path:
@@ -228,6 +234,7 @@ class Grading:
         warnings = []
         if self.owners is not None:
             warnings = self._add_others(rows, max_points)
+            warnings += [*self._class[1], *self._write_people(rows)]
         write_table(self.options.out / "grades.csv", [each for each, _ in rows])
         # A group's points are its members' there.
         of_persons = [
@@ -269,6 +276,24 @@ class Grading:
                 )
         return warnings
 
+    def _write_people(self, rows: Iterable[tuple[Row, Person | None]]) -> list[str]:
+        """Write down who is who, with whom nobody knows; what there is to say if that fails."""
+        people = self.owners.people
+        for each, person in rows:
+            key = each.student, each.assignment
+            handle = self.owners.handle(key)
+            if each.assignment not in self.masters or is_hidden(handle.name):
+                continue
+            if person or self.owners.identity(key) or self.owners.members(key):
+                people.drop_guess(each.student)
+            else:
+                people.add_folder(each.student, handle)
+        try:
+            write_people(self.options.submissions, people)
+        except OSError as error:
+            return [f"who is who was not written down: {in_words(error, PEOPLE)}"]
+        return []
+
     def _write_feedback(self, result: Json, master: Master, said: list[str]) -> list[str]:
         """A student's page and notebook; what there is to say if none can be made of the result.
 
@@ -301,15 +326,16 @@ class Grading:
     def _participants(self, key: Key) -> list[Participant] | None:
         """A group's members whose numbers Moodle's worksheet says; None if it is no group."""
         members = self.owners.members(key) if self.owners else ()
-        known = [(person.name, person.participant) for person in members if person.participant]
-        return known if members else None
+        numbers = [(person.name, person.marks.get("moodle", "")) for person in members]
+        return [member for member in numbers if member[1]] if members else None
 
     def _people(self, keys: list[Key]) -> dict[str, Person]:
         """Everybody in the class list, by the folder's name, or what that would be."""
         of = ((student, self.owners.person((student, name))) for student, name in keys)
         known = {student: person for student, person in of if person is not None}
         seen = set(known.values())
-        others = {folder_name(p.identifier): p for p in self.roster.people if p not in seen}
+        listed = self.owners.listed.items()
+        others = {identity.student: person for person, identity in listed if person not in seen}
         return others | known
 
 
@@ -422,7 +448,7 @@ def _chosen(places: list[Place], options: argparse.Namespace, owners: Owners | N
     students = {place.student for place in places}
     chosen: set[str] = set()
     for name in options.student:
-        person = owners and owners.roster.find(name)
+        person = owners and owners.find(name)
         found = {name} & students or {
             place.student
             for place in places

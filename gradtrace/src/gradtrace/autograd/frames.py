@@ -62,7 +62,7 @@ class Location(NamedTuple):
     @property
     def name(self) -> str:
         """The file's path; in a notebook, whose files are temporary, the cell: ``Cell In[3]``."""
-        ipython = _ipython()
+        ipython = running_ipython()
         cells = {} if ipython is None else getattr(ipython.compile, "_filename_map", {})
         return f"Cell In[{cells[self.file]}]" if self.file in cells else self.file
 
@@ -72,10 +72,14 @@ class Location(NamedTuple):
         return cls(frame.f_code.co_filename, frame.f_lineno)
 
     def __str__(self) -> str:
-        return f"{self.name}:{self.line}"
+        """Render it as ``file:line``, relative to the working directory if it lies below."""
+        name = self.name
+        with contextlib.suppress(OSError, ValueError):  # there is none any more; it lies elsewhere
+            name = str(Path(name).relative_to(Path.cwd()))
+        return f"{name}:{self.line}"
 
 
-def _ipython() -> Any:
+def running_ipython() -> Any:
     """Return the running IPython shell, or None."""
     module = sys.modules.get("IPython")
     return None if module is None else module.get_ipython()
@@ -276,7 +280,7 @@ def namespace(frame: FrameType, forget: bool = False) -> dict[str, Any]:
     ):
         live_locals.clear()
     in_module = live_locals is frame.f_globals
-    ipython = _ipython()
+    ipython = running_ipython()
     hidden = () if ipython is None else ipython.user_ns_hidden
     if in_module:
         return {name: value for name, value in variables.items() if name not in hidden}
@@ -327,6 +331,8 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
     if kind.__module__.partition(".")[0] == "gradtrace":  # a watch is not part of the program
         return
     if issubclass(kind, dict):
+        if dict.__contains__(value, "__builtins__"):  # a module's variables, as a module is
+            return
         items = list(dict.items(value))
         yield from ((f"[{_key(key, i)}]", inner) for i, (key, inner) in enumerate(items))
     for sequence in _SEQUENCES:

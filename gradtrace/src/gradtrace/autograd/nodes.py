@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
+if TYPE_CHECKING:  # a stored trace is read where torch is not installed
+    import torch
 
-from gradtrace._torch import Output
+    from gradtrace._torch import Output
 
 ALIVE = "alive"
 MODIFIED = "modified"
@@ -117,6 +118,8 @@ def state_of(slots: Iterable[str]) -> str:
 def shapes_of(outputs: Sequence[Output]) -> str:
     """Format the shapes of an operation's outputs; a dtype is included unless it is float32.
 
+    >>> import torch
+    >>> from gradtrace._torch import Output
     >>> shapes_of([Output(torch.Size((2, 4)), torch.float32)] * 3)
     '3 × [2, 4]'
     >>> shapes_of([Output(torch.Size(()), torch.float64)])
@@ -126,7 +129,7 @@ def shapes_of(outputs: Sequence[Output]) -> str:
         return ""
     shape, dtype = outputs[0]
     text = f"[{', '.join(map(str, shape))}]" if shape else "scalar"
-    if dtype != torch.float32:
+    if str(dtype) != "torch.float32":
         text += f" {str(dtype).removeprefix('torch.')}"
     if len(outputs) == 1:
         return text

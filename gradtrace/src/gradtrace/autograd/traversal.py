@@ -7,7 +7,6 @@ and without recursion.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -21,6 +20,7 @@ from gradtrace._torch import (
     no_dispatch_modes,
     no_torch_function,
 )
+from gradtrace.autograd.collector import no_garbage_collection
 
 
 def root_node(tensor: torch.Tensor) -> LiveNode:
@@ -89,18 +89,6 @@ def leading_to(targets: Iterable[int], users: Sequence[Sequence[int]]) -> set[in
                 leading.add(user)
                 pending.append(user)
     return leading
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector, which would scan a traversal's growing lists repeatedly."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 @contextmanager

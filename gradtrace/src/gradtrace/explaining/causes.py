@@ -1281,8 +1281,8 @@ _TABLE = (
         "what led to this cannot be told from what was seen",
         (
             Fix(
-                "see every operation from the program's start: with"
-                " gradtrace.watch(strict=True), or python -m gradtrace --strict script.py",
+                "see every operation from the program's start:"
+                " {strict|gradtrace.watch(strict=True), or python -m gradtrace --strict script.py}",
                 needs=("not strict_watch",),
             ),
             Fix(

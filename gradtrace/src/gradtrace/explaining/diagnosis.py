@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import linecache
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from gradtrace.autograd.frames import Location
+from gradtrace.autograd.frames import Location, running_ipython
 from gradtrace.explaining.causes import CAUSES, CERTAIN, SCHEMA, UNKNOWN, Fix
 
 _CALLS = 3  # shown of those that led to the line that made it
@@ -49,18 +50,22 @@ class Diagnosis:
     @property
     def explanation(self) -> str:
         """What went wrong, in a sentence."""
-        text = CAUSES[self.cause].meaning_for(self.names)
+        text = CAUSES[self.cause].meaning_for(self._names)
         return text if self.detail is None else f"{text}; {self.detail}"
 
     @property
     def fix(self) -> str:
         """What to do about it."""
-        return self._advice.text_for(self.names)
+        return self._advice.text_for(self._names)
 
     @property
     def otherwise(self) -> str | None:
         """The next thing to try, where the fix is not proven."""
-        return None if self.proven else self._advice.otherwise_for(self.names)
+        return None if self.proven else self._advice.otherwise_for(self._names)
+
+    @property
+    def _names(self) -> Mapping[str, str]:
+        return {**_ways_to_watch(), **self.names}
 
     @property
     def _advice(self) -> Fix:
@@ -85,7 +90,8 @@ class Diagnosis:
         if self.otherwise is not None:
             lines.append(_row("or", self.otherwise))
         if not self.strict and self.confidence not in (CERTAIN, UNKNOWN):
-            lines.append(_row("more", _MORE))
+            watch = self._names.get("strict", _STRICT)
+            lines.append(_row("more", f"{watch} {_MORE}"))
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,10 +116,17 @@ class Diagnosis:
         }
 
 
-_MORE = (
-    "gradtrace.watch(strict=True), or python -m gradtrace --strict, sees every operation: the"
-    " lines and variables that are missing here"
-)
+_STRICT = "gradtrace.watch(strict=True), or python -m gradtrace --strict,"
+_MORE = "sees every operation: the lines and variables that are missing here"
+
+
+def _ways_to_watch() -> dict[str, str]:
+    """How to watch strictly where this is read; empty in a program of its own."""
+    if "PYTEST_CURRENT_TEST" in os.environ:
+        return {"strict": "pytest --gradtrace=strict"}
+    if running_ipython() is not None:
+        return {"strict": "gradtrace.watch(strict=True) around the lines of these cells"}
+    return {}
 
 
 def _row(name: str, text: str) -> str:

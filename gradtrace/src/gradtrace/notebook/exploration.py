@@ -31,7 +31,7 @@ from IPython.display import display
 
 from gradtrace.notebook.widget import Player
 from gradtrace.player.outcome import outcome
-from gradtrace.player.page import payload, standalone, static_html, write
+from gradtrace.player.page import framed, payload, standalone, static_html, write
 from gradtrace.player.playback import Trace, trace
 from gradtrace.questions import Asked, Program, line_of, place
 
@@ -248,11 +248,17 @@ class Exploration:
 
         It begins with the setting that is shown now.
         """
-        text = standalone(
+        write(self._page(), path)
+
+    def _page(self) -> str:
+        return standalone(
             self._stored, f"{self.__name__}, line by line", self._controls(), self._initial(),
             step=self._step, question=self.question,
         )  # fmt: skip
-        write(text, path)
+
+    def _mime_(self) -> tuple[str, str]:
+        """What marimo shows: the player of every setting, in a frame."""
+        return "text/html", framed(self._page())
 
     def _initial(self) -> list[int]:
         """The setting that a page without a kernel begins with."""

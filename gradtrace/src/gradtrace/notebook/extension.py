@@ -1,25 +1,79 @@
-"""The magics of a notebook: ``%explain``, and ``%explain --fix``."""
+"""``%load_ext gradtrace``: a plain watch over the notebook, and the magic ``%explain``.
+
+The watch adds its explanation to an error as a note, which IPython prints under the traceback.  An
+error that no ``backward()`` raises (an operation did, say) is explained when its cell has ended.
+``%explain`` says it again, also of an error from before the extension was loaded.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
 from gradtrace.explaining.postmortem import explain
+from gradtrace.explaining.watcher import explanation_of, notes_are_shown, watch
 from gradtrace.repair.cells import fix
 
 
+@magics_class
+class _Extension(Magics):
+    """What is loaded into one IPython."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self.ipython = shell
+        self.watch = watch()
+        shell.events.register("post_run_cell", self.explain_cell)
+
+    def unload(self) -> None:
+        self.watch.stop()
+        self.ipython.events.unregister("post_run_cell", self.explain_cell)
+        del self.ipython.magics_manager.magics["line"]["explain"]
+
+    def explain_cell(self, result: Any) -> None:
+        """Print the explanation of a cell's error, unless the traceback has shown it."""
+        error = result.error_in_exec
+        if isinstance(error, Exception) and explanation_of(error) is None:
+            diagnosis = self.watch.explain(error)
+            if diagnosis is not None and notes_are_shown():  # else the watch has printed it
+                print(diagnosis.text(), file=sys.stderr)
+
+    @magic_arguments()  # type: ignore[untyped-decorator]
+    @argument("--fix", action="store_true", help="run the cells again to prove a repair")  # type: ignore[untyped-decorator]
+    @argument("--help", action="store_true", help="show this help")  # type: ignore[untyped-decorator]
+    @line_magic
+    def explain(self, line: str) -> None:
+        """Explain the last error of PyTorch's autograd."""
+        options = parse_argstring(self.explain, line)
+        if options.help:
+            print(self.explain.parser.format_help().removeprefix("::\n\n"))
+        elif options.fix:
+            print(fix(self.ipython))
+        else:
+            try:
+                diagnosis = explain()
+            except ValueError as error:
+                print(error)
+                return
+            none = "this is not an error of autograd"
+            print(none if diagnosis is None else diagnosis.text())
+
+
+_EXTENSIONS: dict[Any, _Extension] = {}
+
+
 def load_ipython_extension(ipython: Any) -> None:
-    """``%load_ext gradtrace``: the magic ``%explain`` explains the last error."""
+    """Watch the notebook from now on (``%load_ext gradtrace``), and add ``%explain``."""
+    if ipython not in _EXTENSIONS:
+        _EXTENSIONS[ipython] = _Extension(ipython)
+        ipython.register_magics(_EXTENSIONS[ipython])
 
-    def magic(line: str) -> None:
-        if line.split() == ["--fix"]:
-            print(fix(ipython))
-            return
-        try:
-            found = explain()
-        except ValueError as error:
-            print(error)
-            return
-        print("this is not an error of autograd" if found is None else found.text())
 
-    ipython.register_magic_function(magic, magic_kind="line", magic_name="explain")
+def unload_ipython_extension(ipython: Any) -> None:
+    """Stop watching the notebook, and take ``%explain`` away (``%unload_ext gradtrace``)."""
+    extension = _EXTENSIONS.pop(ipython, None)
+    if extension is not None:
+        extension.unload()

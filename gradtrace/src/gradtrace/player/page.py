@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from gradtrace.autograd.traversal import no_garbage_collection
+from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.draw.drawing import Drawing
 from gradtrace.draw.layout import layout
 from gradtrace.player.outcome import outcome
@@ -118,7 +118,7 @@ def _views(drawings: list[Drawing]) -> dict[str, Any]:
 _SHARED = ("kinds", "nodes", "tensors", "states", "rows", "views", "places")
 
 
-# The fields of a step, of one inside of a line, and of what a node did; `mount.js` gives them names.
+# The fields of a step, of one inside of a line, and of what a node did; `mount.js` names them.
 _STEP = (
     "line", "ran", "held", "gradients", "variables", "changed", "values", "peak", "gone", "device",
     "raised", "inside", "unrecorded",
@@ -227,6 +227,18 @@ def _element(
         f'<script type="application/json">{text}</script>'
         f"{_JOIN if carrier else _FRONT_END.format(module())}"
         "</div>"
+    )
+
+
+def framed(page: str) -> str:
+    """A page within a page that runs no scripts of its own, as marimo's.
+
+    >>> framed("<p>It's</p>").partition("srcdoc=")[2]
+    '"&lt;p&gt;It&#x27;s&lt;/p&gt;"></iframe>'
+    """
+    return (
+        '<iframe title="player" width="100%" height="720" frameborder="0" '
+        f'srcdoc="{html.escape(page)}"></iframe>'
     )
 
 

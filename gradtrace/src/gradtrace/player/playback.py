@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradtrace.player.page import standalone, static_html, write
-from gradtrace.tracing.steps import TraceData
-from gradtrace.tracing.tracer import MAX_STEPS, record
+from gradtrace.player.page import framed, standalone, static_html, write
+from gradtrace.tracing.steps import MAX_STEPS, TraceData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,6 +56,9 @@ def trace(
     >>> [seen.nodes[node].name for node in seen.freed]
     ['ExpBackward0']
     """
+    # Not at the top: a stored trace is played where torch is not installed.
+    from gradtrace.tracing.tracer import record
+
     return Trace.of(record(fn, args, kwargs, max_steps, peaks))
 
 
@@ -113,7 +115,14 @@ class Trace(TraceData):
 
         A graph of any size is folded into views of a few boxes.
         """
-        write(standalone([self], f"{self.function}, line by line"), path)
+        write(self._page(), path)
+
+    def _page(self) -> str:
+        return standalone([self], f"{self.function}, line by line")
+
+    def _mime_(self) -> tuple[str, str]:
+        """What marimo shows of a trace: the player, in a frame, as its pages run no scripts."""
+        return "text/html", framed(self._page())
 
     def _repr_html_(self) -> str:
         """What a notebook shows of a trace: the player."""

@@ -6,6 +6,7 @@ script fails as the notebook did; this is seen by running it.
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
 import tempfile
@@ -21,6 +22,7 @@ _EXPORT = (
 # What a notebook asks of IPython, and no state follows from.
 _WITHOUT_STATE = re.compile(r"\s*%(load_ext|reload_ext|explain|matplotlib|config)\b.*")
 _MAGIC = re.compile(r"^\s*[%!]|get_ipython\(\)", re.MULTILINE)
+_CELL = re.compile(r"^# Cell In\[(\d+)\]\n", re.MULTILINE)
 
 
 def script_of(cells: list[str]) -> str:
@@ -39,8 +41,9 @@ def script_of(cells: list[str]) -> str:
     """
     parts = []
     for number, cell in enumerate(cells, 1):
-        lines = [line for line in cell.splitlines() if not _WITHOUT_STATE.fullmatch(line)]
-        text = "\n".join(lines).strip("\n")
+        # A line left empty, not out: the cell's lines keep their numbers.
+        lines = ["" if _WITHOUT_STATE.fullmatch(line) else line for line in cell.splitlines()]
+        text = "\n".join(lines).rstrip("\n")
         if _MAGIC.search(text):
             raise ValueError(f"cell In[{number}] asks something of IPython")
         if text.strip():
@@ -48,15 +51,54 @@ def script_of(cells: list[str]) -> str:
     return "\n".join(parts)
 
 
+def cells_of(script: str) -> dict[str, str]:
+    """The cells of a script from :func:`script_of`, by their names.
+
+    >>> cells_of("# Cell In[1]\\nx = 1\\n\\n# Cell In[3]\\nx += 1\\n")
+    {'In[1]': 'x = 1\\n', 'In[3]': 'x += 1\\n'}
+    """
+    _, *parts = _CELL.split(script)
+    texts = zip(parts[::2], parts[1::2], strict=True)
+    return {f"In[{number}]": f"{text.rstrip()}\n" for number, text in texts}
+
+
+def name_lines(text: str, script: str) -> str:
+    """Rewrite lines of the script into lines of its cells.
+
+    >>> name_lines("at line 5", "# Cell In[1]\\nx = 1\\n\\n# Cell In[3]\\nx += 1\\n")
+    'at line 1 of In[3]'
+    """
+
+    def cell_line(mark: re.Match[str]) -> str:
+        line = int(mark[1])
+        above = script.split("\n")[:line]
+        for offset, header in enumerate(reversed(above)):
+            if cell := _CELL.fullmatch(f"{header}\n"):
+                return f"line {offset} of In[{cell[1]}]"
+        return mark[0]
+
+    return re.sub(r"\bline (\d+)\b", cell_line, text)
+
+
+def diff_cells(script: str, edited: str) -> str:
+    """A unified diff of each cell that an edit of the script changes."""
+    before, after = cells_of(script), cells_of(edited)
+    parts: list[str] = []
+    for name, text in before.items():
+        lines = text.splitlines(keepends=True), after[name].splitlines(keepends=True)
+        parts += difflib.unified_diff(*lines, name, name)
+    return "".join(parts)
+
+
 def fix(ipython: Any) -> str:
     """What is to be said about the last error of this notebook."""
+    if not is_installed():
+        return MISSING
     from gradtrace.repair import report
     from gradtrace.repair.proof import prove
     from gradtrace.repair.run.observations import Limits
     from gradtrace.repair.run.worker import Worker
 
-    if not is_installed():
-        return MISSING
     error = getattr(sys, "last_value", None)
     if error is None:
         return "there is no error to repair: run %explain --fix after one was raised"
@@ -78,4 +120,10 @@ def fix(ipython: Any) -> str:
                     "This notebook's state cannot be rebuilt: its cells, run again in the order "
                     f"in which they ran, end with {again}. {_EXPORT}"
                 )
-            return report.text(proof)
+    if any(candidate.edits.keys() != {str(script)} for candidate in proof.listed):
+        return report.text(proof)  # a module of the reader's is edited, too
+    return report.text(
+        proof,
+        diff=lambda candidate: diff_cells(text, candidate.edits[str(script)]),
+        rename=lambda line: name_lines(line, text),
+    )

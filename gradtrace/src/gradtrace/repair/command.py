@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
+
+from gradtrace.terminal import highlight_fix
 
 _USAGE = "gradtrace fix [options] (script.py | -m module) [arguments]"
 _WITH_VALUE = ("--choose", "--json", "--beyond", "--seconds")
@@ -19,7 +23,7 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(version: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="gradtrace fix",
         usage=_USAGE,
@@ -36,7 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--choose", type=int, metavar="N", help="with --apply: the Nth, where several hold"
     )
-    parser.add_argument("--json", metavar="FILE", help="write what was found as JSON to FILE")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write what was found as JSON to FILE, or with - to print it"
+    )
     parser.add_argument(
         "--beyond",
         type=int,
@@ -47,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=float, default=120.0, metavar="S", help="the most for one run (120)"
     )
+    parser.add_argument("-V", "--version", action="version", version=f"gradtrace {version}")
     return parser
 
 
@@ -60,10 +67,10 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:place], words[place:]
 
 
-def main(words: list[str], flags: list[str]) -> int:
+def main(words: list[str], flags: list[str], version: str) -> int:
     """Run the command; ``flags`` are the interpreter's own.  Returns the exit code."""
     ours, program = _split(words)
-    parser = _parser()
+    parser = _parser(version)
     options = parser.parse_args(ours)
     if not program or program == ["-m"]:
         parser.error("no program to repair")
@@ -73,6 +80,8 @@ def main(words: list[str], flags: list[str]) -> int:
         parser.error("--choose says which repair --apply writes: give both")
     if options.beyond < 1 or options.seconds <= 0:
         parser.error("--beyond and --seconds are more than 0")
+    if options.json not in (None, "-") and (reason := _unwritable(Path(options.json))) is not None:
+        parser.error(f"--json {options.json} cannot be written: {reason}")
     if not is_installed():
         _say(MISSING)
         return 2
@@ -86,6 +95,16 @@ def main(words: list[str], flags: list[str]) -> int:
     except KeyboardInterrupt:
         _say("stopped: nothing was written")
         return 130
+
+
+def _unwritable(path: Path) -> str | None:
+    """Why a file cannot be written, before a minute's work is lost for it."""
+    folder = path.absolute().parent
+    if path.is_dir():
+        return "it is a folder"
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    return None if os.access(path if path.exists() else folder, os.W_OK) else "permission denied"
 
 
 MISSING = "gradtrace fix edits source with LibCST: pip install 'gradtrace[fix]'"
@@ -111,18 +130,22 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
     )
     with Worker(program, flags) as worker:
         limits = Limits(None, options.beyond, options.seconds)
-        proof = prove(worker, limits, _say, only_list=options.list)
-    if options.json:
+        proof = prove(worker, limits, _say, _Counter(), only_list=options.list)
+    printed = sys.stdout
+    if options.json == "-":
+        print(json.dumps(report.data(proof), indent=1))
+        printed = sys.stderr
+    elif options.json:
         found = json.dumps(report.data(proof), indent=1)
         Path(options.json).write_text(found, encoding="utf-8")
     if options.list:
-        print(report.listing(proof))
+        print(report.listing(proof), file=printed)
         return 0
-    print(report.text(proof))
+    print(highlight_fix(report.text(proof), printed), file=printed)
     outcome = report.outcome(proof)
     if not options.apply or not proof.sound:
         if proof.sound:
-            print("\nNothing was written: --apply writes it.")
+            print("\nNothing was written: --apply writes it.", file=printed)
         return 0 if outcome in ("healthy", "proven") else 1
     number = options.choose or (1 if outcome == "proven" else 0)
     if not 1 <= number <= len(proof.sound):
@@ -131,11 +154,23 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
     try:
         for path, text in proof.sound[number - 1].candidate.edits.items():
             write(path, Source(path).text, text)
-            print(f"wrote {path}")
+            print(f"wrote {path}", file=printed)
     except (OSError, ValueError) as error:
         _say(str(error))
         return 1
     return 0
+
+
+class _Counter:
+    """Counts the candidates that run: on a terminal in one line, which it writes over."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def __call__(self, number: int, count: int) -> None:
+        line_above = "\x1b[A\x1b[2K" if number > 1 and sys.stderr.isatty() else ""
+        print(line_above, end="", file=sys.stderr)
+        _say(f"candidate {number} of {count}, {time.monotonic() - self._began:.0f} s")
 
 
 def _say(text: str) -> None:

@@ -47,6 +47,7 @@ def prove(
     worker: Worker,
     limits: Limits,
     say: Callable[[str], None] = lambda text: None,
+    count: Callable[[int, int], None] = lambda number, count: None,
     only_list: bool = False,
 ) -> Proof:
     """Find the repairs of the worker's program that hold."""
@@ -70,7 +71,8 @@ def prove(
     judge = Judge(original)
     # A slower machine must not reject what is right: several times what the program itself took.
     seconds = min(limits.seconds, 30 + 5 * original.seconds)
-    for candidate in proof.listed:
+    for number, candidate in enumerate(proof.listed, 1):
+        count(number, len(proof.listed))
         run, _ = worker.run(candidate.edits, Limits(judge.failing, limits.beyond, seconds))
         proof.verdicts.append(judge.verdict(candidate, run))
     judge.together(proof.verdicts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gradtrace.repair.edits import Source
@@ -29,9 +29,23 @@ def diff(candidate: Candidate) -> str:
     return "".join(parts)
 
 
-def text(proof: Proof) -> str:
-    """For a person."""
-    return "\n".join(_lines(proof))
+class _Diff(str):
+    """A diff among lines of prose."""
+
+
+def text(
+    proof: Proof,
+    diff: Callable[[Candidate], str] = diff,
+    rename: Callable[[str], str] = str,
+) -> str:
+    """For a person.
+
+    Args:
+        diff: draws the edit of a candidate.
+        rename: rewrites the places in a line of prose, such as the lines of a notebook's cells.
+    """
+    lines = _lines(proof, diff)
+    return "\n".join(line if isinstance(line, _Diff) else rename(line) for line in lines)
 
 
 def outcome(proof: Proof) -> str:
@@ -44,7 +58,7 @@ def outcome(proof: Proof) -> str:
     return "proven" if alone else "question"
 
 
-def _lines(proof: Proof) -> Iterator[str]:
+def _lines(proof: Proof, diff: Callable[[Candidate], str]) -> Iterator[str]:
     found = outcome(proof)
     if found == "healthy":
         yield "There is nothing to repair: no error, and a strict watch has nothing to say."
@@ -68,7 +82,7 @@ def _lines(proof: Proof) -> Iterator[str]:
     for number, one in enumerate(proof.sound, 1):
         if found == "question":
             yield ""
-        yield from _holding(number, one, found)
+        yield from _holding(number, one, found, diff)
     for one in proof.same:
         if one.candidate.repair == RETAIN_GRAPH:
             kept = max((call.held for call in one.run.calls), default=0)
@@ -81,7 +95,9 @@ def _lines(proof: Proof) -> Iterator[str]:
         yield from _rejected(rejected)
 
 
-def _holding(number: int, one: Verdict, found: str) -> Iterator[str]:
+def _holding(
+    number: int, one: Verdict, found: str, diff: Callable[[Candidate], str]
+) -> Iterator[str]:
     if found == "proven":
         yield f"Proven: {one.candidate.title}"
     else:
@@ -91,7 +107,7 @@ def _holding(number: int, one: Verdict, found: str) -> Iterator[str]:
         else:
             yield f"   right if {one.candidate.repair.when}"
     yield ""
-    yield diff(one.candidate)
+    yield _Diff(diff(one.candidate))
     for line in one.evidence:
         yield f"  - {line}"
 

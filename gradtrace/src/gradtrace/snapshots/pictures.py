@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.nodes import FREED, HIDDEN, Node
 from gradtrace.autograd.saved import GraphData
-from gradtrace.autograd.traversal import no_garbage_collection
 from gradtrace.draw.drawing import Box, Drawing
 from gradtrace.draw.layout import layout
 from gradtrace.draw.svg import Face, size, svg

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 from gradtrace.autograd.nodes import FREED, MODIFIED
 
+MAX_STEPS = 1_000  # line events that a trace records unless told otherwise
+
 SCHEMA = 4
 
 

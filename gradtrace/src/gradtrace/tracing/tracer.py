@@ -40,10 +40,8 @@ from gradtrace.autograd.traversal import undisturbed
 from gradtrace.tracing.calls import Calls
 from gradtrace.tracing.inside import BackwardRecorder
 from gradtrace.tracing.live import LiveGraph
-from gradtrace.tracing.steps import Raised, Step, TraceData, Variable
+from gradtrace.tracing.steps import MAX_STEPS, Raised, Step, TraceData, Variable
 from gradtrace.tracing.values import numbers_of, value_of
-
-MAX_STEPS = 1_000
 
 
 def record(

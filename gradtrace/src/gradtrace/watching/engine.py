@@ -16,12 +16,12 @@ from typing import Any, Protocol
 import torch
 
 from gradtrace import _torch
+from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.frames import raised_by_the_program, user_location
 from gradtrace.autograd.nodes import FREED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.traversal import (
     leading_to,
-    no_garbage_collection,
     roots_of,
     undisturbed,
     users_of,
@@ -202,17 +202,23 @@ def _mark_all(call: BackwardCall, roots: list[Any]) -> list[Any]:
     only a part of what they reach.
     """
     leaf, pending, passed = _torch.LEAF, roots.copy(), set()
+    edges_tag, hold_edges, freed_tag = _torch.EDGES, _torch.hold_edges, FREED_TAG
     with no_garbage_collection():
         for node in pending:  # the hot loop of a plain watch
             marks = node.metadata
-            earlier = marks.get(FREED_TAG)
+            earlier = marks.get(freed_tag)
             if earlier is None:
-                marks[FREED_TAG] = call
+                marks[freed_tag] = call
             elif earlier is call or earlier.whole or node in passed:
                 continue
             else:
                 passed.add(node)
-            for successor, _ in _torch.edges_of(node):
+            edges = marks.get(edges_tag)
+            if edges is None:  # as edges_of does, whose call would take as long as the rest
+                edges = marks[edges_tag] = hold_edges(node.next_functions)
+            if type(edges) is not tuple:
+                edges = edges.next_functions
+            for successor, _ in edges:
                 if successor is not None and type(successor) is not leaf:
                     pending.append(successor)
     return pending

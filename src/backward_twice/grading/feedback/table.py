@@ -25,12 +25,8 @@ from typing import Any
 from backward_twice.grading import atomic
 from backward_twice.grading.intake.submissions import shown
 from backward_twice.grading.platforms.roster import Person, Roster
+from backward_twice.grading.platforms.spreadsheet import safe
 from backward_twice.grading.run.judge import Json
-
-# What begins a cell, for a program that separates cells by comma, semicolon, tab or bar, with what
-# does not show or is stripped before it, and then makes the cell a formula, in whatever width.
-_SIGNS = r"=+\-@＝＋－＠﹦﹢﹣﹫⁼⁺⁻₌₊₋−"
-_FORMULA = re.compile(rf"""(^|[,;|\t])([\s"'\u200c\u200d]*)(?=[{_SIGNS}])""")
 
 
 @dataclass(frozen=True)
@@ -85,15 +81,6 @@ def with_group(person: Person, of_group: Row) -> Row:
 
 def _called(person: Person | None) -> tuple[str, str]:
     return (person.name, person.identifier) if person else ("", "")
-
-
-def safe(cell: str) -> str:
-    """``cell`` as text that no spreadsheet runs, on one line, however it separates cells.
-
-    >>> safe("=HYPERLINK(1)"), safe("a\\tb"), safe("Zoë"), safe("x;=1+1")
-    ("'=HYPERLINK(1)", 'a\\\\tb', 'Zoë', "x;'=1+1")
-    """
-    return _FORMULA.sub(r"\1'\2", shown(cell))
 
 
 def write_table(path: Path, rows: Iterable[Row]) -> None:

@@ -77,6 +77,7 @@ def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
     """
     paths = sorted(paths)
     visible = [path for path in paths if not _hidden(path)]
+    lost = [path for path in paths if _hidden(path) and not _is_nobodys(path)]
     clones = sorted({path.split("/.git/")[0] for path in paths if "/.git/" in path})
     in_clones = _of_clones(clones, root, exercise) if clones else None
     around = _around(visible)
@@ -106,12 +107,25 @@ def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
             for file in files.values()
             if file is not None
         ),
-        tuple(path for path, file in files.items() if file is None),
+        (*(path for path, file in files.items() if file is None), *lost),
     )
 
 
 def _hidden(path: str) -> bool:
-    return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
+    """Whether a program's own files lie there; a person's name may begin with a dot."""
+    return any(
+        part == "__MACOSX" or (part.startswith(".") and not _MOODLE.fullmatch(part))
+        for part in path.split("/")
+    )
+
+
+def _is_nobodys(path: str) -> bool:
+    """Whether what is hidden is no student's notebook, but a copy that some program keeps."""
+    hidden = [part for part in path.split("/") if part.startswith((".", "__MACOSX"))]
+    return not path.endswith(".ipynb") or any(
+        part.startswith(("._", ".ipynb_checkpoints", ".git", ".Trash", "__MACOSX"))
+        for part in hidden
+    )
 
 
 def _moodle(path: str) -> File | None:

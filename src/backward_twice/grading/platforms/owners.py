@@ -1,37 +1,71 @@
-"""Whose a submission is: its folder, as it was collected, found in the class list."""
+"""Whose a submission is: its folder, as it was collected, found among the people of the class."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from backward_twice.grading.platforms.downloads import FOLDER, MOODLE
-from backward_twice.grading.platforms.roster import Person, Roster, heard
+from backward_twice.grading.platforms.names import behind_groups, unique_names
+from backward_twice.grading.platforms.people import Handle, Identity, People, read_people
+from backward_twice.grading.platforms.roster import Person, Roster
 from backward_twice.grading.platforms.upload import Collected
 from backward_twice.grading.run.journal import Key
 
 
+def handles(collected: Collected) -> dict[tuple[str, str], Handle]:
+    """What the platform calls everybody whose work was collected, by name and number."""
+    students = list(collected.students.values())
+    in_groups = collected.platform == MOODLE
+    unique = unique_names(students, in_groups=in_groups)
+    return {
+        (name, number): Handle(
+            collected.platform,
+            name,
+            number,
+            tuple(
+                each for each in (behind_groups(name) if in_groups else [name]) if each in unique
+            ),
+        )
+        for name, number in students
+    }
+
+
 @dataclass(frozen=True)
 class Owners:
-    """The class list, and of each exercise where its submissions came from."""
+    """The class list, everybody's identity, and of each exercise where its submissions came from.
+
+    ``listed`` has the identity of each person in the class list.
+    """
 
     roster: Roster
+    people: People
+    listed: Mapping[Person, Identity]
     collected: Mapping[str, Collected]
 
     def person(self, key: Key) -> Person | None:
-        """The one whose submission it is, if it is one and no more.
+        """The one in the class list whose submission it is, if it is one and no more."""
+        identity = self.identity(key)
+        return identity and self._by_student.get(identity.student)
 
-        A folder that is called as the platform calls its owner was collected without the class
-        list.  The owner chose that name, so it is not looked for among logins and addresses.
-        """
+    def identity(self, key: Key) -> Identity | None:
+        """The person of the class whose submission it is, if it is one and no more."""
+        return self.people.person(key[0], self.handle(key))
+
+    def handle(self, key: Key) -> Handle:
+        """What the platform calls the owner of a folder; its name, where no platform gave one."""
         folder, exercise = key
-        collected = self.collected.get(exercise)
-        whose = collected and collected.named_by_platform(folder)
-        if not whose:
-            return self.roster.find(folder)
-        return self.roster.known_as(*whose, self._heard[exercise])
+        called = exercise in self.collected and self.collected[exercise].students.get(folder)
+        if not called:
+            return Handle(FOLDER, folder, names=(folder,))
+        return self._handles[exercise][tuple(called)]
+
+    def find(self, name: str) -> Person | None:
+        """The one in the class list who has this name, number, address or account."""
+        identity = self.people.person(name, Handle(FOLDER, name, names=(name,)))
+        return identity and self._by_student.get(identity.student)
 
     def members(self, key: Key) -> Sequence[Person]:
         """Whose submission it is besides, where a group has handed it in.
@@ -39,20 +73,18 @@ class Owners:
         A platform takes an exercise from groups or from persons.  So where one of the class handed
         it in, a group's name is only what somebody calls himself.
         """
-        folder, exercise = key
-        collected = self.collected.get(exercise, Collected(FOLDER))
-        name, _ = collected.students.get(folder, (folder, ""))
-        if self.person(key) or exercise in self._of_persons:
+        if self.person(key) or key[1] in self._of_persons:
             return ()
-        several = exercise in self._heard and self._heard[exercise][name.casefold()] > 1
-        return () if several else self.roster.members(name)
+        handle = self.handle(key)
+        return self.roster.members(handle.name) if handle.name in handle.names else ()
 
     @cached_property
-    def _heard(self) -> dict[str, Counter[str]]:
-        return {
-            exercise: heard(collected.students.values(), in_groups=collected.platform == MOODLE)
-            for exercise, collected in self.collected.items()
-        }
+    def _handles(self) -> dict[str, dict[tuple[str, str], Handle]]:
+        return {exercise: handles(collected) for exercise, collected in self.collected.items()}
+
+    @cached_property
+    def _by_student(self) -> dict[str, Person]:
+        return {identity.student: person for person, identity in self.listed.items()}
 
     @cached_property
     def _of_persons(self) -> set[str]:
@@ -63,3 +95,19 @@ class Owners:
             if collected.platform != FOLDER
             and any(self.person((folder, exercise)) for folder in collected.students)
         }
+
+
+def read_owners(
+    submissions: Path, roster: Roster, collected: Mapping[str, Collected]
+) -> tuple[Owners, list[str]]:
+    """Read who is who, and add the class list to it.
+
+    Returns:
+        also what the teacher has to know of the list.
+
+    Raises:
+        GradingError: the file of people cannot be read.
+    """
+    people = read_people(submissions)
+    listed, problems = people.add_list(roster)
+    return Owners(roster, people, listed, collected), problems

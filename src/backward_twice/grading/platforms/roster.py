@@ -12,15 +12,15 @@ import codecs
 import csv
 import io
 import re
-import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from backward_twice.grading import GradingError
+from backward_twice.grading.platforms.names import words
 
 _MAX_BYTES = 20_000_000
 
@@ -34,10 +34,15 @@ _NAMES = (*_NAMES, "surname")
 _GROUPS = ("groups", "group")
 _WHERE = ("section", "root account", "department", "institution", *_GROUPS)
 _KEPT = {*_IDENTIFIERS, *_NAMES, *_WHERE}
-_DROPPED = re.compile(r"[&<>\"`|'’‘ʼ:\\/]")
-"""What Moodle leaves out of a name that becomes a file's (``PARAM_FILE`` in
-``lib/classes/param.php`` of github.com/moodle/moodle), and other ways to write an apostrophe."""
-_NUMBERED = re.compile(r"(?P<name>.*\D) (?P<number>\d+)")
+_KINDS = {
+    **dict.fromkeys(("sis login id", "username"), "login"),
+    **dict.fromkeys(("sis user id", "id number", "student id", "id"), "number"),
+    **dict.fromkeys(("email address", "email"), "email"),
+    "github username": "github",
+}
+"""What a column says of a person, of what kind it is: only values of one kind are compared."""
+_PARTICIPANT = re.compile(r"Participant (\d+)")
+"""Moodle's number of a person in one assignment, as its grading worksheet writes it."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +55,9 @@ class Person:
     first: str = ""
     last: str = ""
     email: str = ""
-    identifiers: frozenset[str] = field(default_factory=frozenset)
-    names: frozenset[str] = field(default_factory=frozenset)
-
-    @property
-    def participant(self) -> str:
-        """Moodle's number of the person in one assignment, where its grading worksheet says it."""
-        found = map(re.compile(r"Participant (\d+)").fullmatch, self.cells)
-        return next((number[1] for number in found if number), "")
-
-    def goes_by(self, name: str) -> bool:
-        """Whether this is the person's name, in whatever order or as Canvas writes it."""
-        return any(
-            _words(name) == _words(each) or _squashed(name) == _squashed(each)
-            for each in self.names
-        )
+    marks: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """What tells this person from all others, by its kind: ``email``, ``login``, ``number``,
+    ``canvas``, ``moodle`` (the number in one assignment), ``github``."""
 
 
 @dataclass(frozen=True)
@@ -80,54 +73,19 @@ class Roster:
         """Whether it is Canvas's, by which a row of the points possible is understood."""
         return self.columns[0] == "Student" and "Section" in self.columns
 
-    def find(self, student: str) -> Person | None:
-        """The one that a folder of this name belongs to, if it is one and no more.
-
-        Known by an identifier; by the name; or by a name with one's number behind it, as
-        :mod:`.platforms.collect` calls those who share a name.
-        """
-        found = self._known.get(_folded(student)) or self._called.get(_words(student))
-        if not found and (numbered := _NUMBERED.fullmatch(student)):
-            name = _squashed(numbered["name"])
-            found = [
-                person
-                for person in self._known.get(numbered["number"], ())
-                if name in map(_squashed, person.names)
-            ]
-        return found[0] if found and len(found) == 1 else None
-
-    def known_as(self, name: str, number: str, heard: Mapping[str, int]) -> Person | None:
-        """Who it is that a platform calls so, also behind a group's name.
-
-        On a platform, which gives a number, people choose their names.  So nobody is known without
-        that number by a name that two have, or that is no name in the list but somebody's login or
-        address.  A person's own name may have a dash: what is behind one counts only with the
-        number, or where all names of a download have one.
-
-        Args:
-            heard: how many in the download go by a name, as :func:`heard` counts them.
-        """
-        for each in _behind_groups(name):
-            if person := self.find(f"{each} {number}".rstrip()):
-                return person
-            person = self.find(each) if heard[each.casefold()] == 1 else None
-            if person and (not number or person.goes_by(each)):
-                return person
-        return None
-
     def members(self, name: str) -> Sequence[Person]:
         """Who is in the group of this name, as Moodle writes it into the names of files."""
-        return self._groups.get(_words(name), ())
+        return self._groups.get(words(name), ())
 
     def column_of(self, exercise: str) -> str:
         """The file's own column for an exercise's points, by its name; else the bare name.
 
         Canvas writes ``two_losses (4711)``, Moodle ``Assignment: two_losses (Real)``.
         """
-        wanted = _words(exercise)
+        wanted = words(exercise)
         for column in self.others:
             bare = re.sub(r"\s*\((?:\d+|real|points)\)$", "", column.strip(), flags=re.I)
-            if _words(re.sub(r"^assignment:", "", bare, flags=re.I)) == wanted:
+            if words(re.sub(r"^assignment:", "", bare, flags=re.I)) == wanted:
                 return column
         return exercise
 
@@ -135,20 +93,12 @@ class Roster:
     def _groups(self) -> Mapping[frozenset[str], list[Person]]:
         places = [i for i, name in enumerate(self.columns) if name.strip().casefold() in _GROUPS]
         return _index(
-            (_words(name), person)
+            (words(name), person)
             for person in self.people
             for i in places
             for name in {person.cells[i], *person.cells[i].split(",")}
             if name.strip()
         )
-
-    @cached_property
-    def _known(self) -> Mapping[str, list[Person]]:
-        return _index((each, person) for person in self.people for each in person.identifiers)
-
-    @cached_property
-    def _called(self) -> Mapping[frozenset[str], list[Person]]:
-        return _index((_words(each), person) for person in self.people for each in person.names)
 
 
 def _index(pairs: Iterable[tuple[Any, Person]]) -> dict[Any, list[Person]]:
@@ -157,44 +107,6 @@ def _index(pairs: Iterable[tuple[Any, Person]]) -> dict[Any, list[Person]]:
         if person not in found[key]:
             found[key].append(person)
     return dict(found)
-
-
-def heard(students: Collection[tuple[str, str]], in_groups: bool) -> Counter[str]:
-    """How many students go by each name, in lower case, behind groups' names too.
-
-    Args:
-        students: name and number of each.
-        in_groups: whether the platform writes groups' names before those of persons.
-    """
-    names = {name.casefold() for name, _ in students}
-    dashed = in_groups and len(names) > 1 and all("-" in name for name in names)
-    return Counter(
-        each.casefold()
-        for name, _ in students
-        for each in (_behind_groups(name) if dashed else [name])
-    )
-
-
-def _behind_groups(name: str) -> Iterator[str]:
-    """What a person may be called: ``Group A-Ada Lovelace`` is perhaps Ada Lovelace."""
-    yield name
-    while "-" in name:
-        name = name.partition("-")[2]
-        yield name
-
-
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold().strip()
-
-
-def _words(name: str) -> frozenset[str]:
-    """A name's words in whatever order: ``Lovelace, Ada`` is ``Ada Lovelace``."""
-    return frozenset(re.findall(r"[^\W_]+", _DROPPED.sub("", _folded(name))))
-
-
-def _squashed(name: str) -> str:
-    """A name as Canvas writes it into the names of files: ``lovelaceada``."""
-    return re.sub(r"[\W_]+", "", _folded(name))
 
 
 def read_roster(path: Path) -> Roster:
@@ -277,20 +189,20 @@ def _person(row: list[str], known: list[str], kept: list[int]) -> Person:
     name = f"{first} {last}".strip() if first else whole or last
     identifier = next((of[column] for column in _IDENTIFIERS if of.get(column)), name)
     email = of.get("email address") or of.get("email") or ""
-    identifiers = {of[column] for column in _IDENTIFIERS if of.get(column)}
-    # Moodle's worksheet says "Participant 4711", its download 4711; a login is often the address's
-    # first half.
-    identifiers |= {
-        number["number"] for text in identifiers if (number := _NUMBERED.fullmatch(text))
-    }
-    identifiers |= {email.partition("@")[0]} - {""}
-    return Person(
-        tuple(row[i] for i in kept),
-        name,
-        identifier,
-        first,
-        last or name,
-        email,
-        frozenset(map(_folded, identifiers)),
-        frozenset({name, whole} - {""}),
-    )
+    marks = {}
+    for column in _IDENTIFIERS:
+        value = of.get(column, "")
+        if number := _PARTICIPANT.fullmatch(value):
+            marks.setdefault("moodle", number[1])
+        elif value and (kind := _kind(column, value, known)):
+            marks.setdefault(kind, value)
+    return Person(tuple(row[i] for i in kept), name, identifier, first, last or name, email, marks)
+
+
+def _kind(column: str, value: str, known: list[str]) -> str:
+    """The kind of a value in a column, "" if it tells nobody from others."""
+    if "@" in value and column != "github username":
+        return "email"
+    if column == "id" and "section" in known:  # Canvas's
+        return "canvas"
+    return "number" if column == "identifier" else _KINDS.get(column, "")

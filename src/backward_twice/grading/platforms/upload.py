@@ -41,15 +41,6 @@ class Collected:
         """The folder that each name and number was given."""
         return {(name, number): folder for folder, (name, number) in self.students.items()}
 
-    def named_by_platform(self, folder: str) -> tuple[str, str] | None:
-        """Name and number that the platform gives, of whose folder is called by them.
-
-        None of one that is called by the class list, or that no platform with numbers gave.
-        """
-        name, number = self.students.get(folder, ("", ""))
-        by_platform = folder_name(name), folder_name(f"{name} {number}")
-        return (name, number) if number and folder in by_platform else None
-
     def write(self, submissions: Path, exercise: str) -> None:
         """Note it in the folder of submissions.
 
@@ -58,6 +49,16 @@ class Collected:
         """
         text = json.dumps(vars(self), indent=1, sort_keys=True)
         atomic.write(submissions / _FOLDER / f"{exercise}.json", text.encode())
+
+
+def read_all_collected(submissions: Path) -> dict[str, Collected]:
+    """What was noted of each exercise of which something was.
+
+    Raises:
+        GradingError: it is damaged.
+    """
+    paths = sorted((submissions / _FOLDER).glob("*.json"))
+    return {path.stem: read_collected(submissions, path.stem) for path in paths}
 
 
 def read_collected(submissions: Path, exercise: str) -> Collected:

@@ -82,7 +82,7 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        self._end()
+        self._end(at_once=error is not None)
         self._folder.cleanup()
 
     def run(self, edits: Mapping[str, str], limits: Limits) -> tuple[Run, str]:
@@ -141,8 +141,10 @@ class Worker:
         finally:
             self._server = None
 
-    def _end(self) -> None:
+    def _end(self, at_once: bool) -> None:
         if self._server is not None and self._server.stdin is not None:
+            if at_once:  # and what it runs with it: a fork does not end with its parent
+                self._server.send_signal(signal.SIGINT if _FORKS else signal.SIGTERM)
             self._server.stdin.close()
             self._server.wait()
             self._server = None
@@ -150,12 +152,11 @@ class Worker:
 
 def serve() -> None:
     """In the worker: do the jobs that come, each in a fork, or the one that comes."""
-    import torch
-
-    # The first optimizer imports PyTorch's compiler: seconds that every run would take.
-    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.0)
-
     with contextlib.suppress(KeyboardInterrupt):  # the command says that it was stopped
+        import torch
+
+        # The first optimizer imports PyTorch's compiler: seconds that every run would take.
+        torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.0)
         while seconds := sys.stdin.readline():
             job = json.loads(sys.stdin.readline())
             process = os.fork() if job["fork"] else 0

@@ -24,6 +24,7 @@ from backward_twice.grading.intake.submissions import (
     read_folder,
     shown,
 )
+from backward_twice.grading.platforms.people import PEOPLE
 
 MARKUP = '<>"'
 """What no name may have in it: Formgrader puts names into its pages as they are, markup too."""
@@ -38,7 +39,7 @@ def find(submissions: Path, assignments: Collection[str]) -> list[Place]:
     places: list[Place] = []
     with os.scandir(submissions) as students:
         for entry in students:
-            if not hidden(entry.name):
+            if not hidden(entry.name) and entry.name != PEOPLE:
                 places += _of_student(entry, assignments)
     return sorted(places, key=lambda place: (place.student, place.assignment))
 

@@ -1,0 +1,49 @@
+"""Names of persons, as platforms write them: the same name in other words, cases and scripts."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+_DROPPED = re.compile(r"[&<>\"`|'’‘ʼ:\\/]")
+"""What Moodle leaves out of a name that becomes a file's (``PARAM_FILE`` in
+``lib/classes/param.php`` of github.com/moodle/moodle), and other ways to write an apostrophe."""
+
+
+def folded(text: str) -> str:
+    """Return the text as it is compared: in one form of Unicode, without case."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).strip()
+
+
+def words(name: str) -> frozenset[str]:
+    """Return a name's words in whatever order: ``Lovelace, Ada`` is ``Ada Lovelace``."""
+    return frozenset(re.findall(r"[^\W_]+", _DROPPED.sub("", folded(name))))
+
+
+def squashed(name: str) -> str:
+    """Return a name as Canvas writes it into the names of files: ``lovelaceada``."""
+    return re.sub(r"[\W_]+", "", folded(name))
+
+
+def behind_groups(name: str) -> Iterator[str]:
+    """Yield what a person may be called: ``Group A-Ada Lovelace`` is perhaps Ada Lovelace."""
+    yield name
+    while "-" in name:
+        name = name.partition("-")[2]
+        yield name
+
+
+def unique_names(students: Collection[tuple[str, str]], in_groups: bool) -> set[str]:
+    """Return the names that one student alone goes by, in whatever form, behind groups' names too.
+
+    Args:
+        students: name and number of each.
+        in_groups: whether the platform writes groups' names before those of persons.
+    """
+    distinct = {folded(name) for name, _ in students}
+    dashed = in_groups and len(distinct) > 1 and all("-" in name for name in distinct)
+    names = [each for name, _ in students for each in (behind_groups(name) if dashed else [name])]
+    by_words, by_letters = Counter(map(words, names)), Counter(map(squashed, names))
+    return {name for name in names if by_words[words(name)] == by_letters[squashed(name)] == 1}
