@@ -1,5 +1,7 @@
 """No small fault in a right answer has points: every mutant of every stored solution is graded.
 
+There were 1,158 of 45 answers when this was written; all take less than a minute of a processor.
+
 What passes all the same is listed with the reason in ``equivalent_mutants.toml``: those mutants are
 other programs for the same answer.
 """

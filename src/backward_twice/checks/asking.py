@@ -6,27 +6,73 @@ is the same that the grader says: the misconception that fits, and the smallest 
 
 from __future__ import annotations
 
-import traceback
+import io
+import warnings
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
+import gradtrace
 from backward_twice.checks.comparison import Finding, merged
 from backward_twice.checks.plain import loads
-from backward_twice.checks.question import Question, UnknownExercise, as_torch_begins, question
+from backward_twice.checks.question import (
+    Question,
+    UnknownExercise,
+    UnusableResult,
+    as_torch_begins,
+    is_learners,
+    learner_frames,
+    question,
+)
 from backward_twice.checks.recognition import recognised
 from backward_twice.rehearsal import why_not_graded
+from gradtrace.autograd.frames import Location
 
 _PUBLIC_SEEDS = (0, 1)
 
 
-def _raised(error: Exception, answer: Any) -> str:
-    """What was raised and, where the answer is a function, in which of its lines."""
-    said = f"raised {type(error).__name__}: {error}"
-    file = getattr(getattr(answer, "__code__", None), "co_filename", None)
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return f"{said}\n  at its line: {own[-1].line}" if own else said
+def _raised(asked: Question, error: Exception) -> str:
+    """What was raised, and in which line of the learner's code."""
+    if isinstance(error, UnusableResult):
+        return str(error)
+    text = f"{asked.answer} raised {type(error).__name__}: {error}"
+    *_, innermost = learner_frames(error) or [None]
+    if innermost is None:
+        return text
+    return f"{text}\n  at its line: {innermost.line or innermost.lineno}"
+
+
+def _explanation(asked: Question, answer: Any, inputs: str) -> list[str]:
+    """Ask once more under a watch: the lines of gradtrace's explanation, if it is autograd's error.
+
+    Only where something was raised, since a strict watch takes time.
+    """
+    try:
+        with (
+            redirect_stdout(io.StringIO()),
+            warnings.catch_warnings(action="ignore"),
+            gradtrace.watch(strict=True),
+        ):
+            asked.observe(answer, inputs)
+    except Exception as error:
+        diagnosis = gradtrace.explain(error.__cause__ or error)
+        return _without_our_lines(diagnosis).text().splitlines() if diagnosis else []
+    return []
+
+
+def _without_our_lines(diagnosis: gradtrace.Diagnosis) -> gradtrace.Diagnosis:
+    """The diagnosis without the places of the check itself, which a learner cannot edit."""
+
+    def learners(place: Location | None) -> Location | None:
+        return place if place is not None and is_learners(place.file) else None
+
+    return replace(
+        diagnosis,
+        began_at=learners(diagnosis.began_at),
+        made_at=learners(diagnosis.made_at),
+        made_through=tuple(filter(learners, diagnosis.made_through)),
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,8 +164,9 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
         except NotImplementedError:
             raise AssertionError(f"{name}: {asked.answer} is not written yet") from None
         except Exception as error:
-            said = f"{name}: {asked.answer} {_raised(error, answer)}\n  {_route(name, number)}"
-            raise AssertionError(said) from error
+            lines = [_raised(asked, error), *_explanation(asked, answer, inputs)]
+            lines.append(_route(name, number))
+            raise AssertionError(f"{name}: " + "\n  ".join(lines)) from error
         draws.append(asked.findings(observed, inputs))
         told.append((observed, inputs))
     findings = merged(draws)

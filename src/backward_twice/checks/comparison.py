@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -130,7 +131,7 @@ def _compare_values(expected: Plain, observed: Plain, what: str) -> Finding:
         return _of_another_kind(expected, observed, what)
     if observed == expected:
         return Finding(what, True, "exact")
-    return Finding(what, False, f"{_shown(observed)} is not right")
+    return Finding(what, False, f"expected {_shown(expected)}, got {_shown(observed)}")
 
 
 def _compare_numbers(expected: float, observed: float, what: str) -> Finding:
@@ -144,7 +145,8 @@ def _compare_numbers(expected: float, observed: float, what: str) -> Finding:
     times = observed / expected if expected else 0
     whole = times >= 2 and times == int(times)
     pattern = f"; it is {times:.0f} times the right one" if whole else ""
-    return Finding(what, False, f"off by {difference:.6g}{pattern}")
+    text = f"expected {expected:.6g}, got {observed:.6g}{pattern}"
+    return Finding(what, False, text)
 
 
 def _of_another_kind(expected: Plain, observed: Plain, what: str) -> Finding:
@@ -161,16 +163,17 @@ def _shown(value: Plain) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-def kind_of(value: Plain) -> str:
-    """In words, what sort of value this is."""
+def kind_of(value: Any) -> str:
+    """Name the kind of a value in words."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {list(value.shape)}"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return f"a tuple or list with {len(value)} in it"
     if value is None:
         return "nothing (None)"
     names = {bool: "a truth value", int: "a whole number", float: "a number", str: "text"}
-    return names.get(type(value), "values by name")
+    names[dict] = "values by name"
+    return names.get(type(value), f"an object of type {type(value).__name__}")
 
 
 def merged(draws: list[list[Finding]]) -> list[Finding]:

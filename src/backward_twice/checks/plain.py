@@ -1,14 +1,15 @@
 """Plain data, the only thing that passes between a learner's code and what judges it.
 
-Tensors, numbers, text, booleans, ``None``, and lists and dicts of them, as JSON text.  A tensor
-becomes its values, its dtype and its shape; values survive exactly.  Nothing else is accepted, and
-reading builds nothing else: no pickle, no object of the sender's.
+Tensors, numbers (NumPy's scalars too), text, booleans, ``None``, and lists and dicts of them, as
+JSON text.  A tensor becomes its values, its dtype and its shape; values survive exactly.  Nothing
+else is accepted, and reading builds nothing else: no pickle, no object of the sender's.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from typing import Any
 
 import torch
@@ -55,6 +56,9 @@ def dumps(value: Plain) -> str:
 def _encode(value: Plain, where: str, depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
         raise ValueError(f"{where}: lists in lists, more than {MAX_DEPTH} deep")
+    numpy = sys.modules.get("numpy")  # who has a scalar of NumPy's has imported it
+    if numpy is not None and isinstance(value, numpy.generic):
+        value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.Tensor):

@@ -10,14 +10,19 @@ sandbox and judges outside it.
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
+import backward_twice
+import gradtrace
 from backward_twice.checks.comparison import Finding, compare, kind_of
 from backward_twice.checks.plain import Plain, dumps, loads
 
@@ -65,9 +70,19 @@ class Question:
             return dumps(self.draw(torch.Generator().manual_seed(seed)))
 
     def observe(self, answer: Any, inputs: str) -> str:
-        """Ask ``answer`` of ``inputs``; what came out, as the text of plain data."""
+        """Ask ``answer`` of ``inputs``; what came out, as the text of plain data.
+
+        Raises:
+            UnusableResult: the answer raised nothing, but its result could not be used.
+        """
+        called = answer if isinstance(answer, type) else _Called(answer)
         with as_torch_begins():
-            return dumps(self.run(answer, **loads(inputs)))
+            try:
+                return dumps(self.run(called, **loads(inputs)))
+            except Exception as error:
+                if learner_frames(error):
+                    raise
+                raise UnusableResult(_unusable(self.answer, called, error)) from error
 
     def findings(self, observed: str, inputs: str) -> list[Finding]:
         """Judge what came out, in one finding at least.
@@ -104,6 +119,55 @@ class Question:
         wrong = dict.fromkeys(found.of or found.what for found in findings if not found.passed)
         programs = [self.program(name, came_out.get(name), **loads(inputs)) for name in wrong]
         return min(filter(None, programs), key=lambda text: text.count("\n"), default="")
+
+
+class UnusableResult(Exception):
+    """The result of an answer that raised nothing cannot be used as its question says."""
+
+
+class _Called:
+    """An answer, and in words what its last call returned: the result itself is not kept alive."""
+
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        self.answer = answer
+        self.returned = ""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = self.answer(*args, **kwargs)
+        self.returned = kind_of(result)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.answer, name)
+
+
+def _unusable(name: str, answer: Any, error: Exception) -> str:
+    """Why a result cannot be used, in words."""
+    returned = getattr(answer, "returned", "")
+    if returned == kind_of(None):
+        return f"{name} returned nothing (None), but its result is needed: is a return missing?"
+    subject = f"{name} returned {returned}, which" if returned else name
+    return f"{subject} cannot be used as the task says: {type(error).__name__}: {error}"
+
+
+_LIBRARIES = tuple(
+    f"{Path(file).parent}{os.sep}"
+    for file in (torch.__file__, gradtrace.__file__, os.__file__, backward_twice.__file__)
+)
+
+
+def is_learners(file: str) -> bool:
+    """Whether a source file is neither the course's own nor PyTorch's, gradtrace's or Python's."""
+    return not file.startswith((*_LIBRARIES, "<frozen"))
+
+
+def learner_frames(error: Exception) -> list[traceback.FrameSummary]:
+    """Return a traceback's frames in the learner's code, outermost first.
+
+    There are none where the check itself could not use the result of an answer.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame for frame in frames if is_learners(frame.filename)]
 
 
 @contextmanager

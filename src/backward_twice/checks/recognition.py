@@ -22,6 +22,7 @@ import torch
 from torch import nn
 from torch.autograd import Function
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 from gradtrace import explain, snapshot, watch
 """
 _MOST = 3

@@ -1,0 +1,216 @@
+"""Exercise ``memory_hunt``: a training loop whose memory grows, and the references that cause it.
+
+A drawn trainer stores something of each step under several names.  Each name's habit decides
+whether it keeps the graphs of earlier steps alive, and the truth is read from a table of habits; an
+answer sees only the object and has to measure.  The loop to repair validates with a graph, and
+three references keep each of these graphs alive, so removing one or two of them frees nothing.
+"""
+
+import weakref
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from backward_twice.checks.question import Question
+from backward_twice.checks.witness import most_held
+
+
+def _total(trainer, name, loss):
+    return getattr(trainer, name) + loss
+
+
+def _appended(trainer, name, value):
+    return [*getattr(trainer, name), value]
+
+
+_HABITS = {
+    "sum of losses": (0.0, lambda t, name, loss, output: _total(t, name, loss)),
+    "losses": ([], lambda t, name, loss, output: _appended(t, name, loss)),
+    "outputs by step": ({}, lambda t, name, loss, output: {**getattr(t, name), t.steps: output}),
+    "pairs": ([], lambda t, name, loss, output: _appended(t, name, (t.steps, loss * 2))),
+    "sum of numbers": (0.0, lambda t, name, loss, output: _total(t, name, loss.item())),
+    "detached outputs": ([], lambda t, name, loss, output: _appended(t, name, output.detach())),
+    "last output": (None, lambda t, name, loss, output: output),
+    "last two losses": ([], lambda t, name, loss, output: _appended(t, name, loss)[-2:]),
+}
+"""What a name holds at first, and what it holds after a step."""
+_GROWING = ("sum of losses", "losses", "outputs by step", "pairs")
+_NAMES = ("metrics", "cache", "state", "best", "log")
+
+
+class Trainer:
+    """A network that trains step by step, and stores what its habits say."""
+
+    def __init__(self, weights, inputs, habits):
+        self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        with torch.no_grad():
+            for parameter, weight in zip(self.net.parameters(), weights, strict=True):
+                parameter.copy_(weight)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.01)
+        self.inputs = inputs
+        self.steps = 0
+        rules = {name: _HABITS[habit][1] for name, habit in habits.items()}
+        for name, habit in habits.items():
+            setattr(self, name, _HABITS[habit][0])
+
+        def step():
+            output = self.net(self.inputs)
+            loss = output.square().mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            self.steps += 1
+            for name, rule in rules.items():
+                setattr(self, name, rule(self, name, loss, output))
+
+        self.step = step
+
+
+def _draw_grows(generator):
+    def choose(values, number):
+        order = torch.randperm(len(values), generator=generator).tolist()
+        return [values[i] for i in order[:number]]
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    others = [habit for habit in _HABITS if habit not in _GROWING]
+    trainers = []
+    for growing in (1, 2, 0, 3):
+        habits = [*choose(_GROWING, growing), *choose(others, min(4, 5 - growing))]
+        names = choose(_NAMES, len(habits))
+        trainers.append(
+            {
+                "weights": [normal(4, 3), normal(4), normal(1, 4), normal(1)],
+                "inputs": normal(5, 3),
+                "habits": dict(zip(names, habits, strict=True)),
+            }
+        )
+    return {"trainers": trainers}
+
+
+def _numbered(trainers):
+    return {f"trainer {number}": trainer for number, trainer in enumerate(trainers, 1)}
+
+
+def _joined(names):
+    return ", ".join(sorted(names)) or "none"
+
+
+def _run_grows(answer, trainers):
+    return {
+        name: _joined(answer(Trainer(**trainer))) for name, trainer in _numbered(trainers).items()
+    }
+
+
+def _expect_grows(trainers):
+    return {
+        name: _joined(key for key, habit in trainer["habits"].items() if habit in _GROWING)
+        for name, trainer in _numbered(trainers).items()
+    }
+
+
+what_grows = Question("what_grows", _draw_grows, _expect_grows, _run_grows)
+
+_GRAPHS = "the graphs hold no more than two passes at once"
+_HOOK = "after training, the network keeps no output of its first layer alive"
+_MOST_PASSES = 2.5
+_STEPS, _ROWS, _TIMES = 6, 40, 16
+"""Of the run whose graphs are counted; its first layer is wider, so that a graph is mostly that."""
+_PENALTY = 0.01
+_LAYERS = ("0.weight", "0.bias", "2.weight", "2.bias")
+
+
+def _draw_train(generator):
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    rows = int(torch.randint(3, 7, (), generator=generator))
+    return {
+        "weights": [normal(4, 3), normal(4), normal(1, 4), normal(1)],
+        "batches": [[normal(rows, 3), normal(rows, 1)] for _ in range(4)],
+        "validation": [normal(5, 3), normal(5, 1)],
+        "decay": 0.5 + 0.4 * torch.rand((), generator=generator).item(),
+        "rate": 0.05 + 0.1 * torch.rand((), generator=generator).item(),
+    }
+
+
+def _network(weights):
+    width = len(weights[0])
+    net = nn.Sequential(nn.Linear(3, width), nn.Tanh(), nn.Linear(width, 1))
+    with torch.no_grad():
+        for parameter, weight in zip(net.parameters(), weights, strict=True):
+            parameter.copy_(weight)
+            parameter.grad = weight.cos()  # of something else
+    return net
+
+
+def _is_released(net, x):
+    """Whether nothing keeps the output of the first layer alive once a forward pass is over."""
+    references = []
+    handle = net[0].register_forward_hook(
+        lambda module, given, output: references.append(weakref.ref(output))
+    )
+    net(x)
+    handle.remove()
+    return all(reference() is None for reference in references)
+
+
+def _run_train(answer, weights, batches, validation, decay, rate):
+    net, evaluated = _network(weights), []
+    net.register_forward_pre_hook(lambda module, given: evaluated.append(not module.training))
+    optimizer = torch.optim.SGD(net.parameters(), lr=rate)
+    history, average = answer(net, optimizer, [tuple(b) for b in batches], tuple(validation), decay)
+
+    first, first_bias, last, last_bias = weights
+    wide = _network(
+        [first.repeat(_TIMES, 1), first_bias.repeat(_TIMES), last.repeat(1, _TIMES), last_bias]
+    )
+    data = torch.ones(_ROWS, 3), torch.zeros(_ROWS, 1)
+
+    def train_wide():
+        sgd = torch.optim.SGD(wide.parameters(), lr=1e-6)
+        answer(wide, sgd, [data] * _STEPS, data, decay)
+
+    one_pass = most_held(lambda: F.mse_loss(wide(data[0]), data[1]))
+    few = most_held(train_wide) < _MOST_PASSES * one_pass
+    return {
+        **dict(net.named_parameters()),
+        **{f"validation loss {n}": loss for n, loss in enumerate(history, 1)},
+        "average": average,
+        _GRAPHS: few,
+        _HOOK: _is_released(net, batches[0][0]),
+        # Not judged: they tell misconceptions apart.
+        "losses with a graph": sum(getattr(loss, "requires_grad", False) for loss in history),
+        "the average has a graph": getattr(average, "requires_grad", False),
+        "passes in evaluation mode": sum(evaluated),
+    }
+
+
+def _expect_train(weights, batches, validation, decay, rate):
+    """In double precision, with the gradients that torch.autograd.grad returns."""
+    weights = [weight.double().requires_grad_() for weight in weights]
+
+    def predictions(x):
+        first, first_bias, last, last_bias = weights
+        features = x.double() @ first.T + first_bias
+        return features, features.tanh() @ last.T + last_bias
+
+    expected, average = {}, None
+    for number, (x, target) in enumerate(batches, 1):
+        features, output = predictions(x)
+        loss = (output - target).square().mean() + _PENALTY * features.square().mean()
+        gradients = torch.autograd.grad(loss, weights)
+        weights = [
+            (weight - rate * gradient).detach().requires_grad_()
+            for weight, gradient in zip(weights, gradients, strict=True)
+        ]
+        held_out = (predictions(validation[0])[1] - validation[1]).square().mean().item()
+        expected[f"validation loss {number}"] = held_out
+        average = held_out if average is None else decay * average + (1 - decay) * held_out
+    trained = dict(zip(_LAYERS, (weight.detach() for weight in weights), strict=True))
+    return {**trained, **expected, "average": average, _GRAPHS: True, _HOOK: True}
+
+
+train = Question("train", _draw_train, _expect_train, _run_train)
