@@ -22,7 +22,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 AXE := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild trainers peers types style dist test gpu-check clean
+.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild trainers peers types javascript style dist test gpu-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -159,6 +159,16 @@ trainers: $(WILD_READY) ## run the trainers' programs of the site and store what
 types: $(FULL) ## check the types of gradtrace
 	cd gradtrace && ../$(BIN)/mypy
 
+JAVASCRIPT := gradtrace/node_modules/.package-lock.json
+
+$(JAVASCRIPT): gradtrace/package-lock.json
+	@command -v npm >/dev/null || echo "npm is missing: the player's JavaScript will not be checked"
+	@! command -v npm >/dev/null || npm ci --prefix gradtrace --loglevel error --no-audit --no-fund --fetch-retries 1 || \
+		echo "npm could not install its tools, for the reason above: the player's JavaScript will not be checked"
+
+javascript: $(JAVASCRIPT) ## check format, rules and types of the player's JavaScript (where npm is)
+	@test ! -e $(JAVASCRIPT) || npm run --prefix gradtrace --silent check
+
 style: $(FULL) ## check style, format and imports of the code
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -179,7 +189,7 @@ dist: .venv-dist/.ready ## build both distributions and check them (DIST=folder)
 
 test: export OMP_NUM_THREADS ?= 1
 test: $(FULL) $(AXE) ## prove everything: style, imports, types, site, tests, every stored output
-	$(MAKE) style
+	$(MAKE) style javascript
 	$(MAKE) -j 2 types book
 	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src book/_ext/styles.py
 	PYTHONPATH=tests $(BIN)/pytest --nbval --nbval-cell-timeout=120 -p warm_kernels $(SIDE_BY_SIDE) \

@@ -1,7 +1,7 @@
 """Players on the book's pages: one front end for all, links into them, the sum of the answers.
 
-In a notebook each output carries the whole front end.  On the site it is a file of its own, taken
-from these outputs and named after its content, so a page with ten players loads it once and the
+A notebook stores the front end once, with its first player.  On the site it is a file of its own,
+taken from there and named after its content, so a page with ten players loads it once and the
 next page finds it in the browser's cache.  It is a classic script, since a browser loads no module
 from a page that was opened as a file.
 
@@ -13,6 +13,7 @@ the front end unfolds it once there is an answer, ``_static/folds.js`` below a q
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import html
 import json
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 PLAYER = '<div class="gradtrace"'
 QUIZ = '<form class="quiz">'
 FRONT_END = re.compile(r'<script type="module">(.*?)</script>', re.S)
+JOIN = "<script>document.gradtracePlayers?.()</script>"
 DATA = re.compile(r'(<script type="application/json">)(.*?)(</script>)', re.S)
 # What a classic script cannot have: "export default {…};", "export {…};", "export " before a name.
 EXPORTS = re.compile(r"^export (?:default [^;]*;|\{[^}]*\};?|)", re.M)
@@ -95,25 +97,40 @@ def one_front_end(app: Sphinx, document: nodes.document, docname: str) -> None:
     """Take the front end out of each player, and remember the files that the page needs."""
     if app.builder.format != "html":
         return
-    needed: dict[str, None] = {}
     asked = []
+    plays = False
     for node in players(document):
-        text = node.astext()
-        if module := FRONT_END.search(text):
-            script = f"(() => {{\n{EXPORTS.sub('', module[1])}\n}})();\n"
-            name = f"player-{hashlib.sha256(script.encode()).hexdigest()[:8]}.js"
-            path = Path(app.outdir, "_static", name)
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(script, encoding="utf-8")
-            needed[name] = None
-            text = FRONT_END.sub("", text, count=1)
-            node.children = [nodes.Text(text)]
-            node.rawsource = text
+        plays = True
+        text = FRONT_END.sub("", node.astext(), count=1).replace(JOIN, "")
+        node.children = [nodes.Text(text)]
+        node.rawsource = text
         if question := data_of(text).get("question"):
             asked.append(question)
-    document["player_scripts"] = list(needed)
+    document["player_scripts"] = [write_front_end(app)] if plays else []
     if asked:
         (document.children[-1] if document.children else document).append(summary(asked))
+
+
+def write_front_end(app: Sphinx) -> str:
+    """Write the front end that the notebooks store as a script; returns its name."""
+    script = f"(() => {{\n{EXPORTS.sub('', stored_front_end(Path(app.srcdir)))}\n}})();\n"
+    name = f"player-{hashlib.sha256(script.encode()).hexdigest()[:8]}.js"
+    path = Path(app.outdir, "_static", name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(script, encoding="utf-8")
+    return name
+
+
+@functools.cache
+def stored_front_end(source: Path) -> str:
+    """The front end that the first notebook with a player stores; a test holds all to be alike."""
+    for path in sorted(source.glob("notebooks/*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            for output in cell.get("outputs", ()):
+                text = "".join(output.get("data", {}).get("text/html", ""))
+                if PLAYER in text and (module := FRONT_END.search(text)):
+                    return module[1]
+    raise FileNotFoundError(f"no notebook in {source / 'notebooks'} stores a player")
 
 
 def fold_what_tells(app: Sphinx, document: nodes.document, docname: str) -> None:

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import gc
 import json
-import math
 import sys
 import threading
 import weakref
@@ -748,7 +747,7 @@ def test_cycles_and_long_containers_end():
 def test_grad_is_shown_and_rounded():
     def program():
         x = torch.full((2,), 1 / 3, requires_grad=True)
-        y = torch.ones(5, requires_grad=True)
+        y = torch.ones(9, requires_grad=True)
         e = torch.nn.Embedding(4, 3, sparse=True)
         c = torch.ones(2, dtype=torch.complex64, requires_grad=True)
         m = torch.ones(2, device="meta", requires_grad=True)
@@ -761,7 +760,7 @@ def test_grad_is_shown_and_rounded():
     seen = trace(program)
     assert {v.name: v.grad for v in seen.steps[-1].variables} == {
         "x": "[0.667, 0.667]",
-        "y": f"norm {2 * math.sqrt(5):.3g}",
+        "y": "norm 6",
         "e.weight": "norm 1.73",
         "c": "[2+0j, 2+0j]",
         "m": "without values",

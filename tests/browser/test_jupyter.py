@@ -139,12 +139,12 @@ def test_the_live_controls_drive_the_player_and_python_sees_it(open_notebook):
 
     _, step = page.evaluate(RUN_IN_KERNEL, ask).rsplit(" ", 1)
     live.get_by_label("Step back").click()
-    position = live.locator(".bar span").first
+    position = live.locator(".position")
     assert position.inner_text().startswith(f"step {step} of")
     until(page, ask, f" {int(step) - 1}")
 
     page.evaluate(RUN_IN_KERNEL, "shared_encoder.player.step = 0")
-    live.locator(".bar span", has_text="step 1 of").wait_for()
+    live.locator(".position", has_text="step 1 of").wait_for()
     assert "No graph" in live.locator(".graph").inner_text()
 
     fix = "shared_encoder.controls['fix'].widget"

@@ -129,7 +129,7 @@ def player(page, function):
 
 
 def position(place):
-    return place.locator(".bar span").first.inner_text()
+    return place.locator(".position").inner_text()
 
 
 FOCUSED = "document.activeElement.shadowRoot.activeElement.dataset.line"
@@ -189,7 +189,7 @@ def test_a_question_hides_what_answers_it_and_replies_to_the_answer(show, page):
     assert position(place).startswith("step 1 of 7")
     assert not place.locator(".outcome").is_visible()
     assert not place.locator(".memory").is_visible()
-    place.get_by_label("Step forward").click(force=True)  # it looks disabled, and is
+    place.get_by_label("Step over").click(force=True)  # it looks disabled, and is
     place.get_by_label("Last step").press("Enter")
     assert position(place).startswith("step 1 of 7")
 
@@ -344,10 +344,10 @@ def test_a_tensor_that_a_graph_comes_to_save_is_not_bound_anew(show):
 
     place = opened_at(show(static_html([trace(program)])), "program")
     step_after(place, line(program, "y = layer(x)"))
-    assert "bound anew" not in place.locator("table.mono").inner_text()
+    assert "bound again" not in place.locator("table.mono").inner_text()
     assert "changed in place" in place.locator("table.mono").inner_text()  # the running mean
     step_after(place, line(program, "x = y * 2"))
-    assert place.locator("table.mono").inner_text().count("bound anew") == 1
+    assert place.locator("table.mono").inner_text().count("bound again") == 1
 
 
 def test_only_another_object_is_bound_anew(show):
@@ -362,12 +362,12 @@ def test_only_another_object_is_bound_anew(show):
     place = opened_at(show(static_html([trace(program)])), "program")
     said = place.locator("table.mono")
     step_after(place, line(program, "x.requires_grad_()"))
-    assert "bound anew" not in said.inner_text()
+    assert "bound again" not in said.inner_text()
     step_after(place, line(program, "y.mul_(2)"))
-    assert "bound anew" not in said.inner_text()
+    assert "bound again" not in said.inner_text()
     assert "changed in place" in said.inner_text()
     step_after(place, line(program, "y = x"))
-    assert said.inner_text().count("bound anew") == 1
+    assert said.inner_text().count("bound again") == 1
 
 
 def test_the_last_line_is_not_credited_with_what_was_not_recorded(show):
@@ -384,16 +384,16 @@ def test_the_last_line_is_not_credited_with_what_was_not_recorded(show):
     assert place.locator(".lines .flag").count() == 0
 
 
-def test_backward_cuts_strings_and_a_tensor_goes_with_its_last(show):
+def test_backward_drops_references_and_a_tensor_goes_with_its_last(show):
     page = show(static_html([trace(shared)]))
     place = opened_at(page, "shared")
     features = place.locator(".scroll .thing", has_text="features")
     step_after(place, line(shared, "b = features.pow(2).mean()"))
-    assert place.locator(".string.saved").count() == 2  # exp's result and pow's self: one tensor
+    assert place.locator(".reference.saved").count() == 2  # exp's result and pow's self: one tensor
     assert place.locator(".scroll .thing:not(.absent)", has_text="12 B").count() == 1
     step_after(place, line(shared, "a.backward()"))
-    assert place.locator(".string.saved").count() == 1
-    assert place.locator(".string.cut").count() == 1
+    assert place.locator(".reference.saved").count() == 1
+    assert place.locator(".reference.cut").count() == 1
     assert features.is_visible()
     assert place.locator(".scroll .box.cut").get_attribute("aria-description").endswith("freed now")
     assert "✂ 1 freed" in place.locator(".lines .ran").inner_text()
@@ -408,14 +408,14 @@ def test_what_opens_stands_still_and_a_step_moves_unless_that_is_unwanted(show, 
     cut = {"after": line(shared, "a.backward()")}
     page = show(static_html([trace(shared)], step=cut))
     place = opened_at(page, "shared")
-    assert place.locator(".string.cut").count() == 1
+    assert place.locator(".reference.cut").count() == 1
     assert place.evaluate(moving) == 0
     place.get_by_label("Step back").click()
-    place.get_by_label("Step forward").click()
+    place.get_by_label("Step over").click()
     assert place.evaluate(moving) > 0
     page.emulate_media(reduced_motion="reduce")
     place.get_by_label("Step back").click()
-    place.get_by_label("Step forward").click()
+    place.get_by_label("Step over").click()
     assert place.evaluate(moving) == 0
 
 
@@ -621,7 +621,7 @@ def test_a_phone_shows_code_graph_and_bar_at_once(show, page):
     page.set_viewport_size({"width": 360, "height": 800})
     page = show(static_html([trace(shared)]))
     place = opened_at(page, "shared")
-    place.get_by_label("Step forward").click()
+    place.get_by_label("Step over").click()
     place.evaluate("place => place.scrollIntoView()")
     boxes = [place.locator(name).bounding_box() for name in (".source", ".graph", ".bar")]
     assert all(box["y"] >= -1 and box["y"] + box["height"] <= 801 for box in boxes), boxes
@@ -667,7 +667,7 @@ def test_no_column_of_the_table_is_cut(show, page, width):
         assert "requires_grad" in table.locator("th").all_inner_texts()
     said = page.locator("td[data-head=shape]").first
     label = said.evaluate("cell => getComputedStyle(cell, '::before').content")
-    assert ("shape" in label) == (width != 820)
+    assert ("shape" in label) == (width != 1440)
 
 
 def test_words_stand_apart_and_nothing_is_said_twice(show):
@@ -852,7 +852,7 @@ def test_paper_shows_the_end_and_cuts_nothing_but_keeps_an_open_question(show, p
         cut = again.locator(name).evaluate("box => box.scrollHeight > box.clientHeight + 1")
         assert not cut
     page.emulate_media(media="screen")
-    again.locator(".bar span", has_text="step 1 of 7").wait_for()
+    again.locator(".position", has_text="step 1 of 7").wait_for()
 
 
 def test_live_the_answer_and_the_step_reach_python(visit, tmp_path):

@@ -52,7 +52,7 @@ def test_paper_shows_the_player_without_its_buttons(visit, below, page):
     player = page.locator(".gradtrace").first
     player.locator(".outcome").wait_for()
     assert player.locator("g").first.is_visible()
-    assert not player.get_by_label("Step forward").is_visible()
+    assert not player.get_by_label("Step over").is_visible()
     assert not page.locator(".bd-sidebar-primary").is_visible()
 
 

@@ -20,7 +20,7 @@ def player(page, function):
 
 
 def step_text(player):
-    return player.locator(".bar span").first.inner_text()
+    return player.locator(".position").inner_text()
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -70,7 +70,7 @@ def test_the_keyboard_alone_drives_it(visit, server):
     focus = "element => element.getRootNode().activeElement?.getAttribute('aria-label')"
     for _ in range(20):
         page.keyboard.press("Tab")
-        if shared.locator(".bar").evaluate(focus) == "Step back":
+        if shared.locator(".bar").evaluate(focus) == "Step back (Left arrow)":
             break
     page.keyboard.press("End")
     total = int(step_text(shared).split(" of ")[1].split(":")[0])
@@ -89,8 +89,8 @@ def test_stepping_shows_a_node_freed_and_says_so(visit, server):
     shared = player(page, "shared_encoder")
     shared.get_by_label("First step").click()
     said = []
-    while shared.get_by_label("Step forward").is_enabled():
-        shared.get_by_label("Step forward").click()
+    while shared.get_by_label("Step over").is_enabled():
+        shared.get_by_label("Step over").click()
         said.append(shared.locator("[role=status]").inner_text())
     assert any("Freed: " in text and "TanhBackward0" in text for text in said)
     assert "raised RuntimeError" in said[-1]

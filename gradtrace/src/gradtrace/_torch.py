@@ -263,6 +263,7 @@ def caller_of_forward(frame: FrameType) -> FrameType | None:
 
 
 AUTOGRAD_FILE: str = torch.autograd.__file__
+CHECKPOINT_FILE: str = torch.utils.checkpoint.__file__
 GRAD_MODE_FILE: str = torch.autograd.grad_mode.__file__
 GRAD_SCALER_FILE: str = torch.amp.grad_scaler.__file__
 
@@ -311,9 +312,9 @@ def _skip(function: Callable[..., Any], and_calls: bool = False) -> bool:
 
 # Backward: all of them pass one function, which can log what it runs.
 
-_RUNS_BACKWARD: CodeType = _graph._engine_run_backward.__code__
+RUNS_BACKWARD: CodeType = _graph._engine_run_backward.__code__
 _LOGGED = all(
-    name in _RUNS_BACKWARD.co_names for name in ("log", "_register_logging_hooks_on_whole_graph")
+    name in RUNS_BACKWARD.co_names for name in ("log", "_register_logging_hooks_on_whole_graph")
 )
 _ARGUMENTS = ("grad_tensors", "keep_graph", "create_graph", "inputs")
 
@@ -343,7 +344,7 @@ class BackwardHook:
 
     @property
     def installed(self) -> bool:
-        return vars(_graph)["log"] is self
+        return self in self._installed_hooks()
 
     def install(self) -> None:
         if not _LOGGED:
@@ -352,7 +353,23 @@ class BackwardHook:
         self._exchange(self, self._register_ours)
 
     def remove(self) -> None:
-        self._exchange(self._log, self._register)
+        """Take this hook out, also where a later one stands before it."""
+        hooks = self._installed_hooks()
+        place = hooks.index(self)
+        if place == 0:
+            self._exchange(self._log, self._register)
+        else:
+            hooks[place - 1]._log, hooks[place - 1]._register = self._log, self._register
+
+    @staticmethod
+    def _installed_hooks() -> list[BackwardHook]:
+        """The hooks that stand in PyTorch's place now, the latest first."""
+        hooks = []
+        log = vars(_graph)["log"]
+        while isinstance(log, BackwardHook):
+            hooks.append(log)
+            log = log._log
+        return hooks
 
     def _exchange(self, log: Any, register: Callable[..., Any]) -> None:
         vars(_graph).update(log=log, _register_logging_hooks_on_whole_graph=register)
@@ -370,8 +387,8 @@ class BackwardHook:
         log = self._log.getEffectiveLevel() <= logging.DEBUG
         unregister = self._register(outputs) if log else None
         caller = sys._getframe(1)
-        if caller.f_code is not _RUNS_BACKWARD and caller.f_back is not None:
-            caller = caller.f_back  # past never_compiled's
+        while caller.f_code is not RUNS_BACKWARD and caller.f_back is not None:
+            caller = caller.f_back  # past never_compiled's, and other hooks
         called_with = caller.f_locals
         given = called_with["args"]
         if len(given) < len(_ARGUMENTS):

@@ -190,7 +190,7 @@ _LAYOUTS: WeakKeyDictionary[type, _Layout] = WeakKeyDictionary()
 
 
 def _layout(node: LiveNode) -> _Layout:
-    kind, name = type(node), _name(node)
+    kind, name = type(node), name_of(node)
     slots = tuple(
         _slot(attribute.removeprefix(RAW_SAVED), isinstance(node, CUSTOM))
         for attribute in dir(kind)
@@ -216,7 +216,8 @@ def _slot(name: str, custom: bool) -> tuple[str, _Getter, _Getter]:
     return name, attrgetter(RAW_SAVED + name) if data_readable else _unpacking(checked), checked
 
 
-def _name(node: LiveNode) -> str:
+def name_of(node: LiveNode) -> str:
+    """Return the name of a node's operation."""
     # Not node.name(): a torch.autograd.Function may have set ctx.name to something else.
     return type(node).name(node).removeprefix("torch::autograd::")
 
@@ -328,7 +329,7 @@ def _read_leaf(node: LiveNode, layout: _Layout) -> Leaf:
 
 
 def _read_hidden(node: LiveNode, layout: _Layout) -> _Hidden:
-    return _Hidden(_name(node), FREED if FREED_UNSEEN_TAG in node.metadata else HIDDEN)
+    return _Hidden(name_of(node), FREED if FREED_UNSEEN_TAG in node.metadata else HIDDEN)
 
 
 def _packed(name: str, data: object) -> _Fields:

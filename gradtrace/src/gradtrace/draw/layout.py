@@ -52,7 +52,6 @@ def layout(scene: Scene) -> list[Drawing]:
     for k, tensor in enumerate(scene.tensors):
         if tensor is not None:
             at_home[tensor.home].append(k)
-    largest = max((t.nbytes for t in scene.tensors if t is not None), default=0)
 
     drawings: list[Drawing] = []
     plans: list[Plan] = []
@@ -62,7 +61,7 @@ def layout(scene: Scene) -> list[Drawing]:
 
     def excess(view: View) -> float:
         plan = plan_view(scene, view, None if view.parent is None else plans[view.parent], users)
-        add_tensors(scene, plan, at_home, largest)
+        add_tensors(scene, plan, at_home)
         key = plan.key()
         if key not in placed:  # the steps of a loop look alike
             placed[key] = replace(best_placement(plan), number=len(placed))

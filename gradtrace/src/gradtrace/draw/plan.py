@@ -21,7 +21,6 @@ from gradtrace.draw.scene import Scene, clipped
 
 _TENSOR_TEXT = "999.9 MB"
 _TENSOR_HEIGHT = 22.0
-_GROWTH = (44.0, 26.0)  # of the largest tensor_box, in width and height
 _MOST_TENSORS = 4  # of one folded box
 _STUBS = 5  # neighbours of an open group that are drawn, before it and after it
 _BAR = 8.0  # below the rows of a folded box: how much it holds
@@ -194,8 +193,8 @@ def _stubs(
     }
 
 
-def add_tensors(scene: Scene, plan: Plan, at_home: Mapping[int, list[int]], largest: int) -> None:
-    """Add the tensors that a view draws; ``largest`` is the largest number of bytes of any."""
+def add_tensors(scene: Scene, plan: Plan, at_home: Mapping[int, list[int]]) -> None:
+    """Add the tensors that a view draws."""
     for number, box in enumerate(plan.boxes):
         candidates = [k for node in box.nodes for k in at_home.get(node, ())]
         if box.kind != "node":
@@ -208,13 +207,12 @@ def add_tensors(scene: Scene, plan: Plan, at_home: Mapping[int, list[int]], larg
             if tensor.life is not None:
                 begin, end = plan.lives[number]
                 plan.lives[number] = min(begin, tensor.life[0]), max(end, tensor.life[1])
-            share = (tensor.nbytes / largest) ** 0.5 if largest else 0.0
             plan.tensors.append(
                 TensorBox(
                     k,
                     number,
-                    round(len(_TENSOR_TEXT) * CHARACTER + _GROWTH[0] * share, 1),
-                    round(_TENSOR_HEIGHT + _GROWTH[1] * share, 1),
+                    round(len(_TENSOR_TEXT) * CHARACTER, 1),
+                    _TENSOR_HEIGHT,
                     round(NAMES + tensor.room * CHARACTER, 1) if tensor.named else 0.0,
                 )
             )

@@ -271,6 +271,7 @@ class Exploration:
         no view goes there.  VS Code and Colab make the models of views only, and know what to show
         in place of one that is gone: they have both.
         """
+        carrier = _front_end_carrier(self.__name__)
         bundle: dict[str, Any] = {
             "text/plain": repr(self),
             "text/html": static_html(
@@ -280,12 +281,37 @@ class Exploration:
                 step=self._step,
                 question=self.question,
                 key=self._key,
+                carrier="" if carrier == self.__name__ else carrier,
             ),
         }
         if _needs_a_view():
             view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
             bundle[_WIDGET_VIEW] = view
         return bundle
+
+
+@functools.cache
+def _first_displayed(kernel: int) -> list[str]:
+    """The name of the player that this kernel displayed first, once there is one."""
+    return []
+
+
+def _front_end_carrier(name: str) -> str:
+    """The player with which the notebook stores the front end.
+
+    It is the one that was displayed first, also when it is displayed again, so that a notebook
+    stores the front end once.  In Colab each output is a frame of its own and needs its own.
+    """
+    if _in_colab():
+        return name
+    first = _first_displayed(os.getpid())  # kernels may be forks of one process
+    if not first:
+        first.append(name)
+    return first[0]
+
+
+def _in_colab() -> bool:
+    return "google.colab" in sys.modules
 
 
 def _needs_a_view() -> bool:
@@ -296,7 +322,7 @@ def _needs_a_view() -> bool:
     """
     shell = get_ipython()
     in_vs_code = shell is not None and "__vsc_ipynb_file__" in shell.user_ns
-    return in_vs_code or "google.colab" in sys.modules
+    return in_vs_code or _in_colab()
 
 
 @overload

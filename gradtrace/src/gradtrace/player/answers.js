@@ -36,12 +36,18 @@ export function remember(name, answered) {
 
 /** What tells the answer is folded until there is one. */
 function unfold(name, open) {
-  for (const fold of document.querySelectorAll("details[data-observe]")) if (fold.dataset.observe === name) fold.open = open;
+  for (const fold of document.querySelectorAll("details[data-observe]"))
+    if (fold.dataset.observe === name) fold.open = open;
 }
 
 /** Fill every `.gradtrace-answers` of the page. */
 export function summarise() {
-  const asked = [...document.querySelectorAll(".gradtrace[data-question]")].map((place) => [place, place.dataset.function, place.dataset.question]);
+  /** @type {[Element, string, string][]} */
+  const asked = [...document.querySelectorAll(".gradtrace[data-question]")].map((place) => [
+    place,
+    place.dataset.function,
+    place.dataset.question,
+  ]);
   const all = stored();
   for (const [, name] of asked) if (all[key(name)]) unfold(name, true);
   const link = ([, name, prompt]) => element("li", {}, element("a", { href: `#play:${name}` }, ...marked(prompt)));
@@ -50,25 +56,38 @@ export function summarise() {
     const right = answered.filter(([, name]) => all[key(name)].right);
     const again = answered.filter((item) => !right.includes(item));
     const open = asked.filter((item) => !answered.includes(item));
-    const parts = [element("p", {}, answered.length
-      ? `You were right in ${right.length} of ${plural(asked.length, "question")} on this page.`
-      : `${plural(asked.length, "question")} on this page, none answered yet.`)];
+    const parts = [
+      element(
+        "p",
+        {},
+        answered.length
+          ? `You were right in ${right.length} of ${plural(asked.length, "question")} on this page.`
+          : `${plural(asked.length, "question")} on this page, none answered yet.`,
+      ),
+    ];
     if (again.length) parts.push(element("p", {}, "Look again at:"), element("ul", {}, ...again.map(link)));
-    if (open.length && answered.length) parts.push(element("p", {}, "Not answered yet:"), element("ul", {}, ...open.map(link)));
+    if (open.length && answered.length)
+      parts.push(element("p", {}, "Not answered yet:"), element("ul", {}, ...open.map(link)));
     if (answered.length) {
-      parts.push(element("button", {
-        type: "button",
-        onclick: () => {
-          const kept = stored();
-          for (const [, name] of asked) {
-            delete kept[key(name)];
-            unfold(name, false);
-          }
-          store(kept);
-          for (const [asking] of asked) asking.gradtrace?.ask();
-          summarise();
-        },
-      }, "Forget these answers"));
+      parts.push(
+        element(
+          "button",
+          {
+            type: "button",
+            onclick: () => {
+              const kept = stored();
+              for (const [, name] of asked) {
+                delete kept[key(name)];
+                unfold(name, false);
+              }
+              store(kept);
+              for (const [asking] of asked) asking.gradtrace?.ask();
+              summarise();
+            },
+          },
+          "Forget these answers",
+        ),
+      );
     }
     place.replaceChildren(...(asked.length ? parts : []));
   }

@@ -6,10 +6,13 @@ import { element } from "./dom.js";
 const OTHER = "another value"; // than its options: Python may set any
 
 /** The index of the trace of a setting; the last control changes fastest. */
-export const traceOf = (controls, setting) => controls.reduce((index, { options }, k) => index * options.length + setting[k], 0);
+export const traceOf = (controls, setting) =>
+  controls.reduce((index, { options }, k) => index * options.length + setting[k], 0);
 
 export const settingText = (controls, setting) =>
-  controls.flatMap(({ name, options }, k) => (options.length > 1 ? [`${name} = ${options[setting[k]] ?? OTHER}`] : [])).join(", ");
+  controls
+    .flatMap(({ name, options }, k) => (options.length > 1 ? [`${name} = ${options[setting[k]] ?? OTHER}`] : []))
+    .join(", ");
 
 /** Labelled inputs that show `setting`; `onChange(setting)` gets a new one. */
 export function drawControls(controls, setting, onChange) {
@@ -22,18 +25,30 @@ export function drawControls(controls, setting, onChange) {
     if (options.length < 2) return [];
     const label = element("code", {}, name);
     if (kind === "checkbox") {
-      const box = element("input", { type: "checkbox", role: "switch", onchange: () => changed(i, Number(box.checked)) });
+      const box = element("input", {
+        type: "checkbox",
+        role: "switch",
+        onchange: () => changed(i, Number(box.checked)),
+      });
       box.checked = chosen[i] === 1;
       return [element("label", {}, label, box)];
     }
     if (kind === "select") {
-      const select = element("select", { onchange: () => changed(i, select.selectedIndex) }, ...options.map((text) => element("option", {}, text)));
+      const select = element(
+        "select",
+        { onchange: () => changed(i, select.selectedIndex) },
+        ...options.map((text) => element("option", {}, text)),
+      );
       select.selectedIndex = chosen[i] ?? -1;
       return [element("label", {}, label, select)];
     }
     const output = element("output", {}, options[chosen[i]] ?? OTHER);
     const range = element("input", {
-      type: "range", min: 0, max: options.length - 1, value: chosen[i], "aria-valuetext": output.textContent,
+      type: "range",
+      min: 0,
+      max: options.length - 1,
+      value: chosen[i],
+      "aria-valuetext": output.textContent,
       oninput: () => {
         output.textContent = options[range.value];
         range.setAttribute("aria-valuetext", output.textContent);

@@ -11,8 +11,7 @@ function build(made, attributes, children) {
   return made;
 }
 
-export const element = (tag, attributes = {}, ...children) =>
-  build(document.createElement(tag), attributes, children);
+export const element = (tag, attributes = {}, ...children) => build(document.createElement(tag), attributes, children);
 
 export const shape = (tag, attributes = {}, ...children) =>
   build(document.createElementNS(SVG, tag), attributes, children);

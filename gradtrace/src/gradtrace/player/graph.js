@@ -1,56 +1,79 @@
 // The autograd graph: one view of it at a time. Boxes, tensors and arrows are drawn once a view;
-// a step only changes classes and texts, and draws the strings anew.
+// a step only changes classes and texts, and redraws the references.
 
 import { button, bytes, element, listed, plural, shape, shortened } from "./dom.js";
 import { narrowed } from "./narrow.js";
-import { port, strings } from "./strings.js";
+import { MARGIN, NARROW, Panel, READABLE, whole } from "./panel.js";
+import { port, references } from "./references.js";
 import { HELD } from "./timeline.js";
 import { describe, describeGroup, describeTensor } from "./words.js";
 
-const MARGIN = 16; // around a view, for flags
 const NAMES = 9; // from a tensor to the names of its variables
-const READABLE = 0.72; // the smallest scale that a view opens at; below it the panel scrolls
-const SMALLEST = 9; // pixels: of text, at a scale that a view opens at
-const NARROW = 420; // pixels: on less a view is laid out anew wherever it is too wide
 const WORTH = 1.2; // on more, where it would be cut, or is so much larger then
-const LARGEST = 1.1;
+const LONGEST_GRADIENT = 34; // characters beside an arrow
 const LEGEND = [
   ["new", "+", "new"],
-  ["held", "■", "saved", ", held by a string"],
-  ["cut", "✂", "freed now", ": string cut"],
+  ["held", "■", "saved: a reference"],
+  ["cut", "✂", "freed now"],
   ["freed", "□", "freed earlier"],
   ["modified", "▲", "changed in place"],
-  ["gradient", "∇", "gradient written"],
+  ["gradient", "∇", "gradient"],
   ["made", "┄", "grad_fn"],
-  ["arrow", "→", "way of backward"],
+  ["arrow", "→", "backward"],
 ];
 
-const highest = () => Math.max(360, Math.min(0.66 * innerHeight, 700)); // pixels
+export class Graph extends Panel {
+  /** @type {number} of the timeline that is shown; undefined before the first */
+  step;
 
-/** How large a view is drawn on a panel of this width if all of it is to be seen. */
-const whole = ({ width, height }, panel) =>
-  Math.min((panel - 2) / (width + 2 * MARGIN), highest() / (height + 2 * MARGIN), LARGEST);
+  /** @type {Set<number>} nodes that differ in the other setting */
+  differs;
 
-export class Graph {
+  /** @type {import("./inside.js").Inside | null} where the reader stepped into a line */
+  inside = null;
+
+  /** @type {(title: string) => void} when a view is opened */
+  onOpen;
+
   /** `onPick(kind, id)` when a node or tensor is chosen, `onLight(kind, id | null)` when pointed at. */
   constructor(onPick, onLight) {
+    super();
     this.onPick = onPick;
     this.onLight = onLight;
     this.crumbs = element("nav", { class: "crumbs", "aria-label": "Levels of the graph" });
     this.title = element("span", { class: "setting" });
-    this.tools = element("div", { class: "tools" },
+    this.tools = element(
+      "div",
+      { class: "tools" },
       button("−", "Zoom out", () => this.zoom(1 / 1.25)),
       button("+", "Zoom in", () => this.zoom(1.25)),
-      button("Fit", "Fit the drawing", () => this.refit()));
+      button("Fit", "Fit the drawing", () => this.refit()),
+    );
     this.message = element("p");
-    this.empty = element("div", { class: "empty" }, this.message, howToRead());
+    this.empty = element("div", { class: "empty" }, this.message);
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
     this.map = shape("svg", { class: "map", "aria-hidden": "true" });
     this.stage = element("div", { class: "stage" }, this.scroll, this.empty);
-    const legend = element("ul", { class: "legend", "aria-label": "Legend" }, ...LEGEND.map(([kind, sign, text, more = ""]) =>
-      element("li", {}, element("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), element("span", {}, text, element("span", { class: "more" }, more)))));
-    this.box = element("div", { class: "graph", role: "group", "aria-label": "Autograd graph" },
-      element("div", { class: "head" }, this.title, this.crumbs, this.tools), this.stage, element("div", { class: "foot" }, legend, this.map));
+    this.told = element("p", { class: "told absent" });
+    this.legend = element(
+      "ul",
+      { class: "legend", "aria-label": "Legend" },
+      ...LEGEND.map(([kind, sign, text]) =>
+        element(
+          "li",
+          {},
+          element("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign),
+          element("span", {}, text),
+        ),
+      ),
+    );
+    this.box = element(
+      "div",
+      { class: "graph", role: "group", "aria-label": "Autograd graph" },
+      element("div", { class: "head" }, this.title, this.crumbs, this.tools),
+      this.stage,
+      element("div", { class: "foot" }, this.legend, this.told, this.map),
+    );
     this.box.addEventListener("keydown", (event) => this.key(event));
     this.scroll.addEventListener("scroll", () => this.showMap());
     this.map.addEventListener("click", (event) => this.jump(event));
@@ -60,14 +83,15 @@ export class Graph {
 
   setTrace(trace, timeline) {
     this.trace = trace;
-    this.timeline = timeline;
+    this.lines = this.timeline = timeline;
     this.offered = null;
     this.most = Math.max(1, ...trace.steps.map((step) => step.held[0]));
     this.home = new Map(); // node → the view in which it has a box of its own
-    trace.views.forEach(({ place, nodes }, k) => place.boxes.forEach(([kind], i) => {
-      if (kind === "node" || kind === "leaf") this.home.set(nodes[i][0], k);
-    }));
-    this.broad = trace.views[0].width > 560;
+    trace.views.forEach(({ place, nodes }, k) =>
+      place.boxes.forEach(([kind], i) => {
+        if (kind === "node" || kind === "leaf") this.home.set(nodes[i][0], k);
+      }),
+    );
     this.open(0);
   }
 
@@ -86,19 +110,35 @@ export class Graph {
       const points = [[a.x + a.width / 2, a.y], ...bends, [b.x + b.width / 2, b.y + b.height + 1]];
       return { line: shape("path", { class: "edge", d: smooth(points), "marker-end": "url(#arrow)" }), a, b };
     });
-    this.strings = shape("g", { class: "strings", "aria-hidden": "true" });
-    this.svg = shape("svg", { role: "group", "aria-label": this.view.title || "Graph" },
-      shape("defs", {},
-        shape("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
-          shape("path", { d: "M0 0L8 4L0 8z", class: "head" }))),
+    this.references = shape("g", { class: "references", "aria-hidden": "true" });
+    this.gradients = shape("g", { class: "gradients", "aria-hidden": "true" });
+    this.svg = shape(
+      "svg",
+      { role: "group", "aria-label": this.view.title || "Graph" },
+      shape(
+        "defs",
+        {},
+        shape(
+          "marker",
+          { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
+          shape("path", { d: "M0 0L8 4L0 8z", class: "head" }),
+        ),
+      ),
       ...this.edges.map(({ line }) => line),
-      ...boxes.map((box) => this.drawBox(box)), this.strings, ...things.map((thing) => this.drawThing(thing)));
-    this.svg.setAttribute("viewBox", `${-MARGIN} ${-MARGIN} ${this.view.width + 2 * MARGIN} ${this.view.height + 2 * MARGIN}`);
+      ...boxes.map((box) => this.drawBox(box)),
+      this.references,
+      ...things.map((thing) => this.drawThing(thing)),
+      this.gradients,
+    );
+    this.svg.setAttribute(
+      "viewBox",
+      `${-MARGIN} ${-MARGIN} ${this.view.width + 2 * MARGIN} ${this.view.height + 2 * MARGIN}`,
+    );
     this.scroll.replaceChildren(this.svg);
     this.showCrumbs();
     this.fitted = false;
     if (this.step === undefined) return;
-    this.show(this.step, this.differs);
+    this.show(this.step, this.differs, this.timeline, this.inside);
     if (this.offered) this.offer(...this.offered);
     this.settle();
   }
@@ -114,8 +154,11 @@ export class Graph {
 
   interactive(group, kind, id, act) {
     const listeners = {
-      click: act, pointerenter: () => this.onLight(kind, id), pointerleave: () => this.onLight(kind, null),
-      focus: () => this.onLight(kind, id), blur: () => this.onLight(kind, null),
+      click: act,
+      pointerenter: () => this.onLight(kind, id),
+      pointerleave: () => this.onLight(kind, null),
+      focus: () => this.onLight(kind, id),
+      blur: () => this.onLight(kind, null),
     };
     for (const [name, listener] of Object.entries(listeners)) group.addEventListener(name, listener);
   }
@@ -126,21 +169,43 @@ export class Graph {
     const rows = Math.max(0, box.rows ?? 0);
     const title = shape("text", { class: "title", x: x + 9, y: y + 20 });
     const texts = Array.from({ length: rows }, (_, i) => shape("text", { x: x + 9, y: y + 36 + 16 * i }));
-    const ports = folded || kind === "leaf" ? [] : texts.map((_, i) => {
-      const [cx, cy] = port(box, i + 1);
-      return shape("circle", { class: "port", cx, cy, r: 3.4 });
-    });
+    const ports =
+      folded || kind === "leaf"
+        ? []
+        : texts.map((_, i) => {
+            const [cx, cy] = port(box, i + 1);
+            return shape("circle", { class: "port", cx, cy, r: 3.4 });
+          });
     const parts = [];
     if (kind === "group") parts.push(shape("rect", { class: "under", x: x + 3, y: y + 3, width, height, rx: 5 }));
-    parts.push(shape("rect", { class: "face", x, y, width, height, rx: kind === "leaf" ? 14 : 5 }), title, ...apart(texts), ...ports);
+    parts.push(
+      shape("rect", { class: "face", x, y, width, height, rx: kind === "leaf" ? 14 : 5 }),
+      title,
+      ...apart(texts),
+      ...ports,
+    );
     const flags = shape("g", { class: "flags" });
-    const bar = kind === "group" && rows > 1 ? shape("rect", { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 }) : null;
+    const bar =
+      kind === "group" && rows > 1
+        ? shape("rect", { class: "meter", x: x + 9, y: y + height - 9, height: 4, rx: 2, width: 0 })
+        : null;
     if (bar) parts.push(bar);
     if (box.end) parts.push(shape("path", { class: "edge", d: `M${x + width / 2} ${y + height}v13m-5 0h10` }));
     // On either side of the edge: further out a tensor may stand. The box's description says it aloud.
-    const below = (text, side, anchor) => shape("text", { class: "made", x: x + width / 2 + 7 * side, y: y + height + 11, "text-anchor": anchor, "aria-hidden": "true" }, text);
+    const below = (text, side, anchor) =>
+      shape(
+        "text",
+        {
+          class: "made",
+          x: x + width / 2 + 7 * side,
+          y: y + height + 11,
+          "text-anchor": anchor,
+          "aria-hidden": "true",
+        },
+        text,
+      );
     if (box.end) parts.push(below("output", -1, "end"));
-    if (box.made) parts.push(below(box.made, 1, "start"));
+    if (box.outputs) parts.push(below(box.outputs, 1, "start"));
     const group = shape("g", { class: `box ${kind}`, role: "button", tabindex: "-1" }, ...parts, flags);
     this.interactive(group, "nodes", nodes, () => this.act(box));
     this.boxes.set(box, { group, title, texts, ports, flags, bar, folded });
@@ -150,13 +215,28 @@ export class Graph {
   drawThing(thing) {
     const { x, y, width, height, tensor } = thing;
     const face = shape("rect", { class: "face", x, y, width, height, rx: Math.min(8, height / 2) });
-    const size = shape("text", { class: "size", x: x + width / 2, y: y + height / 2 + 4 }, bytes(this.trace.tensors[tensor].nbytes));
+    const size = shape(
+      "text",
+      { class: "size", x: x + width / 2, y: y + height / 2 + 4 },
+      bytes(this.trace.tensors[tensor].nbytes),
+    );
     const [right, middle] = [x + width, y + height / 2];
     const names = thing.below
       ? shape("text", { class: "names", x: right, y: y + height + 15, "text-anchor": "end" })
       : shape("text", { class: "names", x: right + NAMES, y: middle + 4 });
-    const tie = shape("path", { class: "string name", d: thing.below ? `M${right - 9} ${y + height}v4` : `M${right} ${middle}h7` });
-    const group = shape("g", { class: `thing ${this.trace.tensors[tensor].role}`, role: "button", tabindex: "-1" }, tie, face, names, " ", size);
+    const tie = shape("path", {
+      class: "reference name",
+      d: thing.below ? `M${right - 9} ${y + height}v4` : `M${right} ${middle}h7`,
+    });
+    const group = shape(
+      "g",
+      { class: `thing ${this.trace.tensors[tensor].role}`, role: "button", tabindex: "-1" },
+      tie,
+      face,
+      names,
+      " ",
+      size,
+    );
     this.interactive(group, "tensors", [tensor], () => this.onPick("tensor", tensor));
     this.things.set(thing, { group, size, names, tie });
     return group;
@@ -180,27 +260,38 @@ export class Graph {
     const path = [];
     for (let k = this.index; k != null; k = this.trace.views[k].parent) path.unshift(k);
     this.crumbs.hidden = this.trace.views.length < 2;
-    this.crumbs.replaceChildren(...path.flatMap((k, i) => {
-      const name = this.trace.views[k].title || "whole graph";
-      const crumb = k === this.index
-        ? element("span", { "aria-current": "true" }, name)
-        : element("button", { type: "button", onclick: () => this.enter(k) }, name);
-      return i ? [element("span", { class: "sep", "aria-hidden": "true" }, "›"), crumb] : [crumb];
-    }));
+    this.crumbs.replaceChildren(
+      ...path.flatMap((k, i) => {
+        const name = this.trace.views[k].title || "whole graph";
+        const crumb =
+          k === this.index
+            ? element("span", { "aria-current": "true" }, name)
+            : element("button", { type: "button", onclick: () => this.enter(k) }, name);
+        return i ? [element("span", { class: "sep", "aria-hidden": "true" }, "›"), crumb] : [crumb];
+      }),
+    );
   }
 
-  show(step, differs = new Set()) {
-    this.step = step;
-    this.differs = differs;
-    const { trace, timeline } = this;
+  /** Step `step` of a timeline; `inside` is where the reader stepped into a line. */
+  show(step, differs = new Set(), timeline = this.lines, inside = null) {
+    Object.assign(this, { step, differs, timeline, inside, trace: timeline.trace });
+    const { trace } = timeline;
     const now = timeline.at(step);
     const before = timeline.at(step - 1);
     const did = timeline.changes(step);
     const stopped = trace.steps[step].raised?.node ?? null;
-    const gradients = new Set(now.variables.filter((row) => row[3] && did.variables.get(row[0])?.includes("gradient")).map((row) => row[6]));
+    const gradients = new Set(
+      now.variables.filter((row) => row[3] && did.variables.get(row[0])?.includes("gradient")).map((row) => row[6]),
+    );
     const changed = {
-      new: new Set(step ? did.made : []), cut: new Set(did.freed), modified: new Set(did.modified), gradient: gradients,
-      stopped: new Set(stopped === null ? [] : [stopped]), differs,
+      new: new Set(step ? did.made : []),
+      cut: new Set(did.freed),
+      modified: new Set(did.modified),
+      gradient: gradients,
+      stopped: new Set(stopped === null ? [] : [stopped]),
+      differs,
+      running: new Set(inside ? [inside.run(step).node] : []),
+      ran: inside ? inside.ran(step) : new Set(),
     };
     let drawn = 0;
     for (const [box, parts] of this.boxes) {
@@ -208,7 +299,7 @@ export class Graph {
       const absent = !present.length && box.nodes.length > 0;
       parts.group.classList.toggle("absent", absent);
       if (absent) continue;
-      drawn += box.kind !== "outside";
+      if (box.kind !== "outside") drawn += 1;
       this.showBox(box, parts, present, now, changed);
     }
     for (const [thing, parts] of this.things) this.showThing(thing, parts, now, before, did);
@@ -216,18 +307,52 @@ export class Graph {
       const absent = [a, b].some((box) => this.boxes.get(box).group.classList.contains("absent"));
       line.classList.toggle("absent", absent);
     }
-    this.strings.replaceChildren(...strings(trace, now, before, {
-      boxAt: (node) => this.boxOf.get(node),
-      thingAt: (tensor) => this.thingOf.get(tensor) ?? this.boxOf.get(timeline.leafOf.get(tensor)),
-      alone: (box) => !this.boxes.get(box).folded,
-    }));
+    this.references.replaceChildren(
+      ...references(trace, now, before, {
+        boxAt: (node) => this.boxOf.get(node),
+        thingAt: (tensor) => this.thingOf.get(tensor) ?? this.boxOf.get(timeline.leafOf.get(tensor)),
+        alone: (box) => !this.boxes.get(box).folded,
+      }),
+    );
+    this.gradients.replaceChildren(
+      ...(inside ? inside.gradients(step) : []).flatMap((gradient) => this.drawGradient(gradient)),
+    );
+    this.tell(inside ? inside.sentences(step) : []);
     this.empty.hidden = drawn > 0;
     this.scroll.classList.toggle("idle", drawn === 0);
     this.message.textContent = now.nodes.size
       ? "Nothing of this part exists at this step."
-      : did.gone.length ? "No graph any more: no live variable has one." : "No graph yet: no live variable has one.";
+      : "No live variable has a graph at this step.";
     this.roving();
-    this.happened = [...changed.stopped, ...did.freed, ...did.made];
+    this.happened = [...changed.stopped, ...changed.running, ...did.freed, ...did.made];
+  }
+
+  /** A gradient on its way from one box to another: its numbers beside the arrow, and a dot that travels along it. */
+  drawGradient({ from, to, text, fresh }) {
+    const [a, b] = [this.boxOf.get(from), this.boxOf.get(to)];
+    const edge = a !== b && this.edges.find((other) => other.a === a && other.b === b);
+    if (!edge) return [];
+    const d = edge.line.getAttribute("d");
+    const [x, y] = [b.x + b.width / 2 - 8, b.y + b.height + 12];
+    const label = shape(
+      "text",
+      { class: `gradient ${fresh ? "fresh" : ""}`, x, y, "text-anchor": "end" },
+      `∇ ${shortened(text, LONGEST_GRADIENT)}`,
+    );
+    return fresh
+      ? [
+          shape("path", { class: "way", d }),
+          shape("circle", { class: "traveller", r: 5, style: `offset-path: path("${d}")` }),
+          label,
+        ]
+      : [shape("path", { class: "way waits", d }), label];
+  }
+
+  /** Sentences in place of the legend, while the reader is inside of a line. */
+  tell(sentences) {
+    this.legend.classList.toggle("absent", sentences.length > 0);
+    this.told.classList.toggle("absent", !sentences.length);
+    this.told.textContent = sentences.join(" ");
   }
 
   /** What has to be measured, once everything is drawn: else each part would be laid out anew. */
@@ -238,7 +363,10 @@ export class Graph {
   }
 
   /** One of what is drawn can be reached with the Tab key: the same as before, else the first. */
-  roving(wanted = this.svg.querySelector("[tabindex='0']:not(.absent)") ?? this.svg.querySelector("[role=button]:not(.absent)")) {
+  roving(
+    wanted = this.svg.querySelector("[tabindex='0']:not(.absent)") ??
+      this.svg.querySelector("[role=button]:not(.absent)"),
+  ) {
     for (const group of this.svg.querySelectorAll("[tabindex='0']")) group.setAttribute("tabindex", "-1");
     wanted?.setAttribute("tabindex", "0");
   }
@@ -249,24 +377,45 @@ export class Graph {
     const freed = present.filter((node) => now.nodes.get(node)[1] === "freed").length;
     const some = Object.fromEntries(Object.keys(changed).map((kind) => [kind, count(kind)]));
     for (const kind of Object.keys(changed)) group.classList.toggle(kind, some[kind] > 0);
-    group.classList.toggle("freed", freed > 0 && freed === present.filter((node) => now.nodes.get(node)[1] !== "saves nothing").length);
+    group.classList.toggle(
+      "freed",
+      freed > 0 && freed === present.filter((node) => now.nodes.get(node)[1] !== "saves nothing").length,
+    );
     const number = (kind) => (folded ? `${some[kind]} ` : "");
-    this.showFlags(box, flags, [
-      some.stopped && ["stopped", folded ? "✗ stopped inside" : "✗ stopped here"],
-      some.cut && ["cut", `✂ ${number("cut")}freed now`],
-      some.modified && ["modified", `▲ ${number("modified")}changed`],
-      some.gradient && ["gradient", `∇ ${number("gradient")}grad`],
-      some.new && ["new", `+ ${number("new")}new`],
-      some.differs && ["differs", "≠"],
-    ].filter(Boolean).slice(0, folded ? 3 : 2));
+    this.showFlags(
+      box,
+      flags,
+      [
+        some.stopped && ["stopped", folded ? "✗ stopped inside" : "✗ stopped here"],
+        some.cut && ["cut", `✂ ${number("cut")}freed now`],
+        some.modified && ["modified", `▲ ${number("modified")}changed`],
+        some.gradient && ["gradient", `∇ ${number("gradient")}grad`],
+        some.new && ["new", `+ ${number("new")}new`],
+        some.running && !some.stopped && ["running", "▶ runs"],
+        some.differs && ["differs", "≠"],
+      ]
+        .filter(Boolean)
+        .slice(0, folded ? 3 : 2),
+    );
     const room = Math.floor((box.width - 16) / 7.2);
     title.textContent = shortened(box.title, room);
     if (folded) {
       const leaves = present.length && present.every((node) => this.trace.nodes[node].leaf);
       const [held, shared] = this.heldBy(present, now, leaves);
-      if (texts[0]) texts[0].textContent = leaves ? `${plural(present.length, "leaf", "leaves")}, ${bytes(held)}` : `${plural(present.length, "node")}, ${freed} freed`;
-      if (texts[1]) texts[1].textContent = box.kind === "group" && !leaves ? shortened(shared ? `${bytes(held)}, ${bytes(shared)} shared` : `${bytes(held)} held`, room) : "";
-      if (bar) bar.setAttribute("width", leaves ? 0 : Math.max(0, (box.width - 18) * Math.min(1, held / this.most)).toFixed(1));
+      if (texts[0])
+        texts[0].textContent = leaves
+          ? `${plural(present.length, "leaf", "leaves")}, ${bytes(held)}`
+          : `${plural(present.length, "node")}, ${freed} freed`;
+      if (texts[1])
+        texts[1].textContent =
+          box.kind === "group" && !leaves
+            ? shortened(shared ? `${bytes(held)}, ${bytes(shared)} shared` : `${bytes(held)} held`, room)
+            : "";
+      if (bar)
+        bar.setAttribute(
+          "width",
+          leaves ? 0 : Math.max(0, (box.width - 18) * Math.min(1, held / this.most)).toFixed(1),
+        );
       group.setAttribute("aria-description", describeGroup(box, present, freed, held, some));
       return;
     }
@@ -274,8 +423,11 @@ export class Graph {
     group.setAttribute("aria-description", describe(this.trace, now, node, changed));
     if (this.trace.nodes[node].leaf) {
       const tensor = this.tensorOf(node);
-      const gradient = now.variables.find((row) => row[3] && row[6] === node)?.[5];
-      if (texts[0]) texts[0].textContent = `${tensor == null ? "" : bytes(this.trace.tensors[tensor].nbytes)}${gradient ? "  ∇ .grad" : ""}`;
+      const variable = now.variables.find((row) => row[3] && row[6] === node);
+      const value = variable && !variable[9].startsWith("norm") ? variable[9] : "";
+      const size = tensor === null ? "" : bytes(this.trace.tensors[tensor].nbytes);
+      if (texts[0]) texts[0].textContent = shortened([size, value].filter(Boolean).join("  "), room);
+      if (texts[1]) texts[1].textContent = variable?.[5] != null ? shortened(`∇ ${variable[5]}`, room) : "";
       return;
     }
     const row = now.nodes.get(node);
@@ -283,11 +435,22 @@ export class Graph {
     this.trace.nodes[node].slots.forEach((slot, i) => {
       if (slot.empty || !texts[k]) return;
       const [state, version] = row[2][i];
-      const what = state === "freed" ? "freed" : state === "modified" ? `▲ v${version} ≠ v${slot.version}`
-        : state === "alive" ? (slot.nbytes === null ? "" : bytes(slot.nbytes)) : state;
+      const what =
+        state === "freed"
+          ? "freed"
+          : state === "modified"
+            ? `▲ v${version} ≠ v${slot.version}`
+            : state === "alive"
+              ? slot.nbytes === null
+                ? ""
+                : bytes(slot.nbytes)
+              : state;
       texts[k].textContent = shortened(`${slot.name}  ${what}`, room);
       texts[k].setAttribute("class", state === "alive" ? "" : state.replace(" ", "-"));
-      ports[k].setAttribute("class", `port ${HELD.has(state) ? "held" : "loose"} ${state === "modified" ? "modified" : ""}`);
+      ports[k].setAttribute(
+        "class",
+        `port ${HELD.has(state) ? "held" : "loose"} ${state === "modified" ? "modified" : ""}`,
+      );
       k += 1;
     });
     if (row[1] === "freed" && !k) title.textContent = `${shortened(box.title, room - 7)}  freed`;
@@ -320,14 +483,17 @@ export class Graph {
   /** Small words on the upper right edge of a box. */
   showFlags(box, flags, words) {
     let right = box.x + box.width + 6;
-    flags.replaceChildren(...words.flatMap(([kind, text]) => {
-      const width = text.length * 6.7 + 10;
-      right -= width + 3;
-      return [
-        shape("rect", { class: `flag ${kind}`, x: right, y: box.y - 9, width, height: 16, rx: 8 }), " ",
-        shape("text", { class: `flag ${kind}`, x: right + width / 2, y: box.y + 3 }, text),
-      ];
-    }));
+    flags.replaceChildren(
+      ...words.flatMap(([kind, text]) => {
+        const width = text.length * 6.7 + 10;
+        right -= width + 3;
+        return [
+          shape("rect", { class: `flag ${kind}`, x: right, y: box.y - 9, width, height: 16, rx: 8 }),
+          " ",
+          shape("text", { class: `flag ${kind}`, x: right + width / 2, y: box.y + 3 }, text),
+        ];
+      }),
+    );
   }
 
   showThing(thing, { group, size, names, tie }, now, before, did) {
@@ -349,9 +515,13 @@ export class Graph {
   }
 
   light({ nodes, tensors }) {
-    for (const [box, { group }] of this.boxes) group.classList.toggle("lit", box.nodes.some((node) => nodes.has(node)));
+    for (const [box, { group }] of this.boxes)
+      group.classList.toggle(
+        "lit",
+        box.nodes.some((node) => nodes.has(node)),
+      );
     for (const [thing, { group }] of this.things) group.classList.toggle("lit", tensors.has(thing.tensor));
-    for (const line of this.strings.children) {
+    for (const line of this.references.children) {
       line.classList.toggle("lit", tensors.has(Number(line.dataset.tensor)) || nodes.has(Number(line.dataset.node)));
     }
   }
@@ -367,7 +537,10 @@ export class Graph {
     };
     const none = [];
     for (const [box, { group }] of this.boxes) {
-      const leaf = kind === "tensor" ? box.nodes.filter((node) => this.trace.nodes[node].leaf).map((node) => this.tensorOf(node)) : none;
+      const leaf =
+        kind === "tensor"
+          ? box.nodes.filter((node) => this.trace.nodes[node].leaf).map((node) => this.tensorOf(node))
+          : none;
       mark(group, kind === "node" ? box.nodes : leaf);
     }
     for (const [thing, { group }] of this.things) mark(group, kind === "tensor" ? [thing.tensor] : none);
@@ -380,113 +553,14 @@ export class Graph {
     this.bringIntoView([node]);
   }
 
-  /** As large as the panel's width allows, and a panel as high as that needs. */
-  fit() {
-    this.zoomed = false;
-    const room = this.stage.clientWidth;
-    if (!room) return;
-    const stored = this.trace.views[this.index];
-    if (room !== this.room && !(this.view === stored && this.laidOut(room) === stored)) return this.open(this.index);
-    this.fitted = true;
-    const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
-    const across = Math.min((this.scroll.clientWidth - 2) / wide, LARGEST);
-    const least = room < NARROW ? 1 : READABLE;
-    const height = Math.round(Math.min(Math.max(across, least) * high + 2, highest()));
-    this.box.style.setProperty("--drawing", `${height}px`);
-    this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), least));
-  }
-
-  zoom(factor) {
-    this.zoomed = true;
-    const { scroll } = this;
-    const [x, y] = [scroll.scrollLeft + scroll.clientWidth / 2, scroll.scrollTop + scroll.clientHeight / 2];
-    const before = this.scale;
-    this.setScale(Math.max(0.2, Math.min(3, before * factor)));
-    const ratio = this.scale / before;
-    scroll.scrollLeft = x * ratio - scroll.clientWidth / 2;
-    scroll.scrollTop = y * ratio - scroll.clientHeight / 2;
-    this.drawMap();
-  }
-
-  setScale(scale) {
-    this.scale = scale;
-    this.svg.style.setProperty("--smallest", `${SMALLEST / Math.max(scale, READABLE)}px`);
-    this.svg.style.width = `${(this.view.width + 2 * MARGIN) * scale}px`;
-    this.svg.style.height = `${(this.view.height + 2 * MARGIN) * scale}px`;
-  }
-
-  resized() {
-    if (this.view && !this.zoomed) this.refit();
-  }
-
-  refit() {
-    this.fit();
-    this.drawMap();
-  }
-
-  /** Scroll a drawing that is larger than its panel to where something happens. */
-  bringIntoView(nodes) {
-    const { scroll, scale } = this;
-    if (scroll.scrollWidth <= scroll.clientWidth + 1 && scroll.scrollHeight <= scroll.clientHeight + 1) return;
-    const box = nodes.map((node) => this.boxOf.get(node)).find(Boolean) ?? [...this.boxes].findLast(([, { group }]) => !group.classList.contains("absent"))?.[0];
-    if (!box) return;
-    const centre = (start, size) => (start + size / 2 + MARGIN) * scale;
-    scroll.scrollLeft = centre(box.x, box.width) - scroll.clientWidth / 2;
-    scroll.scrollTop = centre(box.y, box.height) - scroll.clientHeight / 2;
-  }
-
-  /** An overview in the corner, where the drawing is larger than its panel. */
-  drawMap() {
-    const { scroll } = this;
-    const larger = scroll.scrollWidth > scroll.clientWidth + 2 || scroll.scrollHeight > scroll.clientHeight + 2;
-    const shown = larger && this.empty.hidden;
-    this.map.classList.toggle("absent", !shown);
-    if (!shown) return;
-    const { width, height } = this.view;
-    const scale = Math.min(110 / width, 52 / height);
-    this.window = shape("rect", { class: "window" });
-    this.showMap();
-    this.map.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.map.style.width = `${Math.max(24, width * scale)}px`;
-    this.map.style.height = `${Math.max(18, height * scale)}px`;
-    this.map.replaceChildren(...[...this.boxes].map(([box, { group }]) =>
-      shape("rect", { class: group.getAttribute("class"), x: box.x, y: box.y, width: box.width, height: box.height })), this.window);
-  }
-
-  showMap() {
-    if (!this.window || this.map.classList.contains("absent")) return;
-    const { scroll, scale } = this;
-    const place = { x: scroll.scrollLeft / scale - MARGIN, y: scroll.scrollTop / scale - MARGIN, width: scroll.clientWidth / scale, height: scroll.clientHeight / scale };
-    for (const [name, value] of Object.entries(place)) this.window.setAttribute(name, value);
-  }
-
-  jump(event) {
-    const map = this.map.getBoundingClientRect();
-    const { scroll } = this;
-    scroll.scrollLeft = ((event.clientX - map.left) / map.width) * scroll.scrollWidth - scroll.clientWidth / 2;
-    scroll.scrollTop = ((event.clientY - map.top) / map.height) * scroll.scrollHeight - scroll.clientHeight / 2;
-  }
-
-  /** A mouse drags the drawing; fingers scroll it anyway. */
-  drag() {
-    const { scroll } = this;
-    let from = null;
-    scroll.addEventListener("pointerdown", (event) => {
-      if (event.pointerType === "mouse" && event.button === 0) from = [event.clientX + scroll.scrollLeft, event.clientY + scroll.scrollTop];
-    });
-    scroll.addEventListener("pointermove", (event) => {
-      if (!from || !event.buttons) return;
-      scroll.scrollLeft = from[0] - event.clientX;
-      scroll.scrollTop = from[1] - event.clientY;
-    });
-    for (const name of ["pointerup", "pointerleave"]) scroll.addEventListener(name, () => (from = null));
-  }
-
   key(event) {
-    const shown = [...this.svg.querySelectorAll("[role=button]")].filter((group) => !group.classList.contains("absent"));
+    const shown = [...this.svg.querySelectorAll("[role=button]")].filter(
+      (group) => !group.classList.contains("absent"),
+    );
     const at = shown.indexOf(event.composedPath()[0]);
     if (event.key === "Escape" && this.view.parent != null) this.enter(this.view.parent);
-    else if ((event.key === "+" || event.key === "-") && this.scroll.contains(event.composedPath()[0])) this.zoom(event.key === "+" ? 1.25 : 1 / 1.25);
+    else if ((event.key === "+" || event.key === "-") && this.scroll.contains(event.composedPath()[0]))
+      this.zoom(event.key === "+" ? 1.25 : 1 / 1.25);
     else if (at >= 0 && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
       const next = shown[at + (event.key === "ArrowDown" ? 1 : -1)];
       if (next) {
@@ -494,7 +568,8 @@ export class Graph {
         next.focus();
         next.scrollIntoView({ block: "nearest", inline: "nearest" });
       }
-    } else if (at >= 0 && (event.key === "Enter" || event.key === " ")) shown[at].dispatchEvent(new MouseEvent("click"));
+    } else if (at >= 0 && (event.key === "Enter" || event.key === " "))
+      shown[at].dispatchEvent(new MouseEvent("click"));
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -503,22 +578,6 @@ export class Graph {
 
 /** With blanks, which are not drawn: in the name of a button its texts would run together. */
 const apart = (texts) => texts.flatMap((text) => [" ", text]);
-
-/** How to read the graph, while there is none. */
-function howToRead() {
-  const box = { x: 8, y: 22, width: 118, height: 48 };
-  const [x, y] = port(box, 1);
-  const caption = (at, text) => shape("text", { class: "caption", x: at, y: 92 }, text);
-  return shape("svg", { viewBox: "0 0 340 100", "aria-hidden": "true", class: "key" },
-    shape("g", { class: "box" },
-      shape("rect", { class: "face", ...box, rx: 5 }), shape("text", { class: "title", x: 17, y: 42 }, "CosBackward0"),
-      shape("text", { x: 17, y: 58 }, "self  8 B"), shape("circle", { class: "port held", cx: x, cy: y, r: 3.4 })),
-    shape("g", { class: "strings" }, shape("path", { class: "string", d: `M${x} ${y}C${x + 26} ${y} ${x + 20} 46 ${x + 46} 46` })),
-    shape("g", { class: "thing" }, shape("path", { class: "string name", d: "M240 46h9" }),
-      shape("rect", { class: "face", x: 172, y: 28, width: 68, height: 36, rx: 8 }), shape("text", { class: "size", x: 206, y: 50 }, "8 B"),
-      shape("text", { class: "names", x: 253, y: 50 }, "angle")),
-    caption(67, "a node"), caption(149, "saves"), caption(206, "a tensor"), caption(282, "a variable"));
-}
 
 /** A way through points, its corners rounded. */
 function smooth(points) {

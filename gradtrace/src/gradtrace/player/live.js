@@ -4,7 +4,10 @@
 /** The newest model of each key, for every copy of this module that the page has. */
 const models = () => (document.gradtraceModels ??= new Map());
 
-const joined = (key) => [...document.querySelectorAll(".gradtrace[data-key]")].filter((place) => place.dataset.key === key && place.gradtrace);
+const joined = (key) =>
+  [...document.querySelectorAll(".gradtrace[data-key]")].filter(
+    (place) => place.dataset.key === key && place.gradtrace,
+  );
 
 /** A model that a kernel answers for: the players of its key join it, those to come by `connect`. */
 export function offer(model) {
@@ -22,7 +25,10 @@ export function withdraw(model) {
   for (const { gradtrace: player } of joined(key)) player.part?.();
 }
 
-/** Join the player of a place to the model of its key, if there is one. */
+/**
+ * Join the player of a place to the model of its key, if there is one.
+ * @param {Element} place
+ */
 export function connect({ gradtrace: player, dataset }) {
   const model = models().get(dataset.key);
   if (!model || player.model === model) return;
@@ -48,11 +54,17 @@ function join(player, model) {
   };
   const listeners = {
     "change:step": () => player.step !== model.get("step") && player.show(model.get("step")),
-    "change:setting": another, "change:trace": another, "change:answer": answered,
+    "change:setting": another,
+    "change:trace": another,
+    "change:answer": answered,
   };
   player.model = model;
   player.choices = model.get("controls");
-  player.hooks = { onStep: (step) => tell("step", step), onAnswer: (answer) => tell("answer", answer), onSetting: (setting) => tell("setting", setting) };
+  player.hooks = {
+    onStep: (step) => tell("step", step),
+    onAnswer: (answer) => tell("answer", answer),
+    onSetting: (setting) => tell("setting", setting),
+  };
   player.part = () => {
     for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
     Object.assign(player, { model: null, part: null, choices: data.controls, hooks: {} });
@@ -62,7 +74,8 @@ function join(player, model) {
 
   if (model.get("answer").length) answered();
   else if (player.question && !player.locked) {
-    if (player.recalled) player.ask(); // to another program of this name, perhaps
+    if (player.recalled)
+      player.ask(); // to another program of this name, perhaps
     else tell("answer", player.question.picked);
   }
   if (chose) tell("setting", player.setting);

@@ -8,12 +8,19 @@ const LEFT = 58; // for the numbers of the axis
 const BOTTOM = 18;
 const TOP = 10;
 const START = 50; // the word "start", and half of a number
-const KINDS = [["activations", "activations"], ["inputs", "parameters and inputs"], ["gradients", "gradients"]];
+const KINDS = [
+  ["activations", "activations"],
+  ["inputs", "parameters and inputs"],
+  ["gradients", "gradients"],
+];
 
 /** Round steps of an axis that ends at or above `most`. */
 function ticks(most) {
   const unit = 10 ** Math.floor(Math.log10(most / 4));
-  const step = Math.max(1, [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((size) => most / size <= 4));
+  const step = Math.max(
+    1,
+    [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((size) => most / size <= 4),
+  );
   return Array.from({ length: Math.ceil(most / step - 1e-9) + 1 }, (_, i) => i * step);
 }
 
@@ -23,11 +30,26 @@ export class Memory {
     this.onPick = onPick;
     this.reading = element("p", { class: "reading" });
     this.svg = shape("svg", { "aria-hidden": "true" });
-    const legend = element("ul", { class: "legend" }, ...KINDS.map(([kind, text]) =>
-      element("li", { class: kind }, element("span", { class: `swatch ${kind}` }), text)),
-      element("li", { class: "peak" }, element("span", { class: "swatch peak" }, "┬"), "all tensors, most inside the line"));
-    this.box = element("div", { class: "memory", role: "group", "aria-label": "Bytes held over the lines" },
-      element("div", { class: "head" }, element("strong", {}, "Bytes held after each line"), legend), this.svg, this.reading);
+    const legend = element(
+      "ul",
+      { class: "legend" },
+      ...KINDS.map(([kind, text]) =>
+        element("li", { class: kind }, element("span", { class: `swatch ${kind}` }), text),
+      ),
+      element(
+        "li",
+        { class: "peak" },
+        element("span", { class: "swatch peak" }, "┬"),
+        "all tensors, most inside the line",
+      ),
+    );
+    this.box = element(
+      "div",
+      { class: "memory", role: "group", "aria-label": "Bytes held over the lines" },
+      element("div", { class: "head" }, element("strong", {}, "Bytes held after each line"), legend),
+      this.svg,
+      this.reading,
+    );
     this.svg.addEventListener("pointermove", (event) => this.point(this.stepAt(event)));
     this.svg.addEventListener("pointerleave", () => this.point(null));
     this.svg.addEventListener("click", (event) => this.onPick(this.stepAt(event)));
@@ -38,7 +60,8 @@ export class Memory {
     this.trace = trace;
     this.parts = trace.steps.map(({ held, gradients }) => [held[0], held[1] + held[2], gradients ?? 0]);
     this.needs = Math.max(1, ...this.parts.map(([a, b, c], i) => Math.max(a + b + c, trace.steps[i].peak ?? 0)));
-    for (const [i, [kind]] of KINDS.entries()) this.box.classList.toggle(`no-${kind}`, !this.parts.some((part) => part[i]));
+    for (const [i, [kind]] of KINDS.entries())
+      this.box.classList.toggle(`no-${kind}`, !this.parts.some((part) => part[i]));
     this.box.classList.toggle("no-peak", !trace.steps.some(({ peak }) => peak));
   }
 
@@ -75,12 +98,25 @@ export class Memory {
         if (!count) return [];
         const from = y(sum);
         sum += count;
-        return [shape("rect", { class: KINDS[i][0], x, width: Math.max(across - gap, 0.6), y: Math.min(y(sum), from - 1.5), height: Math.max(1.5, from - y(sum)) })];
+        return [
+          shape("rect", {
+            class: KINDS[i][0],
+            x,
+            width: Math.max(across - gap, 0.6),
+            y: Math.min(y(sum), from - 1.5),
+            height: Math.max(1.5, from - y(sum)),
+          }),
+        ];
       });
       const { peak } = this.trace.steps[step];
       if (peak != null && peak > sum) {
         const centre = x + (across - gap) / 2;
-        drawn.push(shape("path", { class: "peak", d: `M${centre} ${y(sum)}V${y(peak)}M${centre - Math.min(5, across / 3)} ${y(peak)}H${centre + Math.min(5, across / 3)}` }));
+        drawn.push(
+          shape("path", {
+            class: "peak",
+            d: `M${centre} ${y(sum)}V${y(peak)}M${centre - Math.min(5, across / 3)} ${y(peak)}H${centre + Math.min(5, across / 3)}`,
+          }),
+        );
       }
       return shape("g", {}, ...drawn);
     });
@@ -88,11 +124,26 @@ export class Memory {
     const labels = this.trace.steps.flatMap(({ ran }, step) => {
       const x = LEFT + (step + 0.5) * across;
       if (step % every || (step && x < LEFT + START)) return [];
-      return [shape("text", { class: "axis", x: step ? x : LEFT, y: HEIGHT + 14, "text-anchor": step ? "middle" : "start" }, ran === null ? "start" : String(ran))];
+      return [
+        shape(
+          "text",
+          { class: "axis", x: step ? x : LEFT, y: HEIGHT + 14, "text-anchor": step ? "middle" : "start" },
+          ran === null ? "start" : String(ran),
+        ),
+      ];
     });
-    this.cursor = shape("g", { class: "cursor" },
-      shape("rect", { y: TOP - 4, height: HEIGHT + BOTTOM - TOP + 4, width: Math.max(across, 2) }), shape("path", { d: `M0 ${HEIGHT}h${Math.max(across, 2)}` }));
-    this.pointer = shape("rect", { class: "pointer absent", y: TOP - 4, height: HEIGHT - TOP + 4, width: Math.max(across, 2) });
+    this.cursor = shape(
+      "g",
+      { class: "cursor" },
+      shape("rect", { y: TOP - 4, height: HEIGHT + BOTTOM - TOP + 4, width: Math.max(across, 2) }),
+      shape("path", { d: `M0 ${HEIGHT}h${Math.max(across, 2)}` }),
+    );
+    this.pointer = shape("rect", {
+      class: "pointer absent",
+      y: TOP - 4,
+      height: HEIGHT - TOP + 4,
+      width: Math.max(across, 2),
+    });
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT + BOTTOM}`);
     this.svg.style.height = `${HEIGHT + BOTTOM}px`;
     this.svg.replaceChildren(this.cursor, ...marks, ...this.bars, ...labels, this.pointer);
@@ -107,12 +158,22 @@ export class Memory {
     this.shown = shown;
     this.peer = peer;
     const differs = peer && peer.held[0] !== this.trace.steps[step].held[0];
-    this.reading.replaceChildren(this.words(step), ...(differs ? [element("span", { class: "other" }, ` ≠ ${bytes(peer.held[0])} of activations in the other setting`)] : []));
+    this.reading.replaceChildren(
+      this.words(step),
+      ...(differs
+        ? [element("span", { class: "other" }, ` ≠ ${bytes(peer.held[0])} of activations in the other setting`)]
+        : []),
+    );
     if (!this.bars) return;
     this.cursor.setAttribute("transform", `translate(${LEFT + step * this.across} 0)`);
     if (this.until === shown) return;
     this.bars.forEach((bar, i) => bar.classList.toggle("absent", i > shown));
     this.until = shown;
+  }
+
+  /** While the reader is inside of a line: what its nodes left so far. */
+  inside(line, held) {
+    this.reading.textContent = `Inside line ${line}: ${bytes(held[0])} held by saved activations.`;
   }
 
   point(step) {
@@ -125,8 +186,14 @@ export class Memory {
   words(step) {
     const { ran, peak, device } = this.trace.steps[step];
     const [activations, inputs, gradients] = this.parts[step];
-    const also = [inputs && `${bytes(inputs)} of parameters and inputs`, gradients && `${bytes(gradients)} of gradients`].filter(Boolean);
-    const inside = peak != null && peak > activations + inputs + gradients ? `; all tensors together at most ${bytes(peak)} inside the line` : "";
+    const also = [
+      inputs && `${bytes(inputs)} of parameters and inputs`,
+      gradients && `${bytes(gradients)} of gradients`,
+    ].filter(Boolean);
+    const inside =
+      peak != null && peak > activations + inputs + gradients
+        ? `; all tensors together at most ${bytes(peak)} inside the line`
+        : "";
     const counters = device ? `; the device counts ${bytes(device.allocated)}, at most ${bytes(device.peak)}` : "";
     return `${ran === null ? "At the start" : `After line ${ran}`}: ${bytes(activations)} held by saved activations${also.length ? `, and ${also.join(", ")}` : ""}${inside}${counters}.`;
   }

@@ -18,36 +18,71 @@ function mount(place) {
     // The place was kept at a guess; out of sight it can be as high as the player is.
     if (place.getBoundingClientRect().top > innerHeight) place.style.minHeight = 0;
     if (place.dataset.key) connect(place);
-    if (focused) [...place.gradtrace.box.querySelectorAll("button, input, select, [tabindex='0']")].find((part) => part.getClientRects().length).focus();
+    if (focused)
+      [...place.gradtrace.box.querySelectorAll("button, input, select, [tabindex='0']")]
+        .find((part) => part.getClientRects().length)
+        .focus();
   }
   return place.gradtrace;
+}
+
+// The fields of a step, of one inside of a line, and of what a node did, in the order of `page.py`.
+const STEP = "line ran held gradients variables changed values peak gone device raised inside unrecorded".split(" ");
+const INSIDE = "run changed gone held gradients variables node".split(" ");
+const NODE_RUN = "node received passed written released returned call depth hooks recomputed".split(" ");
+
+/** The values of a row by the names of its fields; what is not there stays away. */
+function named(row, fields, absent) {
+  const pairs = fields.map((name, k) => [name, row[k]]).filter(([, value]) => value != null);
+  return { ...absent, ...Object.fromEntries(pairs) };
+}
+
+function stepOf(row) {
+  const step = named(row, STEP, { line: null, ran: null });
+  if (step.inside) {
+    step.inside = step.inside.map((inner) => {
+      const node = named(inner, INSIDE, {});
+      return { ...node, run: named(node.run, NODE_RUN, { node: null, passed: null }) };
+    });
+  }
+  return step;
 }
 
 /** What several traces have in common is stored once, and each says where. */
 function unshared({ shared, ...data }) {
   for (const trace of data.traces) {
     for (const [key, known] of Object.entries(shared)) trace[key] = known[trace[key]];
+    trace.steps = trace.steps.map(stepOf);
   }
   return data;
 }
 
 export function mountAll() {
-  const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, boundingClientRect, target } of entries) {
-      if (!isIntersecting) continue;
-      near.unobserve(target);
-      const seen = boundingClientRect.top < innerHeight && boundingClientRect.bottom > 0;
-      if (seen || !window.requestIdleCallback) mount(target);
-      else requestIdleCallback(() => mount(target), { timeout: 300 });
-    }
-  }, { rootMargin: "400px 0px" });
+  document.gradtracePlayers = mountAll; // for those that come later and do not carry this module
+  const near = new IntersectionObserver(
+    (entries) => {
+      for (const { isIntersecting, boundingClientRect, target } of entries) {
+        if (!isIntersecting) continue;
+        near.unobserve(target);
+        const seen = boundingClientRect.top < innerHeight && boundingClientRect.bottom > 0;
+        if (seen || !window.requestIdleCallback) mount(target);
+        else requestIdleCallback(() => mount(target), { timeout: 300 });
+      }
+    },
+    { rootMargin: "400px 0px" },
+  );
   for (const place of document.querySelectorAll(".gradtrace:not([data-mounted])")) {
     if (!place.querySelector('script[type="application/json"]')) continue;
     place.dataset.mounted = "";
     near.observe(place);
     // Until it is built, the Tab key would pass it by.
     const host = place.querySelector("div");
-    for (const [name, value] of [["tabindex", 0], ["role", "group"], ["aria-label", `Line player: ${place.dataset.function}`]]) host.setAttribute(name, value);
+    for (const [name, value] of [
+      ["tabindex", "0"],
+      ["role", "group"],
+      ["aria-label", `Line player: ${place.dataset.function}`],
+    ])
+      host.setAttribute(name, value);
     host.addEventListener("focus", () => mount(place), { once: true });
   }
   listen();
@@ -68,7 +103,15 @@ export function listen() {
   addEventListener("beforeprint", () => onPaper(true));
   addEventListener("afterprint", () => onPaper(false));
   const themes = () => players().forEach((place) => place.gradtrace?.theme());
-  const attributes = ["class", "style", "data-theme", "data-mode", "data-jp-theme-light", "data-vscode-theme-kind", "theme"];
+  const attributes = [
+    "class",
+    "style",
+    "data-theme",
+    "data-mode",
+    "data-jp-theme-light",
+    "data-vscode-theme-kind",
+    "theme",
+  ];
   for (const watched of [document.documentElement, document.body]) {
     new MutationObserver(themes).observe(watched, { attributes: true, attributeFilter: attributes });
   }
@@ -88,7 +131,12 @@ function play(text) {
   const fold = place.closest("details");
   if (fold) fold.open = true;
   const player = mount(place);
-  player.host.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
-  player.follow(Object.fromEntries(wishes.map((wish) => [wish.slice(0, wish.indexOf("=")), wish.slice(wish.indexOf("=") + 1)])));
+  player.host.scrollIntoView({
+    block: "nearest",
+    behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
+  });
+  player.follow(
+    Object.fromEntries(wishes.map((wish) => [wish.slice(0, wish.indexOf("=")), wish.slice(wish.indexOf("=") + 1)])),
+  );
   return true;
 }

@@ -4,7 +4,7 @@
 const LANE = 10; // between two arrows that go round
 const GAP = 30; // between two boxes, for arrows to turn in
 const NAME = 22; // the line below a tensor that names it, and some air
-const STRING = 26; // the least length of a string to a tensor beside its box
+const REFERENCE = 26; // the least length of a reference to a tensor beside its box
 
 /** The view as high as it takes and at most `width` wide, where its boxes allow that. */
 export function narrowed(view, width) {
@@ -29,7 +29,7 @@ export function narrowed(view, width) {
     let bottom = y + box.height;
     let beside = y; // where the next tensor goes that has room at the side
     for (const thing of view.things.filter(({ box: owner }) => (owner ?? order[0]) === i)) {
-      const fits = port + STRING + thing.width <= width;
+      const fits = port + REFERENCE + thing.width <= width;
       const x = Math.max(0, width - thing.width);
       const top = fits ? beside : bottom + GAP / 2;
       things.push({ ...thing, x, y: top, below: true, letters: Math.floor((fits ? width - port - 4 : width) / 7.2) });
@@ -43,8 +43,13 @@ export function narrowed(view, width) {
   for (const edge of edges) {
     const [a, b] = [boxes[edge.start], boxes[edge.end]];
     const x = (edge.lane + 1) * LANE - 4;
-    edge.bends = edge.lane === null ? [[b.x + b.width / 2, a.y - GAP / 2]] // and straight up, past the text below b
-      : [[x, a.y - GAP / 2], [x, b.y + b.height + GAP / 2]];
+    edge.bends =
+      edge.lane === null
+        ? [[b.x + b.width / 2, a.y - GAP / 2]] // and straight up, past the text below b
+        : [
+            [x, a.y - GAP / 2],
+            [x, b.y + b.height + GAP / 2],
+          ];
   }
   const right = [...boxes, ...things].map((part) => part.x + part.width);
   return { ...view, boxes, things, edges, width: Math.max(...right), height: y - GAP };

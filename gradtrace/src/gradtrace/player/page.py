@@ -28,8 +28,9 @@ from gradtrace.tracing.steps import TraceData
 
 _PLAYER = Path(__file__).parent
 _MODULES = (
-    "dom", "python", "trace", "timeline", "words", "strings", "narrow", "graph", "source",
-    "variables", "memory", "controls", "answers", "question", "player", "live", "mount", "widget",
+    "dom", "python", "trace", "timeline", "inside", "words", "references", "narrow", "panel",
+    "graph", "source", "variables", "memory", "scene", "controls", "answers", "question",
+    "stepping", "player", "live", "mount", "widget",
 )  # fmt: skip
 
 
@@ -52,9 +53,10 @@ def module() -> str:
         text = (_PLAYER / f"{name}.js").read_text(encoding="utf-8")
         text = re.sub(r"^\s*(//[^\n]*|/\*\*.*?\*/)\n", "", text, flags=re.MULTILINE | re.DOTALL)
         text = re.sub(r" +// .*$", "", text, flags=re.MULTILINE)
-        text = re.sub(r"^import .*\n", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^import [^;]*;\n", "", text, flags=re.MULTILINE)
         text = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
-        parts.append(re.sub(r"^\s+", "", text, flags=re.MULTILINE))
+        text = re.sub(r"^\s+", "", text, flags=re.MULTILINE)
+        parts.append(re.sub(r"(?<=[{(\[,;])\n", "", text))  # a notebook stores each line apart
     return "\n".join(parts)
 
 
@@ -116,6 +118,34 @@ def _views(drawings: list[Drawing]) -> dict[str, Any]:
 _SHARED = ("kinds", "nodes", "tensors", "states", "rows", "views", "places")
 
 
+# The fields of a step, of one inside of a line, and of what a node did; `mount.js` names them.
+_STEP = (
+    "line", "ran", "held", "gradients", "variables", "changed", "values", "peak", "gone", "device",
+    "raised", "inside", "unrecorded",
+)  # fmt: skip
+_INSIDE = ("run", "changed", "gone", "held", "gradients", "variables", "node")
+_RUN = (
+    "node", "received", "passed", "written", "released", "returned", "call", "depth", "hooks",
+    "recomputed",
+)  # fmt: skip
+
+
+def _rows(items: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[list[Any]]:
+    """The values of these fields without their names, which a page would repeat at each step."""
+    return [_row(item, fields) for item in items]
+
+
+def _row(item: dict[str, Any], fields: Sequence[str]) -> list[Any]:
+    row = [item.get(field) for field in fields]
+    if "inside" in item:
+        row[fields.index("inside")] = _rows(item["inside"], _INSIDE)
+    if "run" in item:
+        row[fields.index("run")] = _row(item["run"], _RUN)
+    while row and row[-1] is None:
+        row.pop()
+    return row
+
+
 def _told_once(payloads: list[dict[str, Any]]) -> dict[str, Any]:
     """The traces, with the place in ``shared`` of what several of them may have in common."""
     shared: dict[str, list[Any]] = {key: [] for key in _SHARED}
@@ -124,6 +154,7 @@ def _told_once(payloads: list[dict[str, Any]]) -> dict[str, Any]:
             if trace[key] not in known:
                 known.append(trace[key])
             trace[key] = known.index(trace[key])
+        trace["steps"] = _rows(trace["steps"], _STEP)
     return {"shared": shared, "traces": payloads}
 
 
@@ -135,6 +166,7 @@ def static_html(
     step: int | Mapping[str, int] | None = None,
     question: Question | None = None,
     key: str = "",
+    carrier: str = "",
 ) -> str:
     """A self-contained piece of HTML that plays the traces without a kernel and without a network.
 
@@ -146,6 +178,8 @@ def static_html(
             which line n is next, ``{"after": n}`` for the first after it ran.  None: the first.
         question: what is asked before anything is shown.
         key: that of the live :class:`~gradtrace.Player` which it joins where a kernel has one.
+        carrier: the function whose player on the same page carries the front end, which this one
+            then leaves out; empty if this one carries it.
 
     Where scripts do not run, the outcome of each setting is there to read as text; below a question
     it is folded.
@@ -155,7 +189,12 @@ def static_html(
     True
     """
     hint = "In Jupyter, run the cell or trust the notebook."
-    return _element(traces, controls, initial, step, question, _hint(hint), key)
+    if carrier:
+        hint += (
+            f" The notebook stores the player's script once, with the first player ({carrier}): "
+            "scroll to that one, or run this cell where there is a kernel."
+        )
+    return _element(traces, controls, initial, step, question, _hint(hint), key, carrier)
 
 
 def _element(
@@ -166,6 +205,7 @@ def _element(
     question: Question | None,
     above: str,
     key: str = "",
+    carrier: str = "",
 ) -> str:
     """The player; ``above`` the outcomes stands what else is read where no script runs."""
     data = {
@@ -185,7 +225,7 @@ def _element(
         f"<style>{_UNBUILT}</style>"
         f"<div><div>{above}{_as_text(traces, controls, question)}</div></div>"
         f'<script type="application/json">{text}</script>'
-        f'<script type="module">{module()}\nmountAll();</script>'
+        f"{_JOIN if carrier else _FRONT_END.format(module())}"
         "</div>"
     )
 
@@ -237,6 +277,10 @@ def write(page: str, path: str | Path) -> None:
     """Write a page to a file; what a program prints or raises need not be valid text."""
     Path(path).write_text(page, encoding="utf-8", errors="backslashreplace")
 
+
+_FRONT_END = '<script type="module">{}\nmountAll();</script>'
+# A player without the front end: where that is there already, it has to look again.
+_JOIN = "<script>document.gradtracePlayers?.()</script>"
 
 # Whatever a traced program prints or is called, the page cannot ask for anything outside of it.
 _ASKS_FOR_NOTHING = (

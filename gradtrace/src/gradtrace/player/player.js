@@ -1,29 +1,31 @@
 // The player: one step of a program seen four ways (source, graph, bytes, variables) that light each
-// other up, with the buttons to move, a question first where one is asked, and a second setting
-// beside the first where that is wanted.
+// other up, with the buttons to move as in a debugger, a question first where one is asked, and a
+// second setting beside the first where that is wanted.
 
 import { recall, remember } from "./answers.js";
 import { drawControls, settingText, traceOf } from "./controls.js";
 import { button, element, shape } from "./dom.js";
-import { Graph } from "./graph.js";
-import { Memory } from "./memory.js";
+import { Inside } from "./inside.js";
 import { Question, reach } from "./question.js";
+import { Scene, differences } from "./scene.js";
 import { Source, deeds } from "./source.js";
+import { Stepping } from "./stepping.js";
 import { STYLE } from "./style.js";
-import { Timeline } from "./timeline.js";
-import { unpacked } from "./trace.js";
 import { Variables } from "./variables.js";
 import { announcement, twin } from "./words.js";
 
+const LONG = 18; // lines of a program that is set more tightly
+const BESIDE_CODE = 18; // characters beside a line of code: its number, and what it did
 const NOTHING = { lines: new Set(), nodes: new Set(), tensors: new Set(), names: new Set() };
 
-export class Player {
+export class Player extends Stepping {
   /**
    * `data` is that of a page: controls, initial, traces, step, question. A live notebook gives
    * `hooks`: `onStep(step)`, `onAnswer(ids)`, `onSetting(setting)` unless the controls are the
    * notebook's own, and `compare()` where it can hand over the traces of other settings.
    */
   constructor(host, data, hooks = {}) {
+    super();
     this.root = host.attachShadow({ mode: "open" });
     this.host = host;
     this.data = data;
@@ -54,33 +56,77 @@ export class Player {
   }
 
   build() {
-    this.source = new Source((line) => this.pickLine(line), (line) => this.light("line", line));
+    this.source = new Source(
+      (line) => this.pickLine(line),
+      (line) => this.light("line", line),
+    );
     this.variables = new Variables((name) => this.light("name", name));
     this.controls = element("div", { class: "controls" });
-    this.compare = element("button", { type: "button", class: "quiet compare", "aria-pressed": "false", onclick: () => this.toggleCompare() }, "Compare");
-    if (document.fullscreenEnabled) this.scene.graph.tools.append(button(corners(), "Full screen", () => this.fullScreen()));
+    this.compare = element(
+      "button",
+      { type: "button", class: "quiet compare", "aria-pressed": "false", onclick: () => this.toggleCompare() },
+      "Compare",
+    );
+    if (document.fullscreenEnabled)
+      this.scene.graph.tools.append(button(corners(), "Full screen", () => this.fullScreen()));
     this.asking = element("div", { class: "asking" });
     this.first = button("⇤", "First step", () => this.go(0));
-    this.back = button("←", "Step back", () => this.go(this.step - 1));
-    this.next = button("→", "Step forward", () => this.go(this.step + 1), { class: "primary" });
+    this.back = button("←", "Step back (Left arrow)", () => this.goBack());
+    this.next = button("→", "Step over (F10, n)", () => this.over(), { class: "primary" });
+    this.next.append(element("span", { class: "label" }, " Over"));
+    this.into = button("↓", "Step into (F11, s)", () => this.stepInto());
+    this.into.append(element("span", { class: "label" }, " Into"));
+    this.out = button("↑", "Step out (Shift+F11, r)", () => this.stepOut());
+    this.out.append(element("span", { class: "label" }, " Out"));
     this.last = button("⇥", "Last step", () => this.go(Infinity));
-    this.scrubber = element("input", { type: "range", min: "0", "aria-label": "Step", oninput: () => this.go(Number(this.scrubber.value)) });
+    this.scrubber = element("input", {
+      type: "range",
+      min: "0",
+      "aria-label": "Step",
+      oninput: () => this.go(Number(this.scrubber.value)),
+    });
     this.position = element("span", { class: "position" });
     this.graphs = element("div", { class: "graphs" }, this.scene.graph.box);
     this.charts = element("div", { class: "charts" }, this.scene.memory.box);
     this.outcome = element("div", { class: "outcome" });
     this.twin = element("div", { class: "twin mono" });
-    this.words = element("details", { ontoggle: () => this.showTwin() }, element("summary", {}, "The graph in words"), this.twin);
+    this.words = element(
+      "details",
+      { ontoggle: () => this.showTwin() },
+      element("summary", {}, "The graph in words"),
+      this.twin,
+    );
     this.status = element("div", { class: "unseen", role: "status", "aria-live": "polite" });
     this.top = element("div", { class: "top" }, this.controls, this.compare);
-    this.box = element("section", { class: "player", onkeydown: (event) => this.key(event) },
-      this.asking, this.top,
-      this.source.box, this.graphs,
-      element("div", { class: "bar" },
-        element("div", { class: "buttons" }, this.first, this.back, this.next, this.last), this.scrubber, this.position),
+    const buttons = element(
+      "div",
+      { class: "buttons" },
+      this.first,
+      this.back,
+      this.next,
+      this.into,
+      this.out,
+      this.last,
+    );
+    this.desk = element(
+      "div",
+      { class: "desk" },
+      this.asking,
+      this.top,
+      this.source.box,
+      this.graphs,
+      element("div", { class: "bar" }, buttons, this.scrubber, this.position),
+    );
+    this.box = element(
+      "section",
+      { class: "player", onkeydown: (event) => this.key(event) },
+      this.desk,
       this.charts,
       element("div", { class: "outcome-place" }, this.outcome),
-      this.variables.box, this.words, this.status);
+      this.variables.box,
+      this.words,
+      this.status,
+    );
     const style = element("style");
     style.textContent = STYLE;
     this.theme(); // before there is much to lay out
@@ -90,7 +136,9 @@ export class Player {
 
   /** Light or dark, as the page's own text is; the page may change it at any time. */
   theme() {
-    const [red, green, blue] = getComputedStyle(this.host).color.match(/[\d.]+/g)?.map(Number) ?? [0, 0, 0];
+    const [red, green, blue] = getComputedStyle(this.host)
+      .color.match(/[\d.]+/g)
+      ?.map(Number) ?? [0, 0, 0];
     this.host.dataset.theme = this.box.dataset.theme = 0.3 * red + 0.6 * green + 0.1 * blue > 140 ? "dark" : "light";
   }
 
@@ -133,6 +181,7 @@ export class Player {
   }
 
   get where() {
+    if (this.place) return `line ${this.inside.line}, node ${this.place} of ${this.inside.last}`;
     const { line } = this.trace.steps[this.step];
     return line === null ? "end" : `before line ${line}`;
   }
@@ -173,7 +222,8 @@ export class Player {
     const { controls, question } = this.data;
     const right = question.right.map(String);
     const k = controls.findIndex(({ options }) => right.length && right.every((id) => options.includes(id)));
-    if (k >= 0 && this.steers) this.choose(this.setting.map((option, i) => (i === k ? controls[k].options.indexOf(right[0]) : option)));
+    if (k >= 0 && this.steers)
+      this.choose(this.setting.map((option, i) => (i === k ? controls[k].options.indexOf(right[0]) : option)));
   }
 
   /** In the browser, or in Python where there is one. */
@@ -188,12 +238,14 @@ export class Player {
     const { steps } = this.trace;
     const right = new Set(question.right.map(Number));
     const raised = steps.findIndex(({ raised: error }) => error && (question.kind !== "line" || right.has(error.line)));
-    if (question.kind === "line" && raised < 0) { // the line that holds the most: when it does
+    if (question.kind === "line" && raised < 0) {
+      // the line that holds the most: when it does
       const most = Math.max(...steps.map(({ held }) => held[0]));
       const there = steps.findIndex(({ ran, held }) => right.has(ran) && held[0] === most);
       return there < 0 ? this.timeline.last : there;
     }
-    if (question.kind === "line" || question.kind === "choice" || question.kind === "choices") return raised < 0 ? this.timeline.last : raised;
+    if (question.kind === "line" || question.kind === "choice" || question.kind === "choices")
+      return raised < 0 ? this.timeline.last : raised;
     for (let step = question.at + 1; step <= this.timeline.last; step += 1) {
       const did = this.timeline.changes(step);
       const gone = question.kind === "node" ? did.freed : did.left;
@@ -209,7 +261,11 @@ export class Player {
     const right = question.open ? null : new Set(data.question.right);
     const { kind } = data.question;
     const none = new Set();
-    this.source.offer(kind === "line" && question.open ? question.ids : none, kind === "line" ? picked : none, kind === "line" ? right : null);
+    this.source.offer(
+      kind === "line" && question.open ? question.ids : none,
+      kind === "line" ? picked : none,
+      kind === "line" ? right : null,
+    );
     this.scene.graph.offer(kind, question.ids, picked, right);
   }
 
@@ -217,23 +273,10 @@ export class Player {
   lock() {
     const { locked } = this;
     this.box.classList.toggle("locked", locked);
-    this.box.classList.toggle("blank", locked && !this.timeline?.at(this.limit).nodes.size);
     for (const input of this.controls.querySelectorAll("input, select")) input.disabled = locked;
     this.compare.hidden = locked || (this.data.traces.length < 2 && !this.hooks.compare);
     this.top.hidden = this.compare.hidden && !this.controls.hasChildNodes();
     this.scrubber.max = this.limit;
-  }
-
-  pickLine(line) {
-    if (this.locked && this.data.question.kind === "line") {
-      if (this.question.pick(this.source.statement.get(line) ?? line)) reach(this.question.check, this.question.check.parentNode);
-      return;
-    }
-    const steps = this.trace.steps.map((step, time) => [step, time]).filter(([, time]) => time <= this.limit);
-    const first = this.source.statement.get(line) ?? line;
-    const after = steps.filter(([step]) => step.ran === first);
-    const here = after.find(([, time]) => time > this.step) ?? after[0] ?? steps.find(([step]) => step.line === first);
-    if (here) this.go(here[1]);
   }
 
   pickInGraph(kind, id) {
@@ -244,28 +287,27 @@ export class Player {
     } else this.light(kind === "tensor" ? "tensors" : "nodes", [id], true);
   }
 
-  // Moving.
-
-  /** Move to a step because the reader asked for it. */
-  go(step, told = true) {
-    this.box.classList.add("moves"); // what a step changed may be animated now, but not as it opens
-    this.show(step);
-    if (told) this.hooks.onStep?.(this.step);
-  }
-
   setTrace(stored) {
     this.scene.setTrace(stored);
     const { trace } = this;
     this.shareAxis();
-    this.box.classList.toggle("broad", this.scene.graph.broad);
+    const lines = Object.values(trace.source);
+    this.source.box.classList.toggle("long", lines.length > LONG);
+    this.desk.style.setProperty(
+      "--code",
+      `${(Math.max(...lines.map(({ length }) => length)) + BESIDE_CODE) * (lines.length > LONG ? 7.3 : 7.9)}px`,
+    );
     this.box.setAttribute("aria-label", `Line player: ${trace.function}`);
     this.source.setTrace(trace);
     this.variables.setTrace(trace);
     this.drawControls();
     const failed = trace.error !== null;
     this.outcome.className = failed ? "outcome failed" : "outcome";
-    this.outcome.replaceChildren(...trace.outcome.map((text, i) =>
-      element("p", {}, i === 0 ? element("strong", {}, failed ? "✗ " : "✓ ") : "", text)));
+    this.outcome.replaceChildren(
+      ...trace.outcome.map((text, i) =>
+        element("p", {}, i === 0 ? element("strong", {}, failed ? "✗ " : "✓ ") : "", text),
+      ),
+    );
     if (this.question) this.questionChanged();
   }
 
@@ -275,8 +317,10 @@ export class Player {
     const focused = [...this.controls.querySelectorAll("input, select")].indexOf(this.root.activeElement);
     this.controls.replaceChildren(...inputs);
     if (this.peer) {
-      this.controls.append(element("span", { class: "versus" }, "against"),
-        ...drawControls(controls, this.peer.setting, (setting) => this.against(setting)));
+      this.controls.append(
+        element("span", { class: "versus" }, "against"),
+        ...drawControls(controls, this.peer.setting, (setting) => this.against(setting)),
+      );
     }
     this.controls.querySelectorAll("input, select")[focused]?.focus();
     this.lock();
@@ -362,45 +406,65 @@ export class Player {
 
   // Drawing a step.
 
-  show(step) {
+  /** `place` is that of a node inside of the line that runs next; 0: before it. */
+  show(step, place = 0) {
     const { trace, timeline } = this;
     this.step = Math.max(0, Math.min(step, this.limit));
-    const now = trace.steps[this.step];
-    const did = timeline.changes(this.step);
-    this.scrubber.value = this.step;
-    // Not `disabled`: that would take the focus, and with it the keyboard, away.
-    const end = this.step >= this.limit;
-    for (const made of [this.first, this.back]) made.setAttribute("aria-disabled", this.step === 0);
-    for (const made of [this.next, this.last]) made.setAttribute("aria-disabled", end);
-    const { where } = this;
-    this.position.textContent = `step ${this.step + 1} of ${trace.steps.length}: ${where}${end && this.locked ? ". Answer to go on" : ""}${
-      trace.unrecorded > 0 && this.step === timeline.last ? `, after ${trace.unrecorded} more that were not recorded` : ""}`;
-    this.scrubber.setAttribute("aria-valuetext", this.position.textContent);
+    this.place = place;
+    const line = trace.steps[this.step];
+    const now = place ? this.inside.steps[place - 1] : line;
+    const [shown, at] = this.moment;
+    const did = shown.changes(at);
+    this.showBar();
+    const graphs = [this.scene, ...(this.peer ? [this.peer] : [])].some(
+      (scene) => scene.begins <= this.step + (place > 0 ? 1 : 0),
+    );
+    this.desk.classList.toggle("graphless", !graphs);
 
-    const other = this.peer && this.peer.timeline.trace.steps[(this.peer.step = timeline.matching(this.peer.timeline, this.step))];
+    const other =
+      this.peer && this.peer.timeline.trace.steps[(this.peer.step = timeline.matching(this.peer.timeline, this.step))];
     const differs = this.peer ? differences(this.scene, this.step, this.peer) : [new Set(), new Set()];
     const leapt = trace.unrecorded > 0 && this.step === timeline.last; // what changed, other lines did
-    this.source.show(now, this.step && !leapt ? deeds(did) : [], other);
-    this.scene.graph.show(this.step, differs[0]);
+    this.source.show(now, at && !leapt ? deeds(did) : [], other);
+    this.scene.graph.show(at, place ? new Set() : differs[0], shown, place ? this.inside : null);
     this.scene.memory.show(this.step, this.limit, other);
+    if (place) this.scene.memory.inside(this.inside.line, now.held);
     const peerRows = this.peer && new Map(this.peer.timeline.at(this.peer.step).variables.map((row) => [row[0], row]));
-    this.variables.show(timeline.at(this.step).variables, now.values, did, peerRows);
+    this.variables.show(shown.at(at).variables, line.values, did, peerRows);
     if (this.peer) {
       this.scene.graph.title.textContent = settingText(this.choices, this.setting);
       const missing = timeline.missing(this.peer.timeline, this.step);
       this.peer.graph.title.textContent = `${settingText(this.data.controls, this.peer.setting)}${missing && `: this setting ${missing}`}`;
       this.peer.graph.show(this.peer.step, differs[1]);
-      this.peer.memory.show(this.peer.step, this.peer.timeline.last, now);
+      this.peer.memory.show(this.peer.step, this.peer.timeline.last, line);
     }
     this.outcome.classList.toggle("waiting", this.step < timeline.last || this.locked);
     this.showTwin();
-    this.status.textContent = announcement(trace, timeline, this.step, where, this.locked);
+    this.status.textContent = place
+      ? [`${this.where}.`, ...this.inside.sentences(place)].join(" ")
+      : announcement(trace, timeline, this.step, this.where, this.locked);
     if (this.lit) this.light(null);
     for (const part of [this.source, this.scene.graph, this.peer?.graph]) part?.settle();
   }
 
+  /** What can be stepped into here. */
+  get entered() {
+    if (this.step >= this.limit || !this.trace.steps[this.step + 1].inside.length) return null;
+    const { inside, timeline, step } = this;
+    return inside?.outer === timeline && inside.step === step + 1 ? inside : new Inside(timeline, step + 1);
+  }
+
+  /** The timeline that is shown, and the step of it. */
+  get moment() {
+    return this.place ? [this.inside.timeline, this.place] : [this.timeline, this.step];
+  }
+
   showTwin() {
-    if (this.words.open) this.twin.replaceChildren(...twin(this.trace, this.timeline, this.step));
+    if (!this.words.open) return;
+    const [timeline, step] = this.moment;
+    const sentences = this.place ? this.inside.sentences(this.place) : [];
+    const told = sentences.map((text) => element("p", {}, text));
+    this.twin.replaceChildren(...told, ...twin(timeline.trace, timeline, step));
   }
 
   /** Light up what belongs together; `pinned` stays until the next step or until something else is. */
@@ -418,82 +482,6 @@ export class Player {
     this.variables.light(lit.names);
   }
 
-  /** Lines, nodes, tensors and variables that belong to one of them. */
-  related(kind, id) {
-    const { trace, timeline, step } = this;
-    const now = timeline.at(step);
-    const [lines, nodes, tensors, names] = [new Set(), new Set(), new Set(), new Set()];
-    const saved = (node) => trace.nodes[node].slots.forEach((slot, i) => {
-      if (slot.tensor != null && now.nodes.get(node)?.[2][i][0] !== "freed") tensors.add(slot.tensor);
-    });
-    if (kind === "line") {
-      const line = this.source.statement.get(id) ?? id;
-      trace.nodes.forEach((node, i) => node.line === line && !node.leaf && nodes.add(i));
-      for (const [name, from] of timeline.bindings(step)) if (from === line) names.add(name);
-      for (const row of now.variables) {
-        if (!names.has(row[0])) continue;
-        if (row[7] != null) tensors.add(row[7]);
-        if (row[3] && row[6] !== null) nodes.add(row[6]);
-      }
-      lines.add(line);
-    } else if (kind === "nodes") {
-      for (const node of id) {
-        nodes.add(node);
-        saved(node);
-        if (trace.nodes[node].line !== null) lines.add(trace.nodes[node].line);
-      }
-      for (const row of now.variables) if (nodes.has(row[6])) names.add(row[0]);
-    } else if (kind === "tensors") {
-      for (const tensor of id) {
-        tensors.add(tensor);
-        const { slots, names: rows } = now.tensors.get(tensor) ?? { slots: [], names: [] };
-        for (const [node] of slots) nodes.add(node);
-        for (const row of rows) names.add(row[0]);
-        if (trace.tensors[tensor].line != null) lines.add(trace.tensors[tensor].line);
-      }
-    } else {
-      names.add(id);
-      const row = now.variables.find(([name]) => name === id);
-      if (row?.[7] != null) tensors.add(row[7]);
-      if (row && row[6] !== null) nodes.add(row[6]);
-      const line = timeline.bindings(step).get(id);
-      if (line != null) lines.add(line);
-    }
-    return { lines, nodes, tensors, names };
-  }
-
-  // From outside: links in the prose.
-
-  /** Follow `{ step, line, after, node, …setting }`. */
-  follow(target) {
-    const { controls } = this.data;
-    if (this.locked) {
-      this.status.textContent = "Answer the question first, or choose Show me.";
-      this.question.box.classList.add("nudge");
-      setTimeout(() => this.question.box.classList.remove("nudge"), 1200);
-      return;
-    }
-    const setting = this.setting.map((option, k) => {
-      const wanted = target[controls[k].name];
-      const found = wanted === undefined ? -1 : controls[k].options.findIndex((text) => String(text) === wanted);
-      return found < 0 ? option : found;
-    });
-    if (String(setting) !== String(this.setting)) this.choose(setting);
-    const numbers = Object.fromEntries(["step", "line", "after"].filter((name) => name in target).map((name) => [name, Number(target[name]) - (name === "step")]));
-    let step = this.timeline.find(numbers);
-    const node = target.node === undefined ? -1 : this.trace.nodes.findIndex(({ label, name }) => label === target.node || name === target.node);
-    if (node >= 0 && step === null && !this.timeline.state(node, this.step)) step = this.timeline.history[node][0][0];
-    if (step !== null) this.go(step);
-    if (node >= 0) {
-      this.scene.graph.reveal(node);
-      this.light("nodes", [node], true);
-    } else if (step !== null) {
-      const { line, ran } = this.trace.steps[this.step];
-      const lit = target.line !== undefined ? line : (ran ?? line);
-      if (lit !== null) this.light("line", lit, true);
-    }
-  }
-
   /** On paper a program stands at its end; one that asks and was not answered shows nothing that tells. */
   paper(begins) {
     if (begins && this.left === undefined) this.left = this.step;
@@ -505,47 +493,11 @@ export class Player {
     if (document.fullscreenElement) document.exitFullscreen();
     else this.host.requestFullscreen();
   }
-
-  key(event) {
-    const target = event.composedPath()[0];
-    if (event.altKey || event.ctrlKey || event.metaKey || /^(INPUT|SELECT|SUMMARY)$/.test(target.tagName)) return;
-    const scrolls = target === this.variables.box;
-    const to = { ArrowLeft: this.step - 1, ArrowRight: this.step + 1, Home: 0, End: Infinity }[event.key];
-    if (to === undefined || (scrolls && target.scrollWidth > target.clientWidth)) return;
-    event.preventDefault();
-    event.stopPropagation();
-    this.go(to);
-  }
 }
 
-const corners = () => shape("svg", { viewBox: "0 0 12 12", class: "corners", "aria-hidden": "true" },
-  shape("path", { d: "M1 4V1h3M8 1h3v3M11 8v3H8M4 11H1V8" }));
-
-/** What is drawn of one setting. */
-class Scene {
-  constructor(player) {
-    this.setting = player.setting;
-    this.graph = new Graph((kind, id) => player.pickInGraph(kind, id), (kind, id) => this === player.scene && player.light(kind, id));
-    this.memory = new Memory((step) => player.go(this === player.scene ? step : this.timeline.matching(player.timeline, step)));
-    this.graph.onOpen = (title) => (player.status.textContent = `Inside ${title || "the whole graph"}.`);
-  }
-
-  setTrace(stored) {
-    const trace = unpacked(stored);
-    this.trace = trace;
-    this.timeline = new Timeline(trace);
-    this.graph.step = undefined;
-    this.graph.setTrace(trace, this.timeline);
-    this.memory.step = undefined;
-    this.memory.setTrace(trace);
-  }
-}
-
-/** The nodes of either setting that are missing in the other, or in another state there. */
-function differences(scene, step, peer) {
-  const states = ({ timeline, trace }, time) => new Map([...timeline.at(time).nodes].map(([node, row]) =>
-    [timeline.keys[node], [node, trace.steps[time].raised?.node === node ? "stopped" : row[1]]]));
-  const [mine, theirs] = [states(scene, step), states(peer, peer.step)];
-  const differing = (one, other) => new Set([...one].filter(([key, [, state]]) => other.get(key)?.[1] !== state).map(([, [node]]) => node));
-  return [differing(mine, theirs), differing(theirs, mine)];
-}
+const corners = () =>
+  shape(
+    "svg",
+    { viewBox: "0 0 12 12", class: "corners", "aria-hidden": "true" },
+    shape("path", { d: "M1 4V1h3M8 1h3v3M11 8v3H8M4 11H1V8" }),
+  );

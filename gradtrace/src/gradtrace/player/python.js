@@ -4,8 +4,10 @@
 import { element } from "./dom.js";
 
 const KEYWORDS = new Set(
-  ("False None True and as assert async await break class continue def del elif else except finally " +
-    "for from global if import in is lambda nonlocal not or pass raise return try while with yield").split(" "),
+  (
+    "False None True and as assert async await break class continue def del elif else except finally " +
+    "for from global if import in is lambda nonlocal not or pass raise return try while with yield"
+  ).split(" "),
 );
 
 const TOKEN =
@@ -25,7 +27,7 @@ export function tokenize(lines) {
       open = null;
     }
     TOKEN.lastIndex = 0;
-    for (let match; (match = TOKEN.exec(rest)); ) {
+    for (let match; (match = TOKEN.exec(rest));) {
       const [text, comment, triple, string, number, name, call] = match;
       if (triple) {
         const quotes = triple.slice(-3);
@@ -48,4 +50,7 @@ export function tokenize(lines) {
 
 /** The words as nodes; a long line may be broken after brackets, commas, dots and signs. */
 export const coloured = (words) =>
-  words.flatMap(([kind, text]) => [kind ? element("span", { class: kind }, text) : text, ...("(,=.[".includes(text) ? [element("wbr")] : [])]);
+  words.flatMap(([kind, text]) => [
+    kind ? element("span", { class: kind }, text) : text,
+    ...("(,=.[".includes(text) ? [element("wbr")] : []),
+  ]);

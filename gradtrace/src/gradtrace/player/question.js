@@ -3,8 +3,11 @@
 import { element, marked } from "./dom.js";
 
 const HOW = {
-  line: "Choose a line of the program.", node: "Choose a node of the graph.", tensor: "Choose a tensor in the graph.",
-  choice: "Choose one.", choices: "Choose all that apply.",
+  line: "Choose a line of the program.",
+  node: "Choose a node of the graph.",
+  tensor: "Choose a tensor in the graph.",
+  choice: "Choose one.",
+  choices: "Choose all that apply.",
 };
 
 /** Focus a part; on a screen too low for the question and the picture, scroll as far as it takes to see `seen`. */
@@ -18,7 +21,13 @@ const same = (a, b) => String(a) === String(b); // ids are numbers or words; the
 export class Question {
   /** `onChange()` when the choice or the state changes, `onAnswer(answer, right, told)` when it is given. */
   constructor(data, { onChange, onAnswer, onAgain }) {
-    Object.assign(this, { data, onChange, onAnswer, onAgain, picked: [], open: true, told: false });
+    this.data = data;
+    this.onChange = onChange;
+    this.onAnswer = onAnswer;
+    this.onAgain = onAgain;
+    this.picked = [];
+    this.open = true;
+    this.told = false;
     this.many = data.kind === "choices";
     this.reply = element("div", { class: "reply" });
     this.chips = element("div", { class: "chips", role: "group", "aria-label": "Answers" });
@@ -26,9 +35,21 @@ export class Question {
     this.tell = element("button", { type: "button", class: "quiet", onclick: () => this.commit(true) }, "Show me");
     this.again = element("button", { type: "button", class: "quiet", onclick: () => this.ask() }, "Ask me again");
     this.hint = element("span", { class: "hint" });
-    const prompt = element("p", { class: "prompt" }, element("span", { class: "badge" }, "Predict"), element("span", {}, ...marked(data.prompt)), this.again);
-    this.box = element("div", { class: "question", role: "group", "aria-label": "Question" },
-      prompt, this.chips, element("div", { class: "commit" }, this.check, this.tell, this.hint), this.reply);
+    const prompt = element(
+      "p",
+      { class: "prompt" },
+      element("span", { class: "badge" }, "Predict"),
+      element("span", {}, ...marked(data.prompt)),
+      this.again,
+    );
+    this.box = element(
+      "div",
+      { class: "question", role: "group", "aria-label": "Question" },
+      prompt,
+      this.chips,
+      element("div", { class: "commit" }, this.check, this.tell, this.hint),
+      this.reply,
+    );
     this.draw();
   }
 
@@ -44,10 +65,12 @@ export class Question {
   get right() {
     const { picked, many, data } = this;
     const hits = picked.filter((id) => data.right.some((other) => same(id, other)));
-    return many ? hits.length === picked.length && hits.length === this.data.right.length : picked.length > 0 && hits.length === picked.length;
+    return many
+      ? hits.length === picked.length && hits.length === this.data.right.length
+      : picked.length > 0 && hits.length === picked.length;
   }
 
-    /** Choose; true when the id is one of the choices. Choosing the same again gives the answer. */
+  /** Choose; true when the id is one of the choices. Choosing the same again gives the answer. */
   pick(id) {
     const choice = this.choice(id);
     if (!this.open || !choice) return false;
@@ -61,6 +84,7 @@ export class Question {
 
   commit(told = false) {
     if (!this.open || (!told && !this.picked.length)) return;
+    this.box.style.height = `${this.box.offsetHeight}px`; // what is below stays where it is
     this.open = false;
     this.told = told;
     if (told) this.picked = [];
@@ -79,6 +103,7 @@ export class Question {
 
   /** Ask again, from the start. */
   ask() {
+    this.box.style.height = "";
     Object.assign(this, { picked: [], open: true, told: false });
     this.onAgain();
     this.changed();
@@ -94,22 +119,37 @@ export class Question {
     const { data, open, picked } = this;
     const has = (list, id) => list.some((other) => same(other, id));
     const inPicture = ["line", "node", "tensor"].includes(data.kind);
-    const chips = data.choices.filter(({ id }) => (!inPicture || typeof id !== "number") && (open || has(this.data.right, id) || has(picked, id)));
+    const chips = data.choices.filter(
+      ({ id }) => (!inPicture || typeof id !== "number") && (open || has(this.data.right, id) || has(picked, id)),
+    );
     const focused = this.chips.getRootNode().activeElement?.dataset?.id;
-    this.chips.replaceChildren(...chips.map(({ id, label }) => {
-      const right = !open && has(this.data.right, id);
-      return element("button", {
-        type: "button", "data-id": id, class: `chip ${has(picked, id) ? "picked" : ""} ${right ? "right" : ""}`, "aria-pressed": String(has(picked, id)),
-        "aria-disabled": String(!open), onclick: () => this.pick(id),
-      }, ...(right ? ["✓ "] : !open && has(picked, id) ? ["✗ "] : []), ...marked(String(label)));
-    }));
+    this.chips.replaceChildren(
+      ...chips.map(({ id, label }) => {
+        const right = !open && has(this.data.right, id);
+        return element(
+          "button",
+          {
+            type: "button",
+            "data-id": id,
+            class: `chip ${has(picked, id) ? "picked" : ""} ${right ? "right" : ""}`,
+            "aria-pressed": String(has(picked, id)),
+            "aria-disabled": String(!open),
+            onclick: () => this.pick(id),
+          },
+          ...(right ? ["✓ "] : !open && has(picked, id) ? ["✗ "] : []),
+          ...marked(String(label)),
+        );
+      }),
+    );
     if (focused !== undefined) [...this.chips.children].find((chip) => chip.dataset.id === focused)?.focus();
     this.box.classList.toggle("open", open);
     this.check.parentNode.hidden = !open;
     this.again.hidden = open;
     this.check.setAttribute("aria-disabled", String(!picked.length));
     const chosen = picked.map((id) => this.choice(id).label ?? id);
-    this.hint.replaceChildren(...(open ? (picked.length ? ["You chose ", ...marked(chosen.join(", ")), "."] : [HOW[data.kind]]) : []));
+    this.hint.replaceChildren(
+      ...(open ? (picked.length ? ["You chose ", ...marked(chosen.join(", ")), "."] : [HOW[data.kind]]) : []),
+    );
     this.reply.replaceChildren(...(open ? [] : this.answer()));
     this.reply.className = `reply ${open ? "" : this.told ? "told" : this.right ? "yes" : "no"}`;
   }
@@ -122,9 +162,19 @@ export class Question {
     const missed = this.many ? this.data.right.filter((id) => !picked.some((other) => same(id, other))) : [];
     const wrong = this.many ? picked.filter((id) => !this.data.right.some((other) => same(id, other))) : picked;
     const replies = [...(this.many && this.right ? picked : wrong), ...missed].map((id) => [
-      `${missed.includes(id) ? "Missed: " : ""}${this.choice(id)?.label ?? id}`, data.replies[String(id)]]);
+      `${missed.includes(id) ? "Missed: " : ""}${this.choice(id)?.label ?? id}`,
+      data.replies[String(id)],
+    ]);
     return [
-      element("p", {}, element("strong", {}, this.right ? "✓ Right. " : wrong.length ? "✗ Not so. " : "◐ Right, but not all. "), "You said ", ...marked(said.join(", ")), this.many ? "." : ": ", ...(this.many ? [] : marked(replies[0]?.[1] ?? ""))),
+      element(
+        "p",
+        {},
+        element("strong", {}, this.right ? "✓ Right. " : wrong.length ? "✗ Not so. " : "◐ Right, but not all. "),
+        "You said ",
+        ...marked(said.join(", ")),
+        this.many ? "." : ": ",
+        ...(this.many ? [] : marked(replies[0]?.[1] ?? "")),
+      ),
       ...(this.many ? replies.map(([label, text]) => element("p", {}, ...marked(`${label}: ${text ?? ""}`))) : []),
       ...(this.right || this.many ? [] : this.beyond(replies[0][1] ?? "")),
     ];
@@ -133,7 +183,10 @@ export class Question {
   /** What is told, less what the reply has said. */
   beyond(reply) {
     const [fact] = reply.split(/\.( |$)/);
-    const rest = this.data.told.split(/(?<=\.) /).filter((sentence) => !(fact && sentence.startsWith(fact)) && !reply.includes(sentence)).join(" ");
+    const rest = this.data.told
+      .split(/(?<=\.) /)
+      .filter((sentence) => !(fact && sentence.startsWith(fact)) && !reply.includes(sentence))
+      .join(" ");
     return rest ? [element("p", { class: "told" }, ...marked(rest))] : [];
   }
 }

@@ -11,7 +11,11 @@ export class Source {
     this.onPick = onPick;
     this.onLight = onLight;
     this.list = element("div", { class: "lines" });
-    this.box = element("div", { class: "source mono", role: "group", "aria-label": "Source code", tabindex: "-1" }, this.list);
+    this.box = element(
+      "div",
+      { class: "source mono", role: "group", "aria-label": "Source code", tabindex: "-1" },
+      this.list,
+    );
     this.lines = new Map();
     this.box.addEventListener("keydown", (event) => this.key(event));
   }
@@ -31,13 +35,29 @@ export class Source {
       const mark = element("span", { class: "mark", "aria-hidden": "true" });
       const flags = element("span", { class: "flags" });
       const indent = Math.max(0, text.search(/\S/));
-      const code = element("span", { class: "text", style: `--hang: ${indent + HANG}ch` }, ...coloured(words[i]), flags);
-      const item = element("div", {
-        role: "button", tabindex: "-1", "data-line": key,
-        onclick: () => getSelection().isCollapsed && this.onPick(number),
-        onpointerenter: () => this.onLight(number), onpointerleave: () => this.onLight(null),
-        onfocus: () => this.onLight(number), onblur: () => this.onLight(null),
-      }, mark, element("span", { class: "number" }, key), " ", code);
+      const code = element(
+        "span",
+        { class: "text", style: `--hang: ${indent + HANG}ch` },
+        ...coloured(words[i]),
+        flags,
+      );
+      const item = element(
+        "div",
+        {
+          role: "button",
+          tabindex: "-1",
+          "data-line": key,
+          onclick: () => getSelection().isCollapsed && this.onPick(number),
+          onpointerenter: () => this.onLight(number),
+          onpointerleave: () => this.onLight(null),
+          onfocus: () => this.onLight(number),
+          onblur: () => this.onLight(null),
+        },
+        mark,
+        element("span", { class: "number" }, key),
+        " ",
+        code,
+      );
       if (skipped.has(number)) item.classList.add("skipped", ...(skipped.has(number - 1) ? [] : ["first"]));
       this.lines.set(number, { item, mark, flags });
       return item;
@@ -56,10 +76,16 @@ export class Source {
       item.classList.toggle("next", isNext);
       item.classList.toggle("failed", number === failed);
       item.classList.toggle("ran", isRan && number !== failed);
-      mark.textContent = number === failed ? "✗" : number === now.line ? "▶" : isRan ? "✓" : peer && number === peer.line ? "▷" : "";
-      flags.replaceChildren(...(number === (failed ?? now.ran) ? did : []).map(([kind, ...words]) => signed(kind, ...words)));
+      mark.textContent =
+        number === failed ? "✗" : number === now.line ? "▶" : isRan ? "✓" : peer && number === peer.line ? "▷" : "";
+      flags.replaceChildren(
+        ...(number === (failed ?? now.ran ?? (now.run && now.line)) ? did : []).map(([kind, ...words]) =>
+          signed(kind, ...words),
+        ),
+      );
     }
     this.line = now.line ?? failed ?? now.ran;
+    this.running = now.run !== undefined;
     this.name();
   }
 
@@ -67,10 +93,33 @@ export class Source {
   name() {
     for (const [number, { item, flags }] of this.lines) {
       const is = (name) => item.classList.contains(name);
-      const state = is("skipped") ? "not run" : is("failed") ? "raised" : number === this.line && is("next") ? "runs next" : is("ran") ? "has just run" : "";
-      const answer = is("choice") ? "" : is("right") ? (is("picked") ? "your answer, right" : "the right answer") : is("picked") ? "your answer" : "";
+      const state = is("skipped")
+        ? "not run"
+        : is("failed")
+          ? "raised"
+          : number === this.line && is("next")
+            ? this.running
+              ? "runs now"
+              : "runs next"
+            : is("ran")
+              ? "has just run"
+              : "";
+      const answer = is("choice")
+        ? ""
+        : is("right")
+          ? is("picked")
+            ? "your answer, right"
+            : "the right answer"
+          : is("picked")
+            ? "your answer"
+            : "";
       const did = [...flags.children].map((flag) => flag.lastChild.textContent);
-      item.setAttribute("aria-label", [`line ${number} ${this.trace.source[number].trim() || "blank"}`, ...did, state, answer].filter(Boolean).join(", "));
+      item.setAttribute(
+        "aria-label",
+        [`line ${number} ${this.trace.source[number].trim() || "blank"}`, ...did, state, answer]
+          .filter(Boolean)
+          .join(", "),
+      );
     }
   }
 

@@ -153,11 +153,16 @@ export class Timeline {
     return times ? `ran line ${line} only ${plural(times, "time")}` : `did not run line ${line}`;
   }
 
-  /** The step for `{ step }`, `{ line }` (about to run) or `{ after }` (has just run); else null. */
+  /**
+   * The step for `{ step }`, `{ line }` (about to run) or `{ after }` (has just run); else null.
+   * @param {{ step?: number, line?: number, after?: number }} where
+   */
   find({ step, line, after }) {
     const { steps } = this.trace;
     if (after !== undefined) {
-      const found = steps.findIndex((item, time) => item.ran === after && (line === undefined || item.line === line || time === this.last));
+      const found = steps.findIndex(
+        (item, time) => item.ran === after && (line === undefined || item.line === line || time === this.last),
+      );
       return found < 0 ? null : found;
     }
     if (line !== undefined) {

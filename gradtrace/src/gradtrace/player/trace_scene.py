@@ -11,7 +11,7 @@ from gradtrace.autograd.nodes import FREED
 from gradtrace.draw.scene import DOT, Scene, SceneNode, SceneTensor, Scope, clipped, module_of
 from gradtrace.tracing.steps import TraceData
 
-_LEAF_TEXT = "999.9 MB  ∇ .grad"  # a leaf is a tensor: its bytes, and whether it has a gradient
+_LONGEST_VALUES = 30  # characters of a leaf's value and of its gradient
 
 _LONGEST_NAMES = 22  # characters of the variables that hold a tensor, together: "a, b and c"
 
@@ -20,8 +20,13 @@ def scene_of(trace: TraceData) -> Scene:
     """Everything that was ever there in a trace."""
     count = len(trace.nodes)
     first, last = [-1] * count, [len(trace.steps)] * count
-    texts = [len(_LEAF_TEXT) if node.leaf else 0 for node in trace.nodes]
+    leaf_rows = _leaf_rows(trace)
+    texts = [max(map(len, leaf_rows.get(i, [""]))) for i in range(count)]
     for moment, step in enumerate(trace.steps):
+        inside = {state.node for inner in step.inside for state in inner.changed}
+        for node in inside:
+            if first[node] < 0:
+                first[node] = last[node] = moment
         for node in step.gone:
             last[node] = moment - 1
         for state in step.changed:
@@ -29,7 +34,9 @@ def scene_of(trace: TraceData) -> Scene:
             if first[node] < 0:
                 first[node] = moment
             last[node] = len(trace.steps)
-            texts[node] = max(texts[node], _text(trace, node, state.state, state.slots))
+        for state in (*(s for inner in step.inside for s in inner.changed), *step.changed):
+            length = _text(trace, state.node, state.state, state.slots)
+            texts[state.node] = max(texts[state.node], length)
         if step.raised is not None and step.raised.node is not None:
             node = step.raised.node
             texts[node] = max(
@@ -53,7 +60,7 @@ def scene_of(trace: TraceData) -> Scene:
             first[i],
             node.line,
             texts[i],
-            1 if node.leaf else sum(not slot.empty for slot in node.slots),
+            len(leaf_rows[i]) if node.leaf else sum(not slot.empty for slot in node.slots),
             module_of(node.label) if node.leaf else (),
             ()
             if node.leaf
@@ -67,6 +74,31 @@ def scene_of(trace: TraceData) -> Scene:
         for i, node in enumerate(trace.nodes)
     ]
     return Scene(nodes, tensors, lives, trace.source, bool(calls))
+
+
+def _leaf_rows(trace: TraceData) -> dict[int, list[str]]:
+    """For each leaf the longest texts of its rows: bytes and value, and the gradient, if any."""
+    values: dict[int, str] = {}
+    gradients: dict[int, str] = {}
+    for step in (inner for line in trace.steps for inner in (*line.inside, line)):
+        for variable in step.variables:
+            if variable.node is None or not variable.leaf:
+                continue
+            if not variable.value.startswith("norm"):
+                values[variable.node] = max(
+                    values.get(variable.node, ""), variable.value[:_LONGEST_VALUES], key=len
+                )
+            if variable.grad is not None:
+                gradients[variable.node] = max(
+                    gradients.get(variable.node, ""), variable.grad[:_LONGEST_VALUES], key=len
+                )
+    rows = {}
+    for i, node in enumerate(trace.nodes):
+        if node.leaf:
+            rows[i] = [f"999.9 MB  {values.get(i, '')}".rstrip()]
+            if i in gradients:
+                rows[i].append(f"∇ {gradients[i]}")
+    return rows
 
 
 def _calls(trace: TraceData) -> list[tuple[Scope, ...]]:

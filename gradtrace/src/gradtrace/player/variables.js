@@ -4,10 +4,13 @@
 import { bytes, dimensions, element, plural, signed } from "./dom.js";
 
 const FOLD = 4; // as many leaves of one module share a row
-const HEAD = ["name", "this line", "shape", "version", "grad", "requires_grad", "leaf"];
+const HEAD = ["name", "this line", "shape", "value", "grad", "version", "requires_grad", "leaf"];
 const WORDS = {
-  new: ["+", "new"], rebound: ["↷", "bound anew"], changed: ["▲", "changed in place"],
-  gradient: ["∇", "gradient written"], cleared: ["∅", "gradient cleared"],
+  new: ["+", "new"],
+  rebound: ["↷", "bound again"],
+  changed: ["▲", "changed in place"],
+  gradient: ["∇", "gradient written"],
+  cleared: ["∅", "gradient cleared"],
 };
 
 // Parameters and buffers: leaves whose name has a dot, but for one in brackets, as in weights['0.bias'].
@@ -21,8 +24,19 @@ export class Variables {
     this.body = element("tbody");
     this.values = element("p", { class: "values mono" });
     const head = element("tr", {}, ...HEAD.map((text) => element("th", { scope: "col" }, text)));
-    const table = element("table", { class: "mono" }, element("caption", {}, "Live tensors"), element("thead", {}, head), this.body);
-    this.box = element("div", { class: "variables", tabindex: "0", role: "group", "aria-label": "Variables" }, table, this.values);
+    const table = element(
+      "table",
+      { class: "mono" },
+      element("caption", {}, "Live tensors"),
+      element("thead", {}, head),
+      this.body,
+    );
+    this.box = element(
+      "div",
+      { class: "variables", tabindex: "0", role: "group", "aria-label": "Variables" },
+      table,
+      this.values,
+    );
   }
 
   setTrace(trace) {
@@ -54,31 +68,59 @@ export class Variables {
   show(variables, values, did, peer) {
     this.shown = [variables, values, did, peer];
     const rows = this.entries(variables).map(({ row, inside, name, together }) =>
-      together ? this.group(name, together, did) : this.variable(row, inside, did.variables.get(row[0]) ?? [], peer));
-    if (!rows.length) rows.push(element("tr", {}, element("td", { class: "none", colspan: HEAD.length }, "No live tensors yet.")));
+      together ? this.group(name, together, did) : this.variable(row, inside, did.variables.get(row[0]) ?? [], peer),
+    );
+    if (!rows.length)
+      rows.push(element("tr", {}, element("td", { class: "none", colspan: HEAD.length }, "No live tensors yet.")));
     this.body.replaceChildren(...rows);
     this.values.textContent = values.map(([name, value]) => `${name} = ${value}`).join("   ");
   }
 
   variable(row, inside, what, peer) {
     const yes = (truth) => (truth ? "yes" : "no");
-    const cells = ([name, size, requires, leaf, version, grad]) => [name, dimensions(size), String(version ?? "–"), grad ?? "none", yes(requires), yes(leaf)];
+    const cells = ([name, size, requires, leaf, version, grad, , , , value]) => [
+      name,
+      dimensions(size),
+      value || "–",
+      grad ?? "none",
+      String(version ?? "–"),
+      yes(requires),
+      yes(leaf),
+    ];
     const other = peer?.get(row[0]) && cells(peer.get(row[0]));
     const texts = cells(row).map((text, i) => {
       const [tag, at] = i ? ["td", { "data-head": HEAD[i + 1] }] : ["th", { scope: "row" }];
       if (!peer || (other ? other[i] === text : i > 0)) return element(tag, at, text);
-      return element(tag, { class: "differs", ...at }, text, element("span", { class: "other" }, ` ≠ ${other ? other[i] : "not there"}`));
+      return element(
+        tag,
+        { class: "differs", ...at },
+        text,
+        element("span", { class: "other" }, ` ≠ ${other ? other[i] : "not there"}`),
+      );
     });
     texts[0].classList.toggle("inside", Boolean(inside));
-    return element("tr", {
-      class: what.join(" "), "data-name": row[0],
-      onpointerenter: () => this.onLight(row[0]), onpointerleave: () => this.onLight(null),
-    }, texts[0], this.says(what), ...texts.slice(1));
+    return element(
+      "tr",
+      {
+        class: what.join(" "),
+        "data-name": row[0],
+        onpointerenter: () => this.onLight(row[0]),
+        onpointerleave: () => this.onLight(null),
+      },
+      texts[0],
+      this.says(what),
+      ...texts.slice(1),
+    );
   }
 
   says(what) {
-    return element("td", { class: "what" }, ...what.map((kind) =>
-      signed({ changed: "modified", cleared: "freed", rebound: "bound" }[kind] ?? kind, ...WORDS[kind])));
+    return element(
+      "td",
+      { class: "what" },
+      ...what.map((kind) =>
+        signed({ changed: "modified", cleared: "freed", rebound: "bound" }[kind] ?? kind, ...WORDS[kind]),
+      ),
+    );
   }
 
   group(name, rows, did) {
@@ -88,23 +130,37 @@ export class Variables {
     const size = parameters.reduce((sum, row) => sum + (row[7] == null ? 0 : this.trace.tensors[row[7]].nbytes), 0);
     const gradients = parameters.filter((row) => row[5] !== null).length;
     const what = [...new Set(rows.flatMap((row) => did.variables.get(row[0]) ?? []))];
-    const button = element("button", {
-      type: "button", class: "fold", "aria-expanded": String(open),
-      onclick: () => {
-        (open ? this.open.delete(name) : this.open.add(name));
-        this.show(...this.shown);
-        this.body.querySelector(`[data-group="${CSS.escape(name)}"] button`)?.focus();
+    const button = element(
+      "button",
+      {
+        type: "button",
+        class: "fold",
+        "aria-expanded": String(open),
+        onclick: () => {
+          open ? this.open.delete(name) : this.open.add(name);
+          this.show(...this.shown);
+          this.body.querySelector(`[data-group="${CSS.escape(name)}"] button`)?.focus();
+        },
       },
-    }, `${open ? "▾" : "▸"} ${name}`);
+      `${open ? "▾" : "▸"} ${name}`,
+    );
     const text = `${plural(parameters.length, "parameter")}, ${bytes(size)}, ${gradients} with grad${buffers ? `; ${plural(buffers, "buffer")}` : ""}`;
-    return element("tr", { class: what.join(" "), "data-group": name },
-      element("th", { scope: "row" }, button), this.says(what), element("td", { colspan: HEAD.length - 2 }, text));
+    return element(
+      "tr",
+      { class: what.join(" "), "data-group": name },
+      element("th", { scope: "row" }, button),
+      this.says(what),
+      element("td", { colspan: HEAD.length - 2 }, text),
+    );
   }
 
   light(names) {
     for (const row of this.body.children) {
       const { name, group } = row.dataset;
-      row.classList.toggle("lit", names.has(name) || (group !== undefined && [...names].some((lit) => lit.startsWith(`${group}.`))));
+      row.classList.toggle(
+        "lit",
+        names.has(name) || (group !== undefined && [...names].some((lit) => lit.startsWith(`${group}.`))),
+      );
     }
   }
 }

@@ -1,7 +1,7 @@
 // A live notebook: what anywidget calls. Python holds the trace, the step and the answer.
 
 import { offer, withdraw } from "./live.js";
-import { listen } from "./mount.js";
+import { listen, mountAll } from "./mount.js";
 import { Player } from "./player.js";
 
 function render({ model, el }) {
@@ -14,11 +14,15 @@ function render({ model, el }) {
     model.save_changes();
   };
   const data = {
-    controls: [], initial: model.get("setting"), traces: [model.get("trace")],
-    step: model.get("question") ? null : model.get("step"), question: model.get("question") ?? null,
+    controls: [],
+    initial: model.get("setting"),
+    traces: [model.get("trace")],
+    step: model.get("question") ? null : model.get("step"),
+    question: model.get("question") ?? null,
   };
   const player = new Player(host, data, {
-    onStep: (step) => tell("step", step), onAnswer: (answer) => tell("answer", answer),
+    onStep: (step) => tell("step", step),
+    onAnswer: (answer) => tell("answer", answer),
     ...(model.get("comparable") && { compare: () => model.send("compare") }),
   });
   if (player.step !== model.get("step")) tell("step", player.step);
@@ -39,6 +43,7 @@ function initialize({ model }) {
   model.on("msg:custom", (content) => content === "here" && offer(model));
   model.on("comm_live_update", () => withdraw(model)); // its kernel restarts
   model.send("there?");
+  mountAll(); // of a page whose player with the module was never shown
   return () => withdraw(model);
 }
 

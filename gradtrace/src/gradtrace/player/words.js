@@ -20,7 +20,9 @@ export function describe(trace, now, index, changed) {
     const what = slot.shape ? ` (${dimensions(slot.shape)} ${slot.dtype}, ${bytes(slot.nbytes)})` : "";
     const versions = state === "modified" ? `, version ${version}, saved at version ${slot.version}` : "";
     const others = state === "freed" || slot.tensor == null ? [] : otherHolders(trace, now, slot.tensor, index);
-    parts.push(`saved ${slot.name}${what}: ${state}${versions}${others.length ? `, held by ${listed(others)} too` : ""}`);
+    parts.push(
+      `saved ${slot.name}${what}: ${state}${versions}${others.length ? `, shared with ${listed(others)}` : ""}`,
+    );
   });
   if (row[1] === "hidden") parts.push("what it saves cannot be seen from Python");
   if (row[1] === "freed" && !slots) parts.push("freed");
@@ -34,12 +36,15 @@ export function describe(trace, now, index, changed) {
 
 function otherHolders(trace, now, tensor, index) {
   const { slots, names } = now.tensors.get(tensor) ?? { slots: [], names: [] };
-  return [...names.map((row) => row[0]), ...slots.filter(([node]) => node !== index).map(([node]) => trace.nodes[node].label)];
+  return [
+    ...names.map((row) => row[0]),
+    ...slots.filter(([node]) => node !== index).map(([node]) => trace.nodes[node].label),
+  ];
 }
 
 export function describeGroup(box, present, freed, held, some) {
   const parts = [`${plural(present.length, "node")}, ${freed} freed`, `${bytes(held)} held`];
-  if (box.made) parts.push(`hands on ${box.made}`);
+  if (box.outputs) parts.push(`hands on ${box.outputs}`);
   if (some.cut) parts.push(`${some.cut} freed now`);
   if (some.new) parts.push(`${some.new} new`);
   if (some.stopped) parts.push("backward stopped inside");
@@ -53,7 +58,7 @@ export function describeTensor(trace, index, held, gone) {
   const nodes = [...new Set((held?.slots ?? []).map(([node]) => trace.nodes[node].label))];
   const by = [names.length && `named ${listed(names)}`, nodes.length && `saved by ${listed(nodes)}`].filter(Boolean);
   const what = `${role === "activation" ? "tensor" : role}${label ? ` ${label}` : ""} (${dimensions(shape ?? [])} ${dtype}, ${bytes(nbytes)})`;
-  return `${what}: ${gone ? "gone now, its last string is cut" : by.join("; ") || "held by nothing"}`;
+  return `${what}: ${gone ? "gone now, its last reference was dropped" : by.join("; ") || "nothing refers to it"}`;
 }
 
 /** The whole graph as a list. */
@@ -61,16 +66,27 @@ export function twin(trace, timeline, step) {
   const now = timeline.at(step);
   const did = timeline.changes(step);
   const stopped = trace.steps[step].raised?.node;
-  const written = now.variables.filter((row) => row[3] && did.variables.get(row[0])?.includes("gradient")).map((row) => row[6]);
+  const written = now.variables
+    .filter((row) => row[3] && did.variables.get(row[0])?.includes("gradient"))
+    .map((row) => row[6]);
   const changed = {
-    new: new Set(did.made), cut: new Set(did.freed), modified: new Set(did.modified), gradient: new Set(written),
-    stopped: new Set(stopped == null ? [] : [stopped]), differs: new Set(),
+    new: new Set(did.made),
+    cut: new Set(did.freed),
+    modified: new Set(did.modified),
+    gradient: new Set(written),
+    stopped: new Set(stopped == null ? [] : [stopped]),
+    differs: new Set(),
   };
-  const nodes = [...now.nodes.keys()].map((node) => element("li", {}, [called(trace.nodes[node]), describe(trace, now, node, changed)].filter(Boolean).join("; ")));
-  const tensors = [...now.tensors.keys()].map((tensor) => element("li", {}, describeTensor(trace, tensor, now.tensors.get(tensor), false)));
+  const nodes = [...now.nodes.keys()].map((node) =>
+    element("li", {}, [called(trace.nodes[node]), describe(trace, now, node, changed)].filter(Boolean).join("; ")),
+  );
+  const tensors = [...now.tensors.keys()].map((tensor) =>
+    element("li", {}, describeTensor(trace, tensor, now.tensors.get(tensor), false)),
+  );
   if (!nodes.length) return [element("p", {}, "No graph: no live variable has one.")];
   return [
-    element("p", {}, plural(nodes.length, "node"), ":"), element("ul", {}, ...nodes),
+    element("p", {}, plural(nodes.length, "node"), ":"),
+    element("ul", {}, ...nodes),
     ...(tensors.length ? [element("p", {}, plural(tensors.length, "tensor"), ":"), element("ul", {}, ...tensors)] : []),
   ];
 }

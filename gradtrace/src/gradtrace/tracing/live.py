@@ -3,8 +3,8 @@
 To read the whole graph at every line would make a trace quadratic in its lines.  But a node that
 was seen once keeps its edges, so what is alive follows from counting: a node lives as long as a
 variable names it or a live node leads to it, and goes with the last of them.  Its state is read
-again only when something may have changed it: backward ran it (a hook before each node tells), or
-a tensor that shares memory with what it saved has a new version.
+again only when something may have changed it: backward ran it (:meth:`LiveGraph.ran` tells), or a
+tensor that shares memory with what it saved has a new version.
 
 A change through a tensor that no variable reaches shows neither.  Therefore a graph of up to
 ``_SMALL`` nodes is read whole at every line, a larger one as often as makes ``_READ_A_LINE`` nodes
@@ -19,15 +19,12 @@ variable names, and from there the real ones down.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
 from gradtrace._torch import (
     LEAF,
@@ -36,14 +33,12 @@ from gradtrace._torch import (
     StorageReference,
     TensorWeakRef,
     WeakIdKeyDictionary,
-    current_node,
     edges_of,
-    keeps_graph,
     outputs_of,
     version_of,
 )
-from gradtrace.autograd.nodes import FREED, HIDDEN, NOT_NEEDED, Node, shapes_of, state_of
-from gradtrace.autograd.saved import FREED_UNSEEN_TAG, describe
+from gradtrace.autograd.nodes import FREED, NOT_NEEDED, Node, shapes_of, state_of
+from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import gradient_of, has_graph, shape_of, storage_of
 from gradtrace.autograd.traversal import root_node
 from gradtrace.tracing.calls import Calls
@@ -60,7 +55,8 @@ class LiveGraph:
     """What the variables reached when :meth:`look` was called last.
 
     ``nodes`` are all nodes ever seen; ``changed`` are the states that the last look found new or
-    different, ``gone`` the nodes that it did not find any more, both in the order of ``nodes``.
+    different, ``gone`` the nodes that it did not find any more, both in the order of ``nodes``;
+    ``entered`` are those that were not there before.
     ``tensors`` are all tensors ever seen that a node saved or a variable with a graph named;
     ``tensor_of`` holds, for each of the variables, which one it names, if any.  ``last_run`` is the
     index of the node that backward ran last.  ``whole`` tells whether everything was read, not only
@@ -73,12 +69,12 @@ class LiveGraph:
         self.tensor_of: dict[str, int | None] = {}
         self.changed: tuple[NodeState, ...] = ()
         self.gone: tuple[int, ...] = ()
+        self.entered: frozenset[int] = frozenset()
         self.last_run: int | None = None
         self.whole = True
         self._new_index = itertools.count()
         self._indices: dict[int, int] = {}  # in nodes, by the node's number
         self._leaf_indices = WeakIdKeyDictionary()  # in nodes, by the leaf tensor
-        self._hooks: list[RemovableHandle] = []
         self._ran: set[int] = set()  # since the last look
         self._unread_lines = 0  # since everything was read
 
@@ -114,11 +110,16 @@ class LiveGraph:
         return tuple(nodes), tuple(found)
 
     def look(
-        self, tensors: dict[str, torch.Tensor], line: int | None, last: bool = False
+        self,
+        tensors: dict[str, torch.Tensor],
+        line: int | None,
+        last: bool = False,
+        roots: Iterable[LiveNode] = (),
     ) -> dict[str, int]:
         """Bring the picture up to date; returns the node's index for each tensor with a graph.
 
         ``line`` is the line that has just run; ``last`` says that no other look will follow.
+        ``roots`` are nodes of which the graph is read, too: those of a backward that runs now.
         """
         found = _Found()
         named = {
@@ -126,11 +127,13 @@ class LiveGraph:
             for name, tensor in tensors.items()
             if has_graph(tensor)
         }
+        running = {self._meet(node, found) for node in roots}
         for index in found.entered:  # grows while it is read
             found.links[index] = [self._meet(node, found) for node in _next(found.nodes[index])]
             for successor in found.links[index]:
                 self._users[successor].add(index)
-        self._let_go(set(named.values()))
+        self.entered = frozenset(found.entered)
+        self._let_go(running.union(named.values()))
 
         self._unread_lines += 1
         self.whole = last or len(self._users) <= max(_SMALL, self._unread_lines * _READ_A_LINE)
@@ -146,10 +149,22 @@ class LiveGraph:
         self._name(tensors, named, line)
         return named
 
-    def close(self) -> None:
-        """Take the hooks off the graph."""
-        for hook in self._hooks:
-            hook.remove()
+    def ran(self, index: int | None) -> None:
+        """Backward runs this node: it may have another state at the next look."""
+        if index is not None:
+            self._ran.add(index)
+
+    def index_of(self, node: LiveNode) -> int | None:
+        """The index in ``nodes`` of a node that is in the picture."""
+        if isinstance(node, LEAF):
+            index = self._leaf_indices.get(node.variable)
+        else:
+            index = self._indices.get(node.metadata.get(_NUMBER_TAG))
+        return index if index in self._users else None
+
+    def state(self, index: int | None) -> NodeState | None:
+        """The state of a node at the last look."""
+        return None if index is None else self._states.get(index)
 
     # Which nodes are alive
 
@@ -205,10 +220,6 @@ class LiveGraph:
 
     # What state they are in
 
-    def _before_node(self, index: int, grad_outputs: Any) -> None:
-        self.last_run = index
-        self._ran.add(index)
-
     def _drain_ran(self) -> set[int]:
         ran = set()
         while self._ran:  # other threads may run backward meanwhile
@@ -253,7 +264,6 @@ class LiveGraph:
                 label = names.get(id(node.variable), _UNNAMED) if now.leaf else now.name
                 made = shapes_of(now.outputs or outputs_of(node))  # a leaf's are known
                 self.nodes.append(self._first_seen(now, label, line, made))
-                self._hook(index, node, now)
             state = _state(index, self.nodes[index], now)
             if self._states.get(index) != state:
                 self._states[index] = state
@@ -313,13 +323,6 @@ class LiveGraph:
             tensor=tensor,
             made=made,
         )
-
-    def _hook(self, index: int, node: LiveNode, described: Node) -> None:
-        if described.leaf is None:
-            before = functools.partial(self._before_node, index)
-            self._hooks.append(node.register_prehook(before))
-        if described.state == HIDDEN:
-            self._hooks.append(node.register_hook(_after_hidden_node))
 
 
 @dataclass
@@ -491,11 +494,6 @@ _UNNAMED = "a leaf no variable holds"
 
 def _next(node: LiveNode) -> list[LiveNode]:
     return [successor for successor, _ in edges_of(node) if successor is not None]
-
-
-def _after_hidden_node(grad_inputs: Any, grad_outputs: Any) -> None:
-    if not keeps_graph():
-        current_node().metadata[FREED_UNSEEN_TAG] = True
 
 
 def _dtype(dtype: torch.dtype | None) -> str | None:

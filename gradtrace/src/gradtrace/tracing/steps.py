@@ -4,7 +4,9 @@ A :class:`Trace` is plain data: it holds neither tensors nor widgets, so it can 
 and sent.  Nodes are told apart by their index in ``Trace.nodes``; each :class:`Step` lists the
 states that differ from the step before, so that many steps of a large graph stay small.  A tensor
 is a thing of its own, in ``Trace.tensors``: nodes that saved it, variables that name it and leaves
-refer to it by index, so who shares memory with whom can be told.
+refer to it by index, so who shares memory with whom can be told.  A trace has two levels, as a
+debugger has: the lines are :attr:`Trace.steps`, and the nodes that a line's backward ran are the
+steps inside of it, :attr:`Step.inside`.
 """
 
 from __future__ import annotations
@@ -20,17 +22,18 @@ from gradtrace.autograd.nodes import FREED, MODIFIED
 
 MAX_STEPS = 1_000  # line events that a trace records unless told otherwise
 
-SCHEMA = 3
+SCHEMA = 4
 
 
 @dataclass(frozen=True)
 class Variable:
     """A tensor that a live variable reaches: ``h``, ``losses[0]``, ``model.weight``.
 
-    ``version`` is None for inference tensors.  ``grad`` is a short text, its numbers rounded to
-    three digits; None where there is no gradient.  ``node`` is the index in ``Trace.nodes`` of
-    the node that backward would start from; None where no graph is behind the tensor.  ``tensor``
-    is an index in ``Trace.tensors``; None for plain data that no node has saved so far.
+    ``version`` is None for inference tensors.  ``grad`` and ``value`` are short texts
+    (:mod:`gradtrace.tracing.values`); ``grad`` is None where there is no gradient.  ``node`` is the
+    index in ``Trace.nodes`` of the node that backward would start from; None where no graph is
+    behind the tensor.  ``tensor`` is an index in ``Trace.tensors``; None for plain data that no
+    node has saved so far.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Variable:
     node: int | None
     tensor: int | None
     object: int
+    value: str
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,33 @@ class Raised:
 
 
 @dataclass(frozen=True)
+class NodeRun:
+    """What a backward did at one node.
+
+    ``node`` is an index in ``Trace.nodes``, None for a node that no variable's graph led to when
+    the backward began.  ``call`` numbers the backward calls of the line from 1, ``depth`` counts
+    those around it: a checkpoint with reentry, or a hook, calls backward inside of another.
+    ``received`` are the gradients that arrived, as texts, one for each output of the operation;
+    ``passed`` are those handed on, one for each of ``TraceNode.next``, and None where the node
+    failed: the backward stopped there.  ``written`` is a leaf's ``.grad`` before and after.
+    ``released`` names the slots whose saved tensors were freed, ``returned`` counts the bytes that
+    no node has saved any more.  ``hooks`` are the Python functions that the engine called for this
+    node, ``recomputed`` the operations that a checkpoint ran again to get what the node had saved.
+    """
+
+    node: int | None
+    received: tuple[str | None, ...]
+    passed: tuple[str | None, ...] | None
+    call: int = 1
+    depth: int = 0
+    written: tuple[str | None, str | None] | None = None
+    released: tuple[str, ...] = ()
+    returned: int = 0
+    hooks: tuple[str, ...] = ()
+    recomputed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Step:
     """The program between two lines: ``ran`` has just run, ``line`` is about to.
 
@@ -157,6 +188,12 @@ class Step:
     (:class:`gradtrace.autograd.live_bytes.DeviceCounters`); both are None where they were not
     measured.  ``values`` are the live numbers, strings and truth values.  ``raised`` is set when
     ``ran`` raised an exception, caught by the function or not.
+
+    ``inside`` are the steps of the nodes that ran while ``ran`` did, in the order in which each was
+    done: ``node`` is the name of such a step's node (None for a line), ``run`` what happened there;
+    ``changed`` and ``gone`` differ from the step inside before it, and of the first from the line
+    before.  Both ``ran`` and ``line`` are then the line that runs.  ``unrecorded`` counts the nodes
+    that ran after the limit of recorded ones.
     """
 
     line: int | None
@@ -170,6 +207,10 @@ class Step:
     variables: tuple[Variable, ...]
     values: tuple[tuple[str, str], ...]
     raised: Raised | None = None
+    node: str | None = None
+    run: NodeRun | None = None
+    inside: tuple[Step, ...] = ()
+    unrecorded: int = 0
 
 
 @dataclass(frozen=True)
@@ -254,7 +295,8 @@ class TraceData:
         slots]``, from the last order and the last tensor mentioned, ``next`` from the node itself;
         in a step's ``changed``, nodes and states in turn, and ``gone`` from the last node.  A
         step's ``variables`` are ``[start, removed, row, ...]``: what takes which place in those of
-        the step before.
+        the step before.  What is empty is left out; steps inside of a line follow the line
+        before and leave out what is as it was, too, and so does their ``run``.
         """
         kinds: dict[Any, int] = {}
         order = tensor = 0
@@ -278,40 +320,8 @@ class TraceData:
             own, *saved = tensors([node.tensor, *(slot.tensor for slot in node.slots)])
             links = [link - i for link in node.next]
             nodes.append([kind, node.line, node.call, grown, own, links, saved])
-        states: dict[Any, int] = {}
-        rows: dict[Any, int] = {}
-        steps = []
-        before: tuple[Variable, ...] = ()
-        for step in self.steps:
-            changed: list[int] = []
-            last = 0
-            for state in step.changed:
-                known = states.setdefault((state.state, state.slots), len(states))
-                changed += state.node - last, known
-                last = state.node
-            start, stop = _same(before, step.variables)
-            new = step.variables[start : len(step.variables) - stop]
-            removed = len(before) - start - stop
-            before = step.variables
-            steps.append(
-                {
-                    "line": step.line,
-                    "ran": step.ran,
-                    "changed": changed,
-                    "gone": [node - past for past, node in pairwise((0, *step.gone))],
-                    "held": step.held,
-                    "gradients": step.gradients,
-                    "peak": step.peak,
-                    "device": step.device,
-                    "variables": [
-                        start,
-                        removed,
-                        *(rows.setdefault(tuple(vars(v).values()), len(rows)) for v in new),
-                    ],
-                    "values": step.values,
-                    "raised": step.raised and dataclasses.asdict(step.raised),
-                }
-            )
+        encoder = _StepEncoder([node.name for node in self.nodes])
+        steps = [encoder.encode(step) for step in self.steps]
         return {
             "schema": SCHEMA,
             "function": self.function,
@@ -321,8 +331,8 @@ class TraceData:
             "kinds": list(kinds),
             "nodes": nodes,
             "tensors": [list(vars(known).values()) for known in self.tensors],
-            "states": list(states),
-            "rows": list(rows),
+            "states": list(encoder.states),
+            "rows": list(encoder.rows),
             "steps": steps,
             "error": self.error and dataclasses.asdict(self.error),
             "unrecorded": self.unrecorded,
@@ -371,33 +381,15 @@ class TraceData:
             (name, tuple((state, version) for state, version in slots))
             for name, slots in data["states"]
         ]
-        variables: list[Variable] = []
-        steps = []
-        for item in data["steps"]:
-            start, removed, *new = item["variables"]
-            variables[start : start + removed] = [rows[i] for i in new]
-            changed = zip(accumulate(item["changed"][::2]), item["changed"][1::2], strict=True)
-            steps.append(
-                Step(
-                    line=item["line"],
-                    ran=item["ran"],
-                    changed=tuple(NodeState(node, *states[known]) for node, known in changed),
-                    gone=tuple(accumulate(item["gone"])),
-                    held=tuple(item["held"]),
-                    gradients=item["gradients"],
-                    peak=item["peak"],
-                    device=item["device"],
-                    variables=tuple(variables),
-                    values=tuple(tuple(pair) for pair in item["values"]),
-                    raised=item["raised"] and Raised(**item["raised"]),
-                )
-            )
+        nodes = tuple(_nodes(data["kinds"], data["nodes"]))
+        decoder = _StepDecoder([node.name for node in nodes], rows, states)
+        steps = [decoder.decode(item) for item in data["steps"]]
         return cls(
             function=data["function"],
             source={int(line): text for line, text in data["source"].items()},
             statements={int(first): last for first, last in data["statements"].items()},
             skipped=tuple(data["skipped"]),
-            nodes=tuple(_nodes(data["kinds"], data["nodes"])),
+            nodes=nodes,
             tensors=tuple(
                 TraceTensor(label, tuple(shape), *rest) for label, shape, *rest in data["tensors"]
             ),
@@ -410,6 +402,147 @@ class TraceData:
     def __repr__(self) -> str:
         end = f"{self.error.type} on line {self.error.line}" if self.error else "no error"
         return f"{type(self).__name__}({self.function}, {len(self.steps)} steps, {end})"
+
+
+class _StepEncoder:
+    """Steps as JSON-ready data; ``states`` and ``rows`` collect what many have in common."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.states: dict[Any, int] = {}
+        self.rows: dict[Any, int] = {}
+        self._names = names  # of nodes
+        self._before: Step | None = None  # the line before
+
+    def encode(self, step: Step) -> dict[str, Any]:
+        """A line, with the steps inside of it."""
+        before, inside = self._before, []
+        for inner in step.inside:
+            inside.append(self._inside(inner, before))
+            before = inner
+        encoded = self._common(step, self._before) | {
+            "line": step.line,
+            "ran": step.ran,
+            "peak": step.peak,
+            "device": step.device,
+            "values": step.values,
+            "raised": step.raised and dataclasses.asdict(step.raised),
+            "inside": inside,
+            "unrecorded": step.unrecorded or None,
+        }
+        self._before = step
+        return {
+            key: value
+            for key, value in encoded.items()
+            if key in ("line", "ran") or (value is not None and value != [] and value != ())
+        }
+
+    def _inside(self, step: Step, before: Step | None) -> dict[str, Any]:
+        assert step.run is not None and before is not None
+        encoded = self._common(step, before)
+        same = {
+            "changed": [],
+            "gone": [],
+            "held": before.held,
+            "gradients": before.gradients,
+            "variables": [len(before.variables), 0],
+        }
+        encoded = {key: value for key, value in encoded.items() if value != same[key]}
+        encoded["run"] = {
+            field.name: value
+            for field in dataclasses.fields(NodeRun)
+            if (value := getattr(step.run, field.name)) != field.default
+        }
+        if step.run.node is None or step.node != self._names[step.run.node]:
+            encoded["node"] = step.node
+        return encoded
+
+    def _common(self, step: Step, before: Step | None) -> dict[str, Any]:
+        variables = before.variables if before else ()
+        changed: list[int] = []
+        last = 0
+        for state in step.changed:
+            place = self.states.setdefault((state.state, state.slots), len(self.states))
+            changed += state.node - last, place
+            last = state.node
+        start, stop = _same(variables, step.variables)
+        new = step.variables[start : len(step.variables) - stop]
+        places = [self.rows.setdefault(tuple(vars(v).values()), len(self.rows)) for v in new]
+        return {
+            "changed": changed,
+            "gone": [node - past for past, node in pairwise((0, *step.gone))],
+            "held": step.held,
+            "gradients": step.gradients,
+            "variables": [start, len(variables) - start - stop, *places],
+        }
+
+
+class _StepDecoder:
+    """Steps from what :class:`_StepEncoder` made of them."""
+
+    def __init__(self, names: Sequence[str], rows: Sequence[Variable], states: Sequence[Any]):
+        self._names, self._rows, self._states = names, rows, states
+        self._before: Step | None = None  # the line before
+
+    def decode(self, item: dict[str, Any]) -> Step:
+        """A line, with the steps inside of it."""
+        values = tuple((name, value) for name, value in item.get("values", ()))
+        before, inside = self._before, []
+        for inner in item.get("inside", ()):
+            before = self._inside(inner, item["ran"], before)
+            inside.append(before)
+        self._before = Step(
+            line=item["line"],
+            ran=item["ran"],
+            peak=item.get("peak"),
+            device=item.get("device"),
+            values=values,
+            raised=Raised(**item["raised"]) if "raised" in item else None,
+            inside=tuple(inside),
+            unrecorded=item.get("unrecorded", 0),
+            **self._common(item, self._before),
+        )
+        return self._before
+
+    def _inside(self, item: dict[str, Any], line: int, before: Step | None) -> Step:
+        run = _run(item["run"])
+        name = item.get("node")
+        return Step(
+            line=line,
+            ran=line,
+            peak=None,
+            device=None,
+            values=(),
+            node=self._names[run.node] if name is None and run.node is not None else name,
+            run=run,
+            **self._common(item, before),
+        )
+
+    def _common(self, item: dict[str, Any], before: Step | None) -> dict[str, Any]:
+        variables = before.variables if before else ()
+        start, removed, *new = item.get("variables", [len(variables), 0])
+        changed = item.get("changed", [])
+        states = zip(accumulate(changed[::2]), changed[1::2], strict=True)
+        return {
+            "changed": tuple(NodeState(node, *self._states[place]) for node, place in states),
+            "gone": tuple(accumulate(item.get("gone", []))),
+            "held": tuple(item["held"]) if before is None or "held" in item else before.held,
+            "gradients": item["gradients"]
+            if before is None or "gradients" in item
+            else before.gradients,
+            "variables": (
+                *variables[:start],
+                *(self._rows[place] for place in new),
+                *variables[start + removed :],
+            ),
+        }
+
+
+def _run(encoded: dict[str, Any]) -> NodeRun:
+    """A :class:`NodeRun` from JSON, where its tuples are lists."""
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in encoded.items()
+    }
+    return NodeRun(**fields)
 
 
 def _same(before: Sequence[object], now: Sequence[object]) -> tuple[int, int]:

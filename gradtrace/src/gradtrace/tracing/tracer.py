@@ -12,9 +12,7 @@ tools step aside.  The results of the operations are the same, to the last bit, 
 on every machine on which the same operations run: tensors are counted, not what an allocator makes
 of them.  On an accelerator PyTorch's own counters are read beside it, and left alone.
 
-A hook before each node remembers which one ran last, so that an error in backward can be laid at
-its door; it goes when the function ends.  It neither keeps the graph alive nor changes what it
-computes.
+While a line runs backward, :mod:`gradtrace.tracing.inside` has the state read at each node.
 """
 
 from __future__ import annotations
@@ -27,21 +25,23 @@ import inspect
 import itertools
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
 
-from gradtrace._torch import WeakIdKeyDictionary, version_of
+from gradtrace._torch import LiveNode, WeakIdKeyDictionary, version_of
 from gradtrace.autograd.frames import PLAIN, namespace, reach
 from gradtrace.autograd.live_bytes import LiveBytes
 from gradtrace.autograd.tensors import gradient_of, is_cut_off, shape_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.tracing.calls import Calls
+from gradtrace.tracing.inside import BackwardRecorder
 from gradtrace.tracing.live import LiveGraph
 from gradtrace.tracing.steps import MAX_STEPS, Raised, Step, TraceData, Variable
+from gradtrace.tracing.values import numbers_of, value_of
 
 
 def record(
@@ -250,22 +250,27 @@ class _Recorder:
         self.new_object = itertools.count()
         self.live_bytes = LiveBytes() if peaks else None
         self.variables: dict[tuple[Any, ...], Variable] = {}
-        self.grads = WeakIdKeyDictionary()  # for each gradient its version, and its text then
+        self.texts = WeakIdKeyDictionary()  # for each tensor its version, and its numbers then
+        self.frame: FrameType | None = None  # of the call, while it runs
+        self.inside = BackwardRecorder(self.live, self.read_inside)
 
     def __enter__(self) -> None:
         if self.live_bytes is not None:
             self.live_bytes.__enter__()
+        self.inside.install()
         self.previous = sys.gettrace()
         sys.settrace(self.on_call)
 
     def __exit__(self, *exception: Any) -> None:
         self.stop()
-        self.live.close()
+        self.inside.remove()
         if self.live_bytes is not None:
             self.live_bytes.__exit__(*exception)
 
     def stop(self) -> None:
         """Let the program run at full speed again."""
+        self.frame = None
+        self.inside.pause()
         if sys.gettrace() == self.on_call:  # else the program has put another tracer in its place
             sys.settrace(self.previous)
 
@@ -282,6 +287,7 @@ class _Recorder:
         """What was recorded, once the program has ended."""
         if self.refusal is not None:
             raise self.refusal
+        self.failure = self.failure or self.inside.failure
         if self.failure is not None:
             raise RuntimeError(
                 f"gradtrace could not read the state of {self.name} before line {self.line}; the "
@@ -328,6 +334,7 @@ class _Recorder:
 
     def on_call(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
         if self.begun:
+            self.inside.on_call(frame)
             return self.calls.on_call(frame)
         if not self.wanted(frame.f_code):
             return None
@@ -358,6 +365,7 @@ class _Recorder:
             if len(self.steps) >= self.max_steps:
                 self.unrecorded += 1
                 self.line, self.raised = line, None
+                self.inside.pause()
                 return
             # A statement of several lines reports several of them: it is one step.
             if not (line == self.line and line in self.statement):
@@ -367,38 +375,54 @@ class _Recorder:
             if not isinstance(arg[1], StopIteration):  # the ordinary end of a for loop
                 self.raised = _raised(arg[1], self.first_line(frame), self.live.last_run)
         elif event == "return":
+            self.inside.pause()
             self.record(frame, None)
             self.stop()
 
     def record(self, frame: FrameType, line: int | None) -> None:
+        peak, device = self.take_peak()
+        step = dataclasses.replace(
+            self.read(frame, last=line is None),
+            line=line,
+            peak=peak,
+            device=device,
+            raised=self.raised,
+            unrecorded=self.inside.unrecorded,
+        )
+        self.steps.append(self.inside.close_line(step))
+        self.raised = self.live.last_run = None
+        if line is not None:
+            self.frame = frame
+            self.inside.begin_line()
+
+    def read_inside(self, roots: Iterable[LiveNode]) -> Step:
+        """The program's state while a line of it runs."""
+        assert self.frame is not None
+        return dataclasses.replace(self.read(self.frame, roots=roots), values=())
+
+    def read(self, frame: FrameType, last: bool = False, roots: Iterable[LiveNode] = ()) -> Step:
         with undisturbed():
             names = namespace(frame)  # first: until Python 3.13 it lets go of what the line deleted
-            peak, device = self.take_peak()
             modules: dict[int, str] | None = {} if self.calls.wanting else None
             tensors = {found.name: found.value for found in reach(names, modules)}
             if modules is not None:
                 self.calls.name(modules)
-            nodes = self.live.look(tensors, self.line, last=line is None)
+            nodes = self.live.look(tensors, self.line, last=last, roots=roots)
             variables = tuple(
                 self.variable(name, tensor, nodes.get(name)) for name, tensor in tensors.items()
             )
-        values = tuple((n, _plain(v)) for n, v in frame.f_locals.items() if type(v) in PLAIN)
-        self.steps.append(
-            Step(
-                line=line,
-                ran=self.line,
-                changed=self.live.changed,
-                gone=self.live.gone,
-                held=self.live.held,
-                gradients=self.live.gradients,
-                peak=peak,
-                device=device,
-                variables=variables,
-                values=values,
-                raised=self.raised,
-            )
+        return Step(
+            line=self.line,
+            ran=self.line,
+            changed=self.live.changed,
+            gone=self.live.gone,
+            held=self.live.held,
+            gradients=self.live.gradients,
+            peak=None,
+            device=None,
+            variables=variables,
+            values=tuple((n, _plain(v)) for n, v in frame.f_locals.items() if type(v) in PLAIN),
         )
-        self.raised = self.live.last_run = None
 
     def take_peak(self) -> tuple[int | None, dict[str, int] | None]:
         """The most bytes since the last call: of tensors, and by PyTorch's counters."""
@@ -418,10 +442,11 @@ class _Recorder:
             tensor.requires_grad,
             leaf,
             version_of(tensor),
-            None if grad is None else self.text_of(grad),
+            None if grad is None else self.text_of(grad, numbers_of),
             node,
             self.live.tensor_of[name],
             self.object(tensor),
+            self.text_of(tensor, value_of),
         )
         if row not in self.variables:  # most are as they were a line before
             self.variables[row] = Variable(*row)
@@ -434,12 +459,12 @@ class _Recorder:
             number = self.objects[tensor] = next(self.new_object)
         return number
 
-    def text_of(self, grad: torch.Tensor) -> str:
-        version = version_of(grad)
-        before, text = self.grads.get(grad, (None, ""))
+    def text_of(self, tensor: torch.Tensor, numbers: Callable[[torch.Tensor], str]) -> str:
+        version = version_of(tensor)
+        before, text = self.texts.get(tensor, (None, ""))
         if version is None or version != before or self.live.whole:
-            text = _short(grad)
-            self.grads[grad] = version, text
+            text = numbers(tensor)
+            self.texts[tensor] = version, text
         return text
 
     def ended_by(self, exception: Exception, last: int) -> Raised:
@@ -457,20 +482,6 @@ class _Recorder:
     def first_line(self, frame: FrameType) -> int:
         """The first line of the statement that the frame is at."""
         return self.statement.get(frame.f_lineno, frame.f_lineno)
-
-
-def _short(grad: torch.Tensor) -> str:
-    """Few numbers as they are, many by their norm, rounded so that every machine agrees."""
-    try:
-        grad = grad.detach()
-        values = grad.to_dense() if grad.layout is not torch.strided else grad
-        if values.numel() <= 4:
-            text = ", ".join(f"{value:.3g}" for value in values.flatten().tolist())
-            return f"[{text}]" if values.dim() else text
-        precise = torch.complex128 if values.is_complex() else torch.float64
-        return f"norm {torch.linalg.vector_norm(values.to(precise)).item():.3g}"
-    except Exception:  # the meta device, fake tensors, whatever subclasses say instead
-        return "without values"
 
 
 def _plain(value: bool | int | float | str | None) -> str:

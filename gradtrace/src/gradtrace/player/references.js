@@ -1,12 +1,15 @@
-// Strings: what holds a tensor. From the port of the node that saved it, from the name of a
-// variable, and dotted from a named tensor to the node that made it (`grad_fn`).
+// References: from the port of the node that saved a tensor, from the name of a variable, and dotted
+// from a named tensor to the node that made it (`grad_fn`).
 
 import { shape } from "./dom.js";
 import { HELD } from "./timeline.js";
 
 const LINE = 16; // of a box: the title is row 0, each slot has a row below it
 
-/** The port of row `row` of a box, on its right edge. */
+/**
+ * The port of row `row` of a box, on its right edge.
+ * @returns {[number, number]}
+ */
 export const port = (box, row) => [box.x + box.width, box.y + 16 + LINE * row];
 
 /** From a port to a thing: leaves to the right, arrives at the nearest side. */
@@ -14,7 +17,12 @@ function way([x, y], thing) {
   const middle = thing.y + thing.height / 2;
   if (thing.x >= x - 2) {
     const reach = Math.max(10, Math.min(60, (thing.x - x) / 2 + Math.abs(middle - y) / 6));
-    return [[x, y], [x + reach, y], [thing.x - reach, middle], [thing.x, middle]];
+    return [
+      [x, y],
+      [x + reach, y],
+      [thing.x - reach, middle],
+      [thing.x, middle],
+    ];
   }
   const below = middle > y;
   const end = [thing.x + thing.width / 2, below ? thing.y : thing.y + thing.height];
@@ -26,10 +34,11 @@ const path = ([a, b, c, d]) => `M${a}C${b} ${c} ${d}`;
 
 const middle = (points) => [0, 1].map((i) => (points[0][i] + 3 * points[1][i] + 3 * points[2][i] + points[3][i]) / 8);
 
-const string = (kind, points) => shape("path", { class: `string ${kind}`, d: path(points), ...(kind === "cut" && { pathLength: 100 }) });
+const reference = (kind, points) =>
+  shape("path", { class: `reference ${kind}`, d: path(points), ...(kind === "cut" && { pathLength: 100 }) });
 
-/** The strings of a view at a step, as SVG elements. `place` finds the box of a node, `thing` that of a tensor. */
-export function strings(trace, now, before, { boxAt, thingAt, alone }) {
+/** The references of a view at a step, as SVG elements. `place` finds the box of a node, `thing` that of a tensor. */
+export function references(trace, now, before, { boxAt, thingAt, alone }) {
   const drawn = [];
   const ends = new Set();
   const tie = (kind, node, slot, tensor) => {
@@ -42,7 +51,7 @@ export function strings(trace, now, before, { boxAt, thingAt, alone }) {
     if (ends.has(key)) return;
     ends.add(key);
     const points = way(port(box, row), thing);
-    const made = string(thing.kind === "leaf" ? `${kind} leaf` : kind, points);
+    const made = reference(thing.kind === "leaf" ? `${kind} leaf` : kind, points);
     made.dataset.node = node;
     made.dataset.tensor = tensor;
     drawn.push(made);
@@ -54,7 +63,8 @@ export function strings(trace, now, before, { boxAt, thingAt, alone }) {
   for (const [node, row] of now.nodes) {
     trace.nodes[node].slots.forEach(({ empty, tensor }, slot) => {
       if (empty || tensor == null) return;
-      if (HELD.has(row[2][slot][0])) tie(row[2][slot][0] === "modified" ? "saved modified" : "saved", node, slot, tensor);
+      if (HELD.has(row[2][slot][0]))
+        tie(row[2][slot][0] === "modified" ? "saved modified" : "saved", node, slot, tensor);
       else if (HELD.has(before.nodes.get(node)?.[2][slot][0])) tie("cut", node, slot, tensor);
     });
   }
@@ -64,10 +74,13 @@ export function strings(trace, now, before, { boxAt, thingAt, alone }) {
     const key = `made ${box.x} ${box.y} ${variable[7]}`;
     if (ends.has(key)) continue;
     ends.add(key);
-    const from = thing.x >= box.x + box.width ? [thing.x, thing.y + thing.height - 4] : [thing.x + thing.width / 2, thing.y + thing.height];
+    const from =
+      thing.x >= box.x + box.width
+        ? [thing.x, thing.y + thing.height - 4]
+        : [thing.x + thing.width / 2, thing.y + thing.height];
     const to = [box.x + box.width, box.y + 12];
     const bend = Math.max(8, Math.abs(from[0] - to[0]) / 3);
-    drawn.push(string("made", [from, [from[0] - bend, from[1]], [to[0] + bend, to[1]], to]));
+    drawn.push(reference("made", [from, [from[0] - bend, from[1]], [to[0] + bend, to[1]], to]));
   }
   return drawn;
 }

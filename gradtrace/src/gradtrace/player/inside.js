@@ -1,0 +1,109 @@
+// Inside of a line: the nodes that its backward ran, in order, as a timeline of their own that begins
+// where the line does. Its step 0 is the line's beginning, step k the state after its k-th node.
+
+import { bytes, listed, plural } from "./dom.js";
+import { Timeline } from "./timeline.js";
+
+export class Inside {
+  /** `timeline` is that of the lines, `step` the one that the line leads to. */
+  constructor(timeline, step) {
+    const { trace } = timeline;
+    const { inside, ran, unrecorded } = trace.steps[step];
+    const begins = {
+      ...trace.steps[step - 1],
+      changed: [...timeline.at(step - 1).nodes.values()],
+      gone: [],
+      raised: null,
+    };
+    this.outer = timeline;
+    this.step = step;
+    this.line = ran;
+    this.unrecorded = unrecorded;
+    this.steps = inside;
+    this.timeline = new Timeline({ ...trace, steps: [begins, ...inside] });
+  }
+
+  get last() {
+    return this.steps.length;
+  }
+
+  run(place) {
+    return this.steps[place - 1].run;
+  }
+
+  /** The next place that is not deeper than this one, for `over`, or less deep, for `out`; null beyond the last. */
+  after(place, out = false) {
+    const { depth } = this.run(place);
+    for (let next = place + 1; next <= this.last; next += 1) {
+      if (this.run(next).depth < depth || (!out && this.run(next).depth === depth)) return next;
+    }
+    return null;
+  }
+
+  /** The gradients on their way: `{ from, to, text, fresh }`, `fresh` if this node handed it on. */
+  gradients(place) {
+    const { nodes } = this.outer.trace;
+    let waiting = [];
+    for (let k = 1; k <= place; k += 1) {
+      const { node, call, passed } = this.run(k);
+      if (node === null) continue;
+      if (passed) waiting = waiting.filter(({ to, of }) => to !== node || of !== call);
+      nodes[node].next.forEach((to, i) => {
+        const text = passed?.[i];
+        if (text != null) waiting.push({ from: node, to, of: call, text, fresh: k === place });
+      });
+    }
+    return waiting;
+  }
+
+  /** Nodes that ran before the one at this place. */
+  ran(place) {
+    return new Set(this.steps.slice(0, place - 1).map(({ run }) => run.node));
+  }
+
+  /** What happened at the node, as sentences. */
+  sentences(place) {
+    const { nodes } = this.outer.trace;
+    const step = this.steps[place - 1];
+    const { node, received, passed, written, released, returned, hooks, recomputed } = step.run;
+    const leaf = node !== null && nodes[node].leaf;
+    const name = leaf ? nodes[node].label : step.node;
+    const arrived = received.filter((text) => text !== null);
+    const gets = `${name} receives the gradient ${listed(arrived) || "(none)"}`;
+    const sentences = [];
+    if (!passed) sentences.push(`${gets} and stops${this.reason(node)}.`);
+    else if (leaf) sentences.push(`${gets}.`, this.grows(name, written));
+    else sentences.push(`${gets} and passes on ${listed(passed.map((text) => text ?? "nothing")) || "none"}.`);
+    if (released.length) {
+      const what = `${released.length === 1 ? "saved tensor" : "saved tensors"} ${listed(released)}`;
+      sentences.push(
+        `Its ${what} ${released.length === 1 ? "is" : "are"} freed${returned ? `: ${bytes(returned)} return` : ""}.`,
+      );
+    }
+    if (hooks.length) sentences.push(`${hooks.length === 1 ? "Hook" : "Hooks"} that ran: ${listed(hooks)}.`);
+    if (recomputed.length) sentences.push(`The checkpoint recomputes ${listed(recomputed)}.`);
+    if (place === this.last && this.unrecorded) {
+      sentences.push(`${plural(this.unrecorded, "further node")} of this line ran unrecorded.`);
+    }
+    return sentences;
+  }
+
+  /** Why backward stopped at a node, as far as the trace shows it. */
+  reason(node) {
+    const { steps } = this.outer.trace;
+    const state = node === null ? null : this.timeline.state(node, 0)?.[1];
+    const since = (wanted) =>
+      steps.find(({ changed }) => changed.some((row) => row[0] === node && row[1] === wanted))?.ran;
+    if (state === "freed")
+      return `: the tensors that it saved were freed${since("freed") == null ? "" : ` on line ${since("freed")}`}`;
+    if (state === "modified") return `: a tensor that it saved was changed in place on line ${since("modified")}`;
+    return " with an error";
+  }
+
+  grows(name, written) {
+    if (!written || written[1] === null) return "";
+    return written[0] === null
+      ? `${name}.grad becomes ${written[1]}.`
+      : `${name}.grad grows from ${written[0]} to ${written[1]}.`;
+  }
+}

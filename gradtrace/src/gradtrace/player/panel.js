@@ -1,0 +1,150 @@
+// A drawing in its panel: as large as can be read, scrolled to where something happens, zoomed, and with
+// an overview in the corner where it is larger than the panel.
+
+import { shape } from "./dom.js";
+
+export const MARGIN = 16; // around a view, for flags
+export const READABLE = 0.92; // the smallest scale that a view opens at; below it the panel scrolls
+const SMALLEST = 11; // pixels: of text, at a scale that a view opens at
+export const NARROW = 420; // pixels: on less a view is laid out anew wherever it is too wide
+const LARGEST = 1.1;
+
+const highest = () => Math.max(360, Math.min(0.66 * innerHeight, 700)); // pixels
+
+/** How large a view is drawn on a panel of this width if all of it is to be seen. */
+export const whole = ({ width, height }, panel) =>
+  Math.min((panel - 2) / (width + 2 * MARGIN), highest() / (height + 2 * MARGIN), LARGEST);
+
+export class Panel {
+  /**
+   * As large as the panel's width allows, and a panel as high as that needs.
+   * @this {import("./graph.js").Graph}
+   */
+  fit() {
+    this.zoomed = false;
+    const room = this.stage.clientWidth;
+    if (!room) return;
+    const stored = this.trace.views[this.index];
+    if (room !== this.room && !(this.view === stored && this.laidOut(room) === stored)) return this.open(this.index);
+    this.fitted = true;
+    const [wide, high] = [this.view.width + 2 * MARGIN, this.view.height + 2 * MARGIN];
+    const across = Math.min((this.scroll.clientWidth - 2) / wide, LARGEST);
+    const least = room < NARROW ? 1 : READABLE;
+    const height = Math.round(Math.min(Math.max(across, least) * high + 2, highest())); // the panel may be lower
+    this.box.style.setProperty("--drawing", `${height}px`);
+    this.setScale(Math.max(Math.min(across, (this.scroll.clientHeight - 2) / high), least));
+  }
+
+  /** @this {import("./graph.js").Graph} */
+  zoom(factor) {
+    this.zoomed = true;
+    const { scroll } = this;
+    const [x, y] = [scroll.scrollLeft + scroll.clientWidth / 2, scroll.scrollTop + scroll.clientHeight / 2];
+    const before = this.scale;
+    this.setScale(Math.max(0.2, Math.min(3, before * factor)));
+    const ratio = this.scale / before;
+    scroll.scrollLeft = x * ratio - scroll.clientWidth / 2;
+    scroll.scrollTop = y * ratio - scroll.clientHeight / 2;
+    this.drawMap();
+  }
+
+  /** @this {import("./graph.js").Graph} */
+  setScale(scale) {
+    this.scale = scale;
+    this.svg.style.setProperty("--smallest", `${SMALLEST / Math.max(scale, READABLE)}px`);
+    this.svg.style.width = `${(this.view.width + 2 * MARGIN) * scale}px`;
+    this.svg.style.height = `${(this.view.height + 2 * MARGIN) * scale}px`;
+  }
+
+  /** @this {import("./graph.js").Graph} */
+  resized() {
+    if (this.view && !this.zoomed) this.refit();
+  }
+
+  /** @this {import("./graph.js").Graph} */
+  refit() {
+    this.fit();
+    this.drawMap();
+  }
+
+  /**
+   * Scroll a drawing that is larger than its panel to where something happens.
+   * @this {import("./graph.js").Graph}
+   */
+  bringIntoView(nodes) {
+    const { scroll, scale } = this;
+    if (scroll.scrollWidth <= scroll.clientWidth + 1 && scroll.scrollHeight <= scroll.clientHeight + 1) return;
+    const box =
+      nodes.map((node) => this.boxOf.get(node)).find(Boolean) ??
+      [...this.boxes].findLast(([, { group }]) => !group.classList.contains("absent"))?.[0];
+    if (!box) return;
+    const centre = (start, size) => (start + size / 2 + MARGIN) * scale;
+    scroll.scrollLeft = centre(box.x, box.width) - scroll.clientWidth / 2;
+    scroll.scrollTop = centre(box.y, box.height) - scroll.clientHeight / 2;
+  }
+
+  /**
+   * An overview in the corner, where the drawing is larger than its panel.
+   * @this {import("./graph.js").Graph}
+   */
+  drawMap() {
+    const { scroll } = this;
+    const larger = scroll.scrollWidth > scroll.clientWidth + 2 || scroll.scrollHeight > scroll.clientHeight + 2;
+    const shown = larger && this.empty.hidden;
+    this.map.classList.toggle("absent", !shown);
+    if (!shown) return;
+    const { width, height } = this.view;
+    const scale = Math.min(110 / width, 52 / height);
+    this.window = shape("rect", { class: "window" });
+    this.showMap();
+    this.map.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    this.map.style.width = `${Math.max(24, width * scale)}px`;
+    this.map.style.height = `${Math.max(18, height * scale)}px`;
+    this.map.replaceChildren(
+      ...[...this.boxes].map(([box, { group }]) =>
+        shape("rect", { class: group.getAttribute("class"), x: box.x, y: box.y, width: box.width, height: box.height }),
+      ),
+      this.window,
+    );
+  }
+
+  /** @this {import("./graph.js").Graph} */
+  showMap() {
+    if (!this.window || this.map.classList.contains("absent")) return;
+    const { scroll, scale } = this;
+    const place = {
+      x: scroll.scrollLeft / scale - MARGIN,
+      y: scroll.scrollTop / scale - MARGIN,
+      width: scroll.clientWidth / scale,
+      height: scroll.clientHeight / scale,
+    };
+    for (const [name, value] of Object.entries(place)) this.window.setAttribute(name, value);
+  }
+
+  /** @this {import("./graph.js").Graph} */
+  jump(event) {
+    const map = this.map.getBoundingClientRect();
+    const { scroll } = this;
+    scroll.scrollLeft = ((event.clientX - map.left) / map.width) * scroll.scrollWidth - scroll.clientWidth / 2;
+    scroll.scrollTop = ((event.clientY - map.top) / map.height) * scroll.scrollHeight - scroll.clientHeight / 2;
+  }
+
+  /**
+   * A mouse drags the drawing; fingers scroll it anyway.
+   * @this {import("./graph.js").Graph}
+   */
+  drag() {
+    const { scroll } = this;
+    let from = null;
+    scroll.addEventListener("pointerdown", (event) => {
+      if (event.pointerType === "mouse" && event.button === 0)
+        from = [event.clientX + scroll.scrollLeft, event.clientY + scroll.scrollTop];
+    });
+    scroll.addEventListener("pointermove", (event) => {
+      if (!from || !event.buttons) return;
+      scroll.scrollLeft = from[0] - event.clientX;
+      scroll.scrollTop = from[1] - event.clientY;
+    });
+    for (const name of ["pointerup", "pointerleave"]) scroll.addEventListener(name, () => (from = null));
+  }
+}

@@ -1,0 +1,390 @@
+"""What happens inside of a backward: its nodes in the order in which the engine runs them.
+
+When the traced program calls backward, every node that its roots reach gets two hooks, and loses
+them when the call ends.  The first runs last before the node and sees the gradients that arrive,
+after the tensors' own hooks; the second runs last after it and sees those handed on.  The engine
+releases a node's saved tensors only after that, so the state a node leaves is read when the next
+one begins, or when the call ends.  A node that began and never ended is where an error stopped
+backward.
+
+The hooks' closures hold indices, never a node: a node that refers to itself through its hooks
+would never be freed.  A backward inside of another (a checkpoint with reentry, a hook that calls
+backward) has its nodes hooked when it begins, since they are made only then.
+
+Not seen are hooks that run on an accelerator's thread, where Python traces no calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
+
+from gradtrace._torch import (
+    APPLY_BACKWARD,
+    CHECKPOINT_FILE,
+    LEAF,
+    RUNS_BACKWARD,
+    BackwardHook,
+    LiveNode,
+    TensorWeakRef,
+    current_node,
+    edges_of,
+    keeps_graph,
+    next_sequence_nr,
+)
+from gradtrace.autograd.nodes import FREED, HIDDEN, NOT_NEEDED, PACKED
+from gradtrace.autograd.saved import FREED_UNSEEN_TAG, name_of
+from gradtrace.autograd.traversal import roots_of, undisturbed, walk
+from gradtrace.tracing.live import LiveGraph
+from gradtrace.tracing.steps import NodeRun, NodeState, Step
+from gradtrace.tracing.values import gradient_text
+
+MAX_NODES = 64  # that are recorded of one call of backward; the one that fails is in any case
+_MAX_STEPS = 1_000  # inside of all lines together
+_MAX_UNNAMED = 256  # nodes that no variable leads to and are read nevertheless
+
+
+@dataclass
+class _Call:
+    """One call of backward.  ``outputs`` are its roots; empty where their graph is not read."""
+
+    number: int
+    outputs: Any
+    handles: list[RemovableHandle] = field(default_factory=list)
+    nodes: int = 0  # that began
+    operations: _RecordedOperations | None = None
+
+
+@dataclass
+class _Run:
+    """One node from its beginning to the moment at which what it leaves is read."""
+
+    key: int
+    name: str
+    run: NodeRun
+    leaf: TensorWeakRef | None
+    recorded: bool
+    hooks: list[str]
+    operations: list[str] = field(default_factory=list)
+    done: bool = False
+
+
+class BackwardRecorder:
+    """Records the nodes that a traced program's calls of backward run, as steps inside of a line.
+
+    ``read`` reads the program's state, and the graph of these roots: a step without its node.
+    :meth:`begin_line` and :meth:`close_line` stand around each line, :meth:`pause` where lines
+    are not recorded.
+    """
+
+    def __init__(self, live: LiveGraph, read: Callable[[Iterable[LiveNode]], Step]):
+        self.failure: Exception | None = None  # of the recorder itself
+        self.unrecorded = 0  # nodes of this line
+        self._live, self._read = live, read
+        self._hook = BackwardHook(self._began, self._ended)
+        self._lock = threading.RLock()  # an accelerator's thread runs nodes beside the program's
+        self._thread = 0  # of the line that runs, 0 where none is recorded
+        self._calls: list[_Call] = []  # that run, the outermost first
+        self._running: list[_Run] = []
+        self._hooked: set[int] = set()  # indices of nodes
+        self._hooks: list[str] = []  # that ran for the node that begins next
+        self._keys = 0
+        self._number = 0  # of calls in this line
+        self._steps: list[Step] = []  # of this line
+        self._total = 0
+        self._changes = _Changes()  # since the last step
+        self._line_changes = _Changes()  # since the line began
+        self._held = 0
+
+    def install(self) -> None:
+        self._hook.install()
+
+    def remove(self) -> None:
+        self._hook.remove()
+        del self._live, self._read  # which refer to the tracer: nothing may outlive the call
+
+    def begin_line(self) -> None:
+        self._steps, self._number, self.unrecorded = [], 0, 0
+        self._changes, self._line_changes = _Changes(), _Changes()
+        self._thread = threading.get_ident()
+
+    def pause(self) -> None:
+        self._thread = 0
+
+    def close_line(self, step: Step) -> Step:
+        """The step of the line that has just run, with those inside of it."""
+        if not self._line_changes:
+            return step
+        self._line_changes.add(step, self._live.entered)
+        changed, gone = self._line_changes.take()
+        return replace(step, changed=changed, gone=gone, inside=tuple(self._steps))
+
+    def on_call(self, frame: FrameType) -> None:
+        """A Python function begins: one of the program's hooks, if the engine called it."""
+        caller = frame.f_back
+        if not self._calls or caller is None or caller.f_code is not RUNS_BACKWARD:
+            return
+        if frame.f_code is APPLY_BACKWARD or frame.f_code.co_filename == CHECKPOINT_FILE:
+            return
+        if str(frame.f_globals.get("__name__", "")).startswith("gradtrace."):
+            return
+        begun = bool(self._running) and not self._running[-1].done
+        hooks = self._running[-1].hooks if begun else self._hooks
+        hooks.append(frame.f_code.co_qualname.rpartition("<locals>.")[2])
+
+    @contextmanager
+    def _unfailing(self) -> Iterator[None]:
+        """An error here must not become the program's: the tracer reports it at the end."""
+        with self._lock:
+            try:
+                yield
+            except Exception as failure:
+                self.failure = self.failure or failure
+                self.pause()
+
+    # A call of backward.
+
+    def _began(
+        self, outputs: Any, keep_graph: bool, create_graph: bool, inputs: Sequence[Any]
+    ) -> _Call | None:
+        nested = bool(self._calls) and current_node() is not None
+        if not self._thread or not (nested or threading.get_ident() == self._thread):
+            return None
+        self._number += 1
+        call = _Call(self._number, outputs)
+        with self._unfailing():
+            self._flush()
+            with undisturbed():
+                nodes = walk(roots_of(outputs))[0]
+                unknown = sum(self._live.index_of(node) is None for node in nodes)
+            if unknown > _MAX_UNNAMED:
+                call.outputs = ()
+            self._calls.append(call)
+            self._look()
+            with undisturbed():
+                for node in nodes:
+                    self._hook_node(call, node)
+            if self._calls[0] is call and any(map(self._recomputes, nodes)):
+                call.operations = _RecordedOperations(self._running)
+                call.operations.__enter__()
+        return call
+
+    def _ended(self, call: _Call | None, error: BaseException | None) -> None:
+        if call is None:
+            return
+        if call.operations is not None:
+            call.operations.__exit__(None, None, None)
+        for handle in call.handles:
+            handle.remove()
+        with self._unfailing():
+            self._flush()
+            depth = self._calls.index(call)
+            for running in [run for run in self._running if run.run.depth == depth]:
+                self._running.remove(running)
+                if error is not None:
+                    self._record(running, None)
+            del self._calls[depth:]
+        if not self._calls:
+            self._hooked.clear()
+            self._hooks.clear()
+            self._running.clear()
+        call.outputs = None
+
+    def _recomputes(self, node: LiveNode) -> bool:
+        state = self._live.state(self._live.index_of(node))
+        packed = state is not None and any(slot == PACKED for slot, _ in state.slots)
+        return packed or "Checkpoint" in type(node).__name__
+
+    def _hook_node(self, call: _Call, node: LiveNode) -> None:
+        index = self._live.index_of(node)
+        if index in self._hooked:
+            return
+        if index is not None:
+            self._hooked.add(index)
+        self._keys += 1
+        leaf = TensorWeakRef(node.variable) if isinstance(node, LEAF) else None
+        depth = self._calls.index(call)
+        name = name_of(node)
+        needed = tuple(successor is not None for successor, _ in edges_of(node))
+        before = functools.partial(self._before_node, depth, self._keys, index, name, leaf)
+        after = functools.partial(self._after_node, self._keys, needed)
+        call.handles += node.register_prehook(before), node.register_hook(after)
+
+    # A node of it.
+
+    def _before_node(
+        self,
+        depth: int,
+        key: int,
+        index: int | None,
+        name: str,
+        leaf: TensorWeakRef | None,
+        gradients: Sequence[torch.Tensor | None],
+    ) -> None:
+        with self._unfailing():
+            self._live.ran(index)
+            self._live.last_run = self._live.last_run if index is None else index
+            if depth >= len(self._calls):  # of another backward, on a graph that is hooked
+                return
+            self._flush()
+            call = self._calls[depth]
+            call.nodes += 1
+            recorded = bool(self._thread) and call.nodes <= MAX_NODES and self._total < _MAX_STEPS
+            received: tuple[str | None, ...] = ()
+            written = None
+            if recorded:
+                with undisturbed():
+                    received = tuple(map(gradient_text, gradients))
+                    if leaf is not None:
+                        written = (_gradient_of(leaf), None)
+            run = NodeRun(index, received, None, call.number, depth, written)
+            self._running.append(_Run(key, name, run, leaf, recorded, self._hooks))
+            self._hooks = []
+
+    def _after_node(
+        self,
+        key: int,
+        needed: Sequence[bool],
+        passed: Sequence[torch.Tensor | None],
+        received: Sequence[torch.Tensor | None],
+    ) -> None:
+        with self._unfailing():
+            running = next((run for run in reversed(self._running) if run.key == key), None)
+            if running is None:
+                return
+            running.done = True
+            state = self._live.state(running.run.node)
+            if state is not None and state.state == HIDDEN and not keeps_graph():
+                current_node().metadata[FREED_UNSEEN_TAG] = True
+            if running.recorded:
+                with undisturbed():
+                    wanted = [g for g, needs in zip(passed, needed, strict=False) if needs]
+                    running.run = replace(running.run, passed=tuple(map(gradient_text, wanted)))
+
+    def _flush(self) -> None:
+        """Record the nodes that are done, since by now the engine released what they saved."""
+        for running in [run for run in self._running if run.done]:
+            self._running.remove(running)
+            self._live.ran(running.run.node)
+            if running.recorded:
+                self._record(running, running.run.passed or ())
+            else:
+                self.unrecorded += 1
+
+    def _record(self, running: _Run, passed: tuple[str | None, ...] | None) -> None:
+        if not self._thread:
+            return
+        index = running.run.node
+        before, held = self._live.state(index), self._held
+        step = self._look()
+        now = self._live.state(index)
+        written = running.run.written
+        if running.leaf is not None and written is not None:
+            with undisturbed():
+                written = (written[0], _gradient_of(running.leaf))
+        run = replace(
+            running.run,
+            passed=passed,
+            written=written if passed is not None else None,
+            released=_released(self._live, before, now),
+            returned=max(0, held - self._held),
+            hooks=tuple(running.hooks),
+            recomputed=tuple(running.operations),
+        )
+        changed, gone = self._changes.take()
+        self._steps.append(replace(step, changed=changed, gone=gone, node=running.name, run=run))
+        self._total += 1
+
+    def _look(self) -> Step:
+        with undisturbed():
+            roots = [root for call in self._calls for root in roots_of(call.outputs)]
+        step = self._read(roots)
+        self._held = sum(step.held)
+        self._changes.add(step, self._live.entered)
+        self._line_changes.add(step, self._live.entered)
+        return step
+
+
+class _Changes:
+    """What several looks changed, together."""
+
+    def __init__(self) -> None:
+        self._changed: dict[int, NodeState] = {}
+        self._gone: set[int] = set()
+        self._new: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._changed or self._gone)
+
+    def add(self, step: Step, entered: Set[int]) -> None:
+        """``entered`` are the nodes that were not there at the look before."""
+        for index in step.gone:
+            self._changed.pop(index, None)
+            if index in self._new:
+                self._new.discard(index)
+            else:
+                self._gone.add(index)
+        self._new |= entered - self._gone
+        for state in step.changed:
+            self._gone.discard(state.node)
+            self._changed[state.node] = state
+
+    def take(self) -> tuple[tuple[NodeState, ...], tuple[int, ...]]:
+        """Both in the order of their nodes; nothing is left here."""
+        changed = tuple(self._changed[index] for index in sorted(self._changed))
+        gone = tuple(sorted(self._gone))
+        self._changed, self._gone, self._new = {}, set(), set()
+        return changed, gone
+
+
+class _RecordedOperations(TorchFunctionMode):
+    """Names the operations that a checkpoint runs again, for the node that runs last."""
+
+    def __init__(self, running: list[_Run]):
+        super().__init__()
+        self._running = running
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        number = next_sequence_nr()
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            if self._running and next_sequence_nr() > number and _in_checkpoint(sys._getframe(1)):
+                self._running[-1].operations.append(func.__name__.strip("_"))
+
+
+def _in_checkpoint(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code is not RUNS_BACKWARD:
+        if frame.f_code.co_filename == CHECKPOINT_FILE:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _gradient_of(leaf: TensorWeakRef) -> str | None:
+    tensor = leaf()
+    return None if tensor is None else gradient_text(tensor.grad)
+
+
+def _released(live: LiveGraph, before: NodeState | None, now: NodeState | None) -> tuple[str, ...]:
+    """The slots that a node held something in before, and that are freed now."""
+    if before is None or now is None:
+        return ()
+    slots = live.nodes[now.node].slots
+    return tuple(
+        slot.name
+        for slot, (old, _), (new, _) in zip(slots, before.slots, now.slots, strict=True)
+        if new == FREED and old not in (FREED, NOT_NEEDED)
+    )
