@@ -82,6 +82,21 @@ def test_what_was_right_is_right(scores):
     assert {case.name for case in [*CASES, *LAYOUTS]} == floor.keys()
 
 
+def test_nothing_wrong_is_certain(scores):
+    assert not [(one.case.name, one.mode) for one in scores if one.wrong_and_certain]
+
+
+def test_a_strict_watch_is_never_worse_than_a_plain_one(scores):
+    """Where the two disagree, one of them violates its own facts."""
+    right = {(one.case.name, one.mode): {k for k, v in one.marks.items() if v} for one in scores}
+    worse = {
+        case.name: right[case.name, PLAIN] - right[case.name, STRICT]
+        for case in CASES
+        if not right[case.name, PLAIN] <= right[case.name, STRICT]
+    }
+    assert not worse
+
+
 def test_what_is_obeyed_is_printed(scores):
     """A program in ``advised`` whose advice is printed no longer is mended, or goes."""
     if not SAVED_TENSORS_SHOW_THEIR_DATA:

@@ -173,13 +173,13 @@ def test_call_the_model_that_was_given_to_compile():
 def test_the_texts_say_what_was_obeyed():
     for cause in ("optimizer_step_between_backwards", "optimizer_step_between_backwards_silent"):
         text = CAUSES[cause].fixes[-1].text
-        assert text.startswith("compute this loss anew after the step")
+        assert text.startswith("recompute this loss after the step")
         assert "loss.backward(inputs=list(own.parameters()))" in text
     in_place = CAUSES["optimizer_step_between_backwards"].fixes
     inner = next(f for f in in_place if "differentiable_step" in f.needs)
     assert inner.text.startswith("take the step as a new tensor, fast = w - lr * gradient")
     twice = next(f for f in in_place if "owned_twice" in f.needs)
-    assert twice.text.startswith("compute this loss anew after the step")
+    assert twice.text.startswith("recompute this loss after the step")
     assert twice.otherwise is not None and "let one optimizer hold all" in twice.otherwise
     once = CAUSES["computed_once_outside_loop"].fixes
     assert next(f for f in once if "only_others_stepped" in f.needs).text.startswith("detach {it")

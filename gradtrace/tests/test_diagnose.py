@@ -24,8 +24,12 @@ import pytest
 import torch
 
 from gradtrace._torch import SAVED_TENSORS_SHOW_THEIR_DATA
+from gradtrace.explaining.causes import Rule
+from gradtrace.explaining.diagnose import explained
 from gradtrace.explaining.diagnosis import Diagnosis
+from gradtrace.explaining.evidence.base import Evidence
 from gradtrace.explaining.watcher import watch
+from gradtrace.watching.record import Record
 
 _HEAD = "import torch, torch.nn as nn, torch.nn.functional as F; torch.manual_seed(0)\n"
 
@@ -245,3 +249,23 @@ def test_a_second_backward_that_ddp_refuses(run, two_processes):
     assert (found.cause, _line(found.raised_at)) == ("ddp_ready_twice", 18)
     added = HEADS_THAT_END_IN_TWO_LOSSES.replace("a.backward(retain_graph=True)\n", "")
     assert run(added.replace("b.backward()", "(a + b).backward()")) == (None, None, [])
+
+
+class _Holding(Evidence):
+    """Evidence of which only these names hold."""
+
+    def __init__(self, *names):
+        super().__init__(Record(), (), (), None, None, None, "")
+        self._holding = names
+
+    def holds(self, evidence):
+        name = evidence.removeprefix("not ")
+        return (name in self._holding) == (name == evidence)
+
+
+@pytest.mark.parametrize(
+    "holding, confidence", [((), "likely"), (("every_entry_is_named",), "certain")]
+)
+def test_it_is_certain_only_where_the_advice_is_proven(holding, confidence):
+    rule = Rule("hidden_state_carried", (), "certain")
+    assert explained("freed", rule, _Holding(*holding)).confidence == confidence

@@ -1,4 +1,4 @@
-# obeys: compute net.cache anew in each iteration
+# obeys: recompute net.cache in each iteration
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

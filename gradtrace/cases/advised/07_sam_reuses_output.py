@@ -1,4 +1,4 @@
-# obeys: run the forward pass again before each backward
+# obeys: recompute output for the second loss
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

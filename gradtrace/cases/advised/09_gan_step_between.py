@@ -1,4 +1,4 @@
-# obeys: compute this loss anew after the step
+# obeys: recompute this loss after the step
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

@@ -1,4 +1,4 @@
-# obeys: compute features anew in each iteration
+# obeys: recompute features in each iteration
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,4 +1,4 @@
-# obeys: compute it anew in each iteration
+# obeys: recompute it in each iteration
 import functools
 
 import torch

@@ -1,4 +1,4 @@
-# obeys: compute gp.beta anew in each iteration
+# obeys: recompute gp.beta in each iteration
 import torch
 from torch import nn
 

@@ -1,4 +1,4 @@
-# obeys: compute this loss anew after the step
+# obeys: recompute this loss after the step
 import torch
 from torch import nn
 from torch.nn.utils import spectral_norm

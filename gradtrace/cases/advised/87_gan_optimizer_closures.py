@@ -1,4 +1,4 @@
-# obeys: compute this loss anew after the step
+# obeys: recompute this loss after the step
 import torch
 import torch.nn.functional as F
 from torch import nn

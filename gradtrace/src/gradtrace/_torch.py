@@ -194,6 +194,23 @@ def saved_by_function(node: Any) -> tuple[torch.Tensor, ...]:
         return ()
 
 
+def kept_by_function(node: Any) -> list[torch.Tensor]:
+    """The floating-point tensors that a custom function's forward left for its backward."""
+    kept = (*saved_by_function(node), *vars(node).values())
+    return [one for one in kept if isinstance(one, torch.Tensor) and one.is_floating_point()]
+
+
+def has_warned(text: str) -> bool:
+    """Whether PyTorch's code has warned so: Python keeps a registry in the module that did."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("torch.utils.")]
+    registries = (vars(module).get("__warningregistry__") for module in modules)
+    return any(
+        isinstance(key, tuple) and str(key[0]).startswith(text)
+        for registry in registries
+        for key in registry or ()
+    )
+
+
 def is_distributed() -> bool:
     """Whether several processes train together."""
     distributed = torch.distributed

@@ -10,6 +10,7 @@ import linecache
 import re
 from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
+from typing import NamedTuple
 
 from gradtrace.autograd.frames import Location, user_frames
 
@@ -58,6 +59,107 @@ def is_conditional(place: Location) -> bool:
             if switched and not all(isinstance(argument, ast.Constant) for argument in node.args):
                 return True
     return False
+
+
+def region_without_gradients(frame: FrameType | None) -> Location | None:
+    """The innermost ``with`` or decorator around the line that runs that switches gradients off."""
+    return region_around(frame, r"no_grad|inference_mode|set_grad_enabled\(False")
+
+
+def region_around(frame: FrameType | None, pattern: str) -> Location | None:
+    """The innermost ``with`` or decorator of such a name around the line that runs."""
+    for one in user_frames(frame):
+        scope = _scope(one.f_code, one.f_lineno)
+        places = [] if scope is None else [*getattr(scope, "decorator_list", ())]
+        for node in _own_nodes(scope) if scope is not None else ():
+            if isinstance(node, ast.With | ast.AsyncWith) and covers(node, one.f_lineno):
+                places = [*(item.context_expr for item in node.items), *places]
+        for place in places:
+            if re.search(pattern, ast.unparse(place)):
+                return Location(one.f_code.co_filename, place.lineno)
+    return None
+
+
+class Write(NamedTuple):
+    """A line that writes into a tensor in place; ``values`` are what its name was assigned."""
+
+    line: int
+    name: str
+    values: tuple[ast.expr, ...]
+
+
+def in_place_writes(file: str) -> Iterator[Write]:
+    """The lines of a file's functions that write into a value in place."""
+    module = _tree(file)
+    for scope in ast.walk(module) if module is not None else ():
+        if not isinstance(scope, _Function | ast.Module):
+            continue
+        nodes = [*_own_nodes(scope)]
+        for node in nodes:
+            target = _written(node)
+            if target is not None:
+                name = ast.unparse(target)
+                values = (_value_of(one, name) for one in nodes)
+                yield Write(node.lineno, name, tuple(one for one in values if one is not None))
+
+
+def _written(node: ast.AST) -> ast.expr | None:
+    target: ast.expr | None = None
+    if isinstance(node, ast.AugAssign):
+        target = node.target
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        target = node.targets[0]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        in_place = re.fullmatch(r"[a-z]\w*[a-z0-9]_", name) and name not in _SWITCHES
+        target = node.func.value if in_place else None
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return target
+
+
+_SWITCHES = ("requires_grad_", "share_memory_", "detach_")
+
+
+def _value_of(node: ast.AST, name: str) -> ast.expr | None:
+    """What an assignment assigns to this name; of ``a, b = f(), g()`` the one of its place."""
+    if not isinstance(node, ast.Assign):
+        return None
+    target, value = node.targets[0], node.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = zip(target.elts, value.elts, strict=False)
+        return next((v for t, v in pairs if ast.unparse(t) == name), None)
+    return value if ast.unparse(target) == name else None
+
+
+def assignments_of(file: str, attribute: str, in_init: bool) -> list[int]:
+    """The lines of a file that assign this attribute: in ``__init__``, or elsewhere."""
+    module = _tree(file)
+    return sorted(
+        node.lineno
+        for scope in (ast.walk(module) if module is not None else ())
+        if isinstance(scope, _Function | ast.Module) and is_init(scope) == in_init
+        for node in _own_nodes(scope)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and node.attr == attribute
+    )
+
+
+def is_init(scope: ast.AST) -> bool:
+    return getattr(scope, "name", "") == "__init__"
+
+
+def attributes_written(code: CodeType) -> list[str]:
+    """The attributes that a function assigns: ``self.cache``."""
+    scope = _scope(code, code.co_firstlineno + 1)
+    nodes = _own_nodes(scope) if scope is not None else ()
+    found = [
+        ast.unparse(node)
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    ]
+    return [*dict.fromkeys(found)]
 
 
 def writes_into(frame: FrameType, name: str) -> list[int]:

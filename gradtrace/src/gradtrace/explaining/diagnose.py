@@ -38,6 +38,7 @@ from gradtrace.explaining.evidence.freed import FreedEvidence
 from gradtrace.explaining.evidence.function import (
     FunctionEvidence,
     NamedEvidence,
+    RecomputedEvidence,
     TwiceEvidence,
     node_that_raised,
     outside_of_backward,
@@ -56,6 +57,7 @@ EVIDENCE: dict[str, type[Evidence]] = {
 MORE_ABOUT: dict[str, type[Evidence]] = {
     "once_differentiable": TwiceEvidence,
     "function_backward_failed": NamedEvidence,
+    "checkpoint_differs": RecomputedEvidence,
 }
 
 
@@ -72,7 +74,7 @@ def failure(
     that call; None, empty and None for an error that came from elsewhere.
     """
     # Errors of the program's own classes are its own affair, and may quote PyTorch's texts.
-    if type(error).__module__ != "builtins":
+    if type(error).__module__.partition(".")[0] not in ("builtins", "torch"):
         return None
     family, cause = family_of(str(error)) if isinstance(error, RuntimeError) else (None, None)
     node = node_that_raised(error) if family is None and call is not None else None
@@ -90,6 +92,7 @@ def failure(
     assert family is not None
     if cause is not None:
         evidence = MORE_ABOUT.get(cause, Evidence)(*known)
+        evidence.exception = error
         return explained(family, Rule(cause, (), CERTAIN), evidence)
     kind = EVIDENCE.get(family) if outputs else None
     found = None

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from gradtrace.autograd.frames import Location, running_ipython
-from gradtrace.explaining.causes import CAUSES, CERTAIN, SCHEMA, UNKNOWN, Fix
+from gradtrace.explaining.causes import CAUSES, CERTAIN, SCHEMA, Fix
 
 _CALLS = 3  # shown of those that led to the line that made it
 
@@ -89,7 +89,7 @@ class Diagnosis:
         lines.append(_row("fix", self.fix))
         if self.otherwise is not None:
             lines.append(_row("or", self.otherwise))
-        if not self.strict and self.confidence not in (CERTAIN, UNKNOWN):
+        if not self.strict and self.confidence != CERTAIN:
             watch = self._names.get("strict", _STRICT)
             lines.append(_row("more", f"{watch} {_MORE}"))
         return "\n".join(lines)

@@ -103,6 +103,21 @@ def changes_in_place(source: Source, statement: cst.CSTNode) -> set[str]:
     return names
 
 
+def accumulated(source: Source, statement: cst.CSTNode) -> set[str]:
+    """The names that a statement, or one inside it, adds to: ``x += …``, ``x.append(…)``."""
+    found = set()
+    for one in _walk(source.code(statement)):
+        if isinstance(one, ast.AugAssign):
+            found.add(ast.unparse(one.target))
+        elif (
+            isinstance(one, ast.Call)
+            and isinstance(one.func, ast.Attribute)
+            and one.func.attr in ("append", "extend", "insert", "add")
+        ):
+            found.add(ast.unparse(one.func.value))
+    return found
+
+
 def value_of(statement: cst.CSTNode) -> cst.BaseExpression | None:
     """What an assignment assigns."""
     if isinstance(statement, cst.Assign | cst.AnnAssign | cst.AugAssign):

@@ -28,7 +28,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradtrace.explaining.causes import family_of
-from gradtrace.repair.code_names import named_like
+from gradtrace.repair.comparison import SAME, ZERO, alike, losses_apart, same_gradients
+from gradtrace.repair.intent import loss_name, meanings, meant_for
 from gradtrace.repair.repairs import (
     ADD_LOSSES,
     ADD_ROUNDS,
@@ -38,11 +39,12 @@ from gradtrace.repair.repairs import (
     SWITCH_ON,
 )
 from gradtrace.repair.rule import Candidate
-from gradtrace.repair.run.observations import Call, Cleared, Place, Run, Sample, Stepped
+from gradtrace.repair.run.observations import Call, Place, Run, Sample, Stepped
 
-_SAME = 1e-4  # relative; float32 sums in another order differ by less
-_ZERO = 1e-7
-
+_ACROSS_ITERATIONS = (
+    "computed_once_outside_loop", "hidden_state_carried", "loss_accumulated", "replay_keeps_graph",
+    "dataset_tensor_has_graph", "buffer_has_graph",
+)  # fmt: skip
 _ADDS = (ADD_LOSSES, ADD_ROUNDS)
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 
@@ -68,7 +70,7 @@ def deterministic(first: Run, second: Run) -> bool:
     return (
         (first.status, _without_addresses(first.error), len(first.calls))
         == (second.status, _without_addresses(second.error), len(second.calls))
-        and _losses_apart(first.calls, second.calls) is None
+        and losses_apart(first.calls, second.calls) is None
         and same_gradients(first, second)
     )
 
@@ -76,55 +78,6 @@ def deterministic(first: Run, second: Run) -> bool:
 def _without_addresses(text: str | None) -> str:
     """Those of objects differ from run to run."""
     return re.sub(r"0x[0-9a-f]+", "0x", text or "")
-
-
-def same_gradients(one: Run, other: Run, trained: set[str] | None = None) -> bool:
-    """Whether two runs trained alike, as far as both ran: the gradients at each step.
-
-    Where nothing stepped, those that are left at the end, of ``trained`` or of all leaves.
-    """
-    if not one.steps and not other.steps:
-        mine, its = (
-            {key: g for key, g in run.gradients.items() if trained is None or key in trained}
-            for run in (one, other)
-        )
-        return _alike(mine, its)
-    if not one.steps or not other.steps:
-        return False
-    return all(
-        mine.optimizer == its.optimizer and _alike(mine.gradients, its.gradients)
-        for mine, its in zip(_in_order(one), _in_order(other), strict=False)
-    )
-
-
-def _in_order(run: Run) -> list[Stepped]:
-    """Each optimizer's steps, round by round: in which order they step is left to the program."""
-    count: Counter[int] = Counter()
-    placed = []
-    for step in run.steps:
-        count[step.optimizer] += 1
-        placed.append((count[step.optimizer], step.optimizer, step))
-    full = min(Counter(step.optimizer for step in run.steps).values())
-    return [step for number, _, step in sorted(placed, key=lambda p: p[:2]) if number <= full]
-
-
-def _alike(mine: dict[str, Sample], its: dict[str, Sample]) -> bool:
-    return all(
-        key in mine and key in its and mine[key].distance(its[key]) < _SAME
-        if max(getattr(mine.get(key), "norm", 0), getattr(its.get(key), "norm", 0)) > _ZERO
-        else True
-        for key in mine.keys() | its.keys()
-    )
-
-
-def _losses_apart(mine: Sequence[Call], its: Sequence[Call]) -> int | None:
-    """The number of the first call whose losses differ."""
-    for one, other in zip(mine, its, strict=False):
-        if len(one.losses) != len(other.losses) or any(
-            a.distance(b) > _SAME for a, b in zip(one.losses, other.losses, strict=True)
-        ):
-            return one.number
-    return None
 
 
 class Judge:
@@ -158,6 +111,7 @@ class Judge:
             self._grows(run),
             self._stale(run),
             self._twice(candidate),
+            self._kept_too_long(candidate),
             self._untrained(candidate, run),
             self._cut(candidate, run),
             self._changed_losses(candidate, run),
@@ -206,12 +160,12 @@ class Judge:
         """Beyond the place where the program failed."""
         if run.steps:
             late = self._last_steps(run)
-            return {k for s in late for k, g in s.gradients.items() if g.norm > _ZERO}
+            return {k for s in late for k, g in s.gradients.items() if g.norm > ZERO}
         return {
             key
             for call in run.calls[self.failing - 1 :] or run.calls
             for key, gradient in call.contributed.items()
-            if gradient.norm > _ZERO
+            if gradient.norm > ZERO
         }
 
     def _late_steps(self, run: Run) -> list[Stepped]:
@@ -297,7 +251,7 @@ class Judge:
             ran = ran[: self._other_gradient(run)]
         elif other is not None and candidate.repair != DETACH:
             return f"runs, but changes the gradient of backward {other}"
-        apart = _losses_apart(ran[:other], run.calls)  # behind that one the weights differ
+        apart = losses_apart(ran[:other], run.calls)  # behind that one the weights differ
         if apart is not None:
             return f"runs, but changes the loss of backward {apart}"
         return None
@@ -315,7 +269,7 @@ class Judge:
         """The first backward before the one that failed which gives what it is meant to train
         another gradient than it gave."""
         for call, its in zip(self.original.calls[: self.failing - 1], run.calls, strict=False):
-            if call.losses and its.losses and call.losses[0].distance(its.losses[0]) > _SAME:
+            if call.losses and its.losses and call.losses[0].distance(its.losses[0]) > SAME:
                 return None
             keys = self._meant_keys(run, its, call.contributed.keys() | its.contributed.keys())
             if self.trained is not None:
@@ -324,20 +278,46 @@ class Judge:
                 {key: one.contributed[key] for key in keys & one.contributed.keys()}
                 for one in (call, its)
             )
-            if not _alike(was, now):
+            if not alike(was, now):
                 return call.number
         return None
 
     def _changed_sum(self, run: Run) -> str | None:
         """Whether the one loss is the sum of some that the program took one after the other."""
-        known = [call.losses[0].values[0] for call in self.original.calls if call.losses]
-        if not run.calls or not run.calls[0].losses:
+        # The calls before the sum are what they were: of another optimizer's loss, say.
+        first = (losses_apart(self.original.calls, run.calls) or 1) - 1
+        known = [call.losses[0].values[0] for call in self.original.calls[first:] if call.losses]
+        if first >= len(run.calls) or not run.calls[first].losses:
             return None
-        total = run.calls[0].losses[0].values[0]
+        total = run.calls[first].losses[0].values[0]
         sums = list(itertools.accumulate(known))[1:]
-        if any(abs(part - total) <= _SAME * max(1.0, abs(total)) for part in sums):
+        if any(abs(part - total) <= SAME * max(1.0, abs(total)) for part in sums):
             return None
         return "runs, but the one loss is not the sum of the two"
+
+    def _kept_too_long(self, candidate: Candidate) -> str | None:
+        """A retained part that a step made stale, or that each iteration would use again."""
+        if candidate.repair != RETAIN_GRAPH:
+            return None
+        if (self.original.diagnosis or {}).get("cause") in _ACROSS_ITERATIONS:
+            return "runs, but every iteration would use the graph of the first one"
+        freed_at = (self.original.diagnosis or {}).get("began_at") or {}
+        between: list[Stepped] = []
+        for event in self.original.events:
+            if isinstance(event, Stepped):
+                between.append(event)
+            elif (
+                isinstance(event, Call)
+                and any(
+                    (place.file, place.line) == (freed_at.get("file"), freed_at.get("line"))
+                    for place in event.site
+                )
+                and not event.failed
+            ):
+                between = []
+        if between:
+            return "runs, but an optimizer steps between the two calls that use the retained graph"
+        return None
 
     def _twice(self, candidate: Candidate) -> str | None:
         """A loss that is a part of the next one counts again with it."""
@@ -437,7 +417,7 @@ class Judge:
             )
             if later & meant.get(call.number, set()) and (call.number in was or failed_here):
                 return (
-                    f"runs, but the gradient of {_loss_name(call)} is cleared before a step uses it"
+                    f"runs, but the gradient of {loss_name(call)} is cleared before a step uses it"
                 )
         return None
 
@@ -471,16 +451,16 @@ class Judge:
                     part = calls[number].contributed.get(key)
                     if calls[number].failed and key in calls[number].reached:
                         part = own.minus(_sum_of(key, (calls[n] for n in calls if n != number)))
-                    if part is None or part.norm <= _SAME * own.norm:
+                    if part is None or part.norm <= SAME * own.norm:
                         continue
-                    loss = _loss_name(calls[number])
+                    loss = loss_name(calls[number])
                     optimizer = self._optimizer(run, step.optimizer)
                     rest = own.minus(part)
                     upstream = {(step.optimizer, y) for y in meant[number]} & calls[number].upstream
                     if upstream and not _opposed(part, rest):
                         question = f"should {loss} also train the parameters of {optimizer}?"
                         continue
-                    share = 100 * part.norm / rest.norm if rest.norm > _ZERO else 100.0
+                    share = 100 * part.norm / rest.norm if rest.norm > ZERO else 100.0
                     return [
                         f"runs, but the gradient of {loss} leaks into {optimizer}: "
                         f"{self.original.names.get(key, key)} is {share:.0f} % off"
@@ -582,73 +562,6 @@ class Judge:
         many = {"is": "are"}.get(verb, verb)
         shown = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
         return f"{shown} {verb if len(names) == 1 else many}".rstrip()
-
-
-def meant_for(run: Run) -> str:
-    """Which loss is for which optimizer, in words."""
-    calls = {call.number: call for call in run.calls}
-    pairs = set()
-    for number, optimizers in meanings(run).items():
-        for index in optimizers:
-            name = run.optimizers[index].name or f"optimizer {index + 1}"
-            pairs.add(f"{_loss_name(calls[number])} for {name}")
-    return ", ".join(sorted(pairs)[:4])
-
-
-def meanings(run: Run) -> dict[int, set[int]]:
-    """For each backward call, by its number, the optimizers that its loss is meant for.
-
-    The only one there is; else the one cleared just before it; else the one that steps before the
-    next backward; else the one whose name or parameters are called like the loss; else all that
-    were cleared, if they step together.  Where none of these tells, the call is not in the result.
-    """
-    found: dict[int, set[int]] = {}
-    cleared: set[int] = set()
-    stepped: set[int] = set()  # since the last backward
-    for place, event in enumerate(run.events):
-        if isinstance(event, Cleared):
-            if not event.optimizers <= stepped:  # else it tidies up behind its own step
-                cleared |= event.optimizers
-        elif isinstance(event, Stepped):
-            stepped.add(event.optimizer)
-        else:
-            following = set()
-            for later in run.events[place + 1 :]:
-                if isinstance(later, Call):
-                    break
-                if isinstance(later, Stepped):
-                    following.add(later.optimizer)
-            named = _named_like(run, event, cleared or following)
-            if len(run.optimizers) == 1:
-                found[event.number] = {0}
-            elif len(cleared) == 1:
-                found[event.number] = cleared
-            elif len(following) == 1:
-                found[event.number] = following
-            elif named is not None:
-                found[event.number] = {named}
-            elif cleared and cleared == following:
-                found[event.number] = cleared
-            cleared, stepped = set(), set()
-    return found
-
-
-def _named_like(run: Run, call: Call, among: set[int]) -> int | None:
-    names = {}
-    for index in among or range(len(run.optimizers)):
-        one = run.optimizers[index]
-        owners = {run.names.get(key, "").partition(".")[0] for key in one.keys}
-        names[index] = " ".join([one.name, *owners])
-    return named_like(_loss_name(call), names)
-
-
-def _loss_name(call: Call) -> str:
-    """What backward was called on, as the program writes it."""
-    found = re.search(r"([\w.\[\]'\"()+ -]+?)\.backward\(", call.text)
-    if found:
-        name = found[1].strip()
-        return name if name.count("(") == name.count(")") else name.lstrip("(")
-    return f"backward {call.number}"
 
 
 def _sum_of(key: str, calls: Iterable[Call]) -> Sample | None:

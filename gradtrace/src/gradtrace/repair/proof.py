@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gradtrace.repair.comparison import same_gradients
 from gradtrace.repair.judge import (
     OPEN,
     PROVEN,
@@ -12,7 +13,6 @@ from gradtrace.repair.judge import (
     Judge,
     Verdict,
     deterministic,
-    same_gradients,
 )
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates

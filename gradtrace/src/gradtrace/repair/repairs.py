@@ -76,12 +76,19 @@ COMPUTE_AGAIN = Repair(
     keeps=False,
     first_for={"computed_once_outside_loop": 0, "dataset_tensor_has_graph": 1},
 )
+BEGIN_SUM = Repair(
+    "begin_sum",
+    19,
+    "each pass has a loss of its own",
+    keeps=False,
+    first_for={"loss_accumulated": 0, "shared_subgraph": 0},
+)
 FORWARD_AGAIN = Repair(
     "forward_again",
     20,
     "this loss is to see the weights as they are now",
     keeps=False,
-    first_for={"forward_not_rerun": 0, "shared_subgraph": 4, "optimizer_step_between_backwards": 0},
+    first_for={"forward_not_rerun": 0, "shared_subgraph": 5, "optimizer_step_between_backwards": 1},
 )
 RESET_STATE = Repair(
     "reset_state",
@@ -94,20 +101,24 @@ OWN_INPUTS = Repair(
     "own_inputs",
     22,
     "both losses are those of the weights before the steps",
-    first_for={"shared_subgraph": 3, "optimizer_step_between_backwards": 1},
+    first_for={"shared_subgraph": 4, "optimizer_step_between_backwards": 2},
 )
 DETACH_SHARED = Repair(
     "detach_shared",
     23,
     "each loss is to train its own parameters",
     cuts=True,
-    first_for={"shared_subgraph": 2},
+    first_for={
+        "shared_subgraph": 1,
+        "computed_once_outside_loop": 2,
+        "optimizer_step_between_backwards": 0,
+    },
 )
 ADD_LOSSES = Repair(
     "add_losses", 24, "each loss is to train all that it reaches", first_for={"shared_subgraph": 0}
 )
 ADD_ROUNDS = Repair(
-    "add_rounds", 24, "all rounds are to be one step", first_for={"shared_subgraph": 1}
+    "add_rounds", 24, "all rounds are to be one step", first_for={"shared_subgraph": 2}
 )
 MOVE_DETACH = Repair(
     "move_detach",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -27,7 +28,7 @@ from gradtrace.autograd.traversal import (
     users_of,
     walk,
 )
-from gradtrace.watching.record import FREED_TAG, BackwardCall
+from gradtrace.watching.record import FREED_TAG, SCALING, BackwardCall
 
 _MAX_OPERATIONS = 100
 
@@ -103,8 +104,11 @@ class Engine:
         self, outputs: Any, keep_graph: bool, create_graph: bool, inputs: Sequence[Any]
     ) -> tuple[BackwardCall, Any, Sequence[Any]]:
         call = BackwardCall(next(self._numbers), user_location(), _torch.next_sequence_nr())
+        call.recorded = torch.is_grad_enabled()
+        call.inference = torch.is_inference_mode_enabled()
         if create_graph:
             call.creates_graph = call.keeps_graph = True
+            call.derived = _computing_in_forward(outputs)
         elif keep_graph:
             call.keeps_graph = True
         if inputs:
@@ -169,7 +173,7 @@ class Engine:
 def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
     """Mark each node that ``call`` freed with that call, unless an earlier call freed it."""
     roots = [node for node in roots_of(outputs) if type(node) is not _torch.LEAF]
-    call.roots = tuple(map(_torch.sequence_nr, roots))
+    call.roots = tuple(map(_torch.sequence_nr, itertools.chain(*map(_scaled, roots))))
     if inputs:
         freed = _that_ran(inputs, roots)
         for node in freed:
@@ -177,6 +181,31 @@ def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
     else:
         freed = _mark_all(call, roots)
     call.operations = _kept_once(tuple([type(node).__name__ for node in freed[:_MAX_OPERATIONS]]))
+
+
+def _computing_in_forward(outputs: Any) -> tuple[weakref.ref[type], ...]:
+    """The custom functions in this graph whose backward uses what their forward computed.
+
+    Forward records nothing, so that has no graph, and the gradient through it has none.
+    """
+    with undisturbed():
+        nodes = {_torch.function_of(node): node for node in walk(roots_of(outputs))[0]}
+        nodes.pop(None, None)
+        return tuple(
+            weakref.ref(function)
+            for function, node in nodes.items()
+            if any(not one.requires_grad for one in _torch.kept_by_function(node))
+        )
+
+
+def _scaled(root: Any) -> list[Any]:
+    """The root and what it only scales: of ``(loss / 4).backward()`` the loss, too."""
+    scaled = [root]
+    for node in scaled:
+        inputs = [one for one, _ in _torch.edges_of(node) if one is not None]
+        if type(node).__name__ in (*SCALING, "AddBackward0") and len(inputs) == 1:
+            scaled += [one for one in inputs if type(one) is not _torch.LEAF]
+    return scaled
 
 
 @functools.lru_cache(maxsize=1_000)

@@ -501,9 +501,7 @@ class Observer(_torch.Mode):
                 continue  # (what requires grad now is a leaf of its own)
             if not any(storage_of(operand)[0] in cut.of for operand in tensors):
                 timeline.first_order[_torch.sequence_nr(node)] = cut
-        if output.numel() != 1:
-            return
-        location = _location(chain)
+        location, is_scalar = _location(chain), output.numel() == 1
         total, used_up, newest = Sum(location), False, -1
         for successor, _ in _torch.edges_of(node):
             successor = without_factors(successor)
@@ -514,14 +512,16 @@ class Observer(_torch.Mode):
                 total = earlier
             newest = max(newest, _torch.sequence_nr(successor))
             used_up = used_up or freed_by(successor) is not None
-        # What was there before the last addition is another term of one iteration.
-        total.count += newest > total.sequence_nr
-        total.sequence_nr = _torch.sequence_nr(node)
+        # What was there before the last addition is another term of one iteration.  A sum of larger
+        # tensors may be a network's: its iterations are told apart by the backward calls.
+        last_call = timeline.last_call
+        total.count += newest > total.sequence_nr if is_scalar else last_call > total.last_call
+        total.sequence_nr, total.last_call = _torch.sequence_nr(node), last_call
         node.metadata[SUM_TAG] = total
-        if used_up and total.count >= _LEAKING:
+        if used_up and is_scalar and total.count >= _LEAKING:
             self._tell("graph_grows", location, None)
         elif total.count == LONG and adds_the_same_parameters(node, total):
-            timeline.sums.add(total)
+            timeline.sums.add(total, reports_death=is_scalar)
 
 
 _MEANT = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # ways to cut, the likeliest first

@@ -45,15 +45,16 @@ _MAX_EXPORTED, _MAX_EXPORTS = 64, 64  # storages, exports of one
 _MAX_CUTS = 20_000
 _MAX_COMPARED = 10_000_000  # elements
 _REPORTED: dict[Any, Any] = {}  # failures of gradtrace, as the warnings module notes them
+SCALING = ("MulBackward0", "DivBackward0", "NegBackward0")  # nodes that hand a loss on, scaled
 GROWING = 5  # backwards from one line, each over a larger retained graph
 
 
 class BackwardCall:
     """A call of ``backward`` or ``autograd.grad``; ``sequence_nr`` is the thread's counter then.
 
-    ``operations`` are the types of the nodes that it freed, those nearest to the loss; ``roots``
-    are the numbers of the nodes at which it began. ``whole`` calls ran to the leaves, not to some
-    inputs only. ``failed`` calls may have freed a part of their graph.
+    ``operations`` are the types of nodes that it freed, those nearest to the loss; ``roots`` the
+    numbers of the nodes that it began at, and of those that these only scale.  ``whole`` calls ran
+    to the leaves, not to some inputs only.  ``failed`` calls may have freed a part of their graph.
     """
 
     keeps_graph = False
@@ -63,6 +64,10 @@ class BackwardCall:
     roots: tuple[int, ...] = ()
     whole = True
     failed = False
+    derived: tuple[weakref.ref[type], ...] = ()  # those that use in backward what forward computed
+    recorded = True  # whether operations were recorded where it was called
+    inference = False  # whether inference mode was on there
+    fed_by: tuple[Any, ...] = ()  # pairs of optimizers: the second one's take what the first's made
     leaves: frozenset[int] = frozenset()  # the storages of the leaves that its graph reached
     on_accelerator = False  # some of these leaves
 
@@ -237,6 +242,16 @@ class Untrained:
     doubtful: dict[Location, tuple[list[int], str | None]] = field(default_factory=dict)
 
 
+@dataclass(eq=False, slots=True)
+class Stray:
+    """A leaf of no optimizer: the ``.grad`` that was last seen, its version, and how often it has
+    grown since it was cleared."""
+
+    gradient: int = 0
+    version: int = 0
+    count: int = 0
+
+
 @dataclass(eq=False)
 class Sum:
     """A total that one line adds to, stored in the metadata of the additions' nodes.
@@ -247,6 +262,7 @@ class Sum:
     location: Location | None
     count: int = 0
     sequence_nr: int = -1  # of the last addition
+    last_call: int = 0  # the number of the last backward before that
 
 
 @dataclass(eq=False)
@@ -359,13 +375,13 @@ class Sums:
         self._alive: dict[int, _Keyed] = {}
         self.died: list[Location | None] = []  # where sums were made that no backward ran through
 
-    def add(self, total: Sum) -> None:
+    def add(self, total: Sum, reports_death: bool = True) -> None:
         """Follow a sum until it dies or is used."""
         locations, alive = self.died, self._alive
         location = total.location
 
         def died(reference: _Keyed) -> None:
-            if alive.pop(reference.key, None) is not None:
+            if alive.pop(reference.key, None) is not None and reports_death:
                 locations.append(location)
 
         alive[id(total)] = _keyed(total, _torch.never_compiled(died))
@@ -391,6 +407,12 @@ class Timeline:
         self.calls: deque[BackwardCall] = deque(maxlen=_MAX_CALLS)
         self.backwards = 0
         self.steps: deque[OptimizerStep] = deque(maxlen=_MAX_STEPS)
+        self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # that stepped
+        # Of each optimizer the last call that began when its gradients were cleared.
+        self.cleared: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = (
+            weakref.WeakKeyDictionary()
+        )
+        self.strays: dict[int, Stray] = {}  # leaves of no optimizer, by their identity
         self.lines = Lines()
         self.cuts = Cuts()
         self.left: Cut | None = None  # where a value last left for Python or numpy
@@ -455,6 +477,7 @@ class Timeline:
             if self.steps and self.steps[-1].storages == storages:
                 storages = self.steps[-1].storages  # kept once
         now = _torch.next_sequence_nr()
+        self.optimizers.add(optimizer)
         step = OptimizerStep(weakref.ref(optimizer), location, now, self.last_call, storages)
         self.steps.append(step)
         self.last_write = now
@@ -464,7 +487,9 @@ class Timeline:
 
         ``meant`` is True for a cut that the program makes explicitly.
         """
-        for node in walk(roots_of([tensor for tensor in tensors if tensor.requires_grad]))[0]:
+        # A view that was made where gradients are off is a leaf of its own: w.T in a checkpoint.
+        bases = (one._base if one.is_leaf and one._base is not None else one for one in tensors)
+        for node in walk(roots_of([tensor for tensor in bases if tensor.requires_grad]))[0]:
             if not isinstance(node, _torch.LEAF):
                 continue
             key = _torch.tensor_identity(node.variable)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from gradtrace import _torch
-from gradtrace.watching.record import SUM_TAG, Sum
+from gradtrace.watching.record import SCALING, SUM_TAG, Sum
 
 LONG = 10  # additions that make a sum worth following
-_SCALES = ("MulBackward0", "DivBackward0", "NegBackward0")
 
 
 def without_factors(node: _torch.LiveNode) -> _torch.LiveNode:
     """Return the node behind multiplications by constants: that of ``total`` in ``0.9 * total``."""
-    while type(node).__name__ in _SCALES:
+    while type(node).__name__ in SCALING:
         inner = [input_node for input_node, _ in _torch.edges_of(node) if input_node is not None]
         if len(inner) != 1:
             break

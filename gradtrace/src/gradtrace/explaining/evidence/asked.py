@@ -35,6 +35,11 @@ class AskedEvidence(Evidence):
         self.began_at = None if self.cut is None else self.cut.location
 
     @property
+    def others_take_part(self) -> bool:
+        """Whether the gradient reaches some of the inputs that it was requested for."""
+        return 0 < len(self.missing) < len(self.inputs)
+
+    @property
     def cut_by_freezing(self) -> bool:
         return self.cut is not None and self.cut.how == "frozen"
 

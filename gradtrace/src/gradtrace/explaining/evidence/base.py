@@ -7,7 +7,8 @@ from functools import cached_property
 from types import FrameType
 from typing import Any
 
-from gradtrace.autograd.frames import Location, namespace, reach, user_frames
+from gradtrace import _torch
+from gradtrace.autograd.frames import Location, belongs_to_user, namespace, reach, user_frames
 from gradtrace.explaining.evidence.carriers import Held
 from gradtrace.watching.record import BackwardCall, Record
 
@@ -28,6 +29,7 @@ class Evidence:
 
     began_at: Location | None = None
     made_at: Location | None = None
+    exception: BaseException | None = None  # where the error's text alone decides the cause
     made_through: tuple[Location, ...] = ()  # the calls that led to that line, innermost first
 
     def __init__(
@@ -62,8 +64,16 @@ class Evidence:
         return True
 
     @property
-    def strict_watch(self) -> bool:
-        return self.timeline.observed
+    def nested(self) -> bool:
+        """Whether the failed call runs inside the backward of a custom function of the program."""
+        return self.function_around is not None
+
+    @cached_property
+    def function_around(self) -> type | None:
+        """The custom function of the program whose backward made the call that failed."""
+        node = _torch.current_node()
+        function = None if node is None else _torch.function_of(node)
+        return function if function is not None and belongs_to_user(function) else None
 
     @property
     def asks_for_a_graph(self) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from traceback import walk_tb
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
+import torch
+
 from gradtrace import _torch
+from gradtrace.autograd import source
 from gradtrace.autograd.frames import is_users, place_of
 from gradtrace.explaining.evidence.base import Evidence
 from gradtrace.watching.record import BackwardCall, freed_by
@@ -72,6 +75,31 @@ class TwiceEvidence(Evidence):
         )
         function = next(functions, None)
         return {} if function is None else {"it": place_of(function, "backward")}
+
+
+class RecomputedEvidence(Evidence):
+    """A checkpoint's second forward pass saved other tensors than the first."""
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The function that was checkpointed, and the attributes that it assigns."""
+        for module, code in _checkpointed(self.exception):
+            written = source.attributes_written(code)
+            names = {"it": type(module).__name__ if module is not None else code.co_qualname}
+            return names | ({"state": ", ".join(written)} if written else {})
+        return {}
+
+
+def _checkpointed(error: BaseException | None) -> Iterator[tuple[Any, CodeType]]:
+    """The modules and functions that a checkpoint in this traceback recomputed."""
+    for frame, _ in walk_tb(None if error is None else error.__traceback__):
+        recomputed = getattr(frame.f_locals.get("frame"), "recompute_fn", None)
+        for cell in getattr(recomputed, "__closure__", None) or ():
+            function = cell.cell_contents
+            method = type(function).forward if isinstance(function, torch.nn.Module) else function
+            code = getattr(method, "__code__", None)
+            if code is not None and is_users(code):
+                yield (function if method is not function else None), code
 
 
 class NamedEvidence(Evidence):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any
 
 from gradtrace import _torch
 from gradtrace.autograd import source
+from gradtrace.autograd.frames import Location, user_frames
 from gradtrace.autograd.nodes import MODIFIED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
@@ -44,7 +46,35 @@ class ModifiedEvidence(Evidence):
         # The changes since then, the first one first.
         self.edits = list(self.timeline.edits_since(self.saved_by, self.storage))
         self.began_at = self.edits[0].location if self.edits else None
+        if self.began_at is None and self._candidates:
+            self.began_at = Location(*self._candidates[0][:2])
         self._arguments = arguments
+
+    @cached_property
+    def _candidates(self) -> list[tuple[str, int, str]]:
+        """The lines of the program that may have made the change, with what they write into.
+
+        Where nothing saw them: those that write into the result of the operation that the error
+        names; else all that write in place, but into a new tensor, a number or a container.
+        """
+        if self.timeline.observed or self.a_leaf or self.optimizers_stepped:
+            return []
+        files = dict.fromkeys(frame.f_code.co_filename for frame in user_frames(self.frame))
+        writes = [(file, one) for file in files for one in source.in_place_writes(file)]
+        made_by = re.search(r"output \d+ of (\w+)", self.error)
+        name = re.sub(r"Backward\d*$", "", made_by[1]).lower() if made_by else " "
+        matching = [
+            (file, one)
+            for file, one in writes
+            if any(f"{name}(" in ast.unparse(value).lower() for value in one.values)
+        ]
+        possible = [(file, one) for file, one in writes if not any(map(_is_new, one.values))]
+        found = [(file, one.line, one.name) for file, one in matching or possible]
+        return found if len({name for *_, name in found}) <= _MAX_CANDIDATES else []
+
+    @property
+    def optimizers_stepped(self) -> bool:
+        return any(step.sequence_nr > self.saved_by for step in self.timeline.steps)
 
     @property
     def seen(self) -> bool:
@@ -163,8 +193,30 @@ class ModifiedEvidence(Evidence):
         if self.carried_over and self.retained is not None:
             return self.retained.names
         held = self._older_part or ([] if self.holder is None else [self.holder])
-        named = carriers.name_of(held)
+        named = carriers.name_of(held) or self._written_names
         return {} if named is None else {"it": named}
+
+    @property
+    def _written_names(self) -> str | None:
+        """The names at the lines that made the change, or may have made it."""
+        places = {(edit.location.file, edit.location.line) for edit in self.edits if edit.location}
+        names = [
+            one.name
+            for file in dict.fromkeys(file for file, _ in places)
+            for one in source.in_place_writes(file)
+            if (file, one.line) in places
+        ] or [name for *_, name in self._candidates]
+        return ", ".join(dict.fromkeys(names)) or None
+
+
+_MAX_CANDIDATES = 3  # names
+
+
+def _is_new(value: ast.expr) -> bool:
+    """Whether it is a number, a container or a new tensor: nothing has saved that."""
+    if isinstance(value, ast.Constant | ast.List | ast.Dict | ast.ListComp | ast.DictComp):
+        return True
+    return re.search(r"\b(zeros|ones|empty|full|new_\w+)(_like)?\(", ast.unparse(value)) is not None
 
 
 class Retained(Reuse):

@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+from gradtrace import _torch
+from gradtrace.autograd import source
+from gradtrace.autograd.frames import place_of
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence
 from gradtrace.watching.record import Cut
@@ -22,6 +25,8 @@ class NoGraphEvidence(Evidence):
         output = next(outputs, None)
         self.cut = None if output is None else self._cut_of(output)
         self.began_at = None if self.cut is None else self.cut.location
+        if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
+            self.began_at = source.region_without_gradients(self.frame)
 
     def _cut_of(self, output: torch.Tensor) -> Cut | None:
         """What is known of this tensor; else where numbers last left, in this iteration."""
@@ -37,6 +42,8 @@ class NoGraphEvidence(Evidence):
     @property
     def names(self) -> Mapping[str, str]:
         name = None if self.cut is None else self.cut.function
+        if name is None and (function := self._derived_function) is not None:
+            name = place_of(function, "backward")
         if self.cut_by_freezing:
             off = (one for one in self.variables if self._is_frozen(one.value))
             name = carriers.name_of(off)
@@ -66,10 +73,33 @@ class NoGraphEvidence(Evidence):
         parameters = [*self._parameters()]
         return bool(parameters) and not any(one.requires_grad for one in parameters)
 
-    @cached_property
+    @property
     def gradients_are_off(self) -> bool:
-        """Whether gradients are switched off where backward was called."""
-        return not torch.is_grad_enabled()
+        """Whether nothing was recorded where backward was called."""
+        return self.call is not None and (not self.call.recorded or self.call.inference)
+
+    @property
+    def in_inference_mode(self) -> bool:
+        return self.call is not None and self.call.inference
+
+    @property
+    def a_checkpoint_warned(self) -> bool:
+        """Whether PyTorch warned that no input of a reentrant checkpoint requires grad."""
+        return _torch.has_warned("None of the inputs have requires_grad=True")
+
+    @property
+    def computed_in_forward(self) -> bool:
+        """Whether a gradient through a custom function was used that uses what forward computed."""
+        if self.cut is not None and not self.cut_by_function:
+            return False
+        return self._derived_function is not None
+
+    @cached_property
+    def _derived_function(self) -> type | None:
+        calls = (call for call in reversed(self.timeline.calls) if call is not self.call)
+        latest = next(calls, None)
+        functions = () if latest is None else latest.derived
+        return next((one for reference in functions if (one := reference()) is not None), None)
 
     def _parameters(self) -> Iterator[torch.Tensor]:
         return (one.value for one in self.variables if isinstance(one.value, torch.nn.Parameter))

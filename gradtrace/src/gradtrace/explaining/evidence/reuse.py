@@ -15,7 +15,7 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Chain, Location, reach, user_frame
+from gradtrace.autograd.frames import Chain, Location, is_users, place_of, reach, user_frame
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import leading_to, roots_of, users_of, walk
@@ -73,11 +73,14 @@ class Reuse(Evidence):
 
     @cached_property
     def names(self) -> Mapping[str, str]:
+        if self.function_around is not None:
+            return {"it": place_of(self.function_around, "backward")}
         detached = carriers.detached([self.in_a_buffer] if self.in_a_buffer else self.carriers)
         found = {
             "it": self.carrier_name,
             "trained": self._names_of(self._trained_only_there),
             "detached": detached,
+            "closure": " inside the closure" if self._in_a_closure else None,
             "as_code": f": {detached}" if detached and "=" in detached else None,
         }
         return {key: name for key, name in found.items() if name is not None}
@@ -90,18 +93,19 @@ class Reuse(Evidence):
             i for i, node in enumerate(self.nodes) if i not in self.earlier and node.leaf is None
         ]
 
-    @property
+    @cached_property
     def loss_was_run(self) -> bool:
-        return not self.new
+        """Whether all that this root reaches and that saves something had been freed before.
+
+        A new root that only scales or adds up the loss refutes it as little as a new name would.
+        """
+        since = self.freeing.sequence_nr
+        return all(self._number(i) >= since and self._is_scaling(i) for i in self.new)
 
     @cached_property
     def built_after(self) -> list[int]:
         since = self.freeing.sequence_nr
         return [i for i in self.new if self._number(i) >= since]
-
-    @property
-    def same_operations(self) -> bool:
-        return {type(self.live[i]).__name__ for i in self.new} <= set(self.freeing.operations)
 
     @cached_property
     def made_again(self) -> list[int]:
@@ -127,13 +131,13 @@ class Reuse(Evidence):
     def passed_on(self) -> list[int]:
         return [i for i in self.made_again if i in self._above]
 
-    @property
+    @cached_property
     def a_loss_is_added(self) -> bool:
-        began_there = self._number(self.first) in self.freeing.roots
-        if self.repeated and began_there:
-            return True
-        known = self.repeated or bool(self.passed_on) or self.made_at is not None
-        return known and bool(self.made_again) and self._is_a_summand()
+        """Whether what came over is the root of an earlier call, and was only added and scaled."""
+        losses = [
+            i for i, call in self.earlier.items() if call.whole and self._number(i) in call.roots
+        ]
+        return any(map(self._is_summand, losses))
 
     @property
     def freed_by_a_gradient(self) -> bool:
@@ -156,49 +160,49 @@ class Reuse(Evidence):
         )
 
     @cached_property
-    def goes_round(self) -> bool:
-        """Whether what uses it now did so before: by the lines, else by the line that raised."""
-        using = {
-            chain
-            for i in self.entries
-            for j in self.users[i]
-            if j not in self.earlier and (chain := self._chain(j)) is not None
+    def used_again(self) -> bool:
+        """Whether it was made once, and its consumers were made several times.
+
+        By the chain of calls from the line that uses it out to the function in which it was made.
+        Where the chains are not known: by the line that raised, and whether it was made again.
+        """
+        if self._chain(self.first) is None:
+            return self.repeated and (not self.made_again or self._is_constant)
+        later = set(self.built_after)
+        return any(
+            self._used_before(i, chain)
+            for i in self.crossing
+            for j in later.intersection(self.users[i])
+            if (chain := self._chain(j)) is not None
+        )
+
+    def _used_before(self, i: int, chain: Chain) -> bool:
+        """Whether this chain of calls ran between the making of a node and the freeing."""
+        maker = self._chain(i)
+        makers = set() if maker is None else {code for code, _ in maker.path}
+
+        def within(chain: Chain) -> tuple[Any, ...]:
+            """The calls up to the innermost function that the node was made in, too."""
+            ends = (n for n, (code, _) in enumerate(chain.path) if code in makers)
+            return chain.path[: next(ends, len(chain.path)) + 1]
+
+        between = self.timeline.lines.between(self._number(i) + 1, self.freeing.sequence_nr)
+        return within(chain) in map(within, between)
+
+    @cached_property
+    def _is_constant(self) -> bool:
+        """Whether variables hold all that came over that were assigned once, or before the loop."""
+        held = {
+            _torch.grad_fn_of(one.value)
+            for one in self.holders
+            if not one.owners and _stays(one.frame, one.name)
         }
-        if not using:
-            return self.repeated
-        made, freed = min(map(self._number, self.entries)), self.freeing.sequence_nr
-        before = self.timeline.lines.between(made, freed)
-        if not {chain.path for chain in using}.isdisjoint(chain.path for chain in before):
-            return True
-        similar = {chain.path[0] for chain in using} & {chain.path[0] for chain in before}
-        return bool(similar) and not self.other_parameters
+        return all(self.live[i] in held for i in self.crossing)
 
     @cached_property
     def other_parameters(self) -> bool:
         """Whether this loss reaches other parameters than the earlier one; False if not known."""
         return bool(self.freeing.leaves) and self._storages != self.freeing.leaves
-
-    @cached_property
-    def made_before_the_loop(self) -> bool:
-        """Without the lines of a strict watch: whether the loop does not assign what holds it."""
-        loops = source.loops_around(self.frame)
-        chain = self._chain(self.first)
-        if chain is None:
-            loop = next((loop for *_, loop in loops), None)
-            if loop is None or not self.holders:
-                return self.trains
-            return not source.assigns(loop, self.holders[0].name)
-        for code, line, loop in loops:
-            lines = [where for what, where in chain.lines if what is code]
-            if not lines or not source.covers(loop, lines[-1]):
-                return True
-            if lines[-1] != line:  # has the line of the loop that made it run again?
-                return any(
-                    (code, lines[-1]) in later.lines
-                    for i in self.built_after
-                    if (later := self._chain(i)) is not None
-                )
-        return False
 
     # Who holds it.
 
@@ -240,16 +244,6 @@ class Reuse(Evidence):
         return held if held and not self.passed_on else [*self.successors, *held]
 
     @cached_property
-    def constant(self) -> bool:
-        """Whether variables hold all that came over that were assigned once, or before the loop."""
-        held = {
-            _torch.grad_fn_of(one.value)
-            for one in self.holders
-            if not one.owners and _stays(one.frame, one.name)
-        }
-        return all(self.live[i] in held for i in self.crossing)
-
-    @cached_property
     def carrier_name(self) -> str | None:
         """By the variables; else the name in the source."""
         if self.in_a_buffer is not None:
@@ -283,6 +277,12 @@ class Reuse(Evidence):
     def in_a_buffer(self) -> Held | None:
         return _first([*self.holders, *self.successors], lambda one: one.is_buffer)
 
+    @property
+    def in_a_module(self) -> bool:
+        return any(
+            isinstance(owner, torch.nn.Module) for one in self.holders for owner in one.owners[-1:]
+        )
+
     @cached_property
     def in_a_container(self) -> Held | None:
         return _first(self.holders, lambda one: one.inside(_CONTAINERS))
@@ -303,6 +303,7 @@ class Reuse(Evidence):
         since = self.freeing.sequence_nr
         return any(
             not one.inside(_CONTAINERS)
+            and one.carries
             and _torch.grad_fn_of(one.value) in self._stored
             and _torch.sequence_nr(_torch.grad_fn_of(one.value)) >= since
             for one in self.variables
@@ -438,6 +439,16 @@ class Reuse(Evidence):
         }
         return [*found.values()]
 
+    @property
+    def _in_a_closure(self) -> bool:
+        """Whether an optimizer's step calls the function that called backward."""
+        caller = None if self.frame is None else self.frame.f_back
+        while caller is not None and not is_users(caller.f_code):
+            if "optim" in caller.f_code.co_filename:
+                return True
+            caller = caller.f_back
+        return False
+
     def _names_of(self, leaves: Iterable[torch.Tensor]) -> str | None:
         wanted = {id(leaf) for leaf in leaves}
         return carriers.name_of(one for one in self.variables if id(one.value) in wanted)
@@ -517,13 +528,22 @@ class Reuse(Evidence):
         line = None if chain is None else chain.path[0]
         return type(node), line, frozenset(leaves)
 
-    def _is_a_summand(self) -> bool:
-        """Whether what was freed is a scalar that entered this loss by additions alone."""
-        made = _torch.result_shapes(self.live[self.first])
-        if made is None or len(made) != 1 or math.prod(made[0]) != 1:
-            return False
-        new = set(self.new)
-        return all(_SUMS.match(self.nodes[i].name) for i in self._above if i in new)
+    def _is_scalar(self, i: int) -> bool:
+        shapes = _torch.result_shapes(self.live[i])
+        return shapes is not None and len(shapes) == 1 and math.prod(shapes[0]) == 1
+
+    def _is_scaling(self, i: int) -> bool:
+        """Whether it only scales one-element tensors, or adds them up."""
+        return bool(_SUMS.match(self.nodes[i].name)) and all(
+            self._is_scalar(k) for k in (i, *self.links[i]) if self.nodes[k].leaf is None
+        )
+
+    def _is_summand(self, i: int) -> bool:
+        """Whether it is a scalar that enters this loss by sums of new nodes alone."""
+        between = leading_to([i], self.users) - {i}
+        return self._is_scalar(i) and all(
+            j not in self.earlier and _SUMS.match(self.nodes[j].name) for j in between
+        )
 
     @cached_property
     def _assigned_and_used(self) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import torch
@@ -58,6 +58,45 @@ class Training:
             for leaf in leaves
             for edit in self._timeline.edits_since(-1, storage_of(leaf)[0])
         )
+
+
+def upstream(
+    owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]
+) -> set[tuple[int, int]]:
+    """Pairs (x, y): an operation on y's parameters takes what x's parameters made.
+
+    ``owners`` are those of each leaf, by its place in the graph.
+    """
+    reached: list[set[int]] = [set(owners.get(i, ())) for i in range(len(links))]
+    for i in leaves_first(links):
+        for j in links[i]:
+            reached[i] |= reached[j]
+    pairs = set()
+    for successors in links:
+        for j in successors:
+            chain = j
+            while len(links[chain]) == 1:  # a transposed weight
+                chain = links[chain][0]
+            others = set().union(*(reached[k] for k in successors if k != j), set())
+            pairs |= {(x, y) for x in others for y in owners.get(chain, ()) if x != y}
+    return pairs
+
+
+def leaves_first(links: Sequence[Sequence[int]]) -> list[int]:
+    """The nodes in an order in which each comes after its successors."""
+    order: list[int] = []
+    done = [False] * len(links)
+    for start in range(len(links)):
+        pending = [(start, False)]
+        while pending:
+            i, ready = pending.pop()
+            if ready:
+                order.append(i)
+            elif not done[i]:
+                done[i] = True
+                pending.append((i, True))
+                pending.extend((j, False) for j in links[i] if not done[j])
+    return order
 
 
 def _storages(optimizer: torch.optim.Optimizer) -> frozenset[int]:

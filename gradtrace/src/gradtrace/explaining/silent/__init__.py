@@ -15,14 +15,16 @@ from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.silent.finding import finding
 from gradtrace.explaining.silent.gradients import (
     in_step,
+    leaking,
     not_averaged,
     saved_intermediates,
+    stale_casts,
     still_scaled,
     used_without_graph,
 )
 from gradtrace.explaining.silent.growth import growing, leaks, unused_sums
 from gradtrace.explaining.silent.memory import changed_unnoticed
-from gradtrace.explaining.silent.training import never_trained, untrained
+from gradtrace.explaining.silent.training import in_no_optimizer, never_trained, untrained
 from gradtrace.watching.record import BackwardCall, Timeline
 
 __all__ = ["finding", "in_backward", "in_step", "leaks", "never_trained", "untrained"]
@@ -42,6 +44,13 @@ def in_backward(
     yield from still_scaled(call, live, links)
     yield from saved_intermediates(timeline, call, live)
     yield from not_averaged(timeline, call, live, links)
+    with undisturbed():
+        found = [
+            *stale_casts(timeline, call, live, links),
+            *leaking(timeline, call, live, links),
+            *in_no_optimizer(timeline, call, live),
+        ]
+    yield from found
     yield from growing(timeline, call, len(live), oldest)
     if len(timeline.sums):
         alive = timeline.sums.alive()

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
+
 from gradtrace import _torch
 from gradtrace._torch import LiveNode
-from gradtrace.autograd.frames import namespace, place_of, reach, user_frames
+from gradtrace.autograd import source
+from gradtrace.autograd.frames import namespace, place_of, reach, user_frame, user_frames
 from gradtrace.autograd.nodes import ALIVE
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, undisturbed, users_of, walk
 from gradtrace.explaining.diagnosis import Diagnosis
+from gradtrace.explaining.evidence.training import Training, upstream
 from gradtrace.explaining.silent.finding import finding
+from gradtrace.explaining.silent.training import names_of
 from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, BackwardCall, Timeline
 
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
@@ -96,6 +102,84 @@ def saved_intermediates(
             if cut is not None and cut.intermediate and saved.is_floating_point():
                 name = place_of(function, "forward")
                 yield finding("intermediate_saved", call.location, cut.location, name)
+
+
+def stale_casts(
+    timeline: Timeline, call: BackwardCall, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
+) -> Iterator[Diagnosis]:
+    """A cast of a weight from before the optimizer's step is used after it: autocast keeps casts
+    until its outermost block ends."""
+    if not timeline.steps or not torch.is_autocast_cache_enabled():
+        return
+    users = users_of(links)
+    for i, node in enumerate(live):
+        if type(node).__name__ != "ToCopyBackward0":
+            continue
+        weight = next((live[j] for j in links[i] if isinstance(live[j], _torch.LEAF)), None)
+        if weight is None:
+            continue
+        storage, cast_at = storage_of(weight.variable)[0], _torch.sequence_nr(node)
+        edit = next(timeline.edits_since(cast_at, storage), None)
+        if edit is not None and any(
+            _torch.sequence_nr(live[j]) > edit.sequence_nr for j in users[i]
+        ):
+            frame = user_frame(sys._getframe(1))
+            block = source.region_around(frame, r"\bautocast\b")
+            yield finding("autocast_stale", call.location, block or edit.location)
+            return
+
+
+def leaking(
+    timeline: Timeline, call: BackwardCall, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
+) -> Iterator[Diagnosis]:
+    """A gradient that another optimizer's loss has left is added to that of this loss.
+
+    This loss trains one optimizer's parameters, which take what the other's made: an adversary.
+    """
+    if len(timeline.optimizers) < 2 or not call.whole:
+        return
+    training = Training(timeline, call.leaves)
+    leaves = [node.variable for node in live if isinstance(node, _torch.LEAF)]
+    for optimizer, held in training.optimizers:
+        grown = [one for one in leaves if one.grad is not None and storage_of(one)[0] in held]
+        if not any(bool(one.grad.detach().any()) for one in grown):
+            timeline.cleared[optimizer] = call.number
+        elif len(training.optimizers) == 1:
+            earlier = _other_loss(timeline, call, optimizer)
+            if earlier is not None:
+                place = earlier.location
+                yield finding("gradient_leaks", call.location, place, names_of(grown))
+    call.fed_by = _fed_by(training, live, links)
+
+
+def _other_loss(
+    timeline: Timeline, call: BackwardCall, optimizer: torch.optim.Optimizer
+) -> BackwardCall | None:
+    """The call since this optimizer's gradients were cleared that another has stepped by since."""
+    cleared = timeline.cleared.get(optimizer, call.number)
+    for earlier in timeline.calls:
+        for feeding, fed in earlier.fed_by if cleared <= earlier.number < call.number else ():
+            if fed() is optimizer and any(
+                step.optimizer() is feeding() and step.last_call >= earlier.number
+                for step in timeline.steps
+            ):
+                return earlier
+    return None
+
+
+def _fed_by(
+    training: Training, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
+) -> tuple[tuple[Any, Any], ...]:
+    """The pairs of optimizers, weakly: the second one's parameters take what the first's made."""
+    if len(training.optimizers) < 2:
+        return ()
+    owners = {
+        i: {n for n, (_, held) in enumerate(training.optimizers) if storage in held}
+        for i, node in enumerate(live)
+        if isinstance(node, _torch.LEAF) and (storage := storage_of(node.variable)[0])
+    }
+    references = [weakref.ref(optimizer) for optimizer, _ in training.optimizers]
+    return tuple((references[a], references[b]) for a, b in sorted(upstream(owners, links)))
 
 
 def not_averaged(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,14 +12,23 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Location, namespace, reach, user_frames
+from gradtrace.autograd.frames import (
+    Found,
+    Location,
+    belongs_to_user,
+    namespace,
+    reach,
+    user_frames,
+)
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.silent.finding import finding
-from gradtrace.watching.record import Timeline, Untrained
+from gradtrace.watching.record import BackwardCall, Stray, Timeline, Untrained
 
 _FEW, _LATEST = 3, 8  # steps of an optimizer: after so many, what has no gradient is looked at
+_MAX_STRAYS = 10_000
+_GROWN = 2  # times that a gradient has grown without being cleared
 _NAMES = 4  # shown
 
 
@@ -52,6 +63,89 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
             yield from _replaced(timeline, optimizer, known, held)
         elif known.steps > _FEW:
             yield from _cut_off(timeline, known, held)
+
+
+def in_no_optimizer(
+    timeline: Timeline, call: BackwardCall, live: Sequence[_torch.LiveNode]
+) -> Iterator[Diagnosis]:
+    """Parameters that get gradients, and that no optimizer steps, though it was meant to.
+
+    They are in a list or dict of a module whose other parameters an optimizer holds, or they have
+    replaced one that it still holds.  Their gradients grow and are never cleared.  A network that
+    somebody forgot to freeze is neither.
+    """
+    if not timeline.steps or not call.whole:
+        return
+    held = {id(p) for o in timeline.optimizers for group in o.param_groups for p in group["params"]}
+    if len(timeline.strays) > _MAX_STRAYS:
+        timeline.strays.clear()
+    grown = []
+    for node in live:
+        if not isinstance(node, _torch.LEAF) or id(leaf := node.variable) in held:
+            continue
+        gradient, stray = leaf.grad, timeline.strays.setdefault(id(leaf), Stray())
+        seen = (0, 0) if gradient is None else (id(gradient), gradient._version)
+        is_growing = seen == (stray.gradient, stray.version + 1)
+        stray.gradient, stray.version = seen
+        stray.count = stray.count + 1 if is_growing else 0
+        if stray.count == _GROWN:
+            grown.append(leaf)
+    if grown:
+        with undisturbed():
+            yield from _strays(timeline, call, grown, held)
+
+
+def _strays(
+    timeline: Timeline, call: BackwardCall, grown: list[torch.Tensor], held: set[int]
+) -> Iterator[Diagnosis]:
+    spaces = (namespace(frame, forget=True) for frame in user_frames(sys._getframe(1)))
+    reached = {id(one.value): one for space in spaces for one in reach(space)}
+    lost = [
+        parameter
+        for optimizer in timeline.optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if id(parameter) not in reached and storage_of(parameter)[0] not in call.leaves
+    ]
+    places: dict[Location | None, list[torch.Tensor]] = {}
+    for leaf in grown:
+        variable = reached.get(id(leaf))
+        hidden = variable is not None and _is_hidden(variable, held)
+        if variable is not None and (hidden or lost):
+            places.setdefault(_assigned_at(variable, hidden), []).append(leaf)
+    evidence = ("replaced",) if lost else ()
+    for place, leaves in places.items():
+        names = names_of(leaves)
+        yield finding(
+            "in_no_optimizer", call.location, place or call.location, names, evidence=evidence
+        )
+
+
+def _is_hidden(variable: Found, held: set[int]) -> bool:
+    """Whether it is in a container of a module, so that module.parameters() lacks it."""
+    for module, inside in itertools.pairwise(variable.owners):
+        if isinstance(module, torch.nn.Module) and isinstance(inside, (list, tuple, dict)):
+            registered = inside in (module._parameters, module._modules, module._buffers)
+            others = next(iter(_roots(variable)), module).parameters()
+            return not registered and any(id(one) in held for one in others)
+    return False
+
+
+def _roots(variable: Found) -> list[torch.nn.Module]:
+    return [one for one in variable.owners if isinstance(one, torch.nn.Module)]
+
+
+def _assigned_at(variable: Found, hidden: bool) -> Location | None:
+    """The line that assigned it, or the container it is in, to an attribute of a module."""
+    for name in reversed(re.findall(r"\.([A-Za-z_]\w*)", variable.name)):
+        for owner in reversed(variable.owners):
+            if name not in dir(owner) or not belongs_to_user(type(owner)):
+                continue
+            file = sys.modules[type(owner).__module__].__file__ or ""
+            lines = source.assignments_of(file, name, in_init=hidden)
+            if lines:
+                return Location(file, lines[-1 if not hidden else 0])
+    return None
 
 
 def _without_gradient(places: Iterable[int], held: Sequence[torch.Tensor]) -> list[int]:
@@ -124,11 +218,11 @@ def _cut_off(timeline: Timeline, known: Untrained, held: list[torch.Tensor]) -> 
         elif location in timeline.fed and not _goes_another_way(timeline, held[i]):
             doubtful.setdefault(location, []).append(i)
     for location, places in sure.items():
-        names = _names(held[i] for i in places)
+        names = names_of(held[i] for i in places)
         yield finding("never_trained", timeline.steps[-1].location, location, names)
     if sure or known.steps > _LATEST:
         known.doubtful = {
-            location: (places, _names(held[i] for i in places))
+            location: (places, names_of(held[i] for i in places))
             for location, places in doubtful.items()
         }
         for i in known.places:
@@ -159,7 +253,7 @@ def _goes_another_way(timeline: Timeline, parameter: torch.Tensor) -> bool:
     return any(isinstance(one, torch.nn.Module) and not one.training for one in owners)
 
 
-def _names(parameters: Iterable[torch.Tensor]) -> str | None:
+def names_of(parameters: Iterable[torch.Tensor]) -> str | None:
     """What the variables call them."""
     wanted = {id(one) for one in parameters}
     spaces = (namespace(frame, forget=True) for frame in user_frames(sys._getframe(1)))

@@ -35,7 +35,7 @@ def candidates(run: Run, say: Callable[[str], None]) -> list[Candidate]:
     for rule in RULES:
         try:
             for one in rule(scene):
-                if all(map(_is_python, one.edits.values())):
+                if all(map(_makes_sense, one.edits.values())):
                     found.setdefault(tuple(sorted(one.edits.items())), one)
         except Exception as error:
             say(f"no more candidates of {rule.__name__}: {type(error).__name__}: {error}")
@@ -50,9 +50,32 @@ def candidates(run: Run, say: Callable[[str], None]) -> list[Candidate]:
     return [one for one in ranked if one not in usual][: MOST - len(usual)] + usual
 
 
-def _is_python(text: str) -> bool:
+def _makes_sense(text: str) -> bool:
+    """Whether it is Python, and calls no method of tensors on a number or a module."""
     try:
-        ast.parse(text)
+        tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return False
-    return True
+    modules = {
+        alias.asname or alias.name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    receivers = (
+        node.func.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("clone", "detach", "item")
+        and not node.args
+    )
+    return not any(_is_no_tensor(one, modules) for one in receivers)
+
+
+def _is_no_tensor(receiver: ast.expr, modules: set[str]) -> bool:
+    if isinstance(receiver, ast.UnaryOp):
+        receiver = receiver.operand
+    path = ast.unparse(receiver)
+    is_path = isinstance(receiver, ast.Name | ast.Attribute) and "(" not in path
+    return isinstance(receiver, ast.Constant) or (is_path and path.partition(".")[0] in modules)

@@ -39,7 +39,20 @@ def _near(scene: Scene) -> list[Statement]:
         for node in one.source.all(cst.BaseSmallStatement, inside):  # type: ignore[type-abstract]
             place = one.place._replace(line=one.source.lines(node)[0])
             found.setdefault(node, Statement(one.source, node, place))
-    return [one for one in found.values() if _in_place(one.source, one.node)]
+    return [
+        one
+        for one in found.values()
+        if _in_place(one.source, one.node) and not _is_update(one.source, one.node)
+    ]
+
+
+def _is_update(source: Source, node: cst.CSTNode) -> bool:
+    """Whether it runs in an optimizer or under ``no_grad()``: another name would end the update."""
+    kind, function = source.class_of(node), source.function_of(node)
+    bases = "" if kind is None else " ".join(source.code(base) for base in kind.bases)
+    decorators = () if function is None else function.decorators
+    around = [*decorators, *(item for w in source.around(node, cst.With) for item in w.items)]
+    return "Optimizer" in bases or any("no_grad" in source.code(one) for one in around)
 
 
 def _written(source: Source, node: cst.CSTNode) -> cst.BaseExpression | None:

@@ -9,6 +9,7 @@ import libcst as cst
 
 from gradtrace.repair.code_names import (
     DRAWS,
+    accumulated,
     assigned,
     carried_names,
     changes_in_place,
@@ -32,6 +33,7 @@ from gradtrace.repair.edits import (
 from gradtrace.repair.repairs import (
     ADD_LOSSES,
     ADD_ROUNDS,
+    BEGIN_SUM,
     DETACH_SHARED,
     FORWARD_AGAIN,
     OWN_INPUTS,
@@ -62,10 +64,14 @@ def forward_again(scene: Scene) -> Iterator[Candidate]:
             continue
         wanted = reads(source.code(one.node))
         lines: list[str] = []
+        sums: set[str] = set()
         for statement in reversed(statements[: statements.index(one.node)]):
             code = source.code(statement).rstrip("; ")
             if call_of(source, statement, *_RUNS):
+                if sums & reads(code):
+                    break  # what is added up beyond this is another sum: it would count twice
                 continue
+            sums |= accumulated(source, statement) & wanted
             if changes_in_place(source, statement) & wanted:
                 lines = [code, *lines]
                 wanted |= reads(code)
@@ -76,10 +82,35 @@ def forward_again(scene: Scene) -> Iterator[Candidate]:
             if needed and not any(map(DRAWS.search, needed)):
                 wanted |= {name for code in needed for name in reads(code)}
                 lines = [*needed, *lines]
+                if sums - {name for code in lines for name in writes(code)}:
+                    continue  # not from its beginning
                 title = f"again, before line {one.place.line}: {'; '.join(lines)}"
                 changes = source.next_to(one.node, before=lines)
                 yield from one_file(FORWARD_AGAIN, title, source, changes)
         yield from _expanded(one.source, one.node, statements)
+
+
+def begin_sum_again(scene: Scene) -> Iterator[Candidate]:
+    """``loss = 0`` again, before the statements that go on adding to the last pass's loss."""
+    for one in scene.running:
+        source = one.source
+        statements = source.flat(source.suite_of(one.node))
+        if one.node not in statements:
+            continue
+        before = statements[: statements.index(one.node)]
+        runs = [i for i, s in enumerate(before) if call_of(source, s, "backward")]
+        for name in sorted(reads(source.code(one.node))):
+            begins = [
+                source.code(s).rstrip("; ")
+                for s in before
+                if isinstance(s, cst.Assign) and writes(source.code(s)) == {name}
+            ]
+            adds = (s for s in before[runs[-1] if runs else 0 :] if name in accumulated(source, s))
+            first = next(adds, None)
+            if runs and begins and first is not None:
+                title = f"{begins[-1]}, before line {source.lines(first)[0]}"
+                changes = source.next_to(first, before=[begins[-1]])
+                yield from one_file(BEGIN_SUM, title, source, changes)
 
 
 def _assigned_apart(source: Source, statement: cst.Assign) -> list[str]:
@@ -303,9 +334,8 @@ def detach_shared(scene: Scene) -> Iterator[Candidate]:
         made = [one for one in statements if isinstance(one, cst.Assign)]
         assigned = {name for one in made for name in writes(source.code(one))}
         for move in _backwards(moves):
-            for loss in made:
-                if not reads(move.of) & writes(source.code(loss)):
-                    continue
+            before = statements[: statements.index(move.node)]
+            for loss in _computing(source, before, reads(move.of)):
                 for name in source.all(cst.Name, loss.value):
                     parent = next(source.parents(name))
                     handed_on = isinstance(parent, cst.Arg) and parent.keyword is not name
@@ -313,6 +343,17 @@ def detach_shared(scene: Scene) -> Iterator[Candidate]:
                         title = f"{name.value}.detach() in {', '.join(writes(source.code(loss)))}"
                         changes: Changes = {name: method("detach")}
                         yield from one_file(DETACH_SHARED, title, source, changes)
+
+
+def _computing(
+    source: Source, statements: list[cst.CSTNode], wanted: set[str]
+) -> Iterator[cst.Assign]:
+    """The assignments that these names follow from, the last one first."""
+    wanted = {*wanted}
+    for statement in reversed(statements):
+        if isinstance(statement, cst.Assign) and (made := writes(source.code(statement))) & wanted:
+            wanted = (wanted - made) | reads(source.code(statement))
+            yield statement
 
 
 def retain_graph(scene: Scene) -> Iterator[Candidate]:
@@ -330,4 +371,11 @@ def retain_graph(scene: Scene) -> Iterator[Candidate]:
         yield from one_file(RETAIN_GRAPH, title, source, changes)
 
 
-RULES: tuple[Rule, ...] = (forward_again, add_losses, orders, detach_shared, retain_graph)
+RULES: tuple[Rule, ...] = (
+    begin_sum_again,
+    forward_again,
+    add_losses,
+    orders,
+    detach_shared,
+    retain_graph,
+)

@@ -21,6 +21,7 @@ from gradtrace.repair.edits import (
     Change,
     Changed,
     Changes,
+    Function,
     Source,
     method,
     method_called,
@@ -257,15 +258,12 @@ def clear_lists(scene: Scene) -> Iterator[Candidate]:
         if "[" not in carrier.name or statement is None:
             continue
         if carrier.kind in ("list", "deque", "dict") or "." in name:
-            line = f"{name}.clear()"
-            changes = statement.source.next_to(statement.node, after=[line])
-            question = f"is {name} to begin empty in each iteration?"
-            yield from one_file(CLEAR, line, statement.source, changes, question)
-            if beside := _filled_beside(scene, name):
-                lines = [line, *(f"{other}.clear()" for other in beside)]
-                changes = statement.source.next_to(statement.node, after=lines)
-                question = f"are {name}, {', '.join(beside)} to begin empty in each iteration?"
-                yield from one_file(CLEAR, "; ".join(lines), statement.source, changes, question)
+            names = [name, *_consumed_together(scene, statement, name)]
+            lines = [f"{one}.clear()" for one in names]
+            changes = statement.source.next_to(statement.node, after=lines)
+            verb = "is" if len(names) == 1 else "are"
+            question = f"{verb} {', '.join(names)} to begin empty in each iteration?"
+            yield from one_file(CLEAR, "; ".join(lines), statement.source, changes, question)
         last = name.rpartition(".")[2]
         for source in scene.sources:
             stored: Changes = {}
@@ -282,20 +280,27 @@ def clear_lists(scene: Scene) -> Iterator[Candidate]:
             yield from one_file(DETACH_STORED, title, source, stored)
 
 
-def _filled_beside(scene: Scene, name: str) -> list[str]:
-    """The lists that the same block appends to."""
-    found: dict[str, None] = {}
-    for source in scene.sources:
-        calls = [
-            (source.code(statement.value.func.value), source.suite_of(statement))
-            for statement in source.all(cst.Expr)
-            if method_called(statement.value) == "append"
-            and isinstance(statement.value, cst.Call)
-            and isinstance(statement.value.func, cst.Attribute)
-        ]
-        blocks = [suite for owner, suite in calls if owner == name]
-        found |= dict.fromkeys(owner for owner, suite in calls if suite in blocks and owner != name)
-    return [*found]
+def _consumed_together(scene: Scene, statement: Statement, name: str) -> list[str]:
+    """The lists that are filled elsewhere and that the function which reads this one reads, too.
+
+    They are parallel: cleared alone, one would pair its new entries with the other's old ones.
+    """
+    source = statement.source
+    function: cst.CSTNode = source.function_of(statement.node) or source.module
+    code = source.code(function.body if isinstance(function, Function) else function)
+    nearby = reads(code) - writes(code)
+    filled = {
+        source.code(call.func.value).rpartition(".")[2]
+        for source in scene.sources
+        for call in source.all(cst.Call)
+        if method_called(call) == "append" and isinstance(call.func, cst.Attribute)
+    }
+    owner, _, last = name.rpartition(".")
+    return sorted(
+        other
+        for other in nearby - {name}
+        if other.rpartition(".")[2] in filled - {last} and other.rpartition(".")[0] == owner
+    )
 
 
 def compute_again(scene: Scene) -> Iterator[Candidate]:

@@ -27,6 +27,7 @@ from gradtrace import _torch
 from gradtrace.autograd.frames import namespace, reach, user_frames
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, undisturbed, users_of, walk
+from gradtrace.explaining.evidence.training import leaves_first, upstream
 from gradtrace.repair.run.observations import (
     Call,
     Carrier,
@@ -344,22 +345,7 @@ class Witness:
         if len(self.run.optimizers) < 2:
             return frozenset()
         owners = {i: self.run.owners(key) for i, key in leaves.items()}
-        reached: list[set[int]] = [set(owners.get(i, ())) for i in range(len(live))]
-        for i in _leaves_first(links):
-            for j in links[i]:
-                reached[i] |= reached[j]
-        pairs = set()
-        for successors in links:
-            for j in successors:
-                chain = j
-                while len(links[chain]) == 1:  # a transposed weight
-                    chain = links[chain][0]
-                mine = owners.get(chain)
-                if not mine:
-                    continue
-                others = set().union(*(reached[k] for k in successors if k != j), set())
-                pairs |= {(x, y) for x in others for y in mine if x != y}
-        return frozenset(pairs)
+        return frozenset(upstream(owners, links))
 
 
 _LOSS_TAG = "gradtrace.loss"  # on node.metadata: the number of the call that began there
@@ -388,7 +374,7 @@ def _operations(live: Sequence[Any], links: Sequence[Sequence[int]], since: int)
     """The types of this iteration's nodes, less those that only lead to what is older."""
     inside = [isinstance(node, _torch.LEAF) for node in live]
     found: Counter[str] = Counter()
-    for i in _leaves_first(links):
+    for i in leaves_first(links):
         if not inside[i] and _torch.sequence_nr(live[i]) >= since:
             inside[i] = any(inside[j] for j in links[i])
             if inside[i]:
@@ -408,23 +394,6 @@ def sample_of(tensor: torch.Tensor) -> Sample:
     places = torch.arange(min(count, _PLACES), device=flat.device) * count // _PLACES
     chosen = flat if count <= _PLACES else flat[places]
     return Sample(float(torch.linalg.vector_norm(flat)), tuple(chosen.tolist()))
-
-
-def _leaves_first(links: Sequence[Sequence[int]]) -> list[int]:
-    """The nodes in an order in which each comes after its successors."""
-    order: list[int] = []
-    done = [False] * len(links)
-    for start in range(len(links)):
-        pending = [(start, False)]
-        while pending:
-            i, ready = pending.pop()
-            if ready:
-                order.append(i)
-            elif not done[i]:
-                done[i] = True
-                pending.append((i, True))
-                pending.extend((j, False) for j in links[i] if not done[j])
-    return order
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -487,7 +456,7 @@ def _carriers(frames: Sequence[FrameType]) -> list[Carrier]:
 
     def is_freed(root: Any) -> bool:
         live, links = walk([root])
-        for i in _leaves_first(links):
+        for i in leaves_first(links):
             node = live[i]
             if node not in known:
                 known[node] = freed_by(node) is not None or any(known[live[j]] for j in links[i])
