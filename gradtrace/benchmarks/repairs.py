@@ -15,7 +15,8 @@ from collections import Counter
 from contextlib import chdir
 from pathlib import Path
 
-from gradtrace.repair.judge import Judge, same_gradients
+from gradtrace.repair.comparison import same_gradients
+from gradtrace.repair.judge import Judge
 from gradtrace.repair.proof import Proof, prove
 from gradtrace.repair.report import outcome
 from gradtrace.repair.run.observations import Limits

@@ -18,8 +18,8 @@ import pytest
 pytest.importorskip("libcst")
 
 from gradtrace.repair import report
+from gradtrace.repair.comparison import same_gradients
 from gradtrace.repair.edits import Source
-from gradtrace.repair.judge import same_gradients
 from gradtrace.repair.proof import Proof, prove
 from gradtrace.repair.run.observations import Limits
 from gradtrace.repair.run.worker import Worker

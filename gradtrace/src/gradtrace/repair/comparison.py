@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -58,3 +59,18 @@ def losses_apart(mine: Sequence[Call], its: Sequence[Call]) -> int | None:
         ):
             return one.number
     return None
+
+
+def deterministic(first: Run, second: Run) -> bool:
+    """Whether two runs of the same program did the same."""
+    return (
+        (first.status, _without_addresses(first.error), len(first.calls))
+        == (second.status, _without_addresses(second.error), len(second.calls))
+        and losses_apart(first.calls, second.calls) is None
+        and same_gradients(first, second)
+    )
+
+
+def _without_addresses(text: str | None) -> str:
+    """Those of objects differ from run to run."""
+    return re.sub(r"0x[0-9a-f]+", "0x", text or "")

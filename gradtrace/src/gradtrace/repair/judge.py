@@ -21,14 +21,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradtrace.explaining.causes import family_of
-from gradtrace.repair.comparison import SAME, ZERO, alike, losses_apart, same_gradients
+from gradtrace.repair.comparison import SAME, ZERO, alike, losses_apart
 from gradtrace.repair.intent import loss_name, meanings, meant_for
 from gradtrace.repair.repairs import (
     ADD_LOSSES,
@@ -63,21 +62,6 @@ class Verdict:
     reasons: list[str] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)
     question: str | None = None
-
-
-def deterministic(first: Run, second: Run) -> bool:
-    """Whether two runs of the same program did the same."""
-    return (
-        (first.status, _without_addresses(first.error), len(first.calls))
-        == (second.status, _without_addresses(second.error), len(second.calls))
-        and losses_apart(first.calls, second.calls) is None
-        and same_gradients(first, second)
-    )
-
-
-def _without_addresses(text: str | None) -> str:
-    """Those of objects differ from run to run."""
-    return re.sub(r"0x[0-9a-f]+", "0x", text or "")
 
 
 class Judge:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gradtrace.repair.comparison import same_gradients
+from gradtrace.repair.comparison import deterministic, same_gradients
 from gradtrace.repair.judge import (
     OPEN,
     PROVEN,
     UNPROVEN,
     Judge,
     Verdict,
-    deterministic,
 )
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates
