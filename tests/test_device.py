@@ -9,7 +9,7 @@ import torch
 from nbval.plugin import get_sanitize_patterns
 
 from gradtrace import DeviceDropdown, LiveBytes, explore, trace
-from gradtrace.autograd import memory
+from gradtrace.autograd import live_bytes
 
 PATTERNS = get_sanitize_patterns((Path(__file__).parent / "device.cfg").read_text())
 
@@ -74,7 +74,7 @@ def test_a_gpus_counters_are_told_of_programs_that_use_it(monkeypatch):
 
     with StandIn() as counters:
         kept = torch.ones(500, device="meta")  # from before: the counters know it
-        monkeypatch.setitem(memory.COUNTED, "meta", counters)
+        monkeypatch.setitem(live_bytes.COUNTED, "meta", counters)
         on_cpu = trace(partial(program, "cpu"), peaks=True)
         assert {step.device for step in on_cpu.steps} == {None}
         counters.reset_peak()
@@ -98,7 +98,7 @@ def test_what_a_kernel_took_for_itself_is_seen_where_it_raised_the_peak(monkeypa
     taken = [0]
     with StandIn() as counters:
         counters.max_memory_allocated = lambda device: max(counters.peak, *taken)
-        monkeypatch.setitem(memory.COUNTED, "meta", counters)
+        monkeypatch.setitem(live_bytes.COUNTED, "meta", counters)
         seen = trace(program, peaks=True)
     peaks = {seen.source[step.ran].strip(): step.device["peak"] for step in seen.steps[2:]}
     assert peaks == {"taken.append(1_400)": 1_400, "y = x.exp()": 800, "return y.exp()": 1_200}
@@ -109,8 +109,8 @@ def test_devices_are_added_up(monkeypatch):
         for kind in ("cpu", "meta"):
             counters.memory_allocated = lambda device: {"cpu": 10, "meta": 5}[device.type]
             counters.max_memory_allocated = lambda device: 100
-            monkeypatch.setitem(memory.COUNTED, kind, counters)
-        counts = memory.DeviceCounters()
+            monkeypatch.setitem(live_bytes.COUNTED, kind, counters)
+        counts = live_bytes.DeviceCounters()
         assert counts.take() is None
         counts.look(torch.device("cpu"))
         assert counts.take() == {"allocated": 10, "peak": 100}

@@ -15,24 +15,15 @@ from torch.nn import functional as F
 from backward_twice.checks.question import Question
 from backward_twice.checks.witness import most_held
 
-
-def _total(trainer, name, loss):
-    return getattr(trainer, name) + loss
-
-
-def _appended(trainer, name, value):
-    return [*getattr(trainer, name), value]
-
-
 _HABITS = {
-    "sum of losses": (0.0, lambda t, name, loss, output: _total(t, name, loss)),
-    "losses": ([], lambda t, name, loss, output: _appended(t, name, loss)),
+    "sum of losses": (0.0, lambda t, name, loss, output: getattr(t, name) + loss),
+    "losses": ([], lambda t, name, loss, output: [*getattr(t, name), loss]),
     "outputs by step": ({}, lambda t, name, loss, output: {**getattr(t, name), t.steps: output}),
-    "pairs": ([], lambda t, name, loss, output: _appended(t, name, (t.steps, loss * 2))),
-    "sum of numbers": (0.0, lambda t, name, loss, output: _total(t, name, loss.item())),
-    "detached outputs": ([], lambda t, name, loss, output: _appended(t, name, output.detach())),
+    "pairs": ([], lambda t, name, loss, output: [*getattr(t, name), (t.steps, loss * 2)]),
+    "sum of numbers": (0.0, lambda t, name, loss, output: getattr(t, name) + loss.item()),
+    "detached outputs": ([], lambda t, name, loss, output: [*getattr(t, name), output.detach()]),
     "last output": (None, lambda t, name, loss, output: output),
-    "last two losses": ([], lambda t, name, loss, output: _appended(t, name, loss)[-2:]),
+    "last two losses": ([], lambda t, name, loss, output: [*getattr(t, name), loss][-2:]),
 }
 """What a name holds at first, and what it holds after a step."""
 _GROWING = ("sum of losses", "losses", "outputs by step", "pairs")

@@ -97,7 +97,7 @@ def in_place_writes(file: str) -> Iterator[Write]:
         nodes = [*_own_nodes(scope)]
         for node in nodes:
             target = _written(node)
-            if target is not None:
+            if target is not None and isinstance(node, ast.stmt | ast.expr):
                 name = ast.unparse(target)
                 values = (_value_of(one, name) for one in nodes)
                 yield Write(node.lineno, name, tuple(one for one in values if one is not None))

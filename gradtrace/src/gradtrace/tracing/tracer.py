@@ -380,7 +380,11 @@ class _Recorder:
             self.stop()
 
     def record(self, frame: FrameType, line: int | None) -> None:
-        peak, device = self.take_peak()
+        with undisturbed():
+            namespace(
+                frame
+            )  # until Python 3.13 this frees what the line deleted: before bytes count
+            peak, device = self.take_peak()
         step = dataclasses.replace(
             self.read(frame, last=line is None),
             line=line,
@@ -402,7 +406,7 @@ class _Recorder:
 
     def read(self, frame: FrameType, last: bool = False, roots: Iterable[LiveNode] = ()) -> Step:
         with undisturbed():
-            names = namespace(frame)  # first: until Python 3.13 it lets go of what the line deleted
+            names = namespace(frame)
             modules: dict[int, str] | None = {} if self.calls.wanting else None
             tensors = {found.name: found.value for found in reach(names, modules)}
             if modules is not None:

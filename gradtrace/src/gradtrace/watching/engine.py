@@ -190,11 +190,11 @@ def _computing_in_forward(outputs: Any) -> tuple[weakref.ref[type], ...]:
     """
     with undisturbed():
         nodes = {_torch.function_of(node): node for node in walk(roots_of(outputs))[0]}
-        nodes.pop(None, None)
         return tuple(
             weakref.ref(function)
             for function, node in nodes.items()
-            if any(not one.requires_grad for one in _torch.kept_by_function(node))
+            if function is not None
+            and any(not tensor.requires_grad for tensor in _torch.kept_by_function(node))
         )
 
 
