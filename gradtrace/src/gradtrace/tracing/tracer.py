@@ -381,9 +381,7 @@ class _Recorder:
 
     def record(self, frame: FrameType, line: int | None) -> None:
         with undisturbed():
-            namespace(
-                frame
-            )  # until Python 3.13 this frees what the line deleted: before bytes count
+            namespace(frame)  # frees what the line deleted (until Python 3.13), before bytes count
             peak, device = self.take_peak()
         step = dataclasses.replace(
             self.read(frame, last=line is None),
