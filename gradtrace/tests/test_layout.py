@@ -397,5 +397,5 @@ def test_of_a_folded_box_only_tensors_that_cross_its_border_are_drawn(links, sav
     named = SceneTensor(8, 0, frozenset(savers), named=True, room=3)
     boxes = [Box("group", f"box {i}", [i], None, 2, 90.0, 60.0) for i in range(2)]
     plan = Plan(boxes, {0: 0, 1: 1}, {}, links, set(), [(0, 1), (0, 1)])
-    add_tensors(Scene(nodes, [named], [(0, 1)] * 2), plan, {0: [0]}, largest=8)
+    add_tensors(Scene(nodes, [named], [(0, 1)] * 2), plan, {0: [0]})
     assert bool(plan.tensors) == drawn
