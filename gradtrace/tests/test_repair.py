@@ -659,6 +659,8 @@ def test_an_interrupt_ends_it_at_once(tmp_path):
     done = subprocess.Popen(
         [sys.executable, "-m", "gradtrace", "fix", "script.py"], cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # A shell that runs these tests in the background has its children ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     pid = tmp_path / "pid"
     while not (pid.exists() and pid.read_text()):
