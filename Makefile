@@ -139,7 +139,7 @@ $(PEERS_READY): requirements.txt gradtrace/pyproject.toml
 	@touch $@
 
 peers: $(PEERS_READY) ## run PyTorch's and other libraries' tests plain and watched (PYTORCH=checkout HIGHER=checkout SUITES="name …" ONLY=text)
-	$(PEERS) gradtrace/peers/run.py --install --constraint .venv-peers/constraint.txt \
+	$(PEERS) gradtrace/peers/compare.py --install --constraint .venv-peers/constraint.txt \
 		$(if $(PYTORCH),--checkout "pytorch=$(PYTORCH)") $(if $(HIGHER),--checkout "higher=$(HIGHER)") \
 		$(if $(ONLY),--only "$(ONLY)") $(SUITES)
 

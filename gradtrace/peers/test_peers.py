@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-# By its path: another folder's script is called run.py, too.
-SPEC = importlib.util.spec_from_file_location("peers", Path(__file__).with_name("run.py"))
+# By its path: this folder is no package.
+SPEC = importlib.util.spec_from_file_location("peers", Path(__file__).with_name("compare.py"))
 peers = sys.modules["peers"] = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(peers)
 

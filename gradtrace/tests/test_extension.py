@@ -51,7 +51,7 @@ loss.backward(retain_graph=True)
 optimizer.step()
 loss.backward()
 """,
-    "this loss contains a loss of an earlier iteration": """
+    "this loss contains a loss": """
 model = torch.nn.Linear(3, 1)
 total = 0
 for step in range(3):

@@ -26,7 +26,7 @@ def safe(cell: str) -> str:
 def unquoted(cell: str) -> str:
     """What :func:`safe` was given, of text on one line.
 
-    >>> unquoted(safe("=1")), unquoted(safe("'=1")), unquoted("O'-Neil; '-x")
+    >>> unquoted(safe("=1")), unquoted(safe("'=1")), unquoted("O'-Neil;' -x")
     ('=1', "'=1", "O'-Neil; -x")
     """
     return _QUOTED.sub(r"\1\2", cell)
