@@ -221,8 +221,7 @@ def test_the_nodes_read_are_linear_in_the_lines(program, monkeypatch):
     few, lines = nodes_read(monkeypatch, program, 300)
     many, more_lines = nodes_read(monkeypatch, program, 600)
     assert more_lines - lines >= 600
-    # A line that runs backward has its graph read once more, node by node.
-    assert many - few < (more_lines - lines) * 2 * (live._READ_A_LINE + 8)
+    assert many - few < (more_lines - lines) * (live._READ_A_LINE + 8)
 
 
 def test_bytes_go_with_the_nodes_that_hold_them():

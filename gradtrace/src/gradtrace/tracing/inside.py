@@ -144,13 +144,20 @@ class BackwardRecorder:
 
     @contextmanager
     def _unfailing(self) -> Iterator[None]:
-        """An error here must not become the program's: the tracer reports it at the end."""
+        """An error here must not become the program's: the tracer reports it at the end.
+
+        Python's tracing is off meanwhile, because it would call the tracer for each of our calls.
+        """
+        tracer = sys.gettrace()
+        sys.settrace(None)
         with self._lock:
             try:
                 yield
             except Exception as failure:
                 self.failure = self.failure or failure
                 self.pause()
+            finally:
+                sys.settrace(tracer)
 
     # A call of backward.
 
@@ -170,7 +177,9 @@ class BackwardRecorder:
             if unknown > _MAX_UNNAMED:
                 call.outputs = ()
             self._calls.append(call)
-            self._look()
+            # Past the limit only the node that fails is recorded: what the line saw is enough.
+            if unknown or self._total < _MAX_STEPS:
+                self._look()
             with undisturbed():
                 for node in nodes:
                     self._hook_node(call, node)
@@ -297,7 +306,7 @@ class BackwardRecorder:
             passed=passed,
             written=written if passed is not None else None,
             released=_released(self._live, before, now),
-            returned=max(0, held - self._held),
+            returned=max(0, held - self._held) if passed is not None else 0,
             hooks=tuple(running.hooks),
             recomputed=tuple(running.operations),
         )
