@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import subprocess
+import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -53,6 +58,26 @@ def test_explanation_stands_with_the_exception(run, option, style):
 def test_strict_says_more(run):
     run(FAILING, "--gradtrace").stdout.no_fnmatch_line("*made:*")
     run(FAILING, "--gradtrace=strict").stdout.fnmatch_lines(["*made:*:4*"])
+
+
+def test_the_way_to_watch_strictly_is_that_of_the_place(run, tmp_path):
+    """A program that a test starts inherits pytest's environment, but does not run under it."""
+    body = """\
+import torch
+model, total = torch.nn.Linear(3, 1), 0
+for step in range(3):
+    total = total + model(torch.ones(2, 3)).pow(2).mean()
+    total.backward()
+"""
+    run(f"def test_total():\n{textwrap.indent(body, '    ')}", "--gradtrace").stdout.fnmatch_lines(
+        ["*more:*pytest --gradtrace=strict*"]
+    )
+    program = tmp_path / "program.py"
+    program.write_text(body, encoding="utf-8")
+    command = [sys.executable, "-m", "gradtrace", program]
+    environment = {**os.environ, "PYTEST_CURRENT_TEST": "this one"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert re.search("more: .*python -m gradtrace --strict", done.stderr)
 
 
 def test_without_the_option(run):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,7 +123,8 @@ _MORE = "sees every operation: the lines and variables that are missing here"
 
 def _ways_to_watch() -> dict[str, str]:
     """How to watch strictly where this is read; empty in a program of its own."""
-    if "PYTEST_CURRENT_TEST" in os.environ:
+    # A program or kernel that a test starts inherits the variable, but does not run under pytest.
+    if "PYTEST_CURRENT_TEST" in os.environ and "pytest" in sys.modules:
         return {"strict": "pytest --gradtrace=strict"}
     if running_ipython() is not None:
         return {"strict": "gradtrace.watch(strict=True) around the lines of these cells"}
