@@ -30,7 +30,19 @@ def _expect(x):
     return {"result": 2 * x}
 
 
-gradient_of_square = Question("gradient_of_square", _draw, _expect)
+def _copied(x):
+    return x.clone()
+
+
+# What asks may call a function by a table: what that refers to is needed in the sandbox, too.
+_WAYS = {"copied": [lambda x: _copied(x)]}
+
+
+def _run(answer, x):
+    return {"result": answer(_WAYS["copied"][0](x))}
+
+
+gradient_of_square = Question("gradient_of_square", _draw, _expect, _run)
 """
 RIGHT = """def gradient_of_square(x):
     ### BEGIN SOLUTION

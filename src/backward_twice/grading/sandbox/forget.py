@@ -88,7 +88,7 @@ def _absent(*_: Any, **__: Any) -> Any:
 
 
 def _add_referred_to(value: Any, needed: set[int]) -> None:
-    """Add to ``needed`` the identity of ``value`` and of all that its code refers to by name."""
+    """Add to ``needed`` the identity of ``value`` and of all that its functions refer to by name."""
     if id(value) in needed:
         return
     needed.add(id(value))
@@ -101,6 +101,9 @@ def _add_referred_to(value: Any, needed: set[int]) -> None:
     elif isinstance(value, type) and value.__module__.startswith(checks.__name__):
         for member in vars(value).values():
             _add_referred_to(getattr(member, "__func__", member), needed)
+    elif isinstance(value, (dict, list, tuple)):  # a table of functions, say
+        for member in value.values() if isinstance(value, dict) else value:
+            _add_referred_to(member, needed)
     elif isinstance(function := getattr(value, "func", None), FunctionType):  # functools.partial
         _add_referred_to(function, needed)
 
