@@ -29,7 +29,7 @@ from gradtrace.tracing.steps import TraceData
 _PLAYER = Path(__file__).parent
 _MODULES = (
     "dom", "python", "trace", "timeline", "inside", "words", "references", "narrow", "panel",
-    "graph", "source", "variables", "memory", "scene", "controls", "answers", "question",
+    "graph", "source", "variables", "memory", "controls", "edits", "answers", "question",
     "stepping", "player", "live", "mount", "widget",
 )  # fmt: skip
 
