@@ -93,7 +93,8 @@ def controls_of(
         parameters = inspect.signature(function).parameters
     except ValueError:
         raise TypeError(
-            f"the arguments of {function_name(function)} are unknown: put the call into a function with def"
+            f"the arguments of {function_name(function)} are unknown: put the call into a function "
+            "with def"
         ) from None
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name in abbreviations:
@@ -106,8 +107,8 @@ def controls_of(
         variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if name not in abbreviations and parameter.default is parameter.empty and not variadic:
             raise TypeError(
-                f"argument {name!r} of {function_name(function)}() has neither a control nor a default: "
-                f"give it options, or ipywidgets.fixed(value)"
+                f"argument {name!r} of {function_name(function)}() has neither a control nor a "
+                "default: give it options, or ipywidgets.fixed(value)"
             )
     made, constants = {}, {}
     for name, abbreviation in abbreviations.items():

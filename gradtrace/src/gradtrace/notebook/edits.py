@@ -234,7 +234,9 @@ def _collect(function: FunctionType, statements: dict[str, None], names: set[str
             parent, _, last = value.__name__.rpartition(".")
             alias = "" if value.__name__ == name else f" as {name}"
             within = parent and last == name
-            imported = f"from {parent} import {name}" if within else f"import {value.__name__}{alias}"
+            imported = (
+                f"from {parent} import {name}" if within else f"import {value.__name__}{alias}"
+            )
             statements[imported] = None
         elif isinstance(value, FunctionType) and module == function.__module__:
             _collect(value, statements, names)

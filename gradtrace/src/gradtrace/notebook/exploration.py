@@ -367,8 +367,8 @@ def explore(
             is left without a value, or one is called ``ask``, ``step`` or ``edits``, as explore's
             own; edits of something that is not defined with ``def``.
         ValueError: a control has no finite list of values, its options cannot be compared (tensors,
-            arrays), or there are more than ``MAX_SETTINGS`` (64) settings; an edit names no line, or
-            gives no valid program; a question cannot be answered from the traces
+            arrays), or there are more than ``MAX_SETTINGS`` (64) settings; an edit names no line
+            or gives no valid program; a question cannot be answered from the traces
             (:meth:`gradtrace.questions.Asked.put_to`), or ``step`` names no line that runs.
 
     >>> import torch

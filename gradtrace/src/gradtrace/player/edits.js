@@ -1,7 +1,7 @@
 // Edits that the reader may make: which lines of the program they touch, where to click for them, the
 // same as a menu, and the edited program as a notebook's cell.
 
-import { button, element, plural } from "./dom.js";
+import { element, plural } from "./dom.js";
 
 const word = /\w/;
 
@@ -49,13 +49,9 @@ export class Edits {
     this.onChange = onChange;
     this.option = 0;
     this.panel = element("div", { class: "panel", role: "group", "aria-label": "Edits of the program", hidden: true });
-    this.opener = button("✎ Edit", "Edit the program (e)", () => this.toggleMenu(), {
-      class: "quiet",
-      "aria-expanded": "false",
-    });
-    this.copier = button("Copy as a cell", "Copy the program as a notebook's cell", () => this.copy(), {
-      class: "quiet",
-    });
+    const quiet = (text, onclick, attributes = {}) =>
+      element("button", { type: "button", class: "quiet", onclick, ...attributes }, text);
+    this.opener = quiet("", () => this.toggleMenu(), { title: "Keyboard: e", "aria-expanded": "false" });
     this.note = element("p", { class: "note", role: "status" });
     this.box = element(
       "div",
@@ -78,8 +74,8 @@ export class Edits {
       element(
         "div",
         { class: "commit" },
-        button("Undo all", "Undo all edits", () => this.onChange(0), { class: "quiet" }),
-        this.copier,
+        quiet("Undo all", () => this.onChange(0)),
+        quiet("Copy as a cell", () => this.copy()),
       ),
       this.note,
     );
@@ -94,9 +90,8 @@ export class Edits {
   show(option, program, setting) {
     Object.assign(this, { option, program, setting });
     this.checks.forEach((check, k) => (check.checked = this.made.includes(k)));
-    this.opener.replaceChildren(
-      option === null ? "✎ Your program" : this.made.length ? `✎ ${plural(this.made.length, "edit")}` : "✎ Edit",
-    );
+    const state = option === null ? ": your own" : this.made.length ? `: ${plural(this.made.length, "edit")}` : "";
+    this.opener.textContent = `✎ Edit the program${state}`;
     this.opener.classList.toggle("made", option !== 0);
     this.note.textContent = "";
     if (this.draft && !this.panel.contains(document.activeElement)) this.draft.value = this.text;
@@ -228,10 +223,17 @@ export class Edits {
         "div",
         { class: "draft" },
         this.draft,
-        button("Run", "Run this program", () => {
-          this.note.textContent = "Python runs it.";
-          run(this.draft.value);
-        }),
+        element(
+          "button",
+          {
+            type: "button",
+            onclick: () => {
+              this.note.textContent = "Python runs it.";
+              run(this.draft.value);
+            },
+          },
+          "Run this program",
+        ),
       ),
     );
   }

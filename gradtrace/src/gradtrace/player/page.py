@@ -55,9 +55,22 @@ def module() -> str:
         text = re.sub(r" +// .*$", "", text, flags=re.MULTILINE)
         text = re.sub(r"^import [^;]*;\n", "", text, flags=re.MULTILINE)
         text = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
-        text = re.sub(r"^\s+", "", text, flags=re.MULTILINE)
+        text = "\n".join(_without_spaces(line.strip()) for line in text.splitlines())
         parts.append(re.sub(r"(?<=[{(\[,;])\n", "", text))  # a notebook stores each line apart
     return "\n".join(parts)
+
+
+def _without_spaces(line: str) -> str:
+    """A line of JavaScript without the spaces around its operators.
+
+    What may hold a template or a regular expression is left as it is.
+
+    >>> _without_spaces('if (a === "b = c" && d) return { e: f };')
+    'if(a==="b = c"&&d)return{e:f};'
+    """
+    if "`" in line or "/" in line:
+        return line
+    return re.sub(r'("(?:[^"\\]|\\.)*")| *([=*<>!&|?:,;{}()\[\]]+) *', r"\1\2", line)
 
 
 def payload(trace: TraceData) -> dict[str, Any]:

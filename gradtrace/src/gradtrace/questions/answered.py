@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -374,6 +374,7 @@ class WhichSettings(Asked):
     Args:
         control: the name of the control; the others stand as ``setting`` says.
         that: what is asked of the trace of each option.
+        options: the labels to choose from; by default all that the control has.
 
     ``believes`` has labels of options, and "none of them".  All right ones are to be chosen.
 
@@ -395,6 +396,7 @@ class WhichSettings(Asked):
 
     control: str
     that: Callable[[TraceData], bool] = raises
+    options: Sequence[str] = ()
 
     kind: ClassVar[str] = "choices"
 
@@ -405,8 +407,17 @@ class WhichSettings(Asked):
                 f"controls: {', '.join(program.options) or 'none'}"
             )
         whole = self._whole(program)
-        options = program.options[self.control]
-        traces = {label: program.trace(**whole | {self.control: value}) for label, value in options}
+        options = dict(program.options[self.control])
+        for label in self.options:
+            if label not in options:
+                raise ValueError(
+                    f"{self._name} of {program.name}: {self.control} has no option {label!r}; its "
+                    f"options: {', '.join(options)}"
+                )
+        traces = {
+            label: program.trace(**whole | {self.control: options[label]})
+            for label in self.options or options
+        }
         so = [label for label, seen in traces.items() if self.that(seen)]
         facts = {label: self._fact(seen) for label, seen in traces.items()}
         right = tuple(so) or (NONE_OF_THEM,)
