@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from gradtrace import DeviceDropdown, Exploration, available_devices, explore
+from gradtrace.player.page import payload
 
 module = sys.modules[Exploration.__module__]
 controls = sys.modules[DeviceDropdown.__module__]
@@ -307,7 +308,7 @@ def test_a_setting_chosen_on_the_page_is_that_of_controls_and_player(monkeypatch
     explored.player.setting = [1, 0]
     assert explored.setting == {"device": "meta", "number": 1}
     assert ran == [*stored, ("meta", 1)]  # not what lies between
-    assert explored.player.trace == module.payload(explored.trace())
+    assert explored.player.trace == payload(explored.trace())
     explored.controls["device"].widget.value = "cpu"
     assert explored.player.setting == [0, 0]
 

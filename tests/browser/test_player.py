@@ -737,7 +737,7 @@ def test_a_scroll_bar_that_comes_does_not_lay_the_graph_out_anew(show, page):
     place = opened_at(show(static_html([trace(shared)])), "shared")
     place.get_by_label("Last step").press("Enter")
     bar = """async (place, width) => {
-      const { root, scene: { graph } } = place.gradtrace;
+      const { root, graph } = place.gradtrace;
       const style = root.appendChild(document.createElement("style"));
       style.textContent = `.scroll { border-right: ${width}px solid }`; // headless bars are hidden
       const { svg } = graph;

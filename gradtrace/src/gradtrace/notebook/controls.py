@@ -110,7 +110,7 @@ def controls_of(
                 f"argument {name!r} of {function_name(function)}() has neither a control nor a "
                 "default: give it options, or ipywidgets.fixed(value)"
             )
-    made, constants = {}, {}
+    by_name, constants = {}, {}
     for name, abbreviation in abbreviations.items():
         _refuse_options_without_equality(name, abbreviation)
         default = parameters[name].default if name in parameters else inspect.Parameter.empty
@@ -118,8 +118,8 @@ def controls_of(
         if isinstance(widget, ipywidgets.fixed):
             constants[name] = widget.value
         else:
-            made[name] = _control(name, widget, abbreviation)
-    return made, constants
+            by_name[name] = _control(name, widget, abbreviation)
+    return by_name, constants
 
 
 def _refuse_options_without_equality(name: str, abbreviation: Any) -> None:

@@ -82,8 +82,8 @@ class Edits:
         if name == UNEDITED or " + " in name:
             raise ValueError(f"an edit cannot be called {name!r}: choose another name")
         by_line = {}
-        for where, text in changes.items():
-            line = line_of(where, self.lines)
+        for key, text in changes.items():
+            line = line_of(key, self.lines)
             source = self.lines[line]
             indent = source[: len(source) - len(source.lstrip())]
             by_line[line] = tuple(
@@ -99,7 +99,7 @@ class Edits:
             combinations += [
                 (*combination, index)
                 for combination in combinations
-                if not any(edit.replaced & self.edits[other].replaced for other in combination)
+                if not any(edit.replaced & self.edits[k].replaced for k in combination)
             ]
             if len(combinations) > limit:
                 raise ValueError(
@@ -233,9 +233,11 @@ def _collect(function: FunctionType, statements: dict[str, None], names: set[str
         if isinstance(value, ModuleType):
             parent, _, last = value.__name__.rpartition(".")
             alias = "" if value.__name__ == name else f" as {name}"
-            within = parent and last == name
+            is_submodule = parent and last == name
             imported = (
-                f"from {parent} import {name}" if within else f"import {value.__name__}{alias}"
+                f"from {parent} import {name}"
+                if is_submodule
+                else f"import {value.__name__}{alias}"
             )
             statements[imported] = None
         elif isinstance(value, FunctionType) and module == function.__module__:

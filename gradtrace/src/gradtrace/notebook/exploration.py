@@ -415,7 +415,7 @@ def explore(
 
 
 def _opening(
-    step: int | Mapping[str, int | str] | None, seen: Trace
+    step: int | Mapping[str, int | str] | None, first: Trace
 ) -> int | dict[str, int] | None:
     """``step`` with its line as a number."""
     if step is None or (isinstance(step, int) and not isinstance(step, bool)):
@@ -425,15 +425,15 @@ def _opening(
             f"step={step!r} is no step: give its index, {{'line': where}} or {{'after': where}}; "
             "an argument of the function cannot be called step"
         )
-    return {way: line_of(where, seen.source) for way, where in step.items()}
+    return {way: line_of(line, first.source) for way, line in step.items()}
 
 
-def _index(step: int | dict[str, int] | None, seen: Trace) -> int:
+def _index(step: int | dict[str, int] | None, trace: Trace) -> int:
     """The index of the step at which a player of this trace opens."""
     if not isinstance(step, dict):
         return step or 0
     ((way, line),) = step.items()
-    for index, state in enumerate(seen.steps):
+    for index, state in enumerate(trace.steps):
         if line == (state.line if way == "line" else state.ran):
             return index
     raise ValueError(f"step={step}: line {line} does not run in the setting that is shown first")

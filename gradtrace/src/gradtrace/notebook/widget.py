@@ -64,7 +64,7 @@ class Player(anywidget.AnyWidget):
         self.on_msg(self._received)
 
     def on_source(self, run: Callable[[str], None]) -> None:
-        """Call ``run`` with each program that a reader writes; it raises ``ValueError`` if wrong."""
+        """Call ``run`` with each program that a reader writes; it may raise ``ValueError``."""
         self._run_source = run
 
     def show(self, trace: TraceData, setting: Sequence[int | None] = ()) -> None:

@@ -82,17 +82,17 @@ export class Edits {
   }
 
   /** The edits that are made; none in a program of the reader's own. */
-  get made() {
+  get active() {
     return this.control.combinations[this.option] ?? [];
   }
 
   /** Show this option, null for a program of the reader's own; `source` is what ran. */
   show(option, program, setting) {
     Object.assign(this, { option, program, setting });
-    this.checks.forEach((check, k) => (check.checked = this.made.includes(k)));
-    const state = option === null ? ": your own" : this.made.length ? `: ${plural(this.made.length, "edit")}` : "";
+    this.checks.forEach((check, k) => (check.checked = this.active.includes(k)));
+    const state = option === null ? ": your own" : this.active.length ? `: ${plural(this.active.length, "edit")}` : "";
     this.opener.textContent = `✎ Edit the program${state}`;
-    this.opener.classList.toggle("made", option !== 0);
+    this.opener.classList.toggle("active", option !== 0);
     this.note.textContent = "";
     if (this.draft && !this.panel.contains(document.activeElement)) this.draft.value = this.text;
   }
@@ -124,15 +124,15 @@ export class Edits {
 
   /** Make an edit, in place of those that it excludes, or undo it. */
   toggle(k) {
-    const isUndone = this.made.includes(k);
-    const wanted = isUndone ? this.made.filter((other) => other !== k) : [...this.made, k];
+    const isUndone = this.active.includes(k);
+    const wanted = isUndone ? this.active.filter((other) => other !== k) : [...this.active, k];
     const fits = (edits) => edits.every((edit) => wanted.includes(edit)) && (isUndone || edits.includes(k));
     this.onChange(this.control.combinations.map(fits).lastIndexOf(true)); // the largest is the last
   }
 
   /**
    * The listing of the program that ran: rows `{ number, text, sign, line, spans }`. `line` is that of the
-   * program as written; a row without a number is no longer there; `spans` are `{ from, to, edits, isMade }`.
+   * program as written; a row without a number is no longer there; `spans` are `{ from, to, edits, isActive }`.
    */
   rows() {
     if (this.option === null)
@@ -148,34 +148,33 @@ export class Edits {
   }
 
   rowsOf(line, text, numbers) {
-    const touching = this.control.edits.map((_, k) => k).filter((k) => line in this.control.edits[k].changes);
-    const made = touching.filter((k) => this.made.includes(k));
+    const { edits } = this.control;
+    const touching = edits.map((_, k) => k).filter((k) => line in edits[k].changes);
+    const active = touching.filter((k) => this.active.includes(k));
+    const change = numbers.length === 1 ? difference(text, this.program[numbers[0]]) : null;
     const rows = numbers.map((number) => {
-      const row = { number, text: this.program[number] };
-      if (row.text === text) return { ...row, sign: "", line, spans: this.spans(line, text, touching) };
-      const change = difference(text, row.text);
-      const whole = { from: row.text.search(/\S/), to: row.text.length };
-      const span =
-        numbers.length === 1 && change.isInsertion ? { from: change.from, to: change.from + change.size } : whole;
+      const now = this.program[number];
+      if (now === text) return { number, text, sign: "", line, spans: this.spans(line, text, touching) };
+      const [from, to] = change?.isInsertion
+        ? [change.from, change.from + change.size]
+        : [now.search(/\S/), now.length];
       return {
-        ...row,
+        number,
+        text: now,
         sign: "+",
-        line: numbers.length === 1 ? line : null,
-        spans: [{ ...span, edits: made, isMade: true }],
+        line: change && line,
+        spans: [{ from, to, edits: active, isActive: true }],
       };
     });
-    if (rows.length && rows.at(-1).sign) {
-      const others = this.spans(line, text, touching).filter(
-        ({ from, to, edits }) => from === to && !made.includes(edits[0]),
-      );
-      const end = rows.at(-1).text.length;
-      rows.at(-1).spans.push(...others.map(({ edits }) => ({ from: end, to: end, edits, isMade: false })));
+    const last = rows.at(-1);
+    if (last?.sign) {
+      const end = last.text.length; // where other edits may still add lines
+      for (const { from, to, edits: others } of this.spans(line, text, touching))
+        if (from === to && !active.includes(others[0]))
+          last.spans.push({ from: end, to: end, edits: others, isActive: false });
     }
-    const isVisible = rows.some(
-      ({ sign, number }) => !sign || (rows.length === 1 && difference(text, this.program[number]).isInsertion),
-    );
-    if (isVisible) return rows;
-    const spans = [{ from: text.search(/\S/), to: text.length, edits: made, isMade: true }];
+    if (change?.isInsertion || rows.some(({ sign }) => !sign)) return rows;
+    const spans = [{ from: text.search(/\S/), to: text.length, edits: active, isActive: true }];
     return [{ number: null, text, sign: "−", line, spans }, ...rows];
   }
 
@@ -196,7 +195,7 @@ export class Edits {
         other.from = Math.min(from, other.from);
         other.to = Math.max(to, other.to);
         other.edits.push(k);
-      } else spans.push({ from, to, edits: [k], isMade: false });
+      } else spans.push({ from, to, edits: [k], isActive: false });
     }
     return spans.sort((a, b) => a.from - b.from);
   }
@@ -264,15 +263,12 @@ export class Edits {
     return parts.join("\n");
   }
 
+  /** Copy the cell; where the page may not use the clipboard, show it to be copied by hand. */
   async copy() {
-    try {
-      await navigator.clipboard.writeText(this.cell());
-      this.note.textContent = "Copied. Paste it into a cell of a notebook.";
-    } catch {
-      const text = element("textarea", { class: "mono", rows: 8, readonly: "", "aria-label": "The cell" });
-      text.value = this.cell();
-      this.note.replaceChildren("Select this, and copy it into a cell.", text);
-      text.select();
-    }
+    const text = element("textarea", { class: "mono", readonly: true, "aria-label": "The cell" });
+    text.value = this.cell();
+    this.note.replaceChildren("Paste this into a cell of a notebook.", text);
+    text.select();
+    await navigator.clipboard?.writeText(text.value).catch(() => {});
   }
 }

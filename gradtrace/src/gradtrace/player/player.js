@@ -68,11 +68,14 @@ export class Player extends Stepping {
     this.first = button("⇤", "First step", () => this.go(0));
     this.back = button("←", "Step back (Left arrow)", () => this.goBack());
     this.next = button("→", "Step over (F10, n)", () => this.over(), { class: "primary" });
-    this.next.append(element("span", { class: "label" }, " Over"));
     this.into = button("↓", "Step into (F11, s)", () => this.stepInto());
-    this.into.append(element("span", { class: "label" }, " Into"));
     this.out = button("↑", "Step out (Shift+F11, r)", () => this.stepOut());
-    this.out.append(element("span", { class: "label" }, " Out"));
+    for (const [way, label] of [
+      [this.next, " Over"],
+      [this.into, " Into"],
+      [this.out, " Out"],
+    ])
+      way.append(element("span", { class: "label" }, label));
     this.last = button("⇥", "Last step", () => this.go(Infinity));
     this.scrubber = element("input", {
       type: "range",
@@ -362,8 +365,7 @@ export class Player extends Stepping {
             controls.map(() => 0),
           )
         ];
-      const source = Object.fromEntries(Object.entries(unedited.source));
-      this.edits = new Edits(controls[k], source, (option) =>
+      this.edits = new Edits(controls[k], unedited.source, (option) =>
         this.choose(this.setting.map((other, i) => (i === k ? option : other))),
       );
       this.top.append(this.edits.box);

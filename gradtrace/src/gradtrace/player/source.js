@@ -84,7 +84,7 @@ export class Source {
   /** The words of a row, with what can be clicked for an edit; the menu offers the same to the keyboard. */
   drawText({ text, spans = [] }, words) {
     let at = 0;
-    const parts = spans.flatMap(({ from, to, edits, isMade }) => {
+    const parts = spans.flatMap(({ from, to, edits, isActive }) => {
       const before = coloured(slice(words, at, from));
       at = to;
       const onclick = (event) => {
@@ -95,7 +95,7 @@ export class Source {
         ...before,
         element(
           "span",
-          { class: isMade ? "edit" : "can-edit", onclick },
+          { class: isActive ? "edit" : "can-edit", onclick },
           ...(from === to ? [element("span", { class: "pen" }, " ✎")] : coloured(slice(words, from, to))),
         ),
       ];

@@ -129,18 +129,11 @@ export class Timeline {
     return lines;
   }
 
-  /** The step of another timeline at the same line on the same visit; -1 where it was never there. */
-  same(other, step) {
-    return other.visits.indexOf(this.visits[step]);
-  }
-
-  /** That step; where there is none, the one after the last line that both ran. */
+  /** The step of another timeline at the same line on the same visit, else after the last line that both ran. */
   matching(other, step) {
-    const found = this.same(other, step);
-    if (found >= 0) return found;
-    for (let time = step - 1; time >= 0; time -= 1) {
-      const shared = this.same(other, time);
-      if (shared >= 0) return Math.min(shared + 1, other.last);
+    for (let time = step; time >= 0; time -= 1) {
+      const same = other.visits.indexOf(this.visits[time]);
+      if (same >= 0) return time === step ? same : Math.min(same + 1, other.last);
     }
     return 0;
   }

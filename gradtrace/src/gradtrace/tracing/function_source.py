@@ -1,4 +1,4 @@
-"""The source of a function: its lines by number, its statements, and the blocks that may not run."""
+"""The source of a function: its lines by number, its statements and its branches."""
 
 from __future__ import annotations
 
@@ -51,8 +51,10 @@ def function_source(name: str, code: CodeType) -> FunctionSource:
     branches = []
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
-            inside = _first_inside(node)
-            last = node.end_lineno if inside is None else inside - 1  # of its head, if it has one
+            first_in_body = _first_inside(node)
+            last = (
+                node.end_lineno if first_in_body is None else first_in_body - 1
+            )  # of its head, if it has one
             if last is not None and last > node.lineno:
                 statements[first + node.lineno - 1] = first + last - 1
             for block in _blocks(node):
@@ -61,8 +63,8 @@ def function_source(name: str, code: CodeType) -> FunctionSource:
                     (first + node.lineno - 1, range(first + block[0].lineno - 1, first + end))
                 )
     numbered = enumerate(text.splitlines(), first)
-    kept = {number: line for number, line in numbered if number - first + 1 >= begin}
-    return FunctionSource(kept, statements, branches)
+    lines_by_number = {number: line for number, line in numbered if number - first + 1 >= begin}
+    return FunctionSource(lines_by_number, statements, branches)
 
 
 def _first_inside(statement: ast.stmt) -> int | None:

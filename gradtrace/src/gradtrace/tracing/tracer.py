@@ -333,7 +333,7 @@ class _Recorder:
         with undisturbed():
             names = namespace(frame)
             modules: dict[int, str] | None = {} if self.calls.wanting else None
-            tensors = {found.name: found.value for found in reach(names, modules)}
+            tensors = {variable.name: variable.value for variable in reach(names, modules)}
             if modules is not None:
                 self.calls.name(modules)
             nodes = self.live.look(tensors, self.line, last=last, roots=roots)
@@ -390,8 +390,8 @@ class _Recorder:
 
     def text_of(self, tensor: torch.Tensor, numbers: Callable[[torch.Tensor], str]) -> str:
         version = version_of(tensor)
-        before, text = self.texts.get(tensor, (None, ""))
-        if version is None or version != before or self.live.whole:
+        known_version, text = self.texts.get(tensor, (None, ""))
+        if version is None or version != known_version or self.live.whole:
             text = numbers(tensor)
             self.texts[tensor] = version, text
         return text
@@ -404,9 +404,11 @@ class _Recorder:
         lines = (n for frame, n in walk_tb(exception.__traceback__) if frame.f_code is self.code)
         line = next(lines, last)
         line = self.statement.get(line, line)
-        seen = (step.raised for step in reversed(self.steps) if step.raised is not None)
+        raised_by_steps = (step.raised for step in reversed(self.steps) if step.raised is not None)
         raised = _raised(exception, line)
-        return next((r for r in seen if dataclasses.replace(r, node=None) == raised), raised)
+        return next(
+            (r for r in raised_by_steps if dataclasses.replace(r, node=None) == raised), raised
+        )
 
     def first_line(self, frame: FrameType) -> int:
         """The first line of the statement that the frame is at."""
