@@ -266,6 +266,7 @@ AUTOGRAD_FILE: str = torch.autograd.__file__
 CHECKPOINT_FILE: str = torch.utils.checkpoint.__file__
 GRAD_MODE_FILE: str = torch.autograd.grad_mode.__file__
 GRAD_SCALER_FILE: str = torch.amp.grad_scaler.__file__
+OPTIMIZERS: str = torch.optim.__path__[0]  # the folder of PyTorch's optimizers
 
 
 # Compiled code (torch.compile) is left alone.

@@ -147,9 +147,7 @@ class Observer(_torch.Mode):
             if kind is NO_EFFECT:
                 return func(*args, **kwargs)
             call = as_if_in(frame) if _torch.tracing() else self._stand_ins.at(frame)
-            # What a library does with its parameters' gradients is its own affair.
-            passed_on = kind is GRAD_ATTRIBUTE and not is_users(frame.f_code)
-            if not passed_on and not _torch.others_drive():
+            if not _is_librarys_own(kind, func, frame) and not _torch.others_drive():
                 with _torch.no_torch_function():
                     operation = self._before(kind, func, frame, args, kwargs)
             result = call(func, args, kwargs)
@@ -522,6 +520,18 @@ class Observer(_torch.Mode):
             self._tell("graph_grows", location, None)
         elif total.count == LONG and adds_the_same_parameters(node, total):
             timeline.sums.add(total, reports_death=is_scalar)
+
+
+def _is_librarys_own(kind: str, func: Callable[..., Any], frame: FrameType) -> bool:
+    """Whether a library reads a gradient, or an optimizer computes without changing a tensor."""
+    if kind is GRAD_ATTRIBUTE:
+        return not is_users(frame.f_code)
+    return (
+        (kind is OTHER or kind is ADD)
+        and frame.f_code.co_filename.startswith(_torch.OPTIMIZERS)
+        and not func.__name__.endswith("_")
+        and not torch.is_grad_enabled()
+    )
 
 
 _MEANT = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # ways to cut, the likeliest first
