@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from gradtrace import _torch
+from gradtrace import _torch, _torch_hooks
 from gradtrace.autograd.frames import (
     Chain,
     Chains,
@@ -86,7 +86,7 @@ from gradtrace.watching.stand_ins import StandIns, as_if_in, forget_our_frames, 
 _MAX_EXPORT = 1_000_000  # bytes of what is checked for changes
 
 
-class Observer(_torch.Mode):
+class Observer(_torch_hooks.Mode):
     """The mode that records the operations of its thread, from :meth:`look` to :meth:`end`."""
 
     def __init__(self, record: Record, tell: Callable[[str, Location | None, str | None], None]):
@@ -140,7 +140,7 @@ class Observer(_torch.Mode):
         if self._record is None or kind is FACT:
             return func(*args, **kwargs)
         frame = sys._getframe(1)
-        if frame.f_code is _torch.HANDLE:  # a function written in Python: whoever called that
+        if frame.f_code is _torch_hooks.HANDLE:  # a function written in Python: whoever called that
             frame = caller_of(caller_of(frame))
         operation = None
         try:
