@@ -152,7 +152,11 @@ def test_definitions_make_the_function_run_in_an_empty_namespace():
 
 def test_a_program_of_the_readers_own_runs_and_a_wrong_one_is_refused():
     explored = explore(two_losses, edits=EDITS, size=[3, 4])
-    own = "def two_losses(size=3):\n    w = torch.ones(size, requires_grad=True)\n    w.sum().backward()\n"
+    own = (
+        "def two_losses(size=3):\n"
+        "    w = torch.ones(size, requires_grad=True)\n"
+        "    w.sum().backward()\n"
+    )
     sent = []
     explored.player.send = sent.append
     explored.player._received(None, {"source": own}, [])

@@ -215,7 +215,7 @@ export class Edits {
     this.draft?.parentNode.remove();
     this.draft = null;
     if (!run) return;
-    this.draft = element("textarea", { class: "mono", rows: 8, spellcheck: "false", "aria-label": "Your program" });
+    this.draft = element("textarea", { class: "mono", "aria-label": "Your program" });
     if (this.program) this.draft.value = this.text;
     this.panel.append(
       element(
