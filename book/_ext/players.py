@@ -192,7 +192,7 @@ def cell_of(node: nodes.Node) -> int | None:
 def summary(asked: list[dict[str, Any]]) -> nodes.raw:
     """A place for the sum of the answers; and the answers, for paper."""
     answers = "".join(
-        f"<li>{inline(question['prompt'])} <em>{inline(question['told'])}</em></li>"
+        f"<li>{inline(question['prompt'])} <em>{inline(question['explanation'])}</em></li>"
         for question in asked
     )
     page = (

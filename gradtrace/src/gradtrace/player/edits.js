@@ -74,7 +74,6 @@ export class Edits {
       element(
         "div",
         { class: "commit" },
-        quiet("Undo all", () => this.onChange(0)),
         quiet("Copy as a cell", () => this.copy()),
       ),
       this.note,
