@@ -41,7 +41,7 @@ FRONT_END = re.compile(r'<script type="module">(.*?)</script>', re.S)
 JOIN = "<script>document.gradtracePlayers?.()</script>"
 DATA = re.compile(r'(<script type="application/json">)(.*?)(</script>)', re.S)
 # What a classic script cannot have: "export default {…};", "export {…};", "export " before a name.
-EXPORTS = re.compile(r"^export (?:default [^;]*;|\{[^}]*\};?|)", re.M)
+EXPORTS = re.compile(r"^export (?:default\b[^;]*;|\{[^}]*\};?|)", re.M)
 PLAY = "play:"
 
 
