@@ -717,6 +717,22 @@ def compiled_second_derivative(obey):
 # A checkpoint that does something else when it runs again.
 
 
+@obeys("read it before the checkpoint, and pass it as an argument")
+def flag_in_a_checkpoint(obey):
+    """A schedule that has gone on by the time of the backward pass."""
+    x, schedule = torch.randn(3, requires_grad=True), {"squared": True}
+
+    def part(x, squared=None):
+        return x.exp().square() if (schedule["squared"] and squared is None) or squared else x.exp()
+
+    arguments = [schedule["squared"]] if obey else []
+    right = alone(x.exp().square().sum(), [x])
+    loss = checkpoint(part, x, *arguments, use_reentrant=False).sum()
+    schedule["squared"] = False
+    loss.backward()
+    return grads([x]), right
+
+
 @obeys("compute it outside the checkpoint, and pass it as an argument")
 def cache_in_a_checkpoint(obey):
     scale, x, cache = torch.randn(3, requires_grad=True), torch.randn(3), []

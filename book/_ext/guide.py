@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 GUIDE = "book/decision_guide.yml"
 ATLAS = "notebooks/error_atlas"
 DATA = "guide_data.js"
-HEAD = "| Your case | Repair | Program that was run |\n| --- | --- | --- |"
+HEAD = "| Your case | Repair |\n| --- | --- |"
 MARKDOWN = MarkdownIt()
 RENDERED = {"answer", "question", "repair", "note", "meaning", "title"}
 
@@ -81,10 +81,10 @@ def sections(question: dict[str, Any], name: str, level: int) -> Iterator[str]:
 
 def row(answer: dict[str, Any], name: str) -> str:
     if "answers" in answer:
-        return f"| {answer['answer']} | [{answer['question']}](#{name}) | |"
+        return f"| {answer['answer']} | [{answer['question']}](#{name}) |"
     title, page = answer["example"]
     note = f" {answer['note']}" if "note" in answer else ""
-    return f"| {answer['answer']} | **{answer['repair']}**.{note} | [{title}](../{page}) |"
+    return f"| {answer['answer']} | **{answer['repair']}**.{note} Example: [{title}](../{page}) |"
 
 
 class PasteYourError(SphinxDirective):

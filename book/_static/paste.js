@@ -56,40 +56,46 @@ function evidenceFor({ evidence = {}, answers = [] }, input) {
   const lines = [
     ...(input.facts[evidence.fact] ?? []),
     ...(evidence.script ? input.lines.filter(({ text }) => new RegExp(evidence.script).test(text)) : []).map((line) => ({ line })),
-  ];
+  ].filter(({ line }, index, all) => all.findIndex((other) => other.line.number === line.number) === index);
   const quoted = evidence.message ? (new RegExp(evidence.message).exec(input.trace)?.[0] ?? "") : "";
-  const further = answers.map((answer) => evidenceFor(answer, input)).filter(({ weight }) => weight);
-  const own = (lines.length ? 1 : 0) + (quoted ? 1 : 0);
-  return further.length && !own ? further[0] : { lines, quoted, weight: own };
+  const weight = (lines.length ? 1 : 0) + (quoted ? 1 : 0);
+  const further = Object.keys(evidence).length ? [] : answers.map((answer) => evidenceFor(answer, input));
+  return further.find((each) => each.weight) ?? { lines, quoted, weight };
 }
 
-const quote = (line) => create("span", { className: "evidence" }, ` Line ${line.number}: `, create("code", {}, line.text));
+const quote = (words, text) => create("span", { className: "evidence" }, ` ${words}`, create("code", {}, text));
 
+// Asks a question.  Once it is answered, by the reader or by clear evidence, only that answer is shown.
 function ask(question, input, place) {
   const answers = question.answers.map((answer) => ({ answer, evidence: evidenceFor(answer, input) }));
-  const most = Math.max(...answers.map(({ evidence }) => evidence.weight));
-  const likely = answers.filter(({ evidence }) => most && evidence.weight === most);
+  answers.sort((a, b) => b.evidence.weight - a.evidence.weight);
   const next = create("div");
-  const legend = html("legend", question.question);
-  const buttons = answers.map(({ answer, evidence }) => {
-    const button = html("button", answer.answer, { type: "button", ariaPressed: "false" });
-    evidence.lines.slice(0, 2).forEach(({ line }) => button.append(quote(line)));
-    if (evidence.quoted) button.append(create("span", { className: "evidence" }, " The message says: ", create("code", {}, evidence.quoted)));
-    button.addEventListener("click", () => choose(answer, evidence, button));
-    return button;
-  });
-  function choose(answer, evidence, button) {
-    buttons.forEach((other) => (other.ariaPressed = String(other === button)));
+  const change = create("button", { type: "button", className: "change" }, "Choose another answer");
+  const set = create("fieldset", {}, html("legend", question.question));
+  for (const each of answers) {
+    const { lines, quoted } = each.evidence;
+    each.button = html("button", each.answer.answer, { type: "button", ariaPressed: "false" });
+    each.button.append(...lines.slice(0, 2).map(({ line }) => quote(`Line ${line.number}: `, line.text)));
+    if (quoted) each.button.append(quote("The message says: ", quoted));
+    each.button.addEventListener("click", () => choose(each));
+    set.append(each.button);
+  }
+  function choose({ answer, evidence, button }) {
+    for (const each of answers) each.button.ariaPressed = String(each.button === button);
+    set.classList.add("answered");
     next.replaceChildren();
     if (answer.answers) ask(answer, input, next);
     else next.append(...repair(answer, evidence, input));
   }
-  const sorted = answers.map((_, k) => k).sort((a, b) => answers[b].evidence.weight - answers[a].evidence.weight || a - b);
-  place.append(create("fieldset", {}, legend, ...sorted.map((k) => buttons[k])), next);
-  if (likely.length === 1) {
-    legend.append(" Your text suggests the marked answer; choose another if it is wrong.");
-    choose(likely[0].answer, likely[0].evidence, buttons[answers.indexOf(likely[0])]);
-  }
+  change.addEventListener("click", () => {
+    set.classList.remove("answered");
+    next.replaceChildren();
+    answers[0].button.focus();
+  });
+  set.append(change);
+  place.append(set, next);
+  const [first, second] = answers;
+  if (first.evidence.weight > (second?.evidence.weight ?? 0)) choose(first);
 }
 
 function repair(answer, evidence, input) {
@@ -97,15 +103,15 @@ function repair(answer, evidence, input) {
   const code = (tuple && answer.tuple_code) || answer.code;
   return [
     create("p", { className: "repair" }, create("strong", {}, "Repair: "), html("span", sentence(answer.repair))),
-    ...(line ? [create("p", {}, "At your line:", quote(line))] : []),
+    ...(line ? [create("p", {}, quote(`At your line ${line.number}: `, line.text))] : []),
     ...(code && (name || !code.includes("NAME")) ? [create("pre", { tabIndex: 0 }, code.replaceAll("NAME", name))] : []),
     ...(answer.note ? [html("p", answer.note)] : []),
     html("p", `A program with this repair: <a href="${answer.example.url}">${answer.example.title}</a>.`),
-    ...certainty(input),
+    ...nextCommand(input),
   ];
 }
 
-function certainty({ frames }) {
+function nextCommand({ frames }) {
   const line = command(frames);
   const text = line.startsWith("%") ? "In your notebook, run this cell first. Then run the failing cell again:" : "To find the lines in your program, run:";
   return [create("p", {}, text), create("pre", { tabIndex: 0 }, line)];
@@ -115,11 +121,12 @@ function diagnose() {
   const [trace, script] = [form.elements.trace.value, form.elements.script.value];
   const frames = framesIn(trace);
   const facts = factsOf(script, frames.at(-1)?.text);
-  const input = { trace, frames, facts, lines: readLines(script) };
+  const lines = script.split("\n").map((text, index) => ({ number: index + 1, text: text.replace(/\s#.*/, "").trim() }));
+  const input = { trace, frames, facts, lines };
   const [entry] = entriesIn(trace);
   const family = entry && GUIDE.find(({ message }) => entry.wordings[0].includes(message));
   diagnosis.replaceChildren();
-  if (entry) diagnosis.append(html("h3", entry.wordings[0]), ...places(frames, facts));
+  if (entry) diagnosis.append(create("p", {}, create("strong", {}, entry.wordings[0])), ...places(frames, facts));
   if (family) {
     diagnosis.append(create("p", {}, create("strong", {}, "Cause: "), html("span", family.meaning)));
     ask(family, input, diagnosis);
@@ -128,7 +135,7 @@ function diagnose() {
       create("p", {}, create("strong", {}, "Cause: "), html("span", entry.cause)),
       create("p", { className: "repair" }, create("strong", {}, "Repair: "), html("span", entry.fix)),
       html("p", `The smallest program that raises it, and its repair: <a href="${entry.url}">error atlas</a>.`),
-      ...certainty(input),
+      ...nextCommand(input),
     );
   } else {
     const search = create("a", { href: `search.html?q=${encodeURIComponent(trace.trim().split("\n").at(-1))}` }, "Search the site for it");

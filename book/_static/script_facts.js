@@ -2,9 +2,9 @@
 // hold.  They suggest answers to the guide's questions; none of them is a proof.
 
 const NAME = /(?<![\w.])(?:self\.)?[A-Za-z_]\w*(?!\w|\s*=[^=])/g;
-const MODULE = /\b(?!\w*(?:Data|Optim|Adam|SGD|RMS|Scheduler|LR|Loader|Writer|Tokenizer|Scaler|Loss)\w*\()[A-Z]\w*\(/;
+const MODULE = /^\s*(?:[\w.]+\.)?(?!\w*(?:Data|Optim|Adam|SGD|RMS|Scheduler|LR|Loader|Writer|Tokenizer|Scaler|Loss)\w*\()[A-Z]\w+\(/;
 const NETWORK = /model|net|encoder|decoder|critic|actor|policy|generator|discriminator|rnn|lstm|gru|cell|backbone/i;
-const CUT = /\.item\(|\.numpy\(|\.data\b|\.detach\(|\.tolist\(|\btorch\.(?:tensor|Tensor|FloatTensor|from_numpy)\(|\bVariable\(|\bfloat\(/;
+const CUT = /\.item\(|\.numpy\(|\.data\b|\.detach\(|\.tolist\(|\btorch\.(?:tensor|Tensor|FloatTensor|from_numpy)\(|\bVariable\(|(?<!\.)\bfloat\(/;
 
 const namesIn = (code) => code.match(NAME) ?? [];
 const contains = (code, name) => namesIn(code).includes(name);
@@ -18,7 +18,7 @@ function readLines(text) {
     const raw = full.replace(/^(?:>>>|\.\.\.) /, "").replaceAll("\t", "    ");
     const code = raw.replace(/(["'])(?:\\.|(?!\1).)*\1/g, '""').replace(/#.*/, "").trim();
     if (open > 0) lines.at(-1).code += ` ${code}`;
-    else if (code) lines.push({ number: index + 1, indent: raw.search(/\S/), code, text: raw.trim() });
+    else if (code) lines.push({ number: index + 1, indent: raw.search(/\S/), code, text: raw.replace(/\s#.*/, "").trim() });
     open = Math.max(0, open + (code.match(/[([{]/g)?.length ?? 0) - (code.match(/[)\]}]/g)?.length ?? 0));
   });
   return lines.map((line) => ({ ...line, ...assignment(line.code) }));
@@ -80,10 +80,21 @@ function namesWithGraph(lines) {
     if (operator !== "=" || /parameters\(|state_dict|optim/i.test(value)) continue;
     const calls = namesIn(value).some((name) => value.includes(`${name}(`) && (modules.has(name) || NETWORK.test(name)));
     if (/requires_grad_?(?:\(| *= *)(?:True|\))|nn\.Parameter\(/.test(code)) targets.forEach((name) => tensors.add(name));
-    else if (MODULE.test(value) && !calls) targets.forEach((name) => modules.add(name));
+    else if (MODULE.test(value)) targets.forEach((name) => modules.add(name));
     else if (!CUT.test(value) && (calls || namesIn(value).some((name) => tensors.has(name)))) targets.forEach((name) => tensors.add(name));
   }
   return tensors;
+}
+
+// A line that changes a tensor in place, as far as its text shows: counters and dictionaries are left out.
+function writesInPlace({ code, left = "", operator, value }) {
+  if (/["']|loss|metric|log|result|total|count|correct|step|epoch|err|acc|size|dict|param_group/i.test(left)) return false;
+  const method = /\.(?!requires_grad_|share_memory_|retain_grad)[a-z]\w*[a-z\d]_\(/;
+  return (
+    method.test(code.replace(/\b(?:nn\.)?init\.\w+|clip_grad_\w+/g, "")) ||
+    left.endsWith("]") ||
+    (/^[-+*/]=$/.test(operator) && !CUT.test(value) && !/^\s*[\d.]+\s*$|\blen\(|size\(/.test(value))
+  );
 }
 
 function factsOf(text, failingText) {
@@ -94,7 +105,7 @@ function factsOf(text, failingText) {
   const { loop, region } = iterationAround(lines, failing);
   const outside = lines.filter((line) => !region.includes(line));
   const backwards = region.filter(isBackward);
-  const receivers = backwards.map(({ code }) => /([\w.]+)\.backward\(/.exec(code)?.[1]);
+  const receivers = backwards.map((line) => /([\w.]+(?:\[[^\]]*\])?)\.backward\(/.exec(line.text)?.[1]);
   const graph = namesWithGraph(lines);
 
   const assigned = (name, where) => where.filter(({ targets }) => targets.includes(name));
@@ -117,7 +128,7 @@ function factsOf(text, failingText) {
   };
   const isTuple = (name) =>
     /LSTM/.test(text) || assigned(name, outside).some(({ value }) => /^\s*\(.*,.*\)$|^\s*\w+,/.test(value));
-  const isLoss = (code) => /loss|cost|err(?!or\b)|output|pred|logits/i.test(code);
+  const isLoss = (code) => /loss|criterion|cost|err(?!or\b)|output|pred|logits/i.test(code);
   const sums = region.filter((line) => {
     const [name] = line.targets;
     const adds = line.operator === "+=" || (line.operator === "=" && new RegExp(`^\\s*${name}\\s*\\+`).test(line.value));
@@ -143,7 +154,10 @@ function factsOf(text, failingText) {
     failing: [{ line: failing }],
     state: region.flatMap((line) => {
       const names = handedOn(line).filter((name) => carried.has(name) && !name.startsWith("self."));
-      return loop && names.length ? [stateOf(line, names)] : [];
+      if (loop) return names.length ? [stateOf(line, names)] : [];
+      const earlier = region.slice(0, Math.max(0, region.indexOf(backwards[0])));
+      const [name] = namesIn(/\w\([^,()]*,(.*)\)/.exec(line.value)?.[1] ?? "").filter((other) => assigned(other, earlier).some(({ targets }) => targets.length > 1));
+      return name && region.indexOf(line) > region.indexOf(backwards[0]) && !detached(name) ? [stateOf(line, [name])] : [];
     }),
     module_state: lines.flatMap((line) => {
       const names = handedOn(line).filter((name) => name.startsWith("self."));
@@ -177,11 +191,7 @@ function factsOf(text, failingText) {
     same_loss_in_loop: !loop ? [] : backwards.flatMap((line, k) =>
       receivers[k] && !assigned(receivers[k], region).length ? assigned(receivers[k], outside).map((line) => ({ line, name: receivers[k] })) : []),
     step_between: steps.filter((line) => backwards.some((first) => backwards.some((last) => between(line, first, last)))).map((line) => ({ line })),
-    write_in_place: lines.filter(({ code, left, operator, value }) =>
-      /\.(?!requires_grad_|share_memory_|retain_grad)[a-z]\w*[a-z\d]_\(/.test(code.replace(/\b(?:nn\.)?init\.\w+|clip_grad_\w+/g, "")) ||
-      (left?.endsWith("]") && operator !== "" && !/["']|\w+\s*\(\s*\)\s*$/.test(left) && !/^(?:self\.)?\w*(?:dict|loss|metric|log|result|param_group)\w*\[/i.test(left)) ||
-      (/^[-+*/]=$/.test(operator) && !CUT.test(value) && !/^\s*[\d.]+\s*$|\blen\(|size\(|\.sum\(\)$/.test(value) && !/loss|total|count|correct|step|epoch|err|acc/i.test(left)),
-    ).map((line) => ({ line })),
+    write_in_place: lines.filter(writesInPlace).map((line) => ({ line })),
     cut: lines.filter(({ value, operator }) => operator === "=" && CUT.test(value) && namesIn(value).some((name) => graph.has(name) || isLoss(name))).map((line) => ({ line })),
   };
 }
