@@ -1,9 +1,9 @@
 """The decision guide as a page, and "Paste your error" on the landing page.
 
-``{decision-guide}`` prints the questions of ``book/decision_guide.yml``: a table for each question, a
-row for each answer.  ``{paste-your-error}`` is the field that asks the same questions about a pasted
-traceback.  Its scripts read ``_static/guide_data.js``, which holds the questions and the messages of
-the error atlas with all their wordings.  Search reads the messages there, too.
+``{decision-guide}`` prints the questions of ``book/decision_guide.yml``: a table for each question,
+a row for each answer.  ``{paste-your-error}`` is the field that asks the same questions about a
+pasted traceback.  Its scripts read ``_static/guide_data.js``, which holds the questions and the
+messages of the error atlas with all their wordings.  Search reads the messages there, too.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ RENDERED = {"answer", "question", "repair", "note", "meaning", "title"}
 
 FIELD = """
 <form class="paste" aria-label="Paste your error" hidden>
-<p><strong>Paste your error</strong>: the traceback, or only its message. The text stays on this page:
-nothing is sent anywhere.</p>
+<p><strong>Paste your error</strong>: the traceback, or only its message. The text stays on this
+page: nothing is sent anywhere.</p>
 <label>Traceback or message <textarea name="trace" rows="3" spellcheck="false"></textarea></label>
 <details><summary>Add your script, for an answer about your own lines</summary>
 <label>Script <textarea name="script" rows="8" spellcheck="false"></textarea></label></details>
@@ -68,7 +68,7 @@ class DecisionGuide(SphinxDirective):
 
 
 def sections(question: dict[str, Any], name: str, level: int) -> Iterator[str]:
-    """Markdown of a question: heading, table of answers, and the questions that follow from them."""
+    """Markdown of a question: its heading, its table of answers, and the questions below it."""
     title = question.get("title") or question.get("message") or question["answer"]
     yield f"({name})=\n{'#' * level} {title}"
     yield from filter(None, [re.sub(r"\]\((?=\w+/)", "](../", question.get("meaning", ""))])
@@ -106,16 +106,19 @@ def read_atlas(path: Path) -> Iterator[dict[str, Any]]:
         yield {
             "heading": heading,
             "wordings": [message, *(part for part in parts if len(re.findall(r"\w+", part)) > 4)],
-            **{
-                name.lower(): found[1] if (found := re.search(pattern, body, re.S)) else ""
-                for name in ("Cause", "Fix")
-                for pattern in [rf"\*\*{name}\b.*?\*\*[.,]?\s+(.+?)(?:\n\n|\Z)"]
-            },
+            "cause": paragraph_after("Cause", body),
+            "fix": paragraph_after("Fix", body),
         }
 
 
+def paragraph_after(word: str, body: str) -> str:
+    """The rest of the paragraph that begins with this word in bold, empty without one."""
+    match = re.search(rf"\*\*{word}\b.*?\*\*[.,]?\s+(.+?)(?:\n\n|\Z)", body, re.S)
+    return match[1] if match else ""
+
+
 def address(env: BuildEnvironment, link: str, page: str) -> str:
-    """Rewrite a link on ``page`` so that it works on the landing page; a lost heading is a warning."""
+    """Rewrite a link on ``page`` for the landing page; a heading that is missing is a warning."""
     if re.match(r"https?:", link):
         return link
     file, _, slug = link.partition("#")

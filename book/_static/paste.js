@@ -23,11 +23,14 @@ function framesIn(trace) {
   const frames = [];
   let current = null;
   for (const line of trace.split("\n")) {
-    const [, file, number, where] = FRAME.exec(line) ?? CELL.exec(line) ?? /^([\w/\\~.-]+\.py) in (\S+)/.exec(line) ?? [];
+    const [, file, number, where] =
+      FRAME.exec(line) ?? CELL.exec(line) ?? /^([\w/\\~.-]+\.py) in (\S+)/.exec(line) ?? [];
     const arrow = /^-+> *(\d+) (.*)/.exec(line);
-    if (file) frames.push((current = { file, number: Number(number) || 0, where: where?.replace(/\(.*/, ""), text: "" }));
+    if (file)
+      frames.push((current = { file, number: Number(number) || 0, where: where?.replace(/\(.*/, ""), text: "" }));
     else if (current && arrow) Object.assign(current, { number: Number(arrow[1]), text: arrow[2].trim() });
-    else if (current && !current.text && !/^\s*[~^]*$/.test(line) && !/^\w*Error|^-|^ *\d+ /.test(line)) current.text = line.trim();
+    else if (current && !current.text && !/^\s*[~^]*$/.test(line) && !/^\w*Error|^-|^ *\d+ /.test(line))
+      current.text = line.trim();
   }
   return frames.filter(({ file }) => !LIBRARY.test(file));
 }
@@ -47,7 +50,8 @@ function places(frames, facts) {
     return create("li", {}, `${place.filter(Boolean).join(", ")}: `, create("code", {}, text));
   });
   const [loop] = facts.loop ?? [];
-  if (loop) list.push(create("li", {}, `The loop around it, line ${loop.line.number}: `, create("code", {}, loop.line.text)));
+  if (loop)
+    list.push(create("li", {}, `The loop around it, line ${loop.line.number}: `, create("code", {}, loop.line.text)));
   return list.length ? [create("p", {}, "Your lines:"), create("ul", {}, ...list)] : [];
 }
 
@@ -55,7 +59,9 @@ function places(frames, facts) {
 function evidenceFor({ evidence = {}, answers = [] }, input) {
   const lines = [
     ...(input.facts[evidence.fact] ?? []),
-    ...(evidence.script ? input.lines.filter(({ text }) => new RegExp(evidence.script).test(text)) : []).map((line) => ({ line })),
+    ...(evidence.script ? input.lines.filter(({ text }) => new RegExp(evidence.script).test(text)) : []).map(
+      (line) => ({ line }),
+    ),
   ].filter(({ line }, index, all) => all.findIndex((other) => other.line.number === line.number) === index);
   const quoted = evidence.message ? (new RegExp(evidence.message).exec(input.trace)?.[0] ?? "") : "";
   const weight = (lines.length ? 1 : 0) + (quoted ? 1 : 0);
@@ -104,7 +110,9 @@ function repair(answer, evidence, input) {
   return [
     create("p", { className: "repair" }, create("strong", {}, "Repair: "), html("span", sentence(answer.repair))),
     ...(line ? [create("p", {}, quote(`At your line ${line.number}: `, line.text))] : []),
-    ...(code && (name || !code.includes("NAME")) ? [create("pre", { tabIndex: 0 }, code.replaceAll("NAME", name))] : []),
+    ...(code && (name || !code.includes("NAME"))
+      ? [create("pre", { tabIndex: 0 }, code.replaceAll("NAME", name))]
+      : []),
     ...(answer.note ? [html("p", answer.note)] : []),
     html("p", `A program with this repair: <a href="${answer.example.url}">${answer.example.title}</a>.`),
     ...nextCommand(input),
@@ -113,7 +121,9 @@ function repair(answer, evidence, input) {
 
 function nextCommand({ frames }) {
   const line = command(frames);
-  const text = line.startsWith("%") ? "In your notebook, run this cell first. Then run the failing cell again:" : "To find the lines in your program, run:";
+  const text = line.startsWith("%")
+    ? "In your notebook, run this cell first. Then run the failing cell again:"
+    : "To find the lines in your program, run:";
   return [create("p", {}, text), create("pre", { tabIndex: 0 }, line)];
 }
 
@@ -121,7 +131,9 @@ function diagnose() {
   const [trace, script] = [form.elements.trace.value, form.elements.script.value];
   const frames = framesIn(trace);
   const facts = factsOf(script, frames.at(-1)?.text);
-  const lines = script.split("\n").map((text, index) => ({ number: index + 1, text: text.replace(/\s#.*/, "").trim() }));
+  const lines = script
+    .split("\n")
+    .map((text, index) => ({ number: index + 1, text: text.replace(/\s#.*/, "").trim() }));
   const input = { trace, frames, facts, lines };
   const [entry] = entriesIn(trace);
   const family = entry && GUIDE.find(({ message }) => entry.wordings[0].includes(message));
@@ -138,8 +150,14 @@ function diagnose() {
       ...nextCommand(input),
     );
   } else {
-    const search = create("a", { href: `search.html?q=${encodeURIComponent(trace.trim().split("\n").at(-1))}` }, "Search the site for it");
-    diagnosis.append(create("p", {}, "This text contains none of the known messages. ", search, ", or choose what you see."));
+    const search = create(
+      "a",
+      { href: `search.html?q=${encodeURIComponent(trace.trim().split("\n").at(-1))}` },
+      "Search the site for it",
+    );
+    diagnosis.append(
+      create("p", {}, "This text contains none of the known messages. ", search, ", or choose what you see."),
+    );
     const answers = GUIDE.map((each) => ({ ...each, answer: each.title ?? each.message }));
     ask({ question: "What do you see?", answers }, input, diagnosis);
   }

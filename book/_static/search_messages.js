@@ -31,7 +31,14 @@ function sectionsNamed(asked) {
     if (![...asked].every((word) => words.includes(word))) continue;
     for (const [page, id] of places) {
       if (id === null || !/^(notebooks|book)\//.test(docnames[page])) continue;
-      sections.push([docnames[page], `${titles[page]} > ${heading}`, `#${id}`, null, 1 / words.length, filenames[page]]);
+      sections.push([
+        docnames[page],
+        `${titles[page]} > ${heading}`,
+        `#${id}`,
+        null,
+        1 / words.length,
+        filenames[page],
+      ]);
     }
   }
   return sections.sort((one, other) => one[4] - other[4]).slice(-2);
@@ -44,7 +51,9 @@ document.addEventListener("DOMContentLoaded", () => {
     const entries = entriesIn(query).map(resultFor).reverse();
     const asked = new Set(wordsOf(query));
     const place = ([page, , anchor]) => page + anchor;
-    const sections = sectionsNamed(asked).filter((section) => !entries.some((entry) => place(entry) === place(section)));
+    const sections = sectionsNamed(asked).filter(
+      (section) => !entries.some((entry) => place(entry) === place(section)),
+    );
     const first = [...sections, ...entries];
     const known = new Set(first.map(place));
     let results = whole(query, words, excluded, ...rest);

@@ -174,16 +174,3 @@ def test_the_page_with_most_words_is_found_where_none_has_all(visit, below):
     page.locator(".search-summary", has_text="found").wait_for()
     known = "deepcopy protocol graph leaves user"
     assert first_found(page, f"{known} zzyzx") == first_found(page, known)
-
-
-def test_words_of_a_search_are_marked_on_the_page_opened_from_it_and_on_no_other(visit, below):
-    def search():
-        page = visit(f"{below}search.html?q=glossary", below)
-        page.locator("#search-results li > a").first.wait_for()
-        return page
-
-    page = search()
-    page.goto(f"{below}_static/favicon.svg")  # here nothing marks and forgets them
-    assert page.evaluate("localStorage.getItem('sphinx_highlight_terms')") is None
-    search().locator("#search-results li > a").first.click()
-    page.locator("span.highlighted").first.wait_for()
