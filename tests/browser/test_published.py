@@ -119,8 +119,8 @@ def test_an_explanation_is_found_before_an_exercise(visit, below, question):
     page = visit(f"{below}search.html?q={quote(question)}", below)
     page.locator(".search-summary", has_text="found").wait_for()
     links = page.locator("#search-results li > a").all()
-    exercises = ["/exercises/" in link.get_attribute("href") for link in links]
-    explanations = ["/notebooks/" in link.get_attribute("href") for link in links]
+    exercises = ["exercises/" in link.get_attribute("href") for link in links]
+    explanations = ["notebooks/" in link.get_attribute("href") for link in links]
     assert any(exercises) and explanations[0]
     assert explanations.index(True) < exercises.index(True)
     assert not any(explanations[exercises.index(True) :])
