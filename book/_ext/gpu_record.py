@@ -44,16 +44,16 @@ def machine(record: dict[str, Any]) -> str:
 
 def observations(part: dict[str, Any]) -> list[nodes.Node]:
     """The reason of what did not pass, and a list of the figures."""
-    children: list[nodes.Node] = []
+    content: list[nodes.Node] = []
     if "reason" in part:
-        children.append(nodes.paragraph("", f"{part['outcome']}: {part['reason']}"))
+        content.append(nodes.paragraph("", f"{part['outcome']}: {part['reason']}"))
     if figures := part.get("figures"):
         items = [
             nodes.list_item("", nodes.paragraph("", f"{name}: {value}"))
             for name, value in figures.items()
         ]
-        children.append(nodes.bullet_list("", *items, bullet="-"))
-    return children
+        content.append(nodes.bullet_list("", *items, bullet="-"))
+    return content
 
 
 class GpuMarks(SphinxTransform):
@@ -71,9 +71,9 @@ class GpuMarks(SphinxTransform):
         for link in links:
             part = record["parts"].get(link["reftargetid"].removeprefix(ANCHOR), NOT_RUN)
             paragraph = link.parent
-            stands_alone = isinstance(paragraph, nodes.paragraph) and len(paragraph.children) == 1
+            alone = isinstance(paragraph, nodes.paragraph) and len(paragraph.children) == 1
             mark = self.mark(link["reftargetid"], part, record)
-            if not stands_alone:
+            if not alone:
                 link.replace_self(mark)
                 continue
             title = f"{link.astext()[0].upper()}{link.astext()[1:]}: "
@@ -85,9 +85,9 @@ class GpuMarks(SphinxTransform):
     def mark(self, anchor: str, part: dict[str, Any], record: dict[str, Any]) -> nodes.reference:
         page = self.app.builder.get_relative_uri(self.env.docname, PAGE)
         hint = part.get("reason") or machine(record)
-        label = nodes.inline("", MARKS[part["outcome"]])
+        mark = nodes.inline("", MARKS[part["outcome"]])
         return nodes.reference(
-            "", "", label, internal=True, refuri=f"{page}#{anchor}", reftitle=hint, classes=["gpu"]
+            "", "", mark, internal=True, refuri=f"{page}#{anchor}", reftitle=hint, classes=["gpu"]
         )
 
 
@@ -109,7 +109,7 @@ class GpuRecord(LedgerDirective):
             )
             for name, part in record["parts"].items()
         ]
-        head = ("Part", "Outcome", "What was seen")
+        head = ("Part", "Outcome", "Result")
         table = self.table("gpu-table", (35, 13, 52), head, rows)
         return [nodes.paragraph("", f"{machine(record)}."), table]
 
