@@ -621,7 +621,7 @@ def test_nothing_is_written_unless_it_is_asked_for(script, tmp_path):
     data = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     assert data["outcome"] == "proven"
     runs = (tmp_path / "runs.txt").read_text(encoding="utf-8").count("run")
-    assert runs == 2 + len(data["candidates"])
+    assert runs == 3 + len(data["candidates"])
 
 
 def test_apply_writes_the_repair(script, tmp_path):

@@ -189,7 +189,7 @@ def without_inplace(failure: Failure) -> Iterator[Candidate]:
 
 
 def clone_the_written(failure: Failure) -> Iterator[Candidate]:
-    """``x = x.clone()`` before the in-place change, or a clone where ``x`` is assigned."""
+    """``x = x.clone()`` before the in-place change."""
     for statement in _in_place_statements(failure):
         source, node = statement.source, statement.node
         written = _indexed(node)
@@ -199,20 +199,11 @@ def clone_the_written(failure: Failure) -> Iterator[Candidate]:
             written = _receiver(calls[0])
         if isinstance(written, cst.Attribute) and written.attr.value == "data":
             written = written.value
-        if written is None:
-            continue
-        name = source.code(written)
-        line = f"{name} = {name}.clone()"
         if isinstance(written, cst.Name | cst.Attribute):
+            line = f"{source.code(written)} = {source.code(written)}.clone()"
             changes = source.next_to(node, before=[line])
             title = f"{line} before line {statement.line.line}"
             yield from edit(CLONE_WRITTEN, title, {source: changes})
-        for assign in source.all(cst.Assign, source.scope_of(node)):
-            code = source.code(assign.value)
-            targets = [source.code(target.target) for target in assign.targets]
-            if targets == [name] and assign is not node and not code.endswith(".clone()"):
-                title = f"{name} = {code}.clone()"
-                yield from edit(CLONE_WRITTEN, title, {source: {assign.value: method("clone")}})
 
 
 def clone_the_operand(failure: Failure) -> Iterator[Candidate]:

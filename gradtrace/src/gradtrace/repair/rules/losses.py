@@ -90,7 +90,6 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
                 title = f"again, before line {statement.line.line}: {'; '.join(lines)}"
                 changes = source.next_to(statement.node, before=lines)
                 yield from edit(FORWARD_AGAIN, title, {source: changes})
-        yield from _substituted(source, statement.node, earlier)
 
 
 def _separate(source: Source, statement: cst.Assign) -> list[str]:
@@ -103,26 +102,6 @@ def _separate(source: Source, statement: cst.Assign) -> list[str]:
         return [code]
     pairs = zip(target.elements, value.elements, strict=True)
     return [f"{source.code(t.value)} = {source.code(v.value)}" for t, v in pairs]
-
-
-def _substituted(source: Source, node: Small, earlier: list[cst.CSTNode]) -> Iterator[Candidate]:
-    """Replace a name by the call that computed it: ``crit(model(x), y)`` for ``crit(out, y)``."""
-    calls = {}
-    for statement in earlier:
-        if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
-            target = statement.targets[0].target
-            if isinstance(target, cst.Name) and isinstance(statement.value, cst.Call):
-                calls[target.value] = statement.value
-    for name in source.all(cst.Name, node):
-        call = calls.get(name.value)
-        if call is None or call_of(source, call, *_RUNS) or DRAWS.search(source.code(call)):
-            continue
-        if isinstance(
-            next(source.parents(name)), cst.Arg | cst.BinaryOperation | cst.UnaryOperation
-        ):
-            code = source.code(call)
-            title = f"{code} in place of {name.value}"
-            yield from edit(FORWARD_AGAIN, title, {source: {name: to(code)}})
 
 
 def begin_sum_again(failure: Failure) -> Iterator[Candidate]:

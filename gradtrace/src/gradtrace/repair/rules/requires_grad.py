@@ -10,7 +10,7 @@ from typing import NamedTuple
 import libcst as cst
 
 from gradtrace.repair.code_names import assignments, reads, statements_computing, writes
-from gradtrace.repair.edits import Changes, Source, call_of, method, method_called, removed, to
+from gradtrace.repair.edits import Changes, Source, method, method_called, removed, to
 from gradtrace.repair.repairs import ASK_LESS, DIFFERENTIABLE, OPTIMIZER_LATER, SWITCH_ON
 from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
 
@@ -27,33 +27,15 @@ _PROBABILITIES = ("softmax", "log_softmax", "sigmoid", "Softmax", "LogSoftmax", 
 
 
 def unfreeze(failure: Failure) -> Iterator[Candidate]:
-    """Switch the optimizer's parameters on before the loss, or do not switch them off."""
+    """Without the line that freezes parameters, or without a call of its function."""
     if failure.cause != "frozen_parameters":
         return
-    for statement in failure.running[:1]:
-        source = statement.source
-        statements = source.flat(source.suite_of(statement.node))
-        position = statements.index(statement.node)
-        steps = (call_of(source, later, "step") for later in statements[position:])
-        step = next(filter(None, steps), None)
-        if step is None or not isinstance(step.func, cst.Attribute):
-            continue
-        optimizer = source.code(step.func.value)
-        loop = (
-            f"for group in {optimizer}.param_groups:\n"
-            '    for parameter in group["params"]:\n'
-            "        parameter.requires_grad_(True)\n"
-        )
-        names = reads(source.code(statement.node))
-        for assign in statements_computing(source, statements[:position], names):
-            title = f"switch on what {optimizer} holds, before line {source.lines(assign)[0]}"
-            yield from edit(SWITCH_ON, title, {source: source.next_to(assign, before=[loop])})
     for statement in failure.at("began_at"):
         source, node = statement.source, statement.node
-        loop_around = next(source.around(node, cst.For), None)
+        loop = next(source.around(node, cst.For), None)
         removable: cst.CSTNode = source.anchor(node)
-        if loop_around is not None and source.flat(loop_around.body) == [node]:
-            removable = loop_around
+        if loop is not None and source.flat(loop.body) == [node]:
+            removable = loop
         title = f"without line {statement.line.line}: {source.code(node).strip()}"
         yield from edit(SWITCH_ON, title, {source: {removable: removed}})
         function = source.function_of(node)

@@ -17,7 +17,7 @@ from gradtrace.repair.code_names import (
     value_of,
     writes,
 )
-from gradtrace.repair.edits import Changes, Function, method, method_called, removed
+from gradtrace.repair.edits import Changes, Function, method, removed
 from gradtrace.repair.repairs import (
     CLEAR,
     COMPUTE_AGAIN,
@@ -57,29 +57,6 @@ def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
         changes = source.first_in(loop.body, lines)
         title = f"{title} at the beginning of each iteration"
         yield from edit(DETACH_STATE, title, {source: changes})
-
-
-def begin_state_again(failure: Failure) -> Iterator[Candidate]:
-    """Compute the first state again at the beginning of each iteration."""
-    for statement, loop in failure.loops:
-        source = statement.source
-        carried = set(carried_names(source, loop))
-        lines: list[str] = []
-        for assign in reversed(source.before(loop)):
-            code = source.code(assign).rstrip("; ")
-            if not isinstance(assign, cst.Assign) or not writes(code) & carried:
-                continue
-            is_computed = isinstance(assign.value, cst.Call | cst.BinaryOperation)
-            if is_computed and method_called(assign.value) not in _WITHOUT_GRAPH:
-                lines.insert(0, code)
-                carried |= reads(code)
-                changes = source.first_in(loop.body, lines)
-                title = f"{'; '.join(lines)} at the beginning of each iteration"
-                question = f"is {', '.join(sorted(writes(code)))} to begin anew in each iteration?"
-                yield from edit(RESET_STATE, title, {source: changes}, question)
-
-
-_WITHOUT_GRAPH = ("zeros", "ones", "zeros_like", "new_zeros", "empty")
 
 
 class _Attribute(NamedTuple):
@@ -342,7 +319,6 @@ def sum_numbers(failure: Failure) -> Iterator[Candidate]:
 
 RULES: tuple[EditRule, ...] = (
     detach_carried_variables,
-    begin_state_again,
     detach_attributes,
     reset_attributes,
     clear_or_detach_entries,
