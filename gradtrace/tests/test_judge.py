@@ -220,6 +220,13 @@ def test_a_gradient_of_old_weights_is_rejected():
     assert judge(repairs.OUT_OF_PLACE, *unused).status == PROVEN
 
 
+def test_a_parameter_that_is_created_again_is_rejected():
+    judgement = judge(repairs.COMPUTE_AGAIN, *repaired(), replaced={"w": 2})
+    assert judgement.reasons == ["runs, but creates w again"]
+    other_batch = judge(repairs.COMPUTE_AGAIN, *repaired(), replaced={"batch": 2})
+    assert other_batch.status == PROVEN
+
+
 def test_a_growing_graph_is_rejected():
     events = [
         event

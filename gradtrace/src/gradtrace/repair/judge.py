@@ -200,12 +200,11 @@ class Judge:
     # Objections.
 
     def _replaced_parameters(self, run: ProgramRun) -> str | None:
-        new = sorted(
-            key
-            for key, number in run.replaced.items()
-            if number <= self.failing_call and key not in self.original.replaced
-        )
-        return f"runs, but creates {self._listed(new, '')} again" if new else None
+        new = {key for key, number in run.replaced.items() if number <= self.failing_call}
+        new -= self.original.replaced.keys()
+        if self.trained is not None:  # each iteration may have another input
+            new &= self.trained
+        return f"runs, but creates {self._listed(sorted(new), '')} again" if new else None
 
     def _not_finite(self, run: ProgramRun) -> str | None:
         original, repaired = (
