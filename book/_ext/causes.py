@@ -1,9 +1,9 @@
 """Two directives that print what gradtrace promises to programs: its causes and its JSON.
 
 ``{causes}`` makes a section of each family: its causes with what they mean and the fix, and the
-order in which evidence decides between them.  ``{report}`` is a table of the keys of ``python -m
-gradtrace --json``.  Both read :mod:`gradtrace.explaining.causes`, from which the tool itself
-answers, so the page cannot say another thing than the tool.  That module needs no torch.
+facts that entail each of them, in the order of decision.  ``{report}`` is a table of the keys of
+``python -m gradtrace --json``.  Both read :mod:`gradtrace.explaining.causes`, from which the tool
+itself answers, so the page cannot say another thing than the tool.  That module needs no torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sphinx.util.typing import ExtensionMetadata
 sys.path.insert(0, str(Path(__file__).parents[2] / "gradtrace" / "src"))
 
 from gradtrace.explaining import causes
-from gradtrace.explaining.causes import Cause, Fix, Rule
+from gradtrace.explaining.causes import Cause, Criterion, Fix
 
 
 def said(text: str, *before: nodes.Node) -> nodes.paragraph:
@@ -36,7 +36,7 @@ class Causes(LedgerDirective):
         self.env.note_dependency(causes.__file__)
         return [
             *(self.section(name, what) for name, what in causes.FAMILIES.items()),
-            self.section(None, "What any family may end in, when the evidence does not decide."),
+            self.section(None, "What any family may end in, when the facts do not decide."),
         ]
 
     def section(self, family: str | None, what: str) -> nodes.section:
@@ -46,8 +46,8 @@ class Causes(LedgerDirective):
         section["names"] = [title.astext()]
         self.state.document.note_explicit_target(section)  # the page's contents link to it
         section += nodes.definition_list("", *map(self.cause, found))
-        if rules := causes.RULES.get(family):
-            section += nodes.paragraph("", "The first of these whose evidence holds is the cause:")
+        if rules := causes.CRITERIA.get(family):
+            section += nodes.paragraph("", "The first of these whose facts hold is the cause:")
             section += nodes.enumerated_list("", *map(self.rule, rules))
         return section
 
@@ -59,13 +59,13 @@ class Causes(LedgerDirective):
         )
 
     def fix(self, fix: Fix) -> nodes.paragraph:
-        when = f" ({', and '.join(map(causes.told, fix.needs))})" if fix.needs else ""
+        when = f" ({', and '.join(map(causes.sentence_of, fix.needs))})" if fix.needs else ""
         instead = fix.otherwise_for({})
         otherwise = "" if instead is None else f" Where it is not sure: {instead}."
         return said(f"{when}: {fix.text_for({})}.{otherwise}", nodes.strong("", "Fix"))
 
-    def rule(self, rule: Rule) -> nodes.list_item:
-        when = "; ".join(map(causes.told, rule.evidence)) or "otherwise"
+    def rule(self, rule: Criterion) -> nodes.list_item:
+        when = "; ".join(map(causes.sentence_of, rule.facts)) or "otherwise"
         name = nodes.literal("", rule.cause)
         return nodes.list_item("", said(f": {when}. {rule.confidence.capitalize()}.", name))
 

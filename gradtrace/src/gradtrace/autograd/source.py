@@ -47,6 +47,17 @@ def assigned_and_used(made_at: Location, used_at: Location) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
+def receiver_of(place: Location, method: str) -> str | None:
+    """Return the name of the variable on which the statement at a line calls ``method``."""
+    tree = _tree(place.file)
+    for node in () if tree is None else ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attribute)):
+                if attribute == method and covers(node, place.line):
+                    return name
+    return None
+
+
 def is_conditional(place: Location) -> bool:
     """Whether a condition decides if this line, or the mode that it sets, takes effect."""
     module = _tree(place.file)

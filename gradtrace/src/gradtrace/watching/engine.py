@@ -174,6 +174,8 @@ def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
     """Mark each node that ``call`` freed with that call, unless an earlier call freed it."""
     roots = [node for node in roots_of(outputs) if type(node) is not _torch.LEAF]
     call.roots = tuple(map(_torch.sequence_nr, itertools.chain(*map(_scaled, roots))))
+    tensors = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+    call.output_nrs = frozenset(tensor.output_nr for tensor in tensors)
     if inputs:
         freed = _that_ran(inputs, roots)
         for node in freed:

@@ -53,7 +53,8 @@ class BackwardCall:
     """A call of ``backward`` or ``autograd.grad``; ``sequence_nr`` is the thread's counter then.
 
     ``operations`` are the types of nodes that it freed, those nearest to the loss; ``roots`` the
-    numbers of the nodes that it began at, and of those that these only scale.  ``whole`` calls ran
+    numbers of the nodes that it began at, and of those that these only scale; ``output_nrs`` tell
+    which of a root's outputs were the losses.  ``whole`` calls ran
     to the leaves, not to some inputs only.  ``failed`` calls may have freed a part of their graph.
     """
 
@@ -62,6 +63,7 @@ class BackwardCall:
     functions: tuple[weakref.ref[type], ...] = ()  # the custom functions in its graph
     operations: tuple[str, ...] = ()
     roots: tuple[int, ...] = ()
+    output_nrs: frozenset[int] = frozenset()
     whole = True
     failed = False
     derived: tuple[weakref.ref[type], ...] = ()  # those that use in backward what forward computed
