@@ -159,8 +159,8 @@ CAUSES = (
             otherwise="add the losses, call backward once, and change the weights after it",
         ),
         Fix(
-            "let each loss train its own network only: loss.backward(inputs=list(own.parameters())),"
-            " the first with retain_graph=True, too",
+            "let each loss train its own network only:"
+            " loss.backward(inputs=list(own.parameters())), the first with retain_graph=True, too",
             needs=("several_optimizers",),
             proof=None,
             otherwise="if both losses must train all that they reach, add them and call backward"

@@ -14,7 +14,7 @@ CRITERIA = {
         Criterion("no_grad_region", ("gradients_are_off",), OBSERVED),
         Criterion("checkpoint_reentrant", ("in_a_checkpoint",), OBSERVED),
         Criterion("frozen_parameters", ("frozen",), OBSERVED),
-        Criterion("not_differentiable_op", ("cut_by_operation",), CERTAIN),
+        Criterion("not_differentiable_op", ("cut_by_operation",), OBSERVED),
         Criterion("detach_wrong_place", ("cut_by_copy",), OBSERVED),
         Criterion("detach_wrong_place", ("cut_by_detach",), OBSERVED),
     ),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd import source
+from gradtrace.autograd import lost_graph, source
 from gradtrace.autograd.frames import place_of
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence
@@ -19,7 +19,8 @@ from gradtrace.watching.record import Cut
 class NoGraphEvidence(Evidence):
     """``cut`` is the place where the first output without a gradient lost its graph.
 
-    Only a strict watch records cuts. Without one, the facts are those at the failed call.
+    Only a strict watch records cuts. Without one, the source may show the cut; otherwise the facts
+    at the failed call decide.
     """
 
     def __init__(self, *arguments: Any):
@@ -27,6 +28,10 @@ class NoGraphEvidence(Evidence):
         outputs = (o for o in self.outputs if isinstance(o, torch.Tensor) and not o.requires_grad)
         output = next(outputs, None)
         self.cut = None if output is None else self._cut_of(output)
+        self.observed = self.cut is not None and self.cut.shape is None
+        if self.cut is None and not self.timeline.observed and self.frame is not None:
+            loss = lost_graph.find(self.frame)
+            self.cut = None if loss is None else Cut(loss.how, loss.location)
         self.began_at = None if self.cut is None else self.cut.location
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
             self.began_at = source.region_without_gradients(self.frame)
@@ -36,10 +41,6 @@ class NoGraphEvidence(Evidence):
         numbers = [call.number for call in self.timeline.calls if call is not self.call]
         is_recent = self.timeline.left_after == max(numbers, default=0)
         return self.timeline.cuts.get(output) or (self.timeline.left if is_recent else None)
-
-    @property
-    def observed(self) -> bool:
-        return self.cut is not None and self.cut.shape is None
 
     @property
     def names(self) -> Mapping[str, str]:
