@@ -207,8 +207,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         timeline = self._record.timeline
         live, links = walk(roots_of(outputs))
         functions = dict.fromkeys(map(_torch.function_of, live))
-        functions.pop(None, None)
-        call.functions = tuple(map(weakref.ref, functions))
+        call.functions = tuple(weakref.ref(f) for f in functions if f is not None)
         with _torch.no_torch_function():
             leaves = [node.variable for node in live if isinstance(node, _torch.LEAF)]
             call.leaves = frozenset(storage_of(leaf)[0] for leaf in leaves)

@@ -28,7 +28,6 @@ class Evidence:
         NoEvidence: from the constructor.
     """
 
-    observed = True  # whether the watch recorded the cause, so that it is not inferred
     began_at: Location | None = None
     made_at: Location | None = None
     exception: BaseException | None = None  # if the error's text alone decides the cause
@@ -59,6 +58,11 @@ class Evidence:
         """
         name = fact.removeprefix("not ")
         return bool(getattr(self, name, False)) == (name == fact)
+
+    @property
+    def observed(self) -> bool:
+        """Whether the watch recorded the cause, so that it is not inferred."""
+        return True
 
     @property
     def nested(self) -> bool:

@@ -28,7 +28,7 @@ class NoGraphEvidence(Evidence):
         outputs = (o for o in self.outputs if isinstance(o, torch.Tensor) and not o.requires_grad)
         output = next(outputs, None)
         self.cut = None if output is None else self._cut_of(output)
-        self.observed = self.cut is not None and self.cut.shape is None
+        self._cut_recorded = self.cut is not None and self.cut.shape is None
         if self.cut is None and not self.timeline.observed and self.frame is not None:
             loss = lost_graph.find(self.frame)
             self.cut = None if loss is None else Cut(loss.how, loss.location)
@@ -41,6 +41,10 @@ class NoGraphEvidence(Evidence):
         numbers = [call.number for call in self.timeline.calls if call is not self.call]
         is_recent = self.timeline.left_after == max(numbers, default=0)
         return self.timeline.cuts.get(output) or (self.timeline.left if is_recent else None)
+
+    @property
+    def observed(self) -> bool:
+        return self._cut_recorded
 
     @property
     def names(self) -> Mapping[str, str]:
