@@ -49,7 +49,6 @@ CAUSES = (
             "at the end of each iteration: {detached|detach what goes on into the next one} (or"
             " reset it, where each iteration starts afresh)",
             proof=("every_entry_is_named",),
-            otherwise="detach every tensor that goes from one iteration into the next",
         ),
     ),
     Cause(
@@ -214,17 +213,17 @@ CAUSES = (
             " {trained|its parameters})",
             needs=("trained_only_there",),
             proof=None,
-            otherwise="detach {it|them} before the dataset gets it, if those parameters are not to"
+            otherwise="detach {it|them} before the dataset is made, if those parameters are not to"
             " be trained",
         ),
         Fix(
-            "detach {it|the tensors} before the dataset gets them",
+            "detach {it|the tensors} before the dataset is made",
             needs=("not trained_there",),
             proof=("optimizers_are_known", "every_entry_is_named"),
             otherwise="compute them inside the loop, if they are to be trained",
         ),
         Fix(
-            "detach {it|the tensors} before the dataset gets them, or compute them inside the loop",
+            "detach {it|the tensors} before the dataset is made, or compute them inside the loop",
             proof=None,
         ),
     ),

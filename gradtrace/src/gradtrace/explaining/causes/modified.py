@@ -25,7 +25,6 @@ CAUSES = (
             " h.detach()}",
             needs=("carried_over",),
             proof=("every_entry_is_named",),
-            otherwise="detach every tensor that goes from one iteration into the next",
         ),
         Fix(
             "take the step as a new tensor, fast = w - lr * gradient, with gradient from"
@@ -80,7 +79,6 @@ CAUSES = (
             "do not write into {it|it} after its use: take an out-of-place operation, or"
             " write into a clone",
             proof=("written_once",),
-            otherwise="let the operation that needs the old values have a clone of them",
         ),
     ),
     Cause(
