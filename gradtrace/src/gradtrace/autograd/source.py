@@ -19,14 +19,6 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | _Function
 
 
-def loops_around(frame: FrameType | None) -> Iterator[tuple[CodeType, int, Loop]]:
-    """Yield code, line and innermost enclosing loop for each frame of the user's code in a loop."""
-    for user_code in user_frames(frame):
-        loop = loop_around(user_code)
-        if loop is not None:
-            yield user_code.f_code, user_code.f_lineno, loop
-
-
 def loop_around(frame: FrameType) -> Loop | None:
     """Return the innermost loop of the frame's own code that encloses the running line."""
     line, scope = frame.f_lineno, scope_of(frame)
@@ -279,11 +271,6 @@ def _as_they_run(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, (ast.With, ast.AsyncWith)):
         return [*node.items, *node.body]
     return parts
-
-
-def runs_over(loop: Loop, name: str) -> bool:
-    """Whether the iterable of the loop is computed from this variable."""
-    return isinstance(loop, ast.For) and root_of(name) in names(loop.iter, ast.Load)
 
 
 def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:

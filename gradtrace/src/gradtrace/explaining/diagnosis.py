@@ -100,9 +100,7 @@ class Diagnosis:
         """Return what ``--json`` writes; :data:`gradtrace.explaining.causes.KEYS` explains it."""
         return {
             "schema": SCHEMA,
-            "torch": str(
-                torch.__version__
-            ),  # a plain str: it is unpickled where torch is not installed
+            "torch": str(torch.__version__),  # a plain str can be unpickled without torch
             "family": self.family,
             "cause": self.cause,
             "confidence": self.confidence,
