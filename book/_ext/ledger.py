@@ -114,8 +114,8 @@ class ClaimsTable(LedgerDirective):
         stem, _, anchor = (claim["evidence"] or "").partition("#")
         arrived = f"notebooks/{stem}" in self.env.found_docs
         verdict = claim["verdict"] if arrived else "not yet judged"
-        shown = f"{MARKS[verdict]} {verdict}" if arrived else verdict
-        mark = nodes.inline("", shown, classes=["judged", verdict.replace(" ", "-")])
+        label = f"{MARKS[verdict]} {verdict}" if arrived else verdict
+        mark = nodes.inline("", label, classes=["judged", verdict.replace(" ", "-")])
         if not arrived:
             return [nodes.paragraph("", "", mark)]
         evidence = nodes.reference(
