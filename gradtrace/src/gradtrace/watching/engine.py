@@ -144,7 +144,8 @@ class Engine:
     ) -> None:
         call.failed = True
         if self.listeners:
-            max(self.listeners, key=lambda one: one.knowledge).failed(call, outputs, inputs, error)
+            best = max(self.listeners, key=lambda listener: listener.knowledge)
+            best.failed(call, outputs, inputs, error)
         mark_what_ran(call, outputs)
 
     def _stepping(
@@ -203,9 +204,9 @@ def _scaled(root: Any) -> list[Any]:
     """The root and what it only scales: of ``(loss / 4).backward()`` the loss, too."""
     scaled = [root]
     for node in scaled:
-        inputs = [one for one, _ in _torch.edges_of(node) if one is not None]
+        inputs = [node for node, _ in _torch.edges_of(node) if node is not None]
         if type(node).__name__ in (*SCALING, "AddBackward0") and len(inputs) == 1:
-            scaled += [one for one in inputs if type(one) is not _torch.LEAF]
+            scaled += [node for node in inputs if type(node) is not _torch.LEAF]
     return scaled
 
 
