@@ -51,7 +51,7 @@ export class Edits {
     this.panel = element("div", { class: "panel", role: "group", "aria-label": "Edits of the program", hidden: true });
     const quiet = (text, onclick, attributes = {}) =>
       element("button", { type: "button", class: "quiet", onclick, ...attributes }, text);
-    this.opener = quiet("", () => this.toggleMenu(), { title: "Keyboard: e", "aria-expanded": "false" });
+    this.opener = quiet("", () => this.toggleMenu(), { title: "e", "aria-expanded": "false" });
     this.note = element("p", { class: "note", role: "status" });
     this.box = element(
       "div",
