@@ -264,9 +264,9 @@ export class Edits {
 
   /** Copy the cell; where the page may not use the clipboard, show it to be copied by hand. */
   async copy() {
-    const text = element("textarea", { class: "mono", readonly: true, "aria-label": "The cell" });
+    const text = element("textarea", { class: "mono", readonly: true, "aria-label": "Cell" });
     text.value = this.cell();
-    this.note.replaceChildren("Paste this into a cell of a notebook.", text);
+    this.note.replaceChildren("Paste this into a notebook.", text);
     text.select();
     await navigator.clipboard?.writeText(text.value).catch(() => {});
   }
