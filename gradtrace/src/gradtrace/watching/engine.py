@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
-from gradtrace import _torch
+from gradtrace import _torch, _torch_hooks
 from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.frames import raised_by_the_program, user_location
 from gradtrace.autograd.nodes import FREED
@@ -65,11 +65,12 @@ class Engine:
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._compiled_regions = 0  # that threads are in
-        self._backward = _torch.BackwardHook(self._before, self._after)
-        self._steps = _torch.StepHook("post", self._stepped)
-        self._before_steps = _torch.StepHook("pre", self._stepping)
-        self._compiled = _torch.CompiledRegions(self._compiled_region)
-        self._functions = _torch.PythonFunctions((torch.autograd.grad, torch.Tensor.__dlpack__))
+        self._backward = _torch_hooks.BackwardHook(self._before, self._after)
+        self._steps = _torch_hooks.StepHook("post", self._stepped)
+        self._before_steps = _torch_hooks.StepHook("pre", self._stepping)
+        self._compiled = _torch_hooks.CompiledRegions(self._compiled_region)
+        handed_over = (torch.autograd.grad, torch.Tensor.__dlpack__)
+        self._functions = _torch_hooks.PythonFunctions(handed_over)
 
     def attach(self, listener: Listener) -> None:
         with self._lock:

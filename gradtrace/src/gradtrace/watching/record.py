@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from gradtrace import _torch
+from gradtrace import _torch, _torch_hooks
 from gradtrace.autograd.frames import Chain, Location
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, walk
@@ -384,7 +384,7 @@ class Sums:
             if alive.pop(reference.key, None) is not None and reports_death:
                 locations.append(location)
 
-        alive[id(total)] = _keyed(total, _torch.never_compiled(died))
+        alive[id(total)] = _keyed(total, _torch_hooks.never_compiled(died))
 
     def alive(self) -> dict[int, Sum]:
         """Return the sums that are alive, by the number of their last addition."""
