@@ -19,14 +19,6 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | _Function
 
 
-def loops_around(frame: FrameType | None) -> Iterator[tuple[CodeType, int, Loop]]:
-    """Yield code, line and innermost enclosing loop for each frame of the user's code in a loop."""
-    for user_code in user_frames(frame):
-        loop = loop_around(user_code)
-        if loop is not None:
-            yield user_code.f_code, user_code.f_lineno, loop
-
-
 def loop_around(frame: FrameType) -> Loop | None:
     """Return the innermost loop of the frame's own code that encloses the running line."""
     line, scope = frame.f_lineno, scope_of(frame)
@@ -47,6 +39,17 @@ def assigned_and_used(made_at: Location, used_at: Location) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
+def receiver_of(place: Location, method: str) -> str | None:
+    """Return the name of the variable on which the statement at a line calls ``method``."""
+    tree = _tree(place.file)
+    for node in () if tree is None else ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attribute)):
+                if attribute == method and covers(node, place.line):
+                    return name
+    return None
+
+
 def is_conditional(place: Location) -> bool:
     """Whether a condition decides if this line, or the mode that it sets, takes effect."""
     module = _tree(place.file)
@@ -62,26 +65,26 @@ def is_conditional(place: Location) -> bool:
 
 
 def region_without_gradients(frame: FrameType | None) -> Location | None:
-    """The innermost ``with`` or decorator around the line that runs that switches gradients off."""
+    """Return the innermost ``with`` or decorator that disables gradients for the running line."""
     return region_around(frame, r"no_grad|inference_mode|set_grad_enabled\(False")
 
 
 def region_around(frame: FrameType | None, pattern: str) -> Location | None:
-    """The innermost ``with`` or decorator of such a name around the line that runs."""
-    for one in user_frames(frame):
-        scope = scope_of(one)
+    """Return the innermost ``with`` or decorator around the running line that matches."""
+    for user_code in user_frames(frame):
+        scope = scope_of(user_code)
         places = [] if scope is None else [*getattr(scope, "decorator_list", ())]
         for node in own_nodes(scope) if scope is not None else ():
-            if isinstance(node, ast.With | ast.AsyncWith) and covers(node, one.f_lineno):
+            if isinstance(node, ast.With | ast.AsyncWith) and covers(node, user_code.f_lineno):
                 places = [*(item.context_expr for item in node.items), *places]
         for place in places:
             if re.search(pattern, ast.unparse(place)):
-                return Location(one.f_code.co_filename, place.lineno)
+                return Location(user_code.f_code.co_filename, place.lineno)
     return None
 
 
 class Write(NamedTuple):
-    """A line that writes into a tensor in place; ``values`` are what its name was assigned."""
+    """A line that modifies a tensor in place, and the ``values`` assigned to the tensor's name."""
 
     line: int
     name: str
@@ -89,7 +92,7 @@ class Write(NamedTuple):
 
 
 def in_place_writes(file: str) -> Iterator[Write]:
-    """The lines of a file's functions that write into a value in place."""
+    """Yield the lines of a file's functions that modify a value in place."""
     module = _tree(file)
     for scope in ast.walk(module) if module is not None else ():
         if not isinstance(scope, _Function | ast.Module):
@@ -99,8 +102,8 @@ def in_place_writes(file: str) -> Iterator[Write]:
             target = _written(node)
             if target is not None and isinstance(node, ast.stmt | ast.expr):
                 name = ast.unparse(target)
-                values = (value_of(one, name) for one in nodes)
-                yield Write(node.lineno, name, tuple(one for one in values if one is not None))
+                values = (value_of(statement, name) for statement in nodes)
+                yield Write(node.lineno, name, tuple(filter(None, values)))
 
 
 def _written(node: ast.AST) -> ast.expr | None:
@@ -122,7 +125,7 @@ _SWITCHES = ("requires_grad_", "share_memory_", "detach_")
 
 
 def value_of(node: ast.AST, name: str) -> ast.expr | None:
-    """What an assignment assigns to this name; of ``a, b = f(), g()`` the one of its place."""
+    """Return the value that an assignment gives to a name; for tuples the value at its position."""
     if not isinstance(node, ast.Assign):
         return None
     target, value = node.targets[0], node.value
@@ -133,7 +136,7 @@ def value_of(node: ast.AST, name: str) -> ast.expr | None:
 
 
 def assignments_of(file: str, attribute: str, in_init: bool) -> list[int]:
-    """The lines of a file that assign this attribute: in ``__init__``, or elsewhere."""
+    """Return the lines of a file that assign this attribute, in ``__init__`` or elsewhere."""
     module = _tree(file)
     return sorted(
         node.lineno
@@ -151,15 +154,15 @@ def is_init(scope: ast.AST) -> bool:
 
 
 def attributes_written(code: CodeType) -> list[str]:
-    """The attributes that a function assigns: ``self.cache``."""
+    """Return the attributes that a function assigns, such as ``self.cache``."""
     scope = _scope(code, code.co_firstlineno + 1)
     nodes = own_nodes(scope) if scope is not None else ()
-    found = [
+    attributes = [
         ast.unparse(node)
         for node in nodes
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     ]
-    return [*dict.fromkeys(found)]
+    return [*dict.fromkeys(attributes)]
 
 
 def writes_into(frame: FrameType, name: str) -> list[int]:
@@ -268,11 +271,6 @@ def _as_they_run(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, (ast.With, ast.AsyncWith)):
         return [*node.items, *node.body]
     return parts
-
-
-def runs_over(loop: Loop, name: str) -> bool:
-    """Whether the iterable of the loop is computed from this variable."""
-    return isinstance(loop, ast.For) and root_of(name) in names(loop.iter, ast.Load)
 
 
 def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:

@@ -461,7 +461,7 @@ class Observer(_torch_hooks.Mode):
         # What a program says outright is the reason where nothing else is; a tensor's own gradient
         # is not, in a step along it.
         storages = {storage_of(tensor)[0] for tensor in tensors}
-        cut = min(cuts, key=lambda one: _MEANT.get(one.how, 2 if one.of & storages else 0))
+        cut = min(cuts, key=lambda cut: _MEANT.get(cut.how, 2 if cut.of & storages else 0))
         if cut.how != "first_order":
             return cut
         if kind is DETACH:
