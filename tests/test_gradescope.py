@@ -25,9 +25,9 @@ from packaging.utils import canonicalize_name
 import backward_twice
 from backward_twice.grading import GradingError
 from backward_twice.grading import gradescope as gradescope_command
+from backward_twice.grading.judging.master import parsed
 from backward_twice.grading.platforms.gradescope import autograder
 from backward_twice.grading.platforms.gradescope.archive import contents, is_shipped, write
-from backward_twice.grading.run.master import parsed
 
 ROOT = Path(__file__).parent.parent
 EXERCISE = "two_losses"

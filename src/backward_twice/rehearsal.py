@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from backward_twice.cells import defined_names, needed, parsed, used_names, without_magic
+from backward_twice.cell_sources import defined_names, needed, parsed, used_names, without_magic
 
 
 def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any], str]) -> str:

@@ -18,13 +18,16 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from backward_twice.grading import GradingError
+from backward_twice.grading import GradingError, atomic
 from backward_twice.grading.intake.limited import Limited
-from backward_twice.grading.intake.submissions import Rejected, in_words, shown
+from backward_twice.grading.intake.submissions import TIMESTAMP, Rejected, in_words, shown
 from backward_twice.grading.intake.unpacking import copied, folder_name, listed
+from backward_twice.grading.judging.master import read_masters
+from backward_twice.grading.platforms.clones import commit_time
 from backward_twice.grading.platforms.downloads import (
     CANVAS,
     FOLDER,
+    GITHUB,
     MOODLE,
     Download,
     File,
@@ -40,7 +43,6 @@ from backward_twice.grading.platforms.people import (
 )
 from backward_twice.grading.platforms.roster import Roster, read_roster
 from backward_twice.grading.platforms.upload import Collected, read_all_collected
-from backward_twice.grading.run.master import read_masters
 
 
 def collect(
@@ -80,6 +82,10 @@ def collect(
         groups = []
         for student, files in sorted(by_folder.items()):
             problems = _copied(limited, download, files, submissions / student, exercise)
+            if found.platform == GITHUB and download.is_dir():
+                clone = download / files[0].path.removesuffix(files[0].name)
+                if when := commit_time(clone):
+                    atomic.write(submissions / student / exercise / TIMESTAMP, when.encode())
             warnings += [f"{shown(student)}: {problem}" for problem in problems]
             # Canvas gives feedback back under the file's own name, so it goes to a notebook.
             keys = [f.key for f in files if found.platform != CANVAS or f.name.endswith(".ipynb")]
@@ -198,7 +204,8 @@ def _copied(
     limited: Limited, download: Path, files: list[File], student: Path, exercise: str
 ) -> list[str]:
     """Copy a student's files; a zip that cannot be looked into within the limits, as it is."""
-    named = [(file.path, file.name) for file in files]
+    # A student's own file of that name would be read as nbgrader's time of collection.
+    named = [(file.path, file.name) for file in files if Path(file.name).name != TIMESTAMP]
     said: list[str] = []
     for look_inside in (True, False):
         try:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from backward_twice.grading import GradingError
 from backward_twice.grading.intake.submissions import in_words
+from backward_twice.grading.judging.master import read_masters
 from backward_twice.grading.platforms.gradescope.archive import write
 from backward_twice.grading.platforms.gradescope.autograder import LIMITS
-from backward_twice.grading.run.master import read_masters
 
 
 def main(arguments: list[str] | None = None) -> None:

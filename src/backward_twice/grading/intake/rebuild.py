@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backward_twice.cells import (
+from backward_twice.cell_sources import (
     MAX_CHARACTERS,
     defined_names,
     is_python,
@@ -29,8 +29,8 @@ from backward_twice.cells import (
     used_names,
 )
 from backward_twice.grading.intake.submissions import Rejected
-from backward_twice.grading.run.answers import Answers
-from backward_twice.grading.run.master import Answer, Given, Master
+from backward_twice.grading.judging.answers import Answers
+from backward_twice.grading.judging.master import AnswerCell, GivenCell, Master
 
 _MOST_PARTS = 20
 _SHOWN = 60  # characters of a name
@@ -112,7 +112,7 @@ def _is_masters(cell: _Cell, master: Master) -> bool:
     return cell.grade_id in master.known_ids or cell.cell_id in master.known_ids
 
 
-def _cells_of(answer: Answer, handed: list[_Cell], master: Master) -> tuple[list[int], str]:
+def _cells_of(answer: AnswerCell, handed: list[_Cell], master: Master) -> tuple[list[int], str]:
     """The cells that hold the answer, in the notebook's order, and what has to be said of it."""
     names = "|".join(map(re.escape, answer.defines))
     defines = re.compile(rf"^(?:(?:async +def|def|class) +)?(?:{names})\s*(?:\(|:|=(?!=))", re.M)
@@ -178,7 +178,7 @@ def _with_what_they_use(
     """Put before each answer what it uses of the student's other cells; remarks on what that is."""
     known = {"check"}
     for cell in master.cells:
-        if isinstance(cell, Given) and (tree := parsed(cell.source)):
+        if isinstance(cell, GivenCell) and (tree := parsed(cell.source)):
             known |= defined_names(tree)
     remarks = []
     for answer in master.answers:

@@ -20,13 +20,15 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 MAX_BYTES = 5_000_000
 """The largest notebook that is read, in bytes."""
 
 MAX_ENTRIES = 1_000
 """The most entries that a submission's folder may have."""
+
+TIMESTAMP = "timestamp.txt"
+"""The file beside a notebook with the time at which it was handed in."""
 
 MAX_NAME = 128
 """The longest student's name, in characters: nbgrader's gradebook takes no longer one."""
@@ -44,7 +46,7 @@ _JOINERS = "\u200c\u200d"  # parts of words in several scripts, though they do n
 _ARCHIVE = re.compile(r"\.(zip|tar|tgz|gz|bz2|xz|7z|rar)$", re.I)
 _TIMESTAMP = re.compile(
     r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)"
-    r" ?(?:UTC|GMT|Z|(?P<offset>[+-]\d\d:?\d\d)|(?P<zone>[A-Za-z]+(?:/[A-Za-z_]+)*))?"
+    r" ?(?:UTC|GMT|Z|(?P<offset>[+-]\d\d:?\d\d))?"
 )
 
 
@@ -53,16 +55,12 @@ class Rejected(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a submission lies; ``problem`` says why there is nothing to open.
-
-    ``folder`` is how the assignment's folder is called, where that is not the assignment's name.
-    """
+class SubmissionFolder:
+    """The folder of a submission; ``problem`` is the reason why there is nothing to open."""
 
     student: str
     assignment: str
     problem: str | None = None
-    folder: str | None = None
 
 
 @dataclass(frozen=True)
@@ -204,14 +202,14 @@ def _only_regular(info: os.stat_result, name: str) -> None:
 
 
 def _timestamp_in(folder: int) -> tuple[datetime | None, list[str]]:
-    """When nbgrader collected the submission, and what has to be said if that cannot be read."""
+    """When the submission was handed in, and what has to be said if that cannot be read."""
     try:
-        text = _read_bounded(folder, "timestamp.txt", 1000).decode().strip()
+        text = _read_bounded(folder, TIMESTAMP, 1000).decode().strip()
         return _utc(text), []
     except FileNotFoundError:
         return None, []
-    except (Rejected, OSError, ValueError, OverflowError, ZoneInfoNotFoundError):
-        return None, ["timestamp.txt holds no time that can be read"]
+    except (Rejected, OSError, ValueError, OverflowError):
+        return None, [f"{TIMESTAMP} holds no time that can be read"]
 
 
 def _utc(text: str) -> datetime:
@@ -220,13 +218,11 @@ def _utc(text: str) -> datetime:
     if not found:
         raise ValueError(text)
     when = datetime.fromisoformat(found[1] + (found["offset"] or ""))
-    if found["zone"]:
-        when = when.replace(tzinfo=ZoneInfo(found["zone"]))
     return when.astimezone(UTC).replace(tzinfo=None) if when.tzinfo else when
 
 
 def _cells(content: bytes) -> list[dict[str, Any]]:
-    """The cells of a notebook of format 4, or of format 3 made to look like it."""
+    """The cells of a notebook of format 4."""
     if not content.strip():
         raise Rejected("the notebook is an empty file")
     try:
@@ -240,19 +236,10 @@ def _cells(content: bytes) -> list[dict[str, Any]]:
     version = notebook.get("nbformat") if isinstance(notebook, dict) else None
     if type(version) is not int or not 0 < version < 1000:
         raise Rejected("it is JSON, but not a notebook")
-    if version == 3:
-        sheets = notebook.get("worksheets")
-        sheets = sheets if isinstance(sheets, list) else []
-        cells = [c for s in sheets if isinstance(s, dict) for c in _list(s.get("cells"))]
-        cells = [{"source": c.get("input"), **c} for c in cells if isinstance(c, dict)]
-    elif version == 4:
-        cells = [cell for cell in _list(notebook.get("cells")) if isinstance(cell, dict)]
-    else:
-        raise Rejected(f"it is a notebook of format {version}; formats 3 and 4 can be read")
+    if version != 4:
+        raise Rejected(f"it is a notebook of format {version}; save it as format 4")
+    cells = notebook.get("cells")
+    cells = [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
     if not cells:
         raise Rejected("the notebook has no cells")
     return cells
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

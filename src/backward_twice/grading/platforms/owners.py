@@ -7,28 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from backward_twice.grading.platforms.downloads import FOLDER, MOODLE
-from backward_twice.grading.platforms.names import behind_groups, unique_names
+from backward_twice.grading.judging.journal import Key
+from backward_twice.grading.platforms.downloads import FOLDER
+from backward_twice.grading.platforms.names import unique_names
 from backward_twice.grading.platforms.people import Handle, Identity, People, read_people
 from backward_twice.grading.platforms.roster import Person, Roster
 from backward_twice.grading.platforms.upload import Collected
-from backward_twice.grading.run.journal import Key
 
 
 def handles(collected: Collected) -> dict[tuple[str, str], Handle]:
-    """What the platform calls everybody whose work was collected, by name and number."""
+    """Return the handle of everybody whose work was collected, by name and number."""
     students = list(collected.students.values())
-    in_groups = collected.platform == MOODLE
-    unique = unique_names(students, in_groups=in_groups)
+    unique = unique_names([name for name, _ in students])
     return {
-        (name, number): Handle(
-            collected.platform,
-            name,
-            number,
-            tuple(
-                each for each in (behind_groups(name) if in_groups else [name]) if each in unique
-            ),
-        )
+        (name, number): Handle(collected.platform, name, number, is_unique=name in unique)
         for name, number in students
     }
 
@@ -59,12 +51,12 @@ class Owners:
         folder, exercise = key
         called = exercise in self.collected and self.collected[exercise].students.get(folder)
         if not called:
-            return Handle(FOLDER, folder, names=(folder,))
+            return Handle(FOLDER, folder, is_unique=True)
         return self._handles[exercise][tuple(called)]
 
     def find(self, name: str) -> Person | None:
         """The one in the class list who has this name, number, address or account."""
-        identity = self.people.person(name, Handle(FOLDER, name, names=(name,)))
+        identity = self.people.person(name, Handle(FOLDER, name, is_unique=True))
         return identity and self._by_student.get(identity.student)
 
     def members(self, key: Key) -> Sequence[Person]:
@@ -76,7 +68,7 @@ class Owners:
         if self.person(key) or key[1] in self._of_persons:
             return ()
         handle = self.handle(key)
-        return self.roster.members(handle.name) if handle.name in handle.names else ()
+        return self.roster.members(handle.name) if handle.is_unique else ()
 
     @cached_property
     def _handles(self) -> dict[str, dict[tuple[str, str], Handle]]:

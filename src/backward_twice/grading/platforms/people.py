@@ -24,7 +24,7 @@ from backward_twice.grading import GradingError, atomic
 from backward_twice.grading.intake.submissions import shown
 from backward_twice.grading.intake.unpacking import folder_name
 from backward_twice.grading.platforms.downloads import CANVAS, FOLDER, GITHUB, HIDDEN
-from backward_twice.grading.platforms.names import behind_groups, folded, squashed, words
+from backward_twice.grading.platforms.names import folded, squashed, words
 from backward_twice.grading.platforms.roster import Person, Roster
 from backward_twice.grading.platforms.spreadsheet import safe, unquoted
 
@@ -73,13 +73,13 @@ class Identity:
 class Handle:
     """What a platform calls somebody who has handed in: platform, name and number.
 
-    ``names`` are those of the owner's possible names that nobody else in the download goes by.
+    ``is_unique`` says that nobody else in the download goes by this name.
     """
 
     platform: str
     name: str
     number: str = ""
-    names: tuple[str, ...] = ()
+    is_unique: bool = False
 
 
 def _turned(name: str) -> set[str]:
@@ -191,15 +191,13 @@ class People:
         numbered = [row for row in persons if row.has(kind, handle.number)]
         if is_hidden(handle.name):
             return numbered
-        return [row for row in numbered if any(map(row.goes_by, behind_groups(handle.name)))]
+        return [row for row in numbered if row.goes_by(handle.name)]
 
     def _by_name(self, handle: Handle) -> list[Identity]:
         """The persons of this name, of whom the platform's own number says nothing else."""
-        for name in handle.names:
-            if rows := [row for row in self.persons if row.goes_by(name)]:
-                numbered = any(row.marks.get("canvas") for row in rows)
-                return [] if handle.platform == CANVAS and numbered else rows
-        return []
+        rows = [row for row in self.persons if handle.is_unique and row.goes_by(handle.name)]
+        numbered = any(row.marks.get("canvas") for row in rows)
+        return [] if handle.platform == CANVAS and numbered else rows
 
     def _guess(self, handle: Handle) -> str:
         """The one person of whose name, address or account this is a part; "" if it is not one."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,10 +76,6 @@ def read_collected(submissions: Path, exercise: str) -> Collected:
         raise GradingError(f"{path} is damaged; collect {exercise} again") from error
 
 
-Written = Callable[[str], Path]
-"""Gives a student's file, by the student's name."""
-
-
 Participant = tuple[str, str]
 """Name and number of somebody in an assignment of Moodle's."""
 
@@ -89,15 +85,15 @@ def write_upload(
     exercise: str,
     collected: Collected,
     students: Mapping[str, Sequence[Participant] | None],
-    page: Written,
-    notebook: Written,
+    feedback: Path,
+    autograded: Path,
 ) -> None:
     """Write ``path``, the zip that the platform takes; nothing if it takes none.
 
     Args:
         students: those who are to get feedback; of a group the members who get it instead.
-        page: gives a student's page of feedback.
-        notebook: gives a student's graded notebook.
+        feedback: the folder of the pages of feedback.
+        autograded: the folder of the graded notebooks.
 
     Raises:
         OSError: it cannot be written.
@@ -106,7 +102,7 @@ def write_upload(
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic.replacing(path) as half, zipfile.ZipFile(half, "w") as archive:
-        for name, file in _members(exercise, collected, students, page, notebook):
+        for name, file in _members(exercise, collected, students, feedback, autograded):
             if file.is_file():
                 archive.writestr(zipfile.ZipInfo(name), file.read_bytes(), zipfile.ZIP_DEFLATED)
 
@@ -115,18 +111,19 @@ def _members(
     exercise: str,
     collected: Collected,
     students: Mapping[str, Sequence[Participant] | None],
-    page: Written,
-    notebook: Written,
+    feedback: Path,
+    autograded: Path,
 ) -> Iterator[tuple[str, Path]]:
     for student, members in students.items():
         key = collected.keys.get(student)
+        page = feedback / student / exercise / f"{exercise}.html"
         if members is not None:
             for member in members:
-                yield f"{_key(*member)}/{exercise}.html", page(student)
+                yield f"{_key(*member)}/{exercise}.html", page
         elif key and collected.platform == CANVAS:
-            yield key, notebook(student)
+            yield key, autograded / student / exercise / f"{exercise}.ipynb"
         elif key:
-            yield f"{key}/{exercise}.html", page(student)
+            yield f"{key}/{exercise}.html", page
 
 
 def _key(name: str, number: str) -> str:

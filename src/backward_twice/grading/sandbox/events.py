@@ -7,7 +7,8 @@ memory or anything else come out as how the step under way failed.
 Time is that of the processor, which no other work on the machine can use up.  A step that waits for
 something uses none, so there is a limit by the clock too, some times as long; but a step that ended
 by that is ``slow`` and not ``timeout``: the machine may have been.  A step all of whose threads
-sleep is not kept waiting by the machine, so it ends sooner, and for good.
+sleep is not kept waiting by the machine, so it ends sooner, and for good; the submission's further
+steps have less patience, so that many sleepers cannot hold up a class.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import select
 import time
 from typing import Any, Literal
 
-from backward_twice.grading.sandbox.interface import Limits, Run
+from backward_twice.grading.sandbox.forks import Fork
+from backward_twice.grading.sandbox.limits import SubmissionLimits
 
 _WATCH = 0.05  # s, between looks at what a submission takes
 _LINE = 8 << 20  # bytes that one step may hand back
@@ -31,11 +33,18 @@ NO_EVENT: Failure = ("crashed", "handed back what is no event of this step")
 
 
 class Budget:
-    """The time that is left to a submission, in however many sandboxes it is run."""
+    """The time that is left to a submission, in however many sandboxes it is run.
 
-    def __init__(self, limits: Limits) -> None:
+    Attributes:
+        processor: seconds of processor time.
+        end: when its time by the clock ends.
+        idle: seconds by the clock that a step may do nothing.
+    """
+
+    def __init__(self, limits: SubmissionLimits) -> None:
         self.processor = limits.total
         self.end = time.monotonic() + limits.total * limits.clock
+        self.idle = limits.idle
 
     @property
     def left(self) -> bool:
@@ -45,7 +54,7 @@ class Budget:
 class Events:
     """The events of a run, one at a time: a dict, or how the step under way failed."""
 
-    def __init__(self, run: Run, limits: Limits, budget: Budget) -> None:
+    def __init__(self, run: Fork, limits: SubmissionLimits, budget: Budget) -> None:
         self._run = run
         self._limits = limits
         self._budget = budget
@@ -54,8 +63,7 @@ class Events:
         self._room = _ALL
         self._poll = select.poll()
         self._poll.register(run.events, select.POLLIN)
-        if run.status is not None:
-            self._poll.register(run.status, select.POLLIN)
+        self._poll.register(run.status, select.POLLIN)
         self._deadline = float("inf")
         self._seen: float | None = None  # s of the processor, when it was last looked at
         self._idle = 0.0  # s by the clock that this step did nothing
@@ -118,8 +126,9 @@ class Events:
                 self._look()
                 if self._used > seconds:
                     return "timeout", self._took(seconds < self._limits.seconds)
-                if self._idle > self._limits.idle:
-                    return "timeout", f"did nothing for {self._limits.idle:g} s by the clock"
+                if self._idle > (patience := self._budget.idle):
+                    self._budget.idle = min(patience, self._limits.idle_again)
+                    return "timeout", f"did nothing for {patience:g} s by the clock"
             ready = dict(self._poll.poll(max(1, 1000 * min(_WATCH, self._deadline - now))))
             if ready.pop(self._run.job, 0):
                 self._send()
@@ -164,7 +173,7 @@ class Events:
         return bool(read)
 
 
-def too_much_memory(limits: Limits) -> str:
+def too_much_memory(limits: SubmissionLimits) -> str:
     """In words, that a step took more memory than it may."""
     return f"took more than {limits.memory >> 20} MB of memory"
 

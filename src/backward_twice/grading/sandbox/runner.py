@@ -9,9 +9,7 @@ whatever kind ends its own step only; what a step prints is kept up to a bound.
 All of this lives in the student's own interpreter.  Nothing here is a defence, and nobody may
 believe what comes out: :mod:`.events` reads it as bytes from a stranger.
 
-``python -m backward_twice.grading.sandbox.runner`` is the same in a process of its own, on standard
-input and output; :mod:`.forkserver` forks it where ``import torch`` is
-already done.
+:mod:`.forkserver` forks the process that runs it, where ``import torch`` is already done.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ import mmap
 import os
 import random
 import subprocess
-import sys
 import tempfile
 import traceback
 from pathlib import Path
@@ -36,8 +33,6 @@ from traitlets.config import Config
 
 import backward_twice
 from backward_twice.checks import question
-from backward_twice.grading.sandbox import confine
-from backward_twice.grading.sandbox.forget import load_questions
 
 _ERROR = 2_000
 _RESERVE = 4 << 20
@@ -172,25 +167,3 @@ def _emit(events: int, event: dict[str, Any]) -> None:
     line = json.dumps(event).encode() + b"\n"
     while line:
         line = line[os.write(events, line) :]
-
-
-def main(exercises: list[str]) -> None:
-    """Take a job from standard input; what the steps print does not reach standard output."""
-    job, events = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1):
-        os.dup2(nothing, standard)
-    torch.set_num_threads(1)
-    load_questions(exercises)
-    shell = new_shell()
-    limits = json.loads(os.environ.pop("BACKWARD_TWICE_LIMITS", "null"))
-    if limits is not None:
-        confine.limit(**limits)
-    if sys.platform.startswith("linux"):
-        confine.renounce()
-    os.dup2(nothing, 2)
-    run(job, events, shell)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -16,9 +16,9 @@ import backward_twice
 import gradtrace
 from backward_twice import checks, misconceptions
 from backward_twice.grading import GradingError, atomic
-from backward_twice.grading.run.draws import read_draws
-from backward_twice.grading.run.master import read_masters
-from backward_twice.grading.run.modules import modules_of
+from backward_twice.grading.judging.draws import read_draws
+from backward_twice.grading.judging.master import read_masters
+from backward_twice.grading.judging.modules import modules_of
 
 _HERE = Path(__file__).parent
 _MISCONCEPTIONS = Path(misconceptions.__file__).parent

@@ -28,14 +28,20 @@ from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.grading import GradingError, atomic
 from backward_twice.grading.intake.reading import Reader
 from backward_twice.grading.intake.submissions import Rejected, read_folder
-from backward_twice.grading.run import judge
-from backward_twice.grading.run.draws import read_draws
-from backward_twice.grading.run.master import Master, read_masters
-from backward_twice.grading.sandbox import Limits, SandboxError, available
+from backward_twice.grading.judging import grader
+from backward_twice.grading.judging.draws import read_draws
+from backward_twice.grading.judging.master import Master, read_masters
+from backward_twice.grading.sandbox import (
+    Kind,
+    Sandbox,
+    SandboxError,
+    SubmissionLimits,
+    check_sandbox,
+)
 
 Json = dict[str, Any]
 
-LIMITS = Limits(seconds=60.0, memory=192 << 20, files=32 << 20, total=240.0)
+LIMITS = SubmissionLimits(seconds=60.0, memory=192 << 20, files=32 << 20, total=240.0)
 """For Gradescope's defaults, half a processor, 768 MB, 10 minutes; ``limits.json`` has others."""
 
 _SECONDS = 540.0
@@ -74,10 +80,10 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
         draws = read_draws(Path(folder), private if private.exists() else None, masters)
     limits = asdict(LIMITS) | json.loads((source / "limits.json").read_text())
     hide = [str(path) for path in (*closed, Path(backward_twice.__file__).parent)]
-    sandbox = {"kind": _kind(), "image": None, "hide": hide}
+    sandbox = {"kind": _kind(), "hide": hide}
     print(f"sandbox: {sandbox['kind']}", flush=True)
     result = _graded(
-        judge.job("", master, given.answers, draws, {"limits": limits, "sandbox": sandbox})
+        grader.job("", master, given.answers, draws, {"limits": limits, "sandbox": sandbox})
     )
     if result.get("again"):
         raise GradingError(result["detail"])
@@ -90,7 +96,7 @@ def _graded(job: Json) -> Json:
     The machine may have been slow.  The second try has what is left of the time, and never costs.
     """
     began = time.monotonic()
-    result = judge.grade(job)
+    result = grader.grade(job)
     if not result.get("slow"):
         return result
     limits = job["limits"]
@@ -98,25 +104,28 @@ def _graded(job: Json) -> Json:
     if left <= 0:
         return result
     print("a step ran out of time by the clock: once more", flush=True)
-    again = judge.grade(job | {"limits": limits | {"total": min(left, limits["total"])}})
+    again = grader.grade(job | {"limits": limits | {"total": min(left, limits["total"])}})
     return max(result, again, key=lambda each: each["points"])
 
 
-def _kind() -> str:
+def _kind() -> Kind:
+    """Return the kind of sandbox that works in this container."""
     try:
-        return available()
+        with Sandbox("bubblewrap") as sandbox:
+            check_sandbox(sandbox)
     except SandboxError:
         return "account"
+    return "bubblewrap"
 
 
 def report(result: Json, master: Master, notes: tuple[str, ...] = ()) -> Json:
-    """A result of :func:`.judge.judged` as Gradescope's ``results.json``.
+    """A result of :func:`.grader.judged` as Gradescope's ``results.json``.
 
     ``notes`` are remarks on the notebook as a whole, for the student.
     """
     titles = {asked.id: asked.title for asked in master.questions}
     said = [f"{result['points']:g} of {result['max_points']:g} points."]
-    if result["state"] != judge.GRADED:
+    if result["state"] != grader.GRADED:
         said.append(f"Not all of it could be judged: {result['detail']}.")
     said += [f"Note: {note}." for note in notes]
     return {
@@ -135,13 +144,13 @@ def _test(found: Json, title: str) -> Json:
         lines += [SMALLEST_CASE, found["case"]]
     if found["error"]:
         lines.append(found["error"])
-    if found["outcome"] not in (judge.PASSED, judge.FAILED):
+    if found["outcome"] not in (grader.PASSED, grader.FAILED):
         lines.append(f"This could not be judged: {found['outcome']}.")
     return {
         "name": f"{title} ({found['id']})",
         "score": found["points"],
         "max_score": found["max_points"],
-        "status": "passed" if found["outcome"] == judge.PASSED else "failed",
+        "status": "passed" if found["outcome"] == grader.PASSED else "failed",
         "output": "\n".join(lines),
         "visibility": "visible",
     }

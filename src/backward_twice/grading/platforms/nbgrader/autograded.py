@@ -19,7 +19,7 @@ import nbformat
 from backward_twice.checks import Finding
 from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.grading import atomic
-from backward_twice.grading.run.judge import PASSED, Json
+from backward_twice.grading.judging.grader import PASSED, Json
 from backward_twice.starters import SOLUTION_ONLY
 
 _HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS[ \t]*\n?", re.S | re.M)
@@ -48,7 +48,7 @@ def notebook(result: Json, master: Path, said: Sequence[str] = ()) -> Json:
     """A graded submission as a notebook, its JSON.
 
     Args:
-        result: as :func:`.judge.judged` makes it.
+        result: as :func:`.grader.judged` makes it.
         master: the path of the exercise's master.
         said: remarks on the submission as a whole.
     """

@@ -15,7 +15,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from subprocess import SubprocessError
 
@@ -26,10 +26,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from backward_twice.checks.asking import LOOKS_LIKE
 from backward_twice.grading import GradingError
+from backward_twice.grading.judging.grader import Json
+from backward_twice.grading.judging.journal import Key
+from backward_twice.grading.judging.master import Master
 from backward_twice.grading.platforms.nbgrader.collected import MARKUP
 from backward_twice.grading.platforms.roster import Person
-from backward_twice.grading.run.judge import Json
-from backward_twice.grading.run.master import Master
 
 COURSE = "backward_twice"
 """The course's name in a gradebook that has no such assignment yet; as in nbgrader_config.py."""
@@ -75,6 +76,7 @@ class Grades:
     def __init__(self, gradebook: api.Gradebook, masters: Mapping[str, Master]) -> None:
         self._db = gradebook.db
         self._masters = masters
+        self._extensions: Mapping[Key, timedelta] = {}
         self._cells = {name: _prepared(gradebook, master) for name, master in masters.items()}
         # A gradebook that can only be read is to be noticed now, not after hours of grading.
         self._db.execute(text("UPDATE course SET id = id"))
@@ -95,6 +97,13 @@ class Grades:
             student.email = student.email or person.email[:_LONGEST] or None
         self._db.commit()
         self._db.expunge_all()
+
+    def extend(self, extensions: Mapping[Key, timedelta]) -> None:
+        """Grant extensions, by student and assignment, to the submissions that are recorded next.
+
+        nbgrader's gradebook has them from then on.
+        """
+        self._extensions = extensions
 
     def record(
         self, results: Iterable[tuple[Json, datetime | None]], cost: Late | None = None
@@ -151,6 +160,8 @@ class Grades:
                 )
             )
             submission.timestamp = when
+            key = (result["student"], result["assignment"])
+            submission.extension = self._extensions.get(key, submission.extension)
             notebook = notebooks.get((submission.id, cells.notebook)) or self._new(
                 api.SubmittedNotebook(
                     id=api.new_uuid(), assignment_id=submission.id, notebook_id=cells.notebook

@@ -1,6 +1,6 @@
 """What a learner sees of a grading: a page of HTML for each submission.
 
-Everything of a student's is text here: in ``page.html`` Jinja escapes every value, and a
+Everything of a student's is text here: in ``student_page.html`` Jinja escapes every value, and a
 Content-Security-Policy forbids scripts should one get through all the same.  Of the questions there
 are findings in words, what the answer looks like, and the smallest case that is wrong, drawn for
 this answer and no other; of private inputs there is nothing.  Of the student's there are the answer
@@ -17,8 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from backward_twice.checks.asking import LOOKS_LIKE, MOST_LISTED, SMALLEST_CASE
 from backward_twice.grading import atomic
 from backward_twice.grading.intake.submissions import shown
-from backward_twice.grading.run.judge import CRASHED, FAILED, MEMORY, PASSED, TIMEOUT, Json
-from backward_twice.grading.run.master import Master
+from backward_twice.grading.judging.grader import CRASHED, FAILED, MEMORY, PASSED, TIMEOUT, Json
+from backward_twice.grading.judging.master import Master
 
 _OUTCOMES = {
     PASSED: "right",
@@ -62,7 +62,7 @@ def page(result: Json, master: Master, said: Sequence[str]) -> str:
         )
     if not questions:
         said = [result["state"], *said]
-    return _PAGES.get_template("page.html").render(
+    return _PAGES.get_template("student_page.html").render(
         student=shown(result["student"]),
         assignment=result["assignment"],
         points=f"{result['points']:g}",

@@ -19,9 +19,8 @@ import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import cached_property, partial
@@ -31,8 +30,8 @@ from pathlib import Path
 from sqlalchemy.engine import URL, make_url
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.feedback.page import write_page
-from backward_twice.grading.feedback.table import (
+from backward_twice.grading.feedback.student_page import write_page
+from backward_twice.grading.feedback.tables import (
     Row,
     row,
     summary,
@@ -42,7 +41,13 @@ from backward_twice.grading.feedback.table import (
     write_table,
 )
 from backward_twice.grading.intake.reading import Reader
-from backward_twice.grading.intake.submissions import Place, Rejected, in_words, shown
+from backward_twice.grading.intake.submissions import Rejected, SubmissionFolder, in_words, shown
+from backward_twice.grading.judging import batch
+from backward_twice.grading.judging.answers import Answers
+from backward_twice.grading.judging.draws import Draws, read_draws
+from backward_twice.grading.judging.grader import Json, checks_digest, job, rejected
+from backward_twice.grading.judging.journal import Journal, Key, open_journal
+from backward_twice.grading.judging.master import Master, read_masters
 from backward_twice.grading.platforms.nbgrader.autograded import write_notebook
 from backward_twice.grading.platforms.nbgrader.collected import find, read
 from backward_twice.grading.platforms.nbgrader.gradebook import Grades, Late, open_gradebook
@@ -56,19 +61,13 @@ from backward_twice.grading.platforms.upload import (
     write_upload,
 )
 from backward_twice.grading.progress import Progress
-from backward_twice.grading.run import batch
-from backward_twice.grading.run.answers import Answers
-from backward_twice.grading.run.draws import Draws, read_draws
-from backward_twice.grading.run.journal import Journal, Key, open_journal
-from backward_twice.grading.run.judge import Json, checks_digest, job, rejected
-from backward_twice.grading.run.master import Master, read_masters
-from backward_twice.grading.sandbox import Limits, available
+from backward_twice.grading.sandbox import SubmissionLimits, check_sandbox
 
-_PROBE_BYTES = 1 << 20
+_MOST_LISTED = 10
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m backward_twice.grading",
         description="Grade submissions laid out as nbgrader collects them: "
@@ -82,18 +81,24 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--formgrader", action="store_true", help="gradebook.db and autograded/ go here, not OUT")
     add("--roster", type=Path, metavar="CSV", help="the class list that your platform exports")
     add("--student", action="append", metavar="NAME", help="grade only this student's submissions")
-    add("--again", action="store_true", help="grade anew what was graded already")
+    add("--again", action="store_true", help="grade again what was graded already")
     add("--drop-missing", action="store_true", help="forget results whose submission is gone")
     add("--late", type=_percent, metavar="PERCENT", help="points off for each day begun")
     add("--grace", type=_positive, default=0, metavar="MINUTES", help="not counted as late")
+    add(
+        "--extension",
+        nargs=3,
+        action="append",
+        default=[],
+        metavar=("NAME", "EXERCISE", "DAYS"),
+        help="let a student hand in so many days later",
+    )
     add("--private", type=Path, metavar="DIR", help="your own secret and variants of questions")
     add("--solutions", type=Path, metavar="DIR", default=Path("solutions"), help="the masters")
     add("--scheduler", metavar="ADDRESS", help="a Dask scheduler (default: processes here)")
     add("--workers", type=_positive, default=os.cpu_count(), help="processes here (default: CPUs)")
     add("--seconds", type=_positive, default=30, help="limit for each cell and question")
     add("--memory", type=_positive, default=2048, metavar="MB", help="limit for each submission")
-    add("--container-image", metavar="IMAGE", help="for where there is no bubblewrap")
-    add("--trusted", action="store_true", help="run without a sandbox: you trust every submission")
     return parser.parse_args(arguments)
 
 
@@ -109,13 +114,25 @@ def _percent(text: str) -> int:
     return number
 
 
-Todo = tuple[str, Master, Answers]
+Task = tuple[str, Master, Answers]
 """A student's name, the exercise, and the answers to grade."""
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What is stored beside a result: its digest, remarks and time of the submission."""
+
+    digest: str
+    notes: tuple[str, ...] = ()
+    timestamp: datetime | None = None
 
 
 @dataclass
 class Grading:
-    """A grading under way: what it grades by, and what it found out about each submission."""
+    """A grading under way: its settings, and what it knows of each submission.
+
+    ``changes`` has a line for each result whose points differ from those of the last grading.
+    """
 
     options: argparse.Namespace
     masters: dict[str, Master]
@@ -123,28 +140,24 @@ class Grading:
     journal: Journal
     reader: Reader
     roster: Roster | None = None
+    changes: list[str] = field(default_factory=list)
 
     @cached_property
     def limits(self) -> Json:
         seconds, memory = self.options.seconds, self.options.memory << 20
-        return asdict(Limits(seconds=seconds, memory=memory, total=4 * seconds))
+        return asdict(SubmissionLimits(seconds=seconds, memory=memory, total=4 * seconds))
 
     @cached_property
     def sandbox(self) -> Json:
-        """How the sandbox is chosen; on other machines the workers find out for themselves."""
+        """The arguments of :func:`.sandbox.shared`."""
         options = self.options
         folders = [options.submissions, options.out, options.solutions, options.private]
-        remote = options.scheduler or options.trusted
-        kind = None if remote else available(options.container_image)
-        return {
-            "kind": "none" if options.trusted else kind,
-            "image": options.container_image,
-            "hide": [str(folder.resolve()) for folder in folders if folder is not None],
-        }
+        hide = [str(folder.resolve()) for folder in folders if folder is not None]
+        return {"kind": "bubblewrap", "hide": hide}
 
     @cached_property
     def collected(self) -> dict[str, Collected]:
-        """Of each exercise, where its submissions came from."""
+        """For each exercise, where its submissions came from."""
         return {name: read_collected(self.options.submissions, name) for name in self.masters}
 
     @cached_property
@@ -160,108 +173,124 @@ class Grading:
 
     @property
     def autograded(self) -> Path:
-        """Where the graded notebooks go; Formgrader looks in the folder it was started in."""
+        """The folder of the graded notebooks; Formgrader looks in the one it was started in."""
         return (Path() if self.options.formgrader else self.options.out) / "autograded"
 
     @cached_property
     def digest(self) -> list[str]:
-        """What every submission's grade depends on."""
-        sandboxed = "trusted" if self.options.trusted else "sandboxed"
-        return [self.draws.digest, sandboxed, repr(sorted(self.limits.items()))]
+        """The parts of the digest on which every submission's grade depends."""
+        return [self.draws.digest, repr(sorted(self.limits.items()))]
 
-    def todo(self, places: list[Place], progress: Progress) -> Iterator[tuple[Told, Todo]]:
-        """What is still to be graded, with what is to be kept beside the result.
+    def pending(
+        self, folders: list[SubmissionFolder], progress: Progress
+    ) -> Iterator[tuple[Circumstances, Task]]:
+        """Yield the submissions that are still to be graded.
 
         A submission that cannot be graded has its result at once.
         """
-        for place in places:
-            key = (place.student, place.assignment)
-            master = self.masters.get(place.assignment)
+        for folder in folders:
+            key = (folder.student, folder.assignment)
+            master = self.masters.get(folder.assignment)
             try:
-                opened = partial(read, self.options.submissions, place)
-                given = self.reader.read(place.assignment, opened)
+                opened = partial(read, self.options.submissions, folder)
+                submission = self.reader.read(folder.assignment, opened)
             except Rejected as why:
                 points = master.max_points if master else 0.0
-                self.keep(Told(f"rejected: {why}"), rejected(*key, str(why), points))
+                self.store(Circumstances(f"rejected: {why}"), rejected(*key, str(why), points))
                 progress.advance()
                 continue
             digest = self.draws.key(
-                *self.digest, checks_digest(master.name), master.digest, given.answers.digest
+                *self.digest, checks_digest(master.name), master.digest, submission.answers.digest
             )
             collected = self.collected[master.name]
             late = [f"late, says {collected.platform}"] if key[0] in collected.late else []
-            told = Told(digest, (*given.notes, *late), given.timestamp)
+            notes = (*submission.notes, *late)
+            circumstances = Circumstances(digest, notes, submission.timestamp)
             if self.journal.holds(key, digest) and not self.options.again:
-                self.keep(told, self.journal[key])
+                self.store(circumstances, self.journal[key])
                 progress.advance()
             else:
-                yield told, (place.student, master, given.answers)
+                yield circumstances, (folder.student, master, submission.answers)
 
-    def jobs(self, todo: Iterable[tuple[Told, Todo]]) -> Iterator[tuple[Told, Json]]:
-        """The same as jobs for workers; now the sandbox has to be known."""
+    def jobs(
+        self, pending: Iterable[tuple[Circumstances, Task]]
+    ) -> Iterator[tuple[Circumstances, Json]]:
+        """Yield the same as jobs for workers."""
         settings = {"limits": self.limits, "sandbox": self.sandbox}
-        for told, (student, master, answers) in todo:
-            yield told, job(student, master, answers, self.draws, settings)
+        for circumstances, (student, master, answers) in pending:
+            yield circumstances, job(student, master, answers, self.draws, settings)
 
-    def keep(self, told: Told, result: Json) -> None:
-        """Write a result down, with the remarks on its submission."""
-        when = told.timestamp and told.timestamp.isoformat()
-        self.journal.add(told.digest, result | {"notes": [*told.notes], "timestamp": when})
+    def store(self, circumstances: Circumstances, result: Json) -> None:
+        """Write a result into the journal, and note whether its points changed."""
+        student, assignment = key = result["student"], result["assignment"]
+        earlier = self.journal.points(key)
+        when = circumstances.timestamp and circumstances.timestamp.isoformat()
+        notes = [*circumstances.notes]
+        self.journal.add(circumstances.digest, result | {"notes": notes, "timestamp": when})
+        points = self.journal.points(key)
+        if earlier and points != earlier:
+            before, after = (f"{history[-1].points:g}" for history in (earlier, points))
+            self.changes.append(f"{shown(student)}, {shown(assignment)}: {before} → {after} points")
 
-    def missing(self, places: list[Place]) -> list[Key]:
-        """What was graded before and is not among the submissions any more."""
-        there = {(place.student, place.assignment) for place in places}
-        return sorted(key for key in self.journal.keys() - there if key[1] in self.masters)
+    def missing(self, folders: list[SubmissionFolder]) -> list[Key]:
+        """Return the results whose submissions are gone."""
+        present = {(folder.student, folder.assignment) for folder in folders}
+        return sorted(key for key in self.journal.keys() - present if key[1] in self.masters)
 
     def write(self, keys: list[Key], gradebook: Grades) -> tuple[list[Row], list[str]]:
-        """Gradebook, feedback and tables, from the journal; the rows, and what is to be said."""
+        """Write gradebook, feedback and tables from the journal.
+
+        Returns:
+            the rows of the table, and warnings.
+        """
         rows: list[tuple[Row, Person | None]] = []
         if self.owners is not None:
             gradebook.enroll(self._people(keys))
-        results = ((self.journal[key], _when(self.journal[key])) for key in keys)
+        results = ((self.journal[key], _timestamp(self.journal[key])) for key in keys)
         cost = self.options.late and Late(self.options.late, 60 * self.options.grace)
         for key, late in zip(keys, gradebook.record(results, cost or None), strict=True):
-            found = self.journal[key]
-            off = cost.penalty(found["points"], late) if cost else 0.0
-            result = found | {"points": found["points"] - off}
-            said = [*result.get("notes", ()), *_lateness(late, off)]
+            result = self.journal[key]
+            off = cost.penalty(result["points"], late) if cost else 0.0
+            result = result | {"points": result["points"] - off}
+            remarks = [*result.get("notes", ()), *_lateness(late, off)]
             if master := self.masters.get(key[1]):
-                said += self._write_feedback(result, master, said)
+                remarks += self._write_feedback(result, master, remarks)
             person = self.owners and self.owners.person(key)
-            rows.append((row(result, said, person), person))
+            rows.append((row(result, remarks, person, self.journal.points(key)[:-1]), person))
         names = sorted({name for _, name in keys if name in self.masters})
         max_points = {name: self.masters[name].max_points for name in names}
         warnings = []
         if self.owners is not None:
             warnings = self._add_others(rows, max_points)
             warnings += [*self._class[1], *self._write_people(rows)]
-        write_table(self.options.out / "grades.csv", [each for each, _ in rows])
+        write_table(self.options.out / "grades.csv", [line for line, _ in rows])
         # A group's points are its members' there.
         of_persons = [
-            (each, person)
-            for each, person in rows
-            if not (self.owners and self.owners.members((each.student, each.assignment)))
+            (line, person)
+            for line, person in rows
+            if not (self.owners and self.owners.members((line.student, line.assignment)))
         ]
-        told = write_class(self.options.out / "class.csv", of_persons, self.roster, max_points)
+        path = self.options.out / "class.csv"
+        warnings += write_class(path, of_persons, self.roster, max_points)
         self._write_uploads(keys, names)
-        return [each for each, _ in rows], [*warnings, *told]
+        return [line for line, _ in rows], warnings
 
     def _add_others(
         self, rows: list[tuple[Row, Person | None]], max_points: Mapping[str, float]
     ) -> list[str]:
-        """Add a row for everybody in the class list who has none: a group's member, or nobody's.
+        """Add a row for everybody in the class list who has none.
 
         Returns:
-            what the teacher has to know of groups.
+            warnings about groups.
         """
-        there = {(person, each.assignment) for each, person in rows}
+        present = {(person, line.assignment) for line, person in rows}
         of_groups: dict[tuple[Person, str], list[Row]] = defaultdict(list)
-        for each, _ in rows:
-            for person in self.owners.members((each.student, each.assignment)):
-                of_groups[person, each.assignment].append(each)
+        for line, _ in rows:
+            for person in self.owners.members((line.student, line.assignment)):
+                of_groups[person, line.assignment].append(line)
         warnings = []
         for person, name in product(self.owners.roster.people, max_points):
-            if (person, name) in there:
+            if (person, name) in present:
                 continue
             groups = of_groups[person, name]
             if len(groups) == 1:
@@ -269,7 +298,7 @@ class Grading:
                 continue
             rows.append((without(person, name, max_points[name]), person))
             if groups:
-                listed = " and ".join(shown(each.student) for each in groups)
+                listed = " and ".join(shown(line.student) for line in groups)
                 warnings.append(
                     f"{shown(person.name)} is in {listed}, and each handed in {name}: no points of "
                     "it are the member's in class.csv"
@@ -277,33 +306,33 @@ class Grading:
         return warnings
 
     def _write_people(self, rows: Iterable[tuple[Row, Person | None]]) -> list[str]:
-        """Write down who is who, with whom nobody knows; what there is to say if that fails."""
+        """Write down who is who, with the folders of unknown students; warn if that fails."""
         people = self.owners.people
-        for each, person in rows:
-            key = each.student, each.assignment
+        for line, person in rows:
+            key = line.student, line.assignment
             handle = self.owners.handle(key)
-            if each.assignment not in self.masters or is_hidden(handle.name):
+            if line.assignment not in self.masters or is_hidden(handle.name):
                 continue
             if person or self.owners.identity(key) or self.owners.members(key):
-                people.drop_guess(each.student)
+                people.drop_guess(line.student)
             else:
-                people.add_folder(each.student, handle)
+                people.add_folder(line.student, handle)
         try:
             write_people(self.options.submissions, people)
         except OSError as error:
             return [f"who is who was not written down: {in_words(error, PEOPLE)}"]
         return []
 
-    def _write_feedback(self, result: Json, master: Master, said: list[str]) -> list[str]:
-        """A student's page and notebook; what there is to say if none can be made of the result.
+    def _write_feedback(self, result: Json, master: Master, remarks: list[str]) -> list[str]:
+        """Write a student's page and notebook; return a remark if that fails for this result.
 
         Raises:
             OSError: they cannot be written, and so nobody's can.
         """
         path = self.options.solutions / master.name / f"{master.name}.ipynb"
         try:
-            write_page(self.options.out / "feedback", result, master, said)
-            write_notebook(self.autograded, result, path, said)
+            write_page(self.options.out / "feedback", result, master, remarks)
+            write_notebook(self.autograded, result, path, remarks)
         except OSError:
             raise
         except Exception as error:  # whatever one student's words do, the others have their grades
@@ -311,7 +340,7 @@ class Grading:
         return []
 
     def _write_uploads(self, keys: list[Key], names: list[str]) -> None:
-        """The zips that give the feedback back to the platforms the submissions came from."""
+        """Write the zips that give the feedback back to the submissions' platforms."""
         out = self.options.out
         for name in names:
             write_upload(
@@ -319,37 +348,28 @@ class Grading:
                 name,
                 self.collected[name],
                 {key[0]: self._participants(key) for key in keys if key[1] == name},
-                lambda student, name=name: out / "feedback" / student / name / f"{name}.html",
-                lambda student, name=name: self.autograded / student / name / f"{name}.ipynb",
+                out / "feedback",
+                self.autograded,
             )
 
     def _participants(self, key: Key) -> list[Participant] | None:
-        """A group's members whose numbers Moodle's worksheet says; None if it is no group."""
+        """Return a group's members with their numbers in Moodle's worksheet; None if no group."""
         members = self.owners.members(key) if self.owners else ()
         numbers = [(person.name, person.marks.get("moodle", "")) for person in members]
         return [member for member in numbers if member[1]] if members else None
 
     def _people(self, keys: list[Key]) -> dict[str, Person]:
-        """Everybody in the class list, by the folder's name, or what that would be."""
-        of = ((student, self.owners.person((student, name))) for student, name in keys)
-        known = {student: person for student, person in of if person is not None}
-        seen = set(known.values())
+        """Return everybody in the class list, by the name of the folder, present or not."""
+        owned = ((student, self.owners.person((student, name))) for student, name in keys)
+        present = {student: person for student, person in owned if person is not None}
+        persons = set(present.values())
         listed = self.owners.listed.items()
-        others = {identity.student: person for person, identity in listed if person not in seen}
-        return others | known
+        absent = {identity.student: person for person, identity in listed if person not in persons}
+        return absent | present
 
 
-@dataclass(frozen=True)
-class Told:
-    """What is kept beside a result: the digest it is kept under, and remarks on the submission."""
-
-    digest: str
-    notes: tuple[str, ...] = ()
-    timestamp: datetime | None = None
-
-
-def _when(result: Json) -> datetime | None:
-    return datetime.fromisoformat(when) if (when := result.get("timestamp")) else None
+def _timestamp(result: Json) -> datetime | None:
+    return datetime.fromisoformat(text) if (text := result.get("timestamp")) else None
 
 
 def _lateness(seconds: float, off: float) -> list[str]:
@@ -362,13 +382,14 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _grade(options)
     except KeyboardInterrupt:
-        print("interrupted; what was graded is kept, start again to go on", file=sys.stderr)
+        print("interrupted; what was graded is saved, start again to go on", file=sys.stderr)
         return 130
     except GradingError as error:
         print(f"error: {error}", file=sys.stderr)
     except OSError as error:
         print(
-            f"error: {in_words(error, options.out)}; what was graded is kept, start again to go on",
+            f"error: {in_words(error, options.out)}; what was graded is saved, start again to "
+            "go on",
             file=sys.stderr,
         )
     return 2
@@ -376,13 +397,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _grade(options: argparse.Namespace) -> int:
     out = options.out
-    _look_at_folders(options.submissions, out)
+    _check_folders(options.submissions, out)
     masters = read_masters(options.solutions)
-    here = URL.create("sqlite", database=str((out / "gradebook.db").resolve()))
-    if options.formgrader:
-        here = URL.create("sqlite", database=str(Path("gradebook.db").resolve()))
-    url = options.gradebook or here
-    places = find(options.submissions, masters)
+    folder = Path() if options.formgrader else out
+    default = URL.create("sqlite", database=str((folder / "gradebook.db").resolve()))
+    url = options.gradebook or default
+    folders = find(options.submissions, masters)
     with ExitStack() as stack:
         # Before anything else is written there: one grading at a time.
         journal = stack.enter_context(open_journal(out / "results.jsonl"))
@@ -390,92 +410,137 @@ def _grade(options: argparse.Namespace) -> int:
         draws = read_draws(out, options.private, masters)
         reader = stack.enter_context(Reader(masters))
         grading = Grading(options, masters, draws, journal, reader, roster)
-        chosen = _chosen(places, options, grading.owners)
-        missing = grading.missing(places)
+        chosen = folders
+        if options.student:
+            students = _students(options.student, folders, options, grading.owners)
+            chosen = [folder for folder in folders if folder.student in students]
+        extensions = _extensions(options, folders, grading)
+        missing = grading.missing(folders)
         if options.drop_missing:
             for key in missing:
                 journal.drop(key)
             missing = []
-        keys = {(place.student, place.assignment) for place in chosen}
-        keys |= {(p.student, p.assignment) for p in places} & journal.keys() | {*missing}
+        keys = {(folder.student, folder.assignment) for folder in chosen}
+        keys |= {(f.student, f.assignment) for f in folders} & journal.keys() | {*missing}
         # nbgrader's export has a line for every student and assignment: no more than there are.
-        wanted = {name: masters[name] for name in masters if name in {key[1] for key in keys}}
-        with open_gradebook(url, wanted):
+        graded = {name: masters[name] for name in masters if name in {key[1] for key in keys}}
+        with open_gradebook(url, graded):
             pass  # it can be written
-        with Progress(len(chosen)) as progress:
-            todo = grading.todo(chosen, progress)
-            first = list(islice(todo, 1))
-            if first:  # else all is graded already, and there is no need of workers
-                # A sandbox is tried while the workers start: both take a second or more.
-                trying = stack.enter_context(ThreadPoolExecutor(1)).submit(lambda: grading.sandbox)
-                number = min(options.workers, len(chosen))  # none that has nothing to do
-                client = stack.enter_context(batch.workers(options.scheduler, number))
-                trying.result()
-                for told, result in batch.run(client, grading.jobs(chain(first, todo))):
-                    grading.keep(told, result)
-                    progress.advance()
+        progress = Progress(len(chosen))
+        pending = grading.pending(chosen, progress)
+        first = list(islice(pending, 1))
+        if first:  # else all is graded already, and there is no need of workers
+            if not options.scheduler:
+                check_sandbox()
+            number = min(options.workers, len(chosen))  # none that has nothing to do
+            client = stack.enter_context(batch.workers(options.scheduler, number))
+            for circumstances, result in batch.run(client, grading.jobs(chain(first, pending))):
+                grading.store(circumstances, result)
+                progress.advance()
         try:
-            with open_gradebook(url, wanted) as gradebook:
+            with open_gradebook(url, graded) as gradebook:
+                gradebook.extend(extensions)
                 rows, warnings = grading.write(sorted(keys), gradebook)
         except GradingError as error:
-            raise GradingError(f"{error}; what was graded is kept, start again") from error
-    where = Path("gradebook.db") if options.formgrader else out / "gradebook.db"
+            raise GradingError(f"{error}; what was graded is saved, start again") from error
+    where = folder / "gradebook.db"
     if options.gradebook:
         where = make_url(options.gradebook).render_as_string(hide_password=True)
-    told = [out / "grades.csv", out / "class.csv", out / "feedback", grading.autograded, where]
-    told += sorted((out / "upload").glob("*.zip"))
-    print(summary(rows, told))
+    written = [out / "grades.csv", out / "class.csv", out / "feedback", grading.autograded, where]
+    written += sorted((out / "upload").glob("*.zip"))
+    print("\n".join([*_changes(grading.changes), summary(rows, written)]))
     for warning in [*_gone(missing, options), *warnings]:
         print(f"warning: {warning}", file=sys.stderr)
     return 0
 
 
 def _roster(path: Path | None, out: Path) -> Roster | None:
-    """The class list, or the one that was given before: it is kept in the output folder."""
-    kept = out / "roster.csv"
+    """Read the class list, or the one of an earlier grading: a copy stays in the output folder."""
+    copy = out / "roster.csv"
     if path is None:
-        return read_roster(kept) if kept.is_file() else None
+        return read_roster(copy) if copy.is_file() else None
     roster = read_roster(path)
-    if path.resolve() != kept.resolve():
-        shutil.copyfile(path, kept)
+    if path.resolve() != copy.resolve():
+        shutil.copyfile(path, copy)
     return roster
 
 
-def _chosen(places: list[Place], options: argparse.Namespace, owners: Owners | None) -> list[Place]:
-    """The places of the students that were named, by folder or by the class list; or all."""
-    if not options.student:
-        return places
-    students = {place.student for place in places}
+def _students(
+    names: Iterable[str],
+    folders: list[SubmissionFolder],
+    options: argparse.Namespace,
+    owners: Owners | None,
+) -> set[str]:
+    """Return the students that these names mean, by their folders or by the class list.
+
+    Raises:
+        GradingError: one of them handed in nothing.
+    """
+    students = {folder.student for folder in folders}
     chosen: set[str] = set()
-    for name in options.student:
+    for name in names:
         person = owners and owners.find(name)
-        found = {name} & students or {
-            place.student
-            for place in places
-            if person and owners.person((place.student, place.assignment)) is person
+        meant = {name} & students or {
+            folder.student
+            for folder in folders
+            if person and owners.person((folder.student, folder.assignment)) is person
         }
-        chosen |= found
-        if not found:
+        chosen |= meant
+        if not meant:
             near = get_close_matches(name, students, n=3, cutoff=0.5)
             like = f"; there is {', '.join(map(shown, near))}" if near else ""
             raise GradingError(f"no submission of {shown(name)!r} in {options.submissions}{like}")
-    return [place for place in places if place.student in chosen]
+    return chosen
+
+
+def _extensions(
+    options: argparse.Namespace, folders: list[SubmissionFolder], grading: Grading
+) -> dict[Key, timedelta]:
+    """Return the extensions that the command line grants, by student and exercise.
+
+    Raises:
+        GradingError: there is no such submission, or the days are no number.
+    """
+    extensions = {}
+    for name, exercise, days in options.extension:
+        own = [folder for folder in folders if folder.assignment == exercise]
+        for student in _students([name], own, options, grading.owners):
+            try:
+                extensions[student, exercise] = timedelta(days=float(days))
+            except (ValueError, OverflowError) as error:
+                raise GradingError(f"--extension: {days!r} is no number of days") from error
+    return extensions
+
+
+def _changes(changes: list[str]) -> list[str]:
+    """Describe the results whose points differ from those of the last grading."""
+    if not changes:
+        return []
+    more = len(changes) - _MOST_LISTED
+    listed = changes[:_MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
+    heading = "other points than before (grades.csv has the earlier ones):"
+    return [f"{len(changes)} with {heading}", *(f"  {line}" for line in listed)]
 
 
 def _gone(missing: list[Key], options: argparse.Namespace) -> list[str]:
-    """Words on results that stay though their submissions are gone."""
+    """Describe the results that stay though their submissions are gone."""
     if not missing:
         return []
-    listed = ", ".join(f"{shown(student)} ({assignment})" for student, assignment in missing[:10])
-    more = ", …" if len(missing) > 10 else ""
+    first = missing[:_MOST_LISTED]
+    listed = ", ".join(f"{shown(student)} ({assignment})" for student, assignment in first)
+    more = ", …" if len(missing) > _MOST_LISTED else ""
     return [
         f"{len(missing)} graded before are not in {options.submissions} any more: {listed}{more}; "
         "their rows stay. If they were taken away on purpose: --drop-missing"
     ]
 
 
-def _look_at_folders(submissions: Path, out: Path) -> None:
-    """Find out now, not after grading, whether there is something to read and room to write."""
+def _check_folders(submissions: Path, out: Path) -> None:
+    """Check, before grading, that there is something to read and a folder to write to.
+
+    Raises:
+        GradingError: there is not; the message says what to change.
+    """
     if not submissions.is_dir():
         raise GradingError(f"there is no folder {submissions}")
     if out.resolve().is_relative_to(submissions.resolve()):
@@ -483,12 +548,3 @@ def _look_at_folders(submissions: Path, out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise GradingError(f"{out} is no folder; choose another name for --out")
     out.mkdir(parents=True, exist_ok=True)
-    probe = out / ".probe"
-    try:
-        with probe.open("wb") as file:
-            file.write(bytes(_PROBE_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-    finally:
-        with suppress(OSError):
-            probe.unlink()

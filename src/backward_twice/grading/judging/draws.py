@@ -29,7 +29,7 @@ import torch
 from backward_twice.checks import question
 from backward_twice.checks.plain import dumps
 from backward_twice.grading import GradingError
-from backward_twice.grading.run.master import Asked, Master
+from backward_twice.grading.judging.master import Master, QuestionCell
 
 DRAWS = 2
 """How often each question is asked, with inputs of its public kind; and again of private ones."""
@@ -53,14 +53,14 @@ class Draws:
         """A digest of ``parts`` that only the secret's owner can make."""
         return self._hmac("key", *parts).hex()
 
-    def seeds(self, master: Master, asked: Asked, answers: str) -> list[int]:
+    def seeds(self, master: Master, asked: QuestionCell, answers: str) -> list[int]:
         """Seeds of inputs of the kind that the learner's notebook draws too.
 
         Whoever knows the question draws from them, with :meth:`.Question.inputs`.
         """
         return [self._seed(master, asked, answers, number) for number in range(DRAWS)]
 
-    def private(self, master: Master, asked: Asked, answers: str) -> list[str]:
+    def private(self, master: Master, asked: QuestionCell, answers: str) -> list[str]:
         """Inputs of the teacher's own variant; none where there is no such variant."""
         variant = self.variants.get(asked.question)
         if variant is None:
@@ -68,7 +68,7 @@ class Draws:
         seeds = [self._seed(master, asked, answers, DRAWS + i) for i in range(DRAWS)]
         return [dumps(variant(torch.Generator().manual_seed(seed))) for seed in seeds]
 
-    def _seed(self, master: Master, asked: Asked, answers: str, number: int) -> int:
+    def _seed(self, master: Master, asked: QuestionCell, answers: str, number: int) -> int:
         seed = self._hmac("seed", master.name, asked.question, answers, str(number))
         return int.from_bytes(seed[:8], "big") >> 1  # torch takes 63 bits
 

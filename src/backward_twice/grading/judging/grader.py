@@ -17,16 +17,16 @@ from typing import Any
 from backward_twice.checks import Finding, merged, question
 from backward_twice.checks.recognition import recognised
 from backward_twice.grading import GradingError
-from backward_twice.grading.run.answers import Answers
-from backward_twice.grading.run.draws import Draws
-from backward_twice.grading.run.master import Answer, Asked, Master
-from backward_twice.grading.run.modules import modules_of
-from backward_twice.grading.run.played import played
+from backward_twice.grading.judging.answers import Answers
+from backward_twice.grading.judging.draws import Draws
+from backward_twice.grading.judging.master import AnswerCell, Master, QuestionCell
+from backward_twice.grading.judging.modules import modules_of
+from backward_twice.grading.judging.played import played
 from backward_twice.grading.sandbox import (
-    Limits,
     SandboxError,
     StepResult,
-    available,
+    SubmissionLimits,
+    check_sandbox,
     run_steps,
     shared,
 )
@@ -60,7 +60,7 @@ def job(student: str, master: Master, answers: Answers, draws: Draws, settings: 
     """The job of one submission: the master's cells with the student's answers, and hidden inputs.
 
     Private inputs come last.  They reach the sandbox only when all else has been handed back
-    (:mod:`.steps`), and of what comes then nothing of the student's is shown.
+    (:mod:`.protocol`), and of what comes then nothing of the student's is shown.
 
     Args:
         settings: ``limits`` and ``sandbox``, as the sandbox takes them.
@@ -68,11 +68,11 @@ def job(student: str, master: Master, answers: Answers, draws: Draws, settings: 
     steps: list[Json] = []
     last: list[Json] = []
     for cell in master.cells:
-        if isinstance(cell, Answer):
+        if isinstance(cell, AnswerCell):
             for part, source in enumerate(answers.sources.get(cell.id, ()), 1):
                 id = cell.id if part == 1 else f"{cell.id} ({part})"
                 steps.append({"kind": "cell", "id": id, "source": source, "answer": cell.id})
-        elif isinstance(cell, Asked):
+        elif isinstance(cell, QuestionCell):
             step = {
                 "kind": "question",
                 "id": cell.id,
@@ -143,24 +143,19 @@ def grade(job: Json) -> Json:
     """
     if job["checks"] != checks_digest(job["assignment"]):
         raise GradingError("a worker has other checks than the grader: install the same version")
-    kind, image, hide = (job["sandbox"][name] for name in ("kind", "image", "hide"))
-    if kind is None:
-        kind = _kind_here(image)
-    sandbox = shared(kind, image, tuple(hide))
+    sandbox = shared(job["sandbox"]["kind"], tuple(job["sandbox"]["hide"]))
     job = drawn(job)
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
     began = time.monotonic()
     try:
-        results = run_steps(steps, Limits(**job["limits"]), sandbox)
+        results = run_steps(steps, SubmissionLimits(**job["limits"]), sandbox)
     except SandboxError as error:
-        # Is it the sandbox, or what this submission did to it?
-        run_steps([{"kind": "cell", "id": "try", "source": ""}], Limits(), sandbox)
+        check_sandbox(sandbox)  # it raises, unless this submission is the reason
         return failed(job, f"the sandbox failed: {error}"[:_MAX_TEXT])
     return judged(job, results) | {"seconds": round(time.monotonic() - began, 2)}
 
 
 _SENT = ("kind", "id", "source", "question", "draws")
-_kind_here = cache(available)
 
 
 def judged(job: Json, results: list[StepResult]) -> Json:

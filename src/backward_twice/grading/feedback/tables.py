@@ -24,9 +24,10 @@ from typing import Any
 
 from backward_twice.grading import atomic
 from backward_twice.grading.intake.submissions import shown
+from backward_twice.grading.judging.grader import Json
+from backward_twice.grading.judging.journal import Score
 from backward_twice.grading.platforms.roster import Person, Roster
 from backward_twice.grading.platforms.spreadsheet import safe
-from backward_twice.grading.run.judge import Json
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Row:
     detail: str
     name: str = ""
     identifier: str = ""
+    earlier_points: str = ""
 
 
 NOTHING = "nothing handed in"
@@ -50,24 +52,35 @@ IN_A_GROUP = "in a group"
 """The state of those whose group has handed in; its submission has a row of its own."""
 
 
-def row(result: Json, said: Sequence[str], person: Person | None = None) -> Row:
-    """The row of a result; ``said`` are remarks about the submission."""
-    detail = "; ".join([*said, *([result["detail"]] if result["detail"] else [])])
+def row(
+    result: Json,
+    remarks: Sequence[str],
+    person: Person | None = None,
+    earlier: Sequence[Score] = (),
+) -> Row:
+    """Return the row of a result.
+
+    Args:
+        remarks: about the submission.
+        earlier: the scores of earlier gradings.
+    """
+    detail = "; ".join([*remarks, *([result["detail"]] if result["detail"] else [])])
     return Row(
         *(result[name] for name in ("student", "assignment", "points", "max_points", "state")),
         detail,
-        *_called(person),
+        *_identity(person),
+        "; ".join(f"{_points(score.points)} ({score.graded[:10]})" for score in earlier),
     )
 
 
 def without(person: Person, assignment: str, max_points: float) -> Row:
     """The row of somebody who handed in nothing."""
-    return Row(person.identifier, assignment, 0.0, max_points, NOTHING, "", *_called(person))
+    return Row(person.identifier, assignment, 0.0, max_points, NOTHING, "", *_identity(person))
 
 
 def with_group(person: Person, of_group: Row) -> Row:
     """The row of somebody whose group has handed in."""
-    name, identifier = _called(person)
+    name, identifier = _identity(person)
     detail = f"{of_group.student}: {of_group.state}"
     return replace(
         of_group,
@@ -79,7 +92,7 @@ def with_group(person: Person, of_group: Row) -> Row:
     )
 
 
-def _called(person: Person | None) -> tuple[str, str]:
+def _identity(person: Person | None) -> tuple[str, str]:
     return (person.name, person.identifier) if person else ("", "")
 
 
