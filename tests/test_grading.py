@@ -712,8 +712,8 @@ def test_the_table_is_written_as_a_whole_or_not_at_all(tmp_path):
     path = tmp_path / "grades.csv"
     tables.write_table(path, [tables.Row("Zoë", NAME, 1, 3, "graded", 'a "quoted", detail')])
     assert path.read_text(encoding="utf-8") == (
-        "student,assignment,points,max_points,state,detail,name,identifier\n"
-        'Zoë,two_losses,1,3,graded,"a ""quoted"", detail",,\n'
+        "student,assignment,points,max_points,state,detail,name,identifier,earlier_points\n"
+        'Zoë,two_losses,1,3,graded,"a ""quoted"", detail",,,\n'
     )
 
     def rows():

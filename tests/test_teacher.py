@@ -89,11 +89,6 @@ def huge(found):
     return found
 
 
-def of_format_3(found):
-    cells = [c | {"input": c["source"]} for c in found["cells"] if c["cell_type"] == "code"]
-    return {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": cells}]}
-
-
 def with_import(found):
     """numpy imported where the set-up is, a line about plots, and a check in the answer cell."""
     set_up = next(cell for cell in found["cells"] if cell["id"] == "set-up")
@@ -146,7 +141,6 @@ HANDED_IN = {
     "split": (split(answered()), "graded", 3),
     "doubled": (doubled(answered()), "graded", 3),
     "huge": (huge(answered()), "graded", 3),
-    "old format": (of_format_3(answered()), "graded", 3),
     "helper": (
         with_helper(answered(trunk="trunk_gradients = lambda *g: helper() + lost")),
         "graded",

@@ -33,19 +33,21 @@ def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any],
     if shell is None:
         return ""
     cells = _cells(shell)
-    own = [i for i, cell in enumerate(cells) if name in defined_names(parsed(cell) or _NOTHING)]
-    if not own:
+    definers = [
+        i for i, cell in enumerate(cells) if name in defined_names(parsed(cell) or _NOTHING)
+    ]
+    if not definers:
         return ""
     if shell.user_ns.get(name) is not answer and _wrong(asks, shell.user_ns.get(name)):
         return f"what is graded is called {name}, and that is not what was checked here"
-    if own[-1] == len(cells) - 1 and _current_cell(shell) in (test_cell, None):
+    if definers[-1] == len(cells) - 1 and _current_cell(shell) in (test_cell, None):
         return (
             f"{name} is defined in the cell that checks it; write it into the answer cell above, "
             "for this one is replaced"
         )
-    cell = cells.pop(own[-1])
-    mine = defined_names(parsed(cell))
-    helpers = needed(used_names(cell) - mine, cells, mine)
+    cell = cells.pop(definers[-1])
+    own_names = defined_names(parsed(cell))
+    helpers = needed(used_names(cell) - own_names, cells, own_names)
     fresh = {"__name__": "__main__", "get_ipython": lambda: _NoShell()}
     with _as_it_was():
         try:

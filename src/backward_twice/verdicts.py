@@ -74,7 +74,7 @@ class Verdict:
             return None
         parts = []
         for value, word in ((True, "holds"), (False, "fails")):
-            names = [name for name, came_out in self.cases.items() if came_out is value]
+            names = [name for name, is_so in self.cases.items() if is_so is value]
             parts.append(f"{word}: {'; '.join(names)}")
         return " | ".join(parts)
 
@@ -86,24 +86,24 @@ class Verdict:
 
     def __repr__(self) -> str:
         lines = [f"Claim {self.id} {self.verdict}: {self.claim}"]
-        for case, came_out in self.cases.items():
+        for case, is_so in self.cases.items():
             circumstance, article = _told(case)
             lines.append(
-                f"  {MARKS[HOLDS if came_out else FAILS]} {circumstance}Article: {article}. "
-                f"Run: {'yes' if came_out else 'no'}."
+                f"  {MARKS[HOLDS if is_so else FAILS]} {circumstance}Article: {article}. "
+                f"Run: {'yes' if is_so else 'no'}."
             )
         lines += [f"  {remark}" for remark in self._remarks]
         return "\n".join(lines)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         rows = ""
-        for case, came_out in self.cases.items():
+        for case, is_so in self.cases.items():
             circumstance, article = _told(case)
-            said = HOLDS if came_out else FAILS
+            mark = HOLDS if is_so else FAILS
             rows += (
-                f'<li><span class="judged {said}" aria-hidden="true">{MARKS[said]}</span> '
+                f'<li><span class="judged {mark}" aria-hidden="true">{MARKS[mark]}</span> '
                 f"<span>{inline(circumstance)}Article: {inline(article)}. "
-                f"<strong>Run: {'yes' if came_out else 'no'}.</strong></span></li>"
+                f"<strong>Run: {'yes' if is_so else 'no'}.</strong></span></li>"
             )
         rows += "".join(f"<li>{inline(remark)}</li>" for remark in self._remarks)
         kind = self.verdict.replace(" ", "-")
@@ -181,31 +181,31 @@ def stored_verdicts(notebooks: Iterable[Path]) -> dict[str, dict[str, Any]]:
     """
     import nbformat
 
-    found: dict[str, dict[str, Any]] = {}
+    verdicts: dict[str, dict[str, Any]] = {}
     for path in notebooks:
         for cell in nbformat.read(path, as_version=4).cells:
             for output in cell.get("outputs", ()):
                 stored = output.get("data", {}).get(MIME)
                 if stored is None:
                     continue
-                if stored["id"] in found:
+                if stored["id"] in verdicts:
                     raise ValueError(f"claim {stored['id']} is judged twice, again in {path.name}")
-                found[stored["id"]] = {
+                verdicts[stored["id"]] = {
                     "verdict": stored["verdict"],
                     "on": stored["on"],
                     "evidence": f"{path.stem}#claim-{stored['id']}",
                 }
-    return found
+    return verdicts
 
 
 def updated_ledger(
     rows: Iterable[dict[str, Any]], notebooks: Iterable[Path]
 ) -> list[dict[str, Any]]:
     """The ledger with verdict and evidence taken from the notebooks, and from nowhere else."""
-    found = stored_verdicts(notebooks)
+    verdicts = stored_verdicts(notebooks)
     unknown = {"verdict": None, "on": None, "evidence": None}
     return [
-        {key: row[key] for key in ("id", "place", "claim")} | found.get(row["id"], unknown)
+        {key: row[key] for key in ("id", "place", "claim")} | verdicts.get(row["id"], unknown)
         for row in rows
     ]
 

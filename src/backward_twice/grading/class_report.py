@@ -79,16 +79,16 @@ def _exercise(master: Master, results: list[Json]) -> Json:
         "max_points": master.max_points,
         "mean": statistics.fmean(result["points"] for result in results),
         "points": sorted(points, key=lambda row: float(row[0])),
-        "questions": [_question(asked, results) for asked in master.questions],
+        "questions": [_question(cell, results) for cell in master.questions],
     }
 
 
-def _question(asked: QuestionCell, results: list[Json]) -> Json:
+def _question(cell: QuestionCell, results: list[Json]) -> Json:
     judged = [
         (question, result["shown"])
         for result in results
         for question in result["questions"]
-        if question["id"] == asked.id
+        if question["id"] == cell.id
     ]
     present = {student for _, student in judged}
     outcomes = [(_outcome(question), student) for question, student in judged]
@@ -96,12 +96,12 @@ def _question(asked: QuestionCell, results: list[Json]) -> Json:
     failed = [(question, student) for question, student in judged if question["outcome"] == FAILED]
     order = ("right", "not right", "not written", "not judged", "not there")
     return {
-        "id": asked.id,
-        "title": asked.title,
-        "points": asked.points,
+        "id": cell.id,
+        "title": cell.title,
+        "points": cell.points,
         "outcomes": sorted(_counted(outcomes, len(results)), key=lambda row: order.index(row[0])),
         "properties": _most(
-            (what, student) for question, student in failed for what in _properties(question)
+            (name, student) for question, student in failed for name in _properties(question)
         ),
         "beliefs": _most(
             (belief, student)
@@ -129,7 +129,7 @@ def _is_untouched(question: Json) -> bool:
 def _properties(question: Json) -> set[str]:
     """The properties that are wrong, without the numbers that were drawn for one student."""
     wrong = (finding["what"] for finding in question["findings"] if not finding["passed"])
-    return {re.sub(r"\d+", "#", what) for what in wrong}
+    return {re.sub(r"\d+", "#", name) for name in wrong}
 
 
 def _counted(values: Iterable[tuple[str, Student]], total: int) -> Counted:

@@ -224,13 +224,13 @@ class Grading:
         """Write a result into the journal, and note whether its points changed."""
         student, assignment = key = result["student"], result["assignment"]
         earlier = self.journal.points(key)
-        when = circumstances.timestamp and circumstances.timestamp.isoformat()
+        timestamp = circumstances.timestamp and circumstances.timestamp.isoformat()
         notes = [*circumstances.notes]
-        self.journal.add(circumstances.digest, result | {"notes": notes, "timestamp": when})
+        self.journal.add(circumstances.digest, result | {"notes": notes, "timestamp": timestamp})
         points = self.journal.points(key)
         if earlier and points != earlier:
-            before, after = (f"{history[-1].points:g}" for history in (earlier, points))
-            self.changes.append(f"{shown(student)}, {shown(assignment)}: {before} → {after} points")
+            old, new = (f"{history[-1].points:g}" for history in (earlier, points))
+            self.changes.append(f"{shown(student)}, {shown(assignment)}: {old} → {new} points")
 
     def missing(self, folders: list[SubmissionFolder]) -> list[Key]:
         """Return the results whose submissions are gone."""
@@ -443,10 +443,16 @@ def _grade(options: argparse.Namespace) -> int:
                 rows, warnings = grading.write(sorted(keys), gradebook)
         except GradingError as error:
             raise GradingError(f"{error}; what was graded is saved, start again") from error
-    where = folder / "gradebook.db"
+    place = folder / "gradebook.db"
     if options.gradebook:
-        where = make_url(options.gradebook).render_as_string(hide_password=True)
-    written = [out / "grades.csv", out / "class.csv", out / "feedback", grading.autograded, where]
+        place = make_url(options.gradebook).render_as_string(hide_password=True)
+    written = [
+        out / "grades.csv",
+        out / "class.csv",
+        out / "feedback",
+        grading.autograded,
+        place,
+    ]
     written += sorted((out / "upload").glob("*.zip"))
     print("\n".join([*_changes(grading.changes), summary(rows, written)]))
     for warning in [*_gone(missing, options), *warnings]:
@@ -503,8 +509,8 @@ def _extensions(
     """
     extensions = {}
     for name, exercise, days in options.extension:
-        own = [folder for folder in folders if folder.assignment == exercise]
-        for student in _students([name], own, options, grading.owners):
+        of_exercise = [folder for folder in folders if folder.assignment == exercise]
+        for student in _students([name], of_exercise, options, grading.owners):
             try:
                 extensions[student, exercise] = timedelta(days=float(days))
             except (ValueError, OverflowError) as error:
@@ -516,8 +522,8 @@ def _changes(changes: list[str]) -> list[str]:
     """Describe the results whose points differ from those of the last grading."""
     if not changes:
         return []
-    more = len(changes) - _MOST_LISTED
-    listed = changes[:_MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
+    unlisted = len(changes) - _MOST_LISTED
+    listed = changes[:_MOST_LISTED] + ([f"and {unlisted} more"] if unlisted > 0 else [])
     heading = "other points than before (grades.csv has the earlier ones):"
     return [f"{len(changes)} with {heading}", *(f"  {line}" for line in listed)]
 
@@ -528,9 +534,9 @@ def _gone(missing: list[Key], options: argparse.Namespace) -> list[str]:
         return []
     first = missing[:_MOST_LISTED]
     listed = ", ".join(f"{shown(student)} ({assignment})" for student, assignment in first)
-    more = ", …" if len(missing) > _MOST_LISTED else ""
+    dots = ", …" if len(missing) > _MOST_LISTED else ""
     return [
-        f"{len(missing)} graded before are not in {options.submissions} any more: {listed}{more}; "
+        f"{len(missing)} graded before are not in {options.submissions} any more: {listed}{dots}; "
         "their rows stay. If they were taken away on purpose: --drop-missing"
     ]
 

@@ -25,10 +25,12 @@ class Progress:
 
     def advance(self) -> None:
         """Count one more."""
-        before = self._done * 10 // self._total
+        old_tenth = self._done * 10 // self._total
         self._done += 1
-        if self._done * 10 // self._total > before:
-            left = (time.monotonic() - self._began) / self._done * (self._total - self._done)
-            minutes, seconds = divmod(round(left), 60)
+        if self._done * 10 // self._total > old_tenth:
+            rest_seconds = (
+                (time.monotonic() - self._began) / self._done * (self._total - self._done)
+            )
+            minutes, seconds = divmod(round(rest_seconds), 60)
             line = f"{self._done} of {self._total} done, {minutes}:{seconds:02} left"
             print(line, file=self._stream, flush=True)

@@ -104,9 +104,9 @@ def write_table(path: Path, rows: Iterable[Row]) -> None:
     """
     with _table(path) as writer:
         writer.writerow(Row.__dataclass_fields__)
-        for each in rows:
+        for line in rows:
             writer.writerow(
-                [_points(v) if isinstance(v, int | float) else safe(v) for v in astuple(each)]
+                [_points(v) if isinstance(v, int | float) else safe(v) for v in astuple(line)]
             )
 
 
@@ -130,10 +130,10 @@ def write_class(
         OSError: it cannot be written; the one before is still there.
     """
     points: dict[Person | str, dict[str, list[Row]]] = {}
-    for each, person in rows:
-        if each.state != NOTHING and each.assignment in max_points:
-            of = points.setdefault(person or each.student, {})
-            of.setdefault(each.assignment, []).append(each)
+    for result_row, person in rows:
+        if result_row.state != NOTHING and result_row.assignment in max_points:
+            of = points.setdefault(person or result_row.student, {})
+            of.setdefault(result_row.assignment, []).append(result_row)
     warnings = []
     exercises = sorted(max_points)
     with _table(path) as writer:
@@ -167,7 +167,7 @@ def write_class(
 
 
 def _twice(rows: Sequence[Row]) -> str:
-    folders = " and ".join(shown(each.student) for each in rows)
+    folders = " and ".join(shown(line.student) for line in rows)
     return (
         f"{folders} are the same person in the class list ({rows[0].name}), and each handed in "
         f"{rows[0].assignment}: no points of it are in class.csv"
@@ -192,8 +192,8 @@ def _table(path: Path) -> Iterator[Any]:
 
 def summary(rows: Iterable[Row], places: Sequence[str | os.PathLike[str]]) -> str:
     """How many submissions there are of each state, and where the results are."""
-    states = Counter(each.state.partition(":")[0] for each in rows)
+    states = Counter(line.state.partition(":")[0] for line in rows)
     lines = [f"{number:6} {state}" for state, number in sorted(states.items())]
-    others = states[NOTHING] + states[IN_A_GROUP]
-    lines.append(f"{states.total() - others:6} submissions")
+    absent = states[NOTHING] + states[IN_A_GROUP]
+    lines.append(f"{states.total() - absent:6} submissions")
     return "\n".join([*lines, *(f"  {place}" for place in places)])

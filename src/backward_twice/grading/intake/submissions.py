@@ -103,11 +103,13 @@ def entries(folder: str | int) -> list[os.DirEntry[str]]:
         Rejected: there are too many to look at.
         OSError: it cannot be read.
     """
-    with os.scandir(folder) as inside:
-        found = list(islice((entry for entry in inside if not hidden(entry.name)), MAX_ENTRIES + 1))
-    if len(found) > MAX_ENTRIES:
+    with os.scandir(folder) as iterator:
+        visible = list(
+            islice((entry for entry in iterator if not hidden(entry.name)), MAX_ENTRIES + 1)
+        )
+    if len(visible) > MAX_ENTRIES:
         raise Rejected(f"more than {MAX_ENTRIES} entries in the folder")
-    return found
+    return visible
 
 
 def hidden(name: str) -> bool:
@@ -132,8 +134,8 @@ def read_folder(root: Path, *names: str, assignment: str) -> Handed:
             content = _read_bounded(folder, name)
             timestamp, remark = _timestamp_in(folder)
     except OSError as error:
-        what = shown(error.filename) if isinstance(error.filename, str) else "it"
-        raise Rejected(f"{what} cannot be read: {error.strerror}") from error
+        file_name = shown(error.filename) if isinstance(error.filename, str) else "it"
+        raise Rejected(f"{file_name} cannot be read: {error.strerror}") from error
     return Handed(_cells(content), (*notes, *remark), timestamp)
 
 
@@ -154,15 +156,15 @@ def _folder(root: Path, *names: str) -> Iterator[int]:
 def _notebook_in(folder: int, assignment: str) -> tuple[str, list[str]]:
     """The name of the notebook that counts, and what has to be said of the choice."""
     names = sorted(entry.name for entry in entries(folder))
-    wanted = f"{assignment}.ipynb"
-    found = [name for name in names if name.endswith(".ipynb")]
-    others = ", ".join(shown(name) for name in found if name != wanted)
-    if wanted in found:
-        return wanted, [f"only {wanted} counts, not {others}"] if others else []
-    if len(found) == 1:
-        return found[0], [f"named {others} instead of {wanted}"]
-    if found:
-        raise Rejected(f"no {wanted}, and several notebooks of other names: {others}")
+    expected = f"{assignment}.ipynb"
+    notebooks = [name for name in names if name.endswith(".ipynb")]
+    other_names = ", ".join(shown(name) for name in notebooks if name != expected)
+    if expected in notebooks:
+        return expected, [f"only {expected} counts, not {other_names}"] if other_names else []
+    if len(notebooks) == 1:
+        return notebooks[0], [f"named {other_names} instead of {expected}"]
+    if notebooks:
+        raise Rejected(f"no {expected}, and several notebooks of other names: {other_names}")
     if archives := [shown(name) for name in names if is_archive(name)]:
         raise Rejected(f"no notebook but an archive, {archives[0]}; hand in the notebook itself")
     if names:
@@ -214,11 +216,11 @@ def _timestamp_in(folder: int) -> tuple[datetime | None, list[str]]:
 
 def _utc(text: str) -> datetime:
     """nbgrader's ``2026-03-01 12:30:00.5 UTC``; its own reader takes +0100 for 100 seconds."""
-    found = _TIMESTAMP.fullmatch(text)
-    if not found:
+    match = _TIMESTAMP.fullmatch(text)
+    if not match:
         raise ValueError(text)
-    when = datetime.fromisoformat(found[1] + (found["offset"] or ""))
-    return when.astimezone(UTC).replace(tzinfo=None) if when.tzinfo else when
+    time = datetime.fromisoformat(match[1] + (match["offset"] or ""))
+    return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
 
 
 def _cells(content: bytes) -> list[dict[str, Any]]:

@@ -56,12 +56,12 @@ def workers(address: str | None, number: int) -> Iterator[Client]:
             try:
                 client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
             except (OSError, ValueError) as error:
-                client, why = None, str(error)
+                client, reason = None, str(error)
             if client is None:
                 # The half-made client closes itself when it is collected; were that to happen
                 # while another one starts, both would wait for ever (seen: distributed 2026.8.0).
                 gc.collect()
-                raise GradingError(f"no Dask scheduler at {address}: {why}")
+                raise GradingError(f"no Dask scheduler at {address}: {reason}")
         yield stack.enter_context(client)
 
 
@@ -141,9 +141,9 @@ def run(
             yield tag, result
     # Nothing waits any more: a worker each, and no two tasks on one.
     threads = max(1, sum(client.nthreads().values())) if slow else 1
-    again = _results(client, iter(slow), task, at_once=threads)
+    retries = _results(client, iter(slow), task, at_once=threads)
     alone = _results(client, iter(failures), task, at_once=1)
-    for tag, job, result in chain(again, alone):
+    for tag, job, result in chain(retries, alone):
         if isinstance(result, KilledWorker):
             result = failed(job, "the worker that graded it died, each time")
         elif isinstance(result, Exception):  # a fault of the grader's own must not stop the others

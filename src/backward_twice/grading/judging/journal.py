@@ -72,8 +72,8 @@ class Journal:
         else:
             result = entry["result"]
             score = Score(result["points"], entry.get("graded", ""))
-            again = result.get("again", False)
-            line = _Line(entry["digest"], self._end, length, again, score)
+            is_crash = result.get("again", False)
+            line = _Line(entry["digest"], self._end, length, is_crash, score)
             self._lines.setdefault((result["student"], result["assignment"]), []).append(line)
         self._end += length
 

@@ -76,7 +76,7 @@ class Master:
 
     @property
     def max_points(self) -> float:
-        return sum(asked.points for asked in self.questions)
+        return sum(cell.points for cell in self.questions)
 
     @property
     def digest(self) -> str:
@@ -134,14 +134,16 @@ def read_master(path: Path) -> Master:
             names = defined_names(tree) if tree else set()
             cells.append(AnswerCell(nbgrader["grade_id"], cell.id, tuple(sorted(names))))
         elif nbgrader.get("grade"):
-            asked = _question(cell.source, f"{path}, cell {nbgrader['grade_id']!r}")
+            asks = _question(cell.source, f"{path}, cell {nbgrader['grade_id']!r}")
             answers = [c for c in cells if isinstance(c, AnswerCell)]
-            wanted = question(asked).answer
-            of = next((c.id for c in reversed(answers) if wanted in c.defines), None)
-            if of is None:
-                raise GradingError(f"{path}: no answer cell before {asked} defines {wanted!r}")
+            target = question(asks).answer
+            answer_id = next((c.id for c in reversed(answers) if target in c.defines), None)
+            if answer_id is None:
+                raise GradingError(f"{path}: no answer cell before {asks} defines {target!r}")
             cells.append(
-                QuestionCell(nbgrader["grade_id"], asked, float(nbgrader["points"]), of, title)
+                QuestionCell(
+                    nbgrader["grade_id"], asks, float(nbgrader["points"]), answer_id, title
+                )
             )
         elif cell.id not in _LEFT_OUT_IDS and _LEFT_OUT_TAGS.isdisjoint(
             cell.metadata.get("tags", ())
@@ -159,12 +161,12 @@ def _only_asked_names(
     """The cells, with an answer's names those that some question asks of it, where one does."""
     from backward_twice.checks import question
 
-    wanted: dict[str, set[str]] = {}
+    requested: dict[str, set[str]] = {}
     for cell in cells:
         if isinstance(cell, QuestionCell):
-            wanted.setdefault(cell.answer, set()).add(question(cell.question).answer)
+            requested.setdefault(cell.answer, set()).add(question(cell.question).answer)
     return tuple(
-        AnswerCell(cell.id, cell.cell_id, tuple(sorted(wanted.get(cell.id, cell.defines))))
+        AnswerCell(cell.id, cell.cell_id, tuple(sorted(requested.get(cell.id, cell.defines))))
         if isinstance(cell, AnswerCell)
         else cell
         for cell in cells

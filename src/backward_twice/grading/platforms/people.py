@@ -57,8 +57,8 @@ class Identity:
     def goes_by(self, name: str) -> bool:
         """Whether this is a name of the person, in whatever order or as Canvas writes it."""
         return bool(words(name)) and any(
-            words(name) == words(own) or squashed(name) in _turned(own)
-            for own in self.marks.get(_NAME, ())
+            words(name) == words(own_name) or squashed(name) in _turned(own_name)
+            for own_name in self.marks.get(_NAME, ())
         )
 
     def add(self, marks: Mapping[str, str]) -> None:
@@ -107,7 +107,7 @@ class People:
         """
         names = Counter(words(person.name) for person in roster.people)
         values = Counter(mark for person in roster.people for mark in _folded_marks(person))
-        known: dict[Person, Identity] = {}
+        identities: dict[Person, Identity] = {}
         problems = []
         for person in roster.people:
             marks = {
@@ -129,8 +129,8 @@ class People:
                 continue
             row = rows[0] if rows else self._new(person.identifier)
             row.add({_NAME: person.name} | marks)
-            known[person] = row
-        return known, problems
+            identities[person] = row
+        return identities, problems
 
     def _new(self, wanted: str) -> Identity:
         row = Identity(self.free_name(wanted))
@@ -169,10 +169,10 @@ class People:
             return self.rows[row.same_as]
         if handle.platform == FOLDER and row and not row.same_as:
             return row
-        found = self._exact(handle)
-        if not found and handle.platform != GITHUB:
-            found = self._by_name(handle)
-        return found[0] if len(found) == 1 else None
+        candidates = self._exact(handle)
+        if not candidates and handle.platform != GITHUB:
+            candidates = self._by_name(handle)
+        return candidates[0] if len(candidates) == 1 else None
 
     def _exact(self, handle: Handle) -> list[Identity]:
         """The persons who have exactly this account, number or address."""

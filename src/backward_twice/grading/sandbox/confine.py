@@ -80,9 +80,9 @@ def renounce(uid: int | None = None) -> None:
         for line in Path("/proc/self/status").read_text().splitlines()
         if ":\t" in line
     )
-    kept = {name: status[name] for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")}
-    if any(int(value, 16) for value in kept.values()) or status["NoNewPrivs"] != "1":
-        raise OSError(errno.EPERM, f"privileges are left: {kept}")
+    capabilities = {name: status[name] for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")}
+    if any(int(value, 16) for value in capabilities.values()) or status["NoNewPrivs"] != "1":
+        raise OSError(errno.EPERM, f"privileges are left: {capabilities}")
     if uid is not None and status["Uid"].split() != [str(uid)] * 4:
         raise OSError(errno.EPERM, f"still user {status['Uid']}")
 

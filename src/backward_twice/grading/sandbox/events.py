@@ -72,13 +72,13 @@ class Events:
     def why_not_ready(self) -> str:
         """Why the process is not there, in words, "" if it is; nothing of the student's has run."""
         self._deadline = time.monotonic() + self._run.patience
-        came = self._next(float("inf"))
-        if came == {"ready": True}:
+        event = self._next(float("inf"))
+        if event == {"ready": True}:
             return ""
-        if isinstance(came, tuple) and came[0] == "slow":
+        if isinstance(event, tuple) and event[0] == "slow":
             return f"it was not there within {self._run.patience:g} s"
-        said = self._read[-2000:].decode("utf-8", "replace")  # in the place of an event
-        return f"{self._run.how_ended()} {said}".rstrip()
+        text = self._read[-2000:].decode("utf-8", "replace")  # in the place of an event
+        return f"{self._run.how_ended()} {text}".rstrip()
 
     def begin(self) -> None:
         """A step begins: what is used from now on is its own."""
@@ -103,10 +103,10 @@ class Events:
 
     def _look(self) -> None:
         """See what this step has used; of processes that are gone, what they had used before."""
-        seen = self._run.processor()
-        if seen == self._seen and self._run.is_idle():
+        processor_seconds = self._run.processor()
+        if processor_seconds == self._seen and self._run.is_idle():
             self._idle += _WATCH
-        self._seen = seen
+        self._seen = processor_seconds
         self._used = max(self._used, self._seen - self._before)
 
     def _next(self, seconds: float) -> dict[str, Any] | Failure:
@@ -194,10 +194,10 @@ def parsed(line: bytes) -> dict[str, Any] | Failure:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    event = dict(pairs)
+    if len(event) < len(pairs):
         raise ValueError("a key twice")
-    return found
+    return event
 
 
 def _refuse(constant: str) -> None:

@@ -54,25 +54,25 @@ class WarmProcess:
             socket.send_fds(self._control, message, fds)
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        near_end, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with far_end:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-m", "backward_twice.grading.sandbox.forkserver"),
-                    str(theirs.fileno()),
+                    str(far_end.fileno()),
                 ],
-                pass_fds=[theirs.fileno()],
+                pass_fds=[far_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env=environment(),
                 cwd="/",
                 start_new_session=True,
             )
-        self._control = ours
-        ours.settimeout(START_SECONDS)
+        self._control = near_end
+        near_end.settimeout(START_SECONDS)
         greeting = b""
         with contextlib.suppress(TimeoutError):
-            greeting = ours.recv(4096)
+            greeting = near_end.recv(4096)
         if not greeting:
             self._stop()
             raise SandboxError("the warm process did not start; its error stands above")

@@ -39,17 +39,22 @@ def environment() -> dict[str, str]:
 
     Ours are two distributions, and from a checkout neither is among Python's own packages.
     """
-    ours = {str(OURS.parent), str(folder_of("gradtrace").parent)}
-    one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
+    folders = {str(OURS.parent), str(folder_of("gradtrace").parent)}
+    threads = (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "MALLOC_ARENA_MAX",
+    )
     return {
         "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
-        "PYTHONPATH": ":".join(sorted(path for path in ours if not path.endswith("-packages"))),
+        "PYTHONPATH": ":".join(sorted(path for path in folders if not path.endswith("-packages"))),
         "PYTHONUSERBASE": site.getuserbase(),
         "LANG": "C.UTF-8",
         "HOME": "/tmp",
         "USER": "student",
         "MPLBACKEND": "agg",
-        **dict.fromkeys(one, "1"),
+        **dict.fromkeys(threads, "1"),
         # The headers that torch.compile would compile beforehand are larger than the folder.
         "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     }
@@ -108,8 +113,8 @@ def sockets_of(process: Path) -> int:
     """The most bytes that the sockets in a process's namespace can hold."""
     try:
         number = (process / "net/unix").read_bytes().count(b"\n") - 1  # a heading
-        each = int(Path("/proc/sys/net/core/wmem_default").read_text())
-        return number * (each + each // 2)  # the last message may go half of it beyond
+        size = int(Path("/proc/sys/net/core/wmem_default").read_text())
+        return number * (size + size // 2)  # the last message may go half of it beyond
     except OSError:
         return 0
 

@@ -110,11 +110,11 @@ def _attempt(
         todo = todo[:-1]
     exercises = {step["question"].partition(".")[0] for step in steps if "question" in step}
     run, stream = _started(limits, sandbox, budget, sorted(exercises))
-    asked = count()
+    part_numbers = count()
     try:
         for k in todo:
             stream.begin()
-            result = _step(steps[k], stream, asked, limits)
+            result = _step(steps[k], stream, part_numbers, limits)
             result["seconds"] = stream.end()
             if results[k] is None:
                 results[k] = result
@@ -133,30 +133,30 @@ def _started(
         run = sandbox.start(limits, exercises)
         try:
             stream = Events(run, limits, budget)
-            why = stream.why_not_ready()
-            if not why:
+            reason = stream.why_not_ready()
+            if not reason:
                 return run, stream
         except BaseException:
             run.close()
             raise
         run.close()
         if tried_before:
-            raise SandboxError(f"the sandbox did not start: {why}")
+            raise SandboxError(f"the sandbox did not start: {reason}")
 
 
 def _step(
-    step: dict[str, Any], stream: Events, asked: Iterator[int], limits: SubmissionLimits
+    step: dict[str, Any], stream: Events, part_numbers: Iterator[int], limits: SubmissionLimits
 ) -> StepResult:
     """Run a step: a cell at once, a question draw by draw, up to one that fails."""
-    what = {"kind": step["kind"], "output": limits.output}
+    common = {"kind": step["kind"], "output": limits.output}
     if step["kind"] == "cell":
-        parts = [what | {"source": step["source"]}]
+        parts = [common | {"source": step["source"]}]
     else:
         parts = [
-            what | {"question": step["question"], "inputs": inputs} for inputs in step["draws"]
+            common | {"question": step["question"], "inputs": inputs} for inputs in step["draws"]
         ]
     output, observed = "", []
-    for part, number in zip(parts, asked, strict=False):
+    for part, number in zip(parts, part_numbers, strict=False):
         event = stream.ask(part)
         if isinstance(event, dict) and not _is_end(event, number, step["kind"]):
             event = NO_EVENT
@@ -173,8 +173,8 @@ def _step(
     elif event["ename"] == "MemoryError":
         result |= {"outcome": "memory", "error": too_much_memory(limits), "ename": "MemoryError"}
     else:
-        said = _clean(event["error"], _TEXT).strip() or "an error without a name"
-        result |= {"error": said, "ename": _clean(event["ename"], 100)}
+        error = _clean(event["error"], _TEXT).strip() or "an error without a name"
+        result |= {"error": error, "ename": _clean(event["ename"], 100)}
     return result
 
 

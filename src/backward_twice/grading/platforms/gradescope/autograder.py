@@ -72,7 +72,7 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
     try:
         with Reader(masters) as reader:
             opened = partial(read_folder, submission, assignment=master.name)
-            given = reader.read(master.name, opened)
+            submitted = reader.read(master.name, opened)
     except Rejected as why:
         return _zero(f"Not graded: {why}. Hand in {master.name}.ipynb, and only that notebook.")
     private = source / "private"
@@ -83,11 +83,11 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
     sandbox = {"kind": _kind(), "hide": hide}
     print(f"sandbox: {sandbox['kind']}", flush=True)
     result = _graded(
-        grader.job("", master, given.answers, draws, {"limits": limits, "sandbox": sandbox})
+        grader.job("", master, submitted.answers, draws, {"limits": limits, "sandbox": sandbox})
     )
     if result.get("again"):
         raise GradingError(result["detail"])
-    return report(result, master, given.notes)
+    return report(result, master, submitted.notes)
 
 
 def _graded(job: Json) -> Json:
@@ -100,12 +100,12 @@ def _graded(job: Json) -> Json:
     if not result.get("slow"):
         return result
     limits = job["limits"]
-    left = (_SECONDS - (time.monotonic() - began)) / limits["clock"]
-    if left <= 0:
+    seconds_left = (_SECONDS - (time.monotonic() - began)) / limits["clock"]
+    if seconds_left <= 0:
         return result
     print("a step ran out of time by the clock: once more", flush=True)
-    again = grader.grade(job | {"limits": limits | {"total": min(left, limits["total"])}})
-    return max(result, again, key=lambda each: each["points"])
+    second = grader.grade(job | {"limits": limits | {"total": min(seconds_left, limits["total"])}})
+    return max(result, second, key=lambda candidate: candidate["points"])
 
 
 def _kind() -> Kind:
@@ -123,34 +123,34 @@ def report(result: Json, master: Master, notes: tuple[str, ...] = ()) -> Json:
 
     ``notes`` are remarks on the notebook as a whole, for the student.
     """
-    titles = {asked.id: asked.title for asked in master.questions}
-    said = [f"{result['points']:g} of {result['max_points']:g} points."]
+    titles = {cell.id: cell.title for cell in master.questions}
+    lines = [f"{result['points']:g} of {result['max_points']:g} points."]
     if result["state"] != grader.GRADED:
-        said.append(f"Not all of it could be judged: {result['detail']}.")
-    said += [f"Note: {note}." for note in notes]
+        lines.append(f"Not all of it could be judged: {result['detail']}.")
+    lines += [f"Note: {note}." for note in notes]
     return {
         "score": result["points"],
-        "output": "\n".join(said),
+        "output": "\n".join(lines),
         "visibility": "visible",
         "stdout_visibility": "hidden",
-        "tests": [_test(found, titles[found["id"]]) for found in result["questions"]],
+        "tests": [_test(question, titles[question["id"]]) for question in result["questions"]],
     }
 
 
-def _test(found: Json, title: str) -> Json:
-    lines = [str(Finding(**finding)) for finding in found["findings"]]
-    lines += [f"{LOOKS_LIKE} {belief}" for belief in found["beliefs"]]
-    if found["case"]:
-        lines += [SMALLEST_CASE, found["case"]]
-    if found["error"]:
-        lines.append(found["error"])
-    if found["outcome"] not in (grader.PASSED, grader.FAILED):
-        lines.append(f"This could not be judged: {found['outcome']}.")
+def _test(question: Json, title: str) -> Json:
+    lines = [str(Finding(**finding)) for finding in question["findings"]]
+    lines += [f"{LOOKS_LIKE} {belief}" for belief in question["beliefs"]]
+    if question["case"]:
+        lines += [SMALLEST_CASE, question["case"]]
+    if question["error"]:
+        lines.append(question["error"])
+    if question["outcome"] not in (grader.PASSED, grader.FAILED):
+        lines.append(f"This could not be judged: {question['outcome']}.")
     return {
-        "name": f"{title} ({found['id']})",
-        "score": found["points"],
-        "max_score": found["max_points"],
-        "status": "passed" if found["outcome"] == grader.PASSED else "failed",
+        "name": f"{title} ({question['id']})",
+        "score": question["points"],
+        "max_score": question["max_points"],
+        "status": "passed" if question["outcome"] == grader.PASSED else "failed",
         "output": "\n".join(lines),
         "visibility": "visible",
     }

@@ -50,13 +50,13 @@ def _of_student(entry: os.DirEntry[str], assignments: Collection[str]) -> list[S
     if problem := _name_problem(student):
         return [SubmissionFolder(student, "", problem)]
     try:
-        found = entries(entry.path)
+        inner_entries = entries(entry.path)
     except Rejected as why:
         return [SubmissionFolder(student, "", str(why))]
     except OSError as error:
         return [SubmissionFolder(student, "", f"the folder cannot be read: {error.strerror}")]
     places = []
-    for inner in found:
+    for inner in inner_entries:
         name = inner.name
         if not inner.is_dir(follow_symlinks=False):
             telling = name.endswith(".ipynb") or is_archive(name)
@@ -67,8 +67,8 @@ def _of_student(entry: os.DirEntry[str], assignments: Collection[str]) -> list[S
         else:
             problem = None
             if name not in assignments:
-                known = ", ".join(sorted(assignments))
-                problem = f"there is no assignment '{shown(name)}'; there is {known}"
+                valid_names = ", ".join(sorted(assignments))
+                problem = f"there is no assignment '{shown(name)}'; there is {valid_names}"
             places.append(SubmissionFolder(student, name, problem))
     return places or [SubmissionFolder(student, "", "nothing was handed in: the folder is empty")]
 
@@ -85,16 +85,16 @@ def _name_problem(name: str) -> str | None:
     return None
 
 
-def _not_a_folder(entry: os.DirEntry[str], wanted: str) -> str:
+def _not_a_folder(entry: os.DirEntry[str], expected: str) -> str:
     if entry.is_symlink():
-        return f"a link, where {wanted} should be; links are not followed"
+        return f"a link, where {expected} should be; links are not followed"
     if not entry.is_file(follow_symlinks=False):
-        return f"neither file nor folder, where {wanted} should be"
+        return f"neither file nor folder, where {expected} should be"
     if is_archive(entry.name):
-        return f"an archive, where {wanted} should be; {COLLECT}"
+        return f"an archive, where {expected} should be; {COLLECT}"
     if entry.name.endswith(".ipynb"):
-        return f"a notebook, where {wanted} should be: <student>/<assignment>/<assignment>.ipynb"
-    return f"a file, where {wanted} should be"
+        return f"a notebook, where {expected} should be: <student>/<assignment>/<assignment>.ipynb"
+    return f"a file, where {expected} should be"
 
 
 def read(submissions: Path, place: SubmissionFolder) -> Handed:
