@@ -60,7 +60,7 @@ class Address:
 
     @property
     def site(self) -> str:
-        """Where GitHub Pages serves the repository's site."""
+        """The address at which GitHub Pages serves the repository's site."""
         owner, name = self.slug.split("/")
         root = f"{owner.lower()}.github.io"
         return f"https://{root}/" if name.lower() == root else f"https://{root}/{name}/"

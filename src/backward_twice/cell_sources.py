@@ -158,18 +158,10 @@ def _statements(number: int, source: str) -> list[_Statement]:
         first = min(part.lineno for part in (node, *getattr(node, "decorator_list", ())))
         part = "\n".join(lines[first - 1 : node.end_lineno])
         if _read(part)[1] is None:  # it shares a line with others
-            part = _alone(node, lines)
+            part = ast.get_source_segment(text, node)
         uses = frozenset(used_names(part) | changed)
         statements.append(_Statement((number, first), part, frozenset(names), uses))
     return statements
-
-
-def _alone(node: ast.stmt, lines: Sequence[str]) -> str:
-    """A statement's source without what is beside it; not unparsed, which is not for deep ones."""
-    part = [line.encode() for line in lines[node.lineno - 1 : node.end_lineno]]
-    part[-1] = part[-1][: node.end_col_offset]
-    part[0] = part[0][node.col_offset :]
-    return b"\n".join(part).decode()
 
 
 def _changed(node: ast.stmt) -> set[str]:
@@ -184,7 +176,7 @@ def _changed(node: ast.stmt) -> set[str]:
 
 
 def needed(names: Iterable[str], cells: Sequence[str], satisfied: Iterable[str]) -> tuple[str, ...]:
-    """Of these cells the statements that define ``names``, and whatever those need, in order.
+    """Return the cells' statements that define ``names``, and those that these need, in order.
 
     Imports, functions, classes and assignments are taken, the last one of a name and, where that
     builds on the name itself, those before; expressions alone (a call, a plot) are not.

@@ -63,7 +63,7 @@ def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any],
 
 
 def _wrong(asks: Callable[[Any], str], answer: Any) -> str:
-    """What is wrong with an answer, be it an error; "" if nothing is."""
+    """Describe what is wrong with an answer, be it an error; "" if nothing is."""
     try:
         return asks(answer)
     except Exception as error:
@@ -86,7 +86,7 @@ def _shell() -> Any:
 
 
 def _cells(shell: Any) -> list[str]:
-    """What was run, as Python; of a cell under a magic, such as ``%%time``, what is below it."""
+    """Return the cells that were run, as Python; of one under a magic like ``%%time`` the rest."""
     history = shell.history_manager
     if history is None:  # a shell that keeps none
         return []

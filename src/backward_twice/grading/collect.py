@@ -117,7 +117,7 @@ def _folders(
     collected: Mapping[str, Collected],
     roster: Roster | None,
 ) -> tuple[dict[tuple[str, str], str], list[str]]:
-    """Return each student's folder, by name and number, and what has to be said of them.
+    """Return each student's folder, by name and number, and warnings.
 
     It is that of the first time; else the person's, and else it is called as on the platform.
 

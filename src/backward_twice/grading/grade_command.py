@@ -120,7 +120,7 @@ Task = tuple[str, Master, Answers]
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What is stored beside a result: its digest, remarks and time of the submission."""
+    """The digest of a result, and the remarks on its submission and the submission's time."""
 
     digest: str
     notes: tuple[str, ...] = ()
@@ -168,7 +168,7 @@ class Grading:
 
     @property
     def owners(self) -> Owners | None:
-        """Who is who in the class list, where there is one."""
+        """The owners of the submissions, if there is a class list."""
         return self._class[0]
 
     @property

@@ -1,4 +1,4 @@
-"""What a learner sees of a grading: a page of HTML for each submission.
+"""The page of HTML with a student's feedback, one for each submission.
 
 Everything of a student's is text here: in ``student_page.html`` Jinja escapes every value, and a
 Content-Security-Policy forbids scripts should one get through all the same.  Of the questions there

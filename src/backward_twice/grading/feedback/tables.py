@@ -1,4 +1,4 @@
-"""What the teacher sees: ``grades.csv``, ``class.csv``, and the command's last words.
+"""The teacher's tables, ``grades.csv`` and ``class.csv``, and the command's summary.
 
 ``grades.csv`` has a row for each submission.  ``class.csv`` has one for each student and a column
 for each exercise, in the form of the class list, so that the platform the list is from imports it.
@@ -191,7 +191,7 @@ def _table(path: Path) -> Iterator[Any]:
 
 
 def summary(rows: Iterable[Row], places: Sequence[str | os.PathLike[str]]) -> str:
-    """How many submissions there are of each state, and where the results are."""
+    """Count the submissions of each state, and list where the results are."""
     states = Counter(line.state.partition(":")[0] for line in rows)
     lines = [f"{number:6} {state}" for state, number in sorted(states.items())]
     absent = states[NOTHING] + states[IN_A_GROUP]

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Submission:
-    """What a submission is graded by, and what has to be said about it."""
+    """A submission's answers, remarks on it, and its time."""
 
     answers: Answers
     notes: tuple[str, ...]

@@ -113,7 +113,7 @@ def _is_masters(cell: _Cell, master: Master) -> bool:
 
 
 def _cells_of(answer: AnswerCell, handed: list[_Cell], master: Master) -> tuple[list[int], str]:
-    """The cells that hold the answer, in the notebook's order, and what has to be said of it."""
+    """Return the indices of the answer's cells, in the notebook's order, and a remark."""
     names = "|".join(map(re.escape, answer.defines))
     defines = re.compile(rf"^(?:(?:async +def|def|class) +)?(?:{names})\s*(?:\(|:|=(?!=))", re.M)
     indices = [i for i, cell in enumerate(handed) if cell.grade_id == answer.id]

@@ -65,7 +65,7 @@ class SubmissionFolder:
 
 @dataclass(frozen=True)
 class Handed:
-    """What was read: the notebook's code and text cells, and what has to be said about it.
+    """The code and text cells of a notebook that was read, and remarks on it.
 
     ``timestamp`` is when it was handed in, in UTC without zone, as nbgrader's gradebook keeps it.
     """
@@ -85,7 +85,7 @@ def shown(name: str) -> str:
 
 
 def in_words(error: OSError, place: str | os.PathLike[str]) -> str:
-    """What went wrong, and where: at the file that the error names, or else at ``place``.
+    """Describe an error, and its place: the file that the error names, or else ``place``.
 
     >>> in_words(OSError(28, "No space left on device"), "graded")
     'graded: No space left on device'
@@ -154,7 +154,7 @@ def _folder(root: Path, *names: str) -> Iterator[int]:
 
 
 def _notebook_in(folder: int, assignment: str) -> tuple[str, list[str]]:
-    """The name of the notebook that counts, and what has to be said of the choice."""
+    """Return the name of the notebook that counts, and remarks on the choice."""
     names = sorted(entry.name for entry in entries(folder))
     expected = f"{assignment}.ipynb"
     notebooks = [name for name in names if name.endswith(".ipynb")]
@@ -204,7 +204,7 @@ def _only_regular(info: os.stat_result, name: str) -> None:
 
 
 def _timestamp_in(folder: int) -> tuple[datetime | None, list[str]]:
-    """When the submission was handed in, and what has to be said if that cannot be read."""
+    """Return when the submission was handed in, and a remark if that cannot be read."""
     try:
         text = _read_bounded(folder, TIMESTAMP, 1000).decode().strip()
         return _utc(text), []

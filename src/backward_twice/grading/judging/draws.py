@@ -39,7 +39,7 @@ Variant = Callable[[torch.Generator], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Draws:
-    """What hidden inputs are drawn from.  ``digest`` changes with it and does not tell it."""
+    """The source of hidden inputs.  ``digest`` changes with the secret and does not reveal it."""
 
     secret: bytes = field(repr=False)
     variants: Mapping[str, Variant] = field(default_factory=dict)

@@ -159,7 +159,7 @@ _SENT = ("kind", "id", "source", "question", "draws")
 
 
 def judged(job: Json, results: list[StepResult]) -> Json:
-    """Judge what came out of the job's steps.
+    """Judge the results of the job's steps.
 
     The result is marked ``slow`` if a step ran out of time by the clock: it is final only if
     nothing else that could have slowed it was run beside it.
@@ -282,7 +282,7 @@ def _question(
 
 
 def _findings(step: Json, reply: StepResult) -> list[Finding]:
-    """What the question says of each draw, as one list.  Not one draw may be without an answer."""
+    """Return the findings of all draws as one list.  Every draw needs an answer."""
     if reply["error"]:
         return []
     observed = reply["observed"] or []
@@ -301,7 +301,7 @@ def _findings(step: Json, reply: StepResult) -> list[Finding]:
 
 
 def _explained(step: Json, reply: StepResult) -> tuple[list[str], str]:
-    """What beliefs an answer looks like, and its smallest case that is wrong, as a program."""
+    """Return the misconceptions that an answer shows, and its smallest wrong case, a program."""
     observed, ask = reply["observed"] or [], question(step["question"])
     if len(observed) != len(step["draws"]):
         return [], ""

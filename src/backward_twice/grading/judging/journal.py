@@ -39,7 +39,7 @@ class _Line:
     digest: str
     begins: int
     length: int
-    again: bool
+    is_crash: bool
     score: Score
 
 
@@ -83,13 +83,13 @@ class Journal:
 
     def points(self, key: Key) -> list[Score]:
         """Return the history of a score: each time its points were other than before."""
-        scores = [line.score for line in self._lines.get(key, ()) if not line.again]
+        scores = [line.score for line in self._lines.get(key, ()) if not line.is_crash]
         return [next(same) for _, same in groupby(scores, key=lambda score: score.points)]
 
     def holds(self, key: Key, digest: str) -> bool:
         """Whether the submission with this digest was graded, and need not be again."""
         lines = self._lines.get(key)
-        return lines is not None and lines[-1].digest == digest and not lines[-1].again
+        return lines is not None and lines[-1].digest == digest and not lines[-1].is_crash
 
     def add(self, digest: str, result: Json) -> None:
         """Write a result down.  One that is the last already is not written again.

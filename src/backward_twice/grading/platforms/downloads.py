@@ -154,7 +154,7 @@ def _canvas(path: str) -> File | None:
 
 
 def _of_clones(clones: list[str], root: str, exercise: str) -> Callable[[str], File | None]:
-    """Whose clone it is: its name without the assignment's, which all of them begin with."""
+    """Return a reader of clones: the student is the clone's name without the common beginning."""
     bases = [clone.rsplit("/", 1)[-1] for clone in clones]
     above = (clones[0].rsplit("/", 1)[0] if "/" in clones[0] else root).rsplit("/", 1)[-1]
     columns = zip(*(base.split("-")[:-1] for base in bases), strict=False)
@@ -174,7 +174,7 @@ def _of_clones(clones: list[str], root: str, exercise: str) -> Callable[[str], F
 
 
 def _around(paths: list[str]) -> int:
-    """How many folders lie around all of the paths; the last two names of each do not count."""
+    """Count the folders around all of the paths; the last two names of each do not count."""
     split = [path.split("/") for path in paths]
     depth = 0
     while split and all(len(parts) > depth + 2 for parts in split):

@@ -1,4 +1,4 @@
-"""Whose a submission is: its folder, as it was collected, found among the people of the class."""
+"""The owner of each submission, found among the people of the class by its folder."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Owners:
         return self.people.person(key[0], self.handle(key))
 
     def handle(self, key: Key) -> Handle:
-        """What the platform calls the owner of a folder; its name, where no platform gave one."""
+        """Return the platform's handle of a folder's owner, or one with the folder's name."""
         folder, exercise = key
         called = exercise in self.collected and self.collected[exercise].students.get(folder)
         if not called:
@@ -60,7 +60,7 @@ class Owners:
         return identity and self._by_student.get(identity.student)
 
     def members(self, key: Key) -> Sequence[Person]:
-        """Whose submission it is besides, where a group has handed it in.
+        """Return the members of the group that handed the submission in, if it was a group.
 
         A platform takes an exercise from groups or from persons.  So where one of the class handed
         it in, a group's name is only what somebody calls himself.

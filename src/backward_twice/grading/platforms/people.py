@@ -1,4 +1,4 @@
-"""Who is who in a class: one row for each person, in a file that the teacher may read and edit.
+"""The identity of each person of a class, one row of a file that the teacher may edit.
 
 ``SUBMISSIONS/people.csv`` has for each person the name of the folder, which never changes, and what
 class lists and platforms know the person by: name, address, login, number, Canvas's number,
@@ -71,7 +71,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Handle:
-    """What a platform calls somebody who has handed in: platform, name and number.
+    """The platform's name and number of somebody who handed in.
 
     ``is_unique`` says that nobody else in the download goes by this name.
     """

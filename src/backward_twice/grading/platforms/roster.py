@@ -65,7 +65,7 @@ class Roster:
     """The class: the columns that say who somebody is, the others, and everybody."""
 
     columns: tuple[str, ...]
-    others: tuple[str, ...]
+    other_columns: tuple[str, ...]
     people: tuple[Person, ...]
 
     @property
@@ -74,7 +74,7 @@ class Roster:
         return self.columns[0] == "Student" and "Section" in self.columns
 
     def members(self, name: str) -> Sequence[Person]:
-        """Who is in the group of this name, as Moodle writes it into the names of files."""
+        """Return the members of the group of this name, as Moodle writes it into file names."""
         return self._groups.get(words(name), ())
 
     def column_of(self, exercise: str) -> str:
@@ -83,7 +83,7 @@ class Roster:
         Canvas writes ``two_losses (4711)``, Moodle ``Assignment: two_losses (Real)``.
         """
         exercise_words = words(exercise)
-        for column in self.others:
+        for column in self.other_columns:
             bare = re.sub(r"\s*\((?:\d+|real|points)\)$", "", column.strip(), flags=re.I)
             if words(re.sub(r"^assignment:", "", bare, flags=re.I)) == exercise_words:
                 return column

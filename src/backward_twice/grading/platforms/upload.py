@@ -25,7 +25,7 @@ _FOLDER = ".collected"
 
 @dataclass
 class Collected:
-    """Where an exercise's submissions came from, by the names of the students' folders.
+    """The origin of an exercise's submissions, by the names of the students' folders.
 
     ``keys`` is what the platform knows each by; ``late`` are those it said were late; ``students``
     are the name and the number that the platform gives each.
@@ -52,7 +52,7 @@ class Collected:
 
 
 def read_all_collected(submissions: Path) -> dict[str, Collected]:
-    """What was noted of each exercise of which something was.
+    """Return the records of all exercises that have one.
 
     Raises:
         GradingError: it is damaged.
@@ -62,7 +62,7 @@ def read_all_collected(submissions: Path) -> dict[str, Collected]:
 
 
 def read_collected(submissions: Path, exercise: str) -> Collected:
-    """What was noted of an exercise; if nothing was, it came from a folder.
+    """Return the record of an exercise; without one it came from a folder.
 
     Raises:
         GradingError: it is damaged.
@@ -127,5 +127,5 @@ def _members(
 
 
 def _key(name: str, number: str) -> str:
-    """What Moodle knows the work of a participant by: "_" ends the name."""
+    """Return the name of a participant's folder in Moodle's upload: "_" ends the name."""
     return f"{folder_name(name).replace('_', ' ')}_{number}_assignsubmission_file"

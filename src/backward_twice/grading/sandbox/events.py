@@ -143,7 +143,7 @@ class Events:
         return parsed(line)
 
     def _took(self, all_of_it: bool, by_clock: bool = False) -> str:
-        """In words, that a step, or all of them, took too long."""
+        """Format the message for a step, or a submission, that exceeded its time limit."""
         who, seconds = (
             ("the submission ", self._limits.total) if all_of_it else ("", self._limits.seconds)
         )
@@ -152,7 +152,7 @@ class Events:
         return f"{who}took longer than {seconds:g} s of processor time"
 
     def _send(self) -> None:
-        """Write what there is room for."""
+        """Send as much of the unsent bytes as the pipe has room for."""
         try:
             self._unsent = self._unsent[os.write(self._run.job, self._unsent) :]
         except BlockingIOError:
@@ -174,7 +174,7 @@ class Events:
 
 
 def too_much_memory(limits: SubmissionLimits) -> str:
-    """In words, that a step took more memory than it may."""
+    """Format the message for a step that exceeded its memory limit."""
     return f"took more than {limits.memory >> 20} MB of memory"
 
 

@@ -87,7 +87,7 @@ def main(control: int) -> None:
 
 
 def _import_what_comes_late(shell: InteractiveShell) -> None:
-    """What torch, gradtrace and IPython import on first use, which each submission would pay for.
+    """Import what torch, gradtrace and IPython import on first use, once for all submissions.
 
     No backward: where there is a GPU it starts threads.
     """
@@ -142,7 +142,7 @@ def _keep(
 
 
 def _be_ended_first() -> None:
-    """Where the machine runs out of memory, it is a submission that ends and not who grades it."""
+    """Make the kernel end this process, not the grader, if the machine runs out of memory."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 

@@ -1,4 +1,4 @@
-"""What a submission may see: bubblewrap's arguments, and nothing else decides it."""
+"""The arguments of bubblewrap, which alone decide what a submission may see."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def folder_of(package: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Of the environment only what finds the same packages.
+    """Return the part of the environment that finds the same packages.
 
     Ours are two distributions, and from a checkout neither is among Python's own packages.
     """
@@ -92,7 +92,7 @@ def _memory_of_one(process: Path) -> int:
 
 
 def _memory_of_task(task: Path) -> int:
-    """What the process of a thread has.
+    """Return the bytes of memory of a thread's process.
 
     Raises:
         OSError: the thread has ended.
@@ -143,7 +143,7 @@ def all_sleep(processes: Iterable[Path]) -> bool:
 
 
 def in_words(code: int) -> str:
-    """How a process ended, by its exit code, or minus the signal that ended it."""
+    """Describe how a process ended, from its exit code, or minus the signal that ended it."""
     if code >= 0:
         return f"the process ended in the middle of the step, with exit code {code}"
     name = signal.Signals(-code).name if -code in iter(signal.Signals) else f"signal {-code}"

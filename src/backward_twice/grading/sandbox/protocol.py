@@ -27,7 +27,7 @@ _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(co
 
 
 class StepResult(TypedDict):
-    """How a step ended, and what it handed back.  All texts come from the student's process.
+    """The end of a step and its output.  All texts come from the student's process.
 
     ``outcome`` is ``done`` for a step that ended by itself, be it with an exception (``error``,
     ``ename``), and ``slow`` for one that ran out of time by the clock but not by the processor's;

@@ -1,4 +1,4 @@
-"""What runs inside the sandbox: a submission's steps, one after another, in an IPython shell.
+"""Run a submission's steps inside the sandbox, one after another, in an IPython shell.
 
 What to do comes as lines of JSON on one file descriptor, the next when the one before is done, and
 on another a line goes out as each has ended.  It is a cell, run as a notebook's kernel would run

@@ -112,7 +112,7 @@ def compiled(
 def _add(
     seccomp: ctypes.CDLL, context: int, action: int, number: int, ways: Iterable[Allowed]
 ) -> None:
-    """What to do with the call of this number, where its arguments are as one of the ways says."""
+    """Add an action for the call of this number, for each way its arguments may be."""
     for way in ways:
         arguments = (_Comparison * len(way))(
             *(

@@ -32,7 +32,7 @@ def contents(
     private: Path | None = None,
     limits: Mapping[str, float] | None = None,
 ) -> Iterator[tuple[str, bytes]]:
-    """What the zip of ``exercise`` holds: names and bytes, in order.
+    """Yield the names and bytes in the zip of ``exercise``, in order.
 
     Args:
         private: the teacher's folder of hidden variants and, if it is there, a secret.
@@ -78,7 +78,7 @@ def is_shipped(file: Path, exercise: str) -> bool:
 
 
 def _needs(checkout: Path) -> list[str]:
-    """What has to be installed, apart from our own two packages, which are in the zip.
+    """Return the requirements, without our own two packages, which are in the zip.
 
     Cells import gradtrace without its extras, so no widget and no plot is among it.
     """

@@ -1,4 +1,4 @@
-"""What ``run_autograder`` starts: grade the one submission that is there, write ``results.json``.
+"""The program of ``run_autograder``: grade the one submission, and write ``results.json``.
 
 It runs as root and is the judge.  The student's code runs in another process, under bubblewrap if
 that works in this container, and otherwise as a user that is nobody else's, to whom

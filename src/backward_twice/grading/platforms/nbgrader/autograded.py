@@ -20,7 +20,7 @@ from backward_twice.checks import Finding
 from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.grading import atomic
 from backward_twice.grading.judging.grader import PASSED, Json
-from backward_twice.starters import SOLUTION_ONLY
+from backward_twice.starters import drop_solution_only
 
 _HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS[ \t]*\n?", re.S | re.M)
 
@@ -29,10 +29,7 @@ _HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS[ \t]
 def _exercise(master: Path) -> str:
     """The master as students know it, as the text of a notebook: no solutions, no outputs."""
     notebook = nbformat.read(master, as_version=4)
-    notebook.cells = [
-        cell for cell in notebook.cells if SOLUTION_ONLY not in cell.metadata.get("tags", ())
-    ]
-    notebook.cells[0].source = notebook.cells[0].source.replace("# Solution: ", "# ", 1)
+    drop_solution_only(notebook)
     for cell in notebook.cells:
         for folding in ("tags", "mystnb", "starter"):
             cell.metadata.pop(folding, None)

@@ -44,7 +44,7 @@ _LONGEST = 128
 
 @dataclass(frozen=True)
 class Late:
-    """What work that is late costs: a part of its points for each day begun, after a grace."""
+    """The penalty for late work: a part of its points for each day begun, after a grace period."""
 
     percent: float
     grace: float = 0.0
@@ -108,13 +108,14 @@ class Grades:
     def record(
         self, results: Iterable[tuple[Json, datetime | None]], cost: Late | None = None
     ) -> Iterator[float]:
-        """Write results with their times of submission; yield for each how late it was, in seconds.
+        """Upsert results, and yield the lateness of each submission in seconds.
 
-        Results of assignments that are none are passed over.
+        A result of an unknown assignment is skipped, with lateness 0.
 
         Args:
-            cost: what lateness costs is written beside the points, where nbgrader has it; without
-                it nothing of that is changed.
+            results: each with its submission's time, in UTC.
+            cost: the penalty for lateness, which nbgrader stores beside the points; without it
+                stored penalties stay as they are.
         """
         waiting = iter(results)
         while chunk := list(islice(waiting, CHUNK)):
@@ -192,7 +193,7 @@ class Grades:
         return row
 
     def _words(self, result: Json) -> dict[str, str]:
-        """What was found of each answer.  nbgrader shows it as Markdown: no word is a student's."""
+        """Format each answer's findings, as Markdown without any word of the student's."""
         answer_of = {cell.id: cell.answer for cell in self._masters[result["assignment"]].questions}
         words: dict[str, str] = {}
         for question in result["questions"]:
