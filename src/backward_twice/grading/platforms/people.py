@@ -122,7 +122,11 @@ class People:
                 rows = rows if len(rows) == 1 else []
             if len(rows) > 1:
                 listed = " and ".join(shown(row.student) for row in rows)
-                problems.append(f"{shown(person.name)} in the class list is {listed} in {PEOPLE}")
+                problems.append(
+                    f"{shown(person.name)} in the class list is {listed} in {PEOPLE}: if they are "
+                    f"one person, write {shown(rows[0].student)} into the column 'same as' of the "
+                    "others"
+                )
                 continue
             if not rows and not marks and not is_unique:
                 problems.append(f"two in the class list are called {shown(person.name)}, no more")
