@@ -4,7 +4,6 @@ import contextlib
 import csv
 import json
 import os
-import resource
 import shutil
 import signal
 import socket
@@ -510,18 +509,6 @@ def test_an_interrupted_grading_goes_on(here, capsys, stop, code, said):
     here.stop_after = None
     assert here.grade() == 0 and here.graded == ["eve"]
     assert here.points() == {"ada": 3, "bob": 1, "eve": 3}
-
-
-def test_a_disk_that_is_full_is_found_out_first(here, capsys):
-    here.hand_in("ada")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
-        assert here.grade() == 2
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert here.graded == [] and "File too large" in capsys.readouterr().err
-    assert [path.name for path in here.out.iterdir()] == ["gradebook.db"]
 
 
 @pytest.mark.parametrize(
