@@ -2,8 +2,8 @@
 
 The notebooks that judge claims run in a temporary folder, so nothing stored changes.  Prints each
 claim whose verdict differs from the ledger's, and ends with exit code 1 if there is one.  With
-``--record`` what was seen is also written into ``book/versions.yml``, which the page on versions
-shows; a version seen before is replaced.
+``--record`` the result is also written into ``book/versions.yml``, which the page on versions
+shows; the row of a version that is there already is replaced.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ def differences(notebooks: Path = NOTEBOOKS) -> list[str]:
         for number, path in enumerate(paths, 1):
             print(f"[{number}/{len(paths)}] {path.name}", file=sys.stderr)
             execute(path)
-        new_verdicts = stored_verdicts(paths)
+        verdicts = stored_verdicts(paths)
     lines = []
     for row in read_ledger():
-        now = new_verdicts.get(row["id"], {"verdict": None, "on": None})
-        if (now["verdict"], now["on"]) != (row["verdict"], row["on"]):
-            stored, current = (f"{v['verdict']} ({v['on']})" for v in (row, now))
-            lines.append(f"{row['id']}: {stored} in the ledger, {current} here")
+        verdict = verdicts.get(row["id"], {"verdict": None, "on": None})
+        if (verdict["verdict"], verdict["on"]) != (row["verdict"], row["on"]):
+            expected, actual = (f"{v['verdict']} ({v['on']})" for v in (row, verdict))
+            lines.append(f"{row['id']}: {expected} in the ledger, {actual} here")
     return lines
 
 
 def record(changes: list[str], path: Path = VERSIONS) -> None:
-    """Write down what was seen on this PyTorch, in the order of versions."""
+    """Write the row of this PyTorch into the file, which is sorted by version."""
     rows = {row["torch"]: row for row in yaml.safe_load(path.read_text(encoding="utf-8"))}
     torch_version = torch.__version__.partition("+")[0]
     rows[torch_version] = {
@@ -67,8 +67,7 @@ def main(arguments: list[str]) -> int:
     if "--record" in arguments:
         record(changes)
     print(
-        "\n".join(changes) or "every verdict is that of the ledger",
-        f"[torch {torch.__version__}]",
+        "\n".join(changes) or "every verdict is that of the ledger", f"[torch {torch.__version__}]"
     )
     return 1 if changes else 0
 

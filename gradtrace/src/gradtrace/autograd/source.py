@@ -62,26 +62,26 @@ def is_conditional(place: Location) -> bool:
 
 
 def region_without_gradients(frame: FrameType | None) -> Location | None:
-    """The innermost ``with`` or decorator around the line that runs that switches gradients off."""
+    """Return the innermost ``with`` or decorator that disables gradients for the running line."""
     return region_around(frame, r"no_grad|inference_mode|set_grad_enabled\(False")
 
 
 def region_around(frame: FrameType | None, pattern: str) -> Location | None:
-    """The innermost ``with`` or decorator of such a name around the line that runs."""
-    for one in user_frames(frame):
-        scope = scope_of(one)
+    """Return the innermost ``with`` or decorator around the running line that matches."""
+    for user_code in user_frames(frame):
+        scope = scope_of(user_code)
         places = [] if scope is None else [*getattr(scope, "decorator_list", ())]
         for node in own_nodes(scope) if scope is not None else ():
-            if isinstance(node, ast.With | ast.AsyncWith) and covers(node, one.f_lineno):
+            if isinstance(node, ast.With | ast.AsyncWith) and covers(node, user_code.f_lineno):
                 places = [*(item.context_expr for item in node.items), *places]
         for place in places:
             if re.search(pattern, ast.unparse(place)):
-                return Location(one.f_code.co_filename, place.lineno)
+                return Location(user_code.f_code.co_filename, place.lineno)
     return None
 
 
 class Write(NamedTuple):
-    """A line that writes into a tensor in place; ``values`` are what its name was assigned."""
+    """A line that modifies a tensor in place, and the ``values`` assigned to the tensor's name."""
 
     line: int
     name: str
@@ -89,7 +89,7 @@ class Write(NamedTuple):
 
 
 def in_place_writes(file: str) -> Iterator[Write]:
-    """The lines of a file's functions that write into a value in place."""
+    """Yield the lines of a file's functions that modify a value in place."""
     module = _tree(file)
     for scope in ast.walk(module) if module is not None else ():
         if not isinstance(scope, _Function | ast.Module):
@@ -99,8 +99,8 @@ def in_place_writes(file: str) -> Iterator[Write]:
             target = _written(node)
             if target is not None and isinstance(node, ast.stmt | ast.expr):
                 name = ast.unparse(target)
-                values = (value_of(one, name) for one in nodes)
-                yield Write(node.lineno, name, tuple(one for one in values if one is not None))
+                values = (value_of(statement, name) for statement in nodes)
+                yield Write(node.lineno, name, tuple(filter(None, values)))
 
 
 def _written(node: ast.AST) -> ast.expr | None:
@@ -122,7 +122,7 @@ _SWITCHES = ("requires_grad_", "share_memory_", "detach_")
 
 
 def value_of(node: ast.AST, name: str) -> ast.expr | None:
-    """What an assignment assigns to this name; of ``a, b = f(), g()`` the one of its place."""
+    """Return the value that an assignment gives to a name; for tuples the value at its position."""
     if not isinstance(node, ast.Assign):
         return None
     target, value = node.targets[0], node.value
@@ -133,7 +133,7 @@ def value_of(node: ast.AST, name: str) -> ast.expr | None:
 
 
 def assignments_of(file: str, attribute: str, in_init: bool) -> list[int]:
-    """The lines of a file that assign this attribute: in ``__init__``, or elsewhere."""
+    """Return the lines of a file that assign this attribute, in ``__init__`` or elsewhere."""
     module = _tree(file)
     return sorted(
         node.lineno
@@ -151,15 +151,15 @@ def is_init(scope: ast.AST) -> bool:
 
 
 def attributes_written(code: CodeType) -> list[str]:
-    """The attributes that a function assigns: ``self.cache``."""
+    """Return the attributes that a function assigns, such as ``self.cache``."""
     scope = _scope(code, code.co_firstlineno + 1)
     nodes = own_nodes(scope) if scope is not None else ()
-    found = [
+    attributes = [
         ast.unparse(node)
         for node in nodes
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     ]
-    return [*dict.fromkeys(found)]
+    return [*dict.fromkeys(attributes)]
 
 
 def writes_into(frame: FrameType, name: str) -> list[int]:
