@@ -132,7 +132,7 @@ def _cells_of(answer: AnswerCell, handed: list[_Cell], master: Master) -> tuple[
 
 
 def _with_rest(indices: list[int], handed: list[_Cell], master: Master) -> list[int]:
-    """``found``, and the cells behind it that are no Python without it but are so with it."""
+    """Add to the indices the cells behind them that are no Python alone but are so with them."""
     for _ in range(_MOST_PARTS if indices else 0):
         part = next(
             (i for i in range(indices[-1] + 1, len(handed)) if handed[i].kind == "code"), -1

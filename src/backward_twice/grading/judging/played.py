@@ -81,7 +81,7 @@ def _lines(play: Trace) -> Iterator[dict[str, Any]]:
 
 
 def _named(effect: str, nodes: list[int], play: Trace) -> list[str]:
-    """``what`` of these nodes, by their names; of many the first."""
+    """Name the nodes of an effect; of many only the first."""
     if not nodes:
         return []
     names = [_name(node, play) for node in nodes[:_MOST_NAMED]]

@@ -47,7 +47,7 @@ def notebook(result: Json, master: Path, remarks: Sequence[str] = ()) -> Json:
     Args:
         result: as :func:`.grader.judged` makes it.
         master: the path of the exercise's master.
-        said: remarks on the submission as a whole.
+        remarks: on the submission as a whole.
     """
     filled = json.loads(_exercise(master))
     questions = {question["id"]: question for question in result["questions"]}
