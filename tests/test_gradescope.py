@@ -421,7 +421,7 @@ def test_what_ran_out_of_time_by_the_clock_is_tried_once_more(
         clock[0] += took
         return {"points": points, **({"slow": True} if slow else {})}
 
-    monkeypatch.setattr(autograder.judge, "grade", grade)
+    monkeypatch.setattr(autograder.grader, "grade", grade)
     monkeypatch.setattr(autograder.time, "monotonic", lambda: clock[0])
     assert autograder._graded({"limits": asdict(autograder.LIMITS)})["points"] == final
     assert totals == asked
