@@ -226,7 +226,7 @@ export class Edits {
           {
             type: "button",
             onclick: () => {
-              this.note.textContent = "Python runs it.";
+              this.note.textContent = "…";
               run(this.draft.value);
             },
           },
