@@ -226,7 +226,7 @@ export class Edits {
           {
             type: "button",
             onclick: () => {
-              this.note.textContent = "…";
+              this.note.textContent = "Running …";
               run(this.draft.value);
             },
           },
