@@ -96,8 +96,10 @@ class _Reader:
                 return []
             case ast.Name():
                 losses = self._of_variable(expression)
-            case ast.Compare():
-                losses = self._lost("operation", expression)
+            case ast.Compare():  # unless what it compares had lost its graph before
+                losses = self._together(_operands(expression)) or self._lost(
+                    "operation", expression
+                )
             case ast.Attribute(attr=attribute):
                 lost = _METHODS.get(attribute)
                 losses = None if lost is None else self._lost(lost, expression)

@@ -19,14 +19,6 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | _Function
 
 
-def loops_around(frame: FrameType | None) -> Iterator[tuple[CodeType, int, Loop]]:
-    """Yield code, line and innermost enclosing loop for each frame of the user's code in a loop."""
-    for user_code in user_frames(frame):
-        loop = loop_around(user_code)
-        if loop is not None:
-            yield user_code.f_code, user_code.f_lineno, loop
-
-
 def loop_around(frame: FrameType) -> Loop | None:
     """Return the innermost loop of the frame's own code that encloses the running line."""
     line, scope = frame.f_lineno, scope_of(frame)
@@ -45,6 +37,17 @@ def assigned_and_used(made_at: Location, used_at: Location) -> str | None:
     """Return the only name that the first line assigns and the second one reads."""
     names = _statement_names(made_at, ast.Store) & _statement_names(used_at, ast.Load)
     return names.pop() if len(names) == 1 else None
+
+
+def receiver_of(place: Location, method: str) -> str | None:
+    """Return the name of the variable on which the statement at a line calls ``method``."""
+    tree = _tree(place.file)
+    for node in () if tree is None else ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attribute)):
+                if attribute == method and covers(node, place.line):
+                    return name
+    return None
 
 
 def is_conditional(place: Location) -> bool:
@@ -268,11 +271,6 @@ def _as_they_run(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, (ast.With, ast.AsyncWith)):
         return [*node.items, *node.body]
     return parts
-
-
-def runs_over(loop: Loop, name: str) -> bool:
-    """Whether the iterable of the loop is computed from this variable."""
-    return isinstance(loop, ast.For) and root_of(name) in names(loop.iter, ast.Load)
 
 
 def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
