@@ -17,6 +17,7 @@ import torch
 
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import belongs_to_user
+from gradtrace.autograd.syntax import reads_first
 
 _MAX_NAMES = 4
 
@@ -68,7 +69,7 @@ class Variable(NamedTuple):
             return True  # a global, or a variable of an enclosing function
         loop = source.loop_around(frame)
         if loop is not None and source.assigns_name(loop, root):
-            return source.reads_first(loop, root)
+            return reads_first(loop, root)
         return not scoped or loop is not None or source.assigned_at(frame, root) is None
 
 
