@@ -28,9 +28,9 @@ from backward_twice.grading.run import journal, judge, modules
 from backward_twice.grading.run.answers import Answers
 from backward_twice.grading.run.draws import DRAWS, Draws, read_draws
 from backward_twice.grading.run.master import read_master
+from backward_twice.misconceptions import misconceptions
 
 CHECKOUT = Path(__file__).parents[1]
-MISCONCEPTIONS = CHECKOUT / "src" / "backward_twice" / "misconceptions"
 NAME = "two_losses"
 MASTER = read_master(CHECKOUT / "solutions" / NAME / f"{NAME}.ipynb")
 MASTERS = {NAME: MASTER}
@@ -263,14 +263,13 @@ def test_right_answers_have_all_points_and_wrong_ones_lose_theirs(exercise):
 
     result = graded(right)
     assert (result["state"], result["points"]) == ("graded", master.max_points), result
-    beliefs = sorted((MISCONCEPTIONS / exercise).glob("*/*.py"))
-    assert beliefs
-    for wrong in beliefs:
-        [asked] = [a for a in master.questions if a.question == f"{exercise}.{wrong.parent.name}"]
-        source = (wrong.read_text(encoding="utf-8"),)
-        result = graded(replace(right, sources={**right.sources, asked.answer: source}))
-        points = {found["id"]: found["points"] for found in result["questions"]}
-        assert (result["state"], points[asked.id]) == ("graded", 0), wrong
+    for asked in master.questions:
+        assert misconceptions(asked.question)
+        for wrong in misconceptions(asked.question):
+            sources = {**right.sources, asked.answer: (wrong.source,)}
+            result = graded(replace(right, sources=sources))
+            points = {found["id"]: found["points"] for found in result["questions"]}
+            assert (result["state"], points[asked.id]) == ("graded", 0), wrong.name
 
 
 # Hidden inputs

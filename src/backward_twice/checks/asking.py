@@ -25,7 +25,7 @@ from backward_twice.checks.question import (
     learner_frames,
     question,
 )
-from backward_twice.checks.recognition import recognised
+from backward_twice.checks.recognition import replies
 from backward_twice.rehearsal import why_not_graded
 from gradtrace.autograd.frames import Location
 
@@ -211,7 +211,7 @@ def _explained(
 ) -> str:
     """What a wrong answer looks like, its smallest case as a program, and the way to its inputs."""
     observed, inputs = zip(*told, strict=True)
-    lines = [f"  {LOOKS_LIKE} {belief}" for belief in recognised(name, asked, observed, inputs)]
+    lines = [f"  {LOOKS_LIKE} {reply}" for reply in replies(name, asked, observed, inputs)]
     failed = next(i for i, findings in enumerate(draws) if not all(f.passed for f in findings))
     case = asked.smallest_case(draws[failed], *told[failed])
     if case:
@@ -220,7 +220,7 @@ def _explained(
     return "\n".join([*lines, f"  {_route(name, number)}"])
 
 
-LOOKS_LIKE = "It comes out as from this belief:"
+LOOKS_LIKE = "It looks like this misconception:"
 SMALLEST_CASE = "The smallest case that is wrong, as a program:"
 """How what is found beside the findings is introduced, in the notebook and by the grader."""
 
