@@ -18,11 +18,12 @@ SITE := _build/html
 # One process of tests more than there are cores, as one or another waits, with one thread each; a
 # notebook is one process's.
 SIDE_BY_SIDE := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-# axe-core, for the tests of accessibility; without npm they skip, unless BROWSER=required.
-AXE := tests/browser/node_modules/.package-lock.json
+# axe-core and textlint, for the tests of accessibility and of the texts; without npm these skip,
+# unless BROWSER=required.
+FROM_NPM := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild trainers peers types javascript style dist test gpu-check clean
+.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild trainers peers types javascript prose style dist test gpu-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -143,10 +144,10 @@ peers: $(PEERS_READY) ## run PyTorch's and other libraries' tests plain and watc
 		$(if $(PYTORCH),--checkout "pytorch=$(PYTORCH)") $(if $(HIGHER),--checkout "higher=$(HIGHER)") \
 		$(if $(ONLY),--only "$(ONLY)") $(SUITES)
 
-$(AXE): tests/browser/package-lock.json
-	@command -v npm >/dev/null || echo "npm is missing: the accessibility of the site will not be tested"
+$(FROM_NPM): tests/browser/package-lock.json
+	@command -v npm >/dev/null || echo "npm is missing: the site's accessibility and the texts' words will not be tested"
 	@! command -v npm >/dev/null || npm ci --prefix tests/browser --loglevel error --no-audit --no-fund --fetch-retries 1 || \
-		echo "npm could not install axe-core, for the reason above: the accessibility of the site will not be tested"
+		echo "npm could not install its tools, for the reason above: the site's accessibility and the texts' words will not be tested"
 
 TRAINERS := $(wildcard book/trainers/*.py)
 
@@ -169,6 +170,9 @@ $(JAVASCRIPT): gradtrace/package-lock.json
 javascript: $(JAVASCRIPT) ## check format, rules and types of the player's JavaScript (where npm is)
 	@test ! -e $(JAVASCRIPT) || npm run --prefix gradtrace --silent check
 
+prose: $(FULL) $(FROM_NPM) ## check the words of every text (TEXTS="file …")
+	@test ! -e $(FROM_NPM) || $(BIN)/python tests/prose/lint.py $(TEXTS)
+
 style: $(FULL) ## check style, format and imports of the code
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -188,7 +192,7 @@ dist: .venv-dist/.ready ## build both distributions and check them (DIST=folder)
 	.venv-dist/bin/check-wheel-contents "$(DIST)"/*/*.whl
 
 test: export OMP_NUM_THREADS ?= 1
-test: $(FULL) $(AXE) ## prove everything: style, imports, types, site, tests, every stored output
+test: $(FULL) $(FROM_NPM) ## prove everything: style, imports, types, site, tests, every stored output
 	$(MAKE) style javascript
 	$(MAKE) -j 2 types book
 	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src book/_ext/styles.py

@@ -133,7 +133,7 @@ def test_hooks_and_container_run_targets_that_exist():
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is missing")
 def test_without_a_network_npm_says_why_and_the_tests_skip(tmp_path):
     """`make` goes on, with the reason in words of npm's and of ours."""
-    recipe = re.search(r"\n\$\(AXE\):.*\n((?:\t.*\n)+)", MAKEFILE)[1]
+    recipe = re.search(r"\n\$\(FROM_NPM\):.*\n((?:\t.*\n)+)", MAKEFILE)[1]
     (tmp_path / "Makefile").write_text(f"axe:\n{recipe}\nafter: axe\n\t@echo went on\n")
     browser = tmp_path / "tests" / "browser"
     browser.mkdir(parents=True)

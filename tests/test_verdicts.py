@@ -39,12 +39,6 @@ def test_what_can_happen_holds_as_soon_as_it_happens_once(cases, expected, on):
     assert "One true case is enough" not in repr(verdict(FIRST, cases))
 
 
-def test_what_no_run_can_decide():
-    judged = verdict(FIRST, {"its testable part": True}, untestable="a matter of taste")
-    assert (judged.verdict, judged.on) == ("not testable", "a matter of taste")
-    assert "a matter of taste" in repr(judged)
-
-
 @pytest.mark.parametrize(
     ("id", "cases", "error", "message"),
     [

@@ -22,7 +22,7 @@ from sphinx.util.typing import ExtensionMetadata
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
-from backward_twice.verdicts import HOLDS, MARKS, NOT_TESTABLE
+from backward_twice.verdicts import HOLDS, MARKS
 
 CLAIMS = "book/claims.yml"
 ARTICLES = "book/articles.yml"
@@ -73,7 +73,7 @@ class ClaimsSummary(LedgerDirective):
         if not rows:
             return [nodes.paragraph("", "No chapter has arrived yet.")]
         head = ["Article", "Claims", *(f"{mark} {verdict}" for verdict, mark in MARKS.items())]
-        return [self.table("claims-summary", [60, 8, 8, 8, 8, 8], head, rows)]
+        return [self.table("claims-summary", [68, 8, 8, 8, 8], head, rows)]
 
     def chapter(self, number: int, article: dict[str, Any], count: Counter[str]) -> nodes.row:
         link = nodes.reference(
@@ -123,21 +123,19 @@ class ClaimsTable(LedgerDirective):
         )
         return [
             nodes.paragraph("", "", mark, nodes.Text(" "), evidence),
-            *self.conditions(verdict, claim["on"]),
+            *self.conditions(claim["on"]),
         ]
 
-    def conditions(self, verdict: str, on: str | None) -> list[nodes.paragraph]:
+    def conditions(self, on: str | None) -> list[nodes.paragraph]:
         """The cases in which the run agrees with the claim, and those in which it does not."""
-        if on is None or verdict == NOT_TESTABLE:
-            return [self.text(on)] if on else []
-        found = []
-        for condition in on.split(" | "):
+        paragraphs = []
+        for condition in on.split(" | ") if on else []:
             word, _, cases = condition.partition(": ")
             answer = f"{MARKS[word]} Run: {'yes' if word == HOLDS else 'no'}."
             listed = self.text(cases)
             listed.insert(0, nodes.inline("", f"{answer} ", classes=["judged", word]))
-            found.append(listed)
-        return found
+            paragraphs.append(listed)
+        return paragraphs
 
 
 def add_script(

@@ -1,10 +1,10 @@
 """The verdict on each claim of the articles, computed from what a cell observed.
 
 The claims stand in the ledger ``book/claims.yml``: ``id``, ``place`` and ``claim`` are written by
-hand.  A notebook cell hands :func:`verdict` its observations, one truth value for each
-circumstance it tried, and the verdict follows.  Displayed, it leaves its data in the notebook
-(as ``application/vnd.backward-twice.verdict+json``), and :func:`write_ledger` copies verdict and
-evidence from the executed notebooks into the ledger.  Nobody types a verdict.
+hand.  A notebook cell passes its observations to :func:`verdict`, one truth value for each case
+that it tried, and the verdict follows.  Displayed, it leaves its data in the notebook (as
+``application/vnd.backward-twice.verdict+json``), and :func:`write_ledger` copies verdict and
+evidence from the executed notebooks into the ledger.  No verdict is typed by hand.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MIME = "application/vnd.backward-twice.verdict+json"
 HOLDS = "holds"
 FAILS = "fails"
 DEPENDS = "depends"
-NOT_TESTABLE = "not testable"
 
-# What stands before the word, so that a verdict is known by its shape too.
-MARKS = {HOLDS: "✓", FAILS: "✗", DEPENDS: "◐", NOT_TESTABLE: "?"}
+# The mark before the word, so that a verdict is recognised by its shape too.
+MARKS = {HOLDS: "✓", FAILS: "✗", DEPENDS: "◐"}
+ENOUGH = "One true case is enough for this claim."
 
 
 def ledger_path() -> Path:
@@ -42,34 +42,29 @@ def read_ledger(path: Path | None = None) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, what was tried, and what follows.  Display it as the value of a cell.
+    """A claim, the cases that were tried, and their results.  Display it as the value of a cell.
 
-    ``cases`` maps what the article says, told of each circumstance that was tried ("two layers: it
-    runs"), to whether it came out so.  ``one_suffices`` marks a claim that "can" or "or" makes true
-    as soon as one case is.
+    ``cases`` maps each case ("two layers: it runs": a program, and what the article says of it) to
+    whether the run agreed.  ``one_suffices`` marks a claim with "can" or "or", which is true as
+    soon as one case is.
     """
 
     id: str
     claim: str
     cases: dict[str, bool]
-    untestable: str | None = None
     one_suffices: bool = False
 
     @property
     def verdict(self) -> str:
         """``"holds"`` when every case came out as claimed (or one, where one suffices), ``"fails"``
-        when none did, else ``"depends"``; ``"not testable"`` when no run can decide it."""
-        if self.untestable is not None:
-            return NOT_TESTABLE
+        when none did, else ``"depends"``."""
         if all(self.cases.values()) or (self.one_suffices and any(self.cases.values())):
             return HOLDS
         return DEPENDS if any(self.cases.values()) else FAILS
 
     @property
     def on(self) -> str | None:
-        """The cases on either side, if they differ, or why the claim is not testable."""
-        if self.verdict == NOT_TESTABLE:
-            return self.untestable
+        """The cases on either side, if they differ."""
         if len(set(self.cases.values())) == 1:
             return None
         parts = []
@@ -78,40 +73,36 @@ class Verdict:
             parts.append(f"{word}: {'; '.join(names)}")
         return " | ".join(parts)
 
-    @property
-    def _remarks(self) -> list[str]:
-        """What a reader has to know beside the cases."""
-        enough = ["One true case is enough for this claim."] if self.one_suffices else []
-        return enough + ([self.untestable] if self.untestable is not None else [])
-
     def __repr__(self) -> str:
         lines = [f"Claim {self.id} {self.verdict}: {self.claim}"]
         for case, came_out in self.cases.items():
-            circumstance, article = _told(case)
+            circumstance, article = _split_case(case)
             lines.append(
                 f"  {MARKS[HOLDS if came_out else FAILS]} {circumstance}Article: {article}. "
                 f"Run: {'yes' if came_out else 'no'}."
             )
-        lines += [f"  {remark}" for remark in self._remarks]
+        if self.one_suffices:
+            lines.append(f"  {ENOUGH}")
         return "\n".join(lines)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         rows = ""
         for case, came_out in self.cases.items():
-            circumstance, article = _told(case)
-            said = HOLDS if came_out else FAILS
+            circumstance, article = _split_case(case)
+            result = HOLDS if came_out else FAILS
             rows += (
-                f'<li><span class="judged {said}" aria-hidden="true">{MARKS[said]}</span> '
+                f'<li><span class="judged {result}" aria-hidden="true">{MARKS[result]}</span> '
                 f"<span>{inline(circumstance)}Article: {inline(article)}. "
                 f"<strong>Run: {'yes' if came_out else 'no'}.</strong></span></li>"
             )
-        rows += "".join(f"<li>{inline(remark)}</li>" for remark in self._remarks)
-        kind = self.verdict.replace(" ", "-")
+        if self.one_suffices:
+            rows += f"<li>{ENOUGH}</li>"
         return {
             "text/plain": repr(self),
             "text/html": (
-                f'<div class="verdict {kind}" id="claim-{self.id}">'
-                f'<p class="judged {kind}"><span aria-hidden="true">{MARKS[self.verdict]}</span> '
+                f'<div class="verdict {self.verdict}" id="claim-{self.id}">'
+                f'<p class="judged {self.verdict}">'
+                f'<span aria-hidden="true">{MARKS[self.verdict]}</span> '
                 f"Claim {self.id} {self.verdict}</p>"
                 f"<p>{inline(self.claim)}</p><ul>{rows}</ul></div>"
             ),
@@ -124,8 +115,8 @@ class Verdict:
         }
 
 
-def _told(case: str) -> tuple[str, str]:
-    """What was tried, as a sentence or nothing, and what the article says of it."""
+def _split_case(case: str) -> tuple[str, str]:
+    """The program that was tried, as a sentence or nothing, and what the article says of it."""
     circumstance, colon, article = case.partition(": ")
     return (f"{circumstance[:1].upper()}{circumstance[1:]}. ", article) if colon else ("", case)
 
@@ -134,18 +125,15 @@ def verdict(
     id: str,
     cases: Mapping[str, bool],
     *,
-    untestable: str | None = None,
     one_suffices: bool = False,
 ) -> Verdict:
-    """Judge the claim ``id`` by what was observed.
+    """Judge the claim ``id`` by the results of its cases.
 
     Args:
         id: as in the ledger, ``"1.1"``.
-        cases: what the article says, told of each circumstance that was tried ("two layers: it
-            runs"), and whether it came out so.  Hand over what the cell observed, as a bool, never
-            a typed truth value.
-        untestable: for a claim of taste or frequency, the reason why no run can decide it.  The
-            cases then hold its testable part.
+        cases: each case ("two layers: it runs": a program, and what the article says of it), and
+            whether the run agreed.  Pass the result that the cell computed, as a bool, never a
+            typed truth value.
         one_suffices: for a claim with "can", or with "or" between two outcomes, which is true as
             soon as one case is.
 
@@ -164,13 +152,13 @@ def verdict(
     if id not in claims:
         raise KeyError(f"claim {id!r} is not in {ledger_path().name}: add it there first")
     if not cases:
-        raise ValueError(f"claim {id}: no observation was handed over, so no verdict can follow")
+        raise ValueError(f"claim {id}: no observation was given, so no verdict can follow")
     for name, value in cases.items():
         if not isinstance(value, bool):
             raise TypeError(
                 f"claim {id}: the observation {name!r} is {value!r}, but must be True or False"
             )
-    return Verdict(id, claims[id], dict(cases), untestable, one_suffices)
+    return Verdict(id, claims[id], dict(cases), one_suffices)
 
 
 def stored_verdicts(notebooks: Iterable[Path]) -> dict[str, dict[str, Any]]:
@@ -181,31 +169,31 @@ def stored_verdicts(notebooks: Iterable[Path]) -> dict[str, dict[str, Any]]:
     """
     import nbformat
 
-    found: dict[str, dict[str, Any]] = {}
+    verdicts: dict[str, dict[str, Any]] = {}
     for path in notebooks:
         for cell in nbformat.read(path, as_version=4).cells:
             for output in cell.get("outputs", ()):
                 stored = output.get("data", {}).get(MIME)
                 if stored is None:
                     continue
-                if stored["id"] in found:
+                if stored["id"] in verdicts:
                     raise ValueError(f"claim {stored['id']} is judged twice, again in {path.name}")
-                found[stored["id"]] = {
+                verdicts[stored["id"]] = {
                     "verdict": stored["verdict"],
                     "on": stored["on"],
                     "evidence": f"{path.stem}#claim-{stored['id']}",
                 }
-    return found
+    return verdicts
 
 
 def updated_ledger(
     rows: Iterable[dict[str, Any]], notebooks: Iterable[Path]
 ) -> list[dict[str, Any]]:
     """The ledger with verdict and evidence taken from the notebooks, and from nowhere else."""
-    found = stored_verdicts(notebooks)
-    unknown = {"verdict": None, "on": None, "evidence": None}
+    verdicts = stored_verdicts(notebooks)
+    missing = {"verdict": None, "on": None, "evidence": None}
     return [
-        {key: row[key] for key in ("id", "place", "claim")} | found.get(row["id"], unknown)
+        {key: row[key] for key in ("id", "place", "claim")} | verdicts.get(row["id"], missing)
         for row in rows
     ]
 
