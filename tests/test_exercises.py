@@ -14,7 +14,7 @@ import pytest
 import torch
 from IPython.core.inputtransformer2 import TransformerManager
 
-from backward_twice.checks import Question, asking, check, question
+from backward_twice.checks import Task, asking, check, question
 from backward_twice.checks.plain import MAX_DEPTH, MAX_DIMENSIONS, dumps, loads
 from backward_twice.exercises import generate
 from backward_twice.misconceptions import FOLDER, OutdatedChange, changed, misconceptions
@@ -142,7 +142,7 @@ def test_whatever_an_answer_gives_back_it_is_judged(exercise, name):
 
 def test_a_question_with_nothing_to_compare_says_so_and_is_not_passed(monkeypatch):
     """As a teacher's own may be, for one of its draws."""
-    empty = Question("f", lambda _: {}, expect=lambda: {"result": []})
+    empty = Task("f", lambda _: {}, expect=lambda: {"result": []})
     monkeypatch.setattr(asking, "question", lambda _: empty)
     with pytest.raises(AssertionError, match=r"1 of 1 properties wrong\n.*nothing to compare it"):
         check("own.f", lambda: [])
@@ -223,7 +223,7 @@ def test_the_notebook_asks_every_question_of_its_module(path):
     import importlib
 
     module = importlib.import_module(f"backward_twice.checks.{path.stem}")
-    defined = {name for name, value in vars(module).items() if isinstance(value, Question)}
+    defined = {name for name, value in vars(module).items() if isinstance(value, Task)}
     assert defined == {name for exercise, name in QUESTIONS if exercise == path.stem}
 
 

@@ -225,7 +225,7 @@ def test_a_worker_with_other_checks_refuses():
 def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeypatch):
     for name in ("question", "plain", "helper", "other"):
         (tmp_path / f"{name}.py").touch()
-    (tmp_path / "__init__.py").write_text("from backward_twice.checks.question import Question")
+    (tmp_path / "__init__.py").write_text("from backward_twice.checks.question import Task")
     (tmp_path / "question.py").write_text("from backward_twice.checks.plain import loads")
     (tmp_path / "mine.py").write_text("from backward_twice.checks.helper import f")
     monkeypatch.setattr(modules, "_FOLDER", tmp_path)

@@ -10,7 +10,7 @@ that happens to be one node.
 import torch
 from torch.autograd.function import BackwardCFunction
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 
 def _number(generator, low, high):
@@ -24,12 +24,12 @@ def _derivatives(function, inputs, outer, vectors):
     first = torch.autograd.grad((outer * value**2).sum(), leaves.values(), create_graph=True)
     along = sum((v * gradient).sum() for v, gradient in zip(vectors, first, strict=True))
     second = torch.autograd.grad(along, leaves.values())
-    found = {"value": value}
+    derivatives = {"value": value}
     for name, gradient in zip(leaves, first, strict=True):
-        found[f"first derivative for {name}"] = gradient
+        derivatives[f"first derivative for {name}"] = gradient
     for name, gradient in zip(leaves, second, strict=True):
-        found[f"second derivatives, for {name}"] = gradient
-    return found
+        derivatives[f"second derivatives, for {name}"] = gradient
+    return derivatives
 
 
 def _is_one_node(function, inputs):
@@ -38,8 +38,8 @@ def _is_one_node(function, inputs):
     value = function(*leaves)  # without it, PyTorch 2.4 does not tell of its node
     if not isinstance(value.grad_fn, BackwardCFunction):
         return False  # an operation of PyTorch's own
-    reached = [getattr(node, "variable", None) for node, _ in value.grad_fn.next_functions]
-    return all(any(leaf is variable for variable in reached) for leaf in leaves)
+    variables = [getattr(node, "variable", None) for node, _ in value.grad_fn.next_functions]
+    return all(any(leaf is variable for variable in variables) for leaf in leaves)
 
 
 _ONE_NODE = "apply is one node of the graph, with a backward of its own"
@@ -61,8 +61,8 @@ def _run_squash(answer, inputs, outer, vectors):
     def twice(x, slope):
         return answer.apply(answer.apply(x, slope), slope)
 
-    found = _derivatives(twice, inputs, outer, vectors)
-    return found | {_ONE_NODE: _is_one_node(answer.apply, inputs)}
+    derivatives = _derivatives(twice, inputs, outer, vectors)
+    return derivatives | {_ONE_NODE: _is_one_node(answer.apply, inputs)}
 
 
 def _expect_squash(inputs, outer, vectors):
@@ -72,7 +72,7 @@ def _expect_squash(inputs, outer, vectors):
     return _derivatives(twice, inputs, outer, vectors) | {_ONE_NODE: True}
 
 
-squash = Question("Squash", _draw_squash, _expect_squash, _run_squash)
+squash = Task("Squash", _draw_squash, _expect_squash, _run_squash)
 
 
 def _draw_root(generator):
@@ -92,8 +92,8 @@ def _run_root(answer, inputs, outer, vectors):
     def twice(x, a):
         return answer.apply(1 + answer.apply(x, a), a)
 
-    found = _derivatives(twice, inputs, outer, vectors)
-    return found | {_ONE_NODE: _is_one_node(answer.apply, inputs)}
+    derivatives = _derivatives(twice, inputs, outer, vectors)
+    return derivatives | {_ONE_NODE: _is_one_node(answer.apply, inputs)}
 
 
 def _newton(x, a):
@@ -111,4 +111,4 @@ def _expect_root(inputs, outer, vectors):
     return _derivatives(twice, inputs, outer, vectors) | {_ONE_NODE: True}
 
 
-root = Question("Root", _draw_root, _expect_root, _run_root)
+root = Task("Root", _draw_root, _expect_root, _run_root)

@@ -10,7 +10,7 @@ from typing import Any
 
 from backward_twice.checks.comparison import alike
 from backward_twice.checks.plain import Plain, loads
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 from backward_twice.misconceptions import Misconception, misconceptions
 
 _MOST_REPLIES = 3
@@ -29,13 +29,11 @@ def _compiled(source: str) -> CodeType:
     return compile(source, "<string>", "exec")
 
 
-def replies(
-    name: str, question: Question, observed: Sequence[str], inputs: Sequence[str]
-) -> list[str]:
+def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str]) -> list[str]:
     """The replies of the misconceptions that give the same results as an answer.
 
     Args:
-        name: the question's name, ``"<exercise>.<question>"``.
+        name: the name of the question, ``"<exercise>.<question>"``.
         observed: the results of an answer, the text of plain data for each of ``inputs``.
 
     Returns:
@@ -49,15 +47,15 @@ def replies(
         fitting = [
             misconception.reply
             for misconception in misconceptions(name)
-            if all(_gives(misconception, question, *draw) for draw in draws)
+            if all(_gives(misconception, task, *draw) for draw in draws)
         ]
     return fitting if len(fitting) <= _MOST_REPLIES else []
 
 
-def _gives(misconception: Misconception, question: Question, observed: Plain, inputs: str) -> bool:
+def _gives(misconception: Misconception, task: Task, observed: Plain, inputs: str) -> bool:
     """Whether the misconception's answer has the observed result."""
     try:
-        answer = wrong_answer(misconception, question.answer)
-        return alike(loads(question.observe(answer, inputs)), observed)
+        answer = wrong_answer(misconception, task.answer)
+        return alike(loads(task.observe(answer, inputs)), observed)
     except Exception:  # most misconceptions end in an error, so there is nothing to compare
         return False
