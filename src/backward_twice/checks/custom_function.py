@@ -9,6 +9,7 @@ that happens to be one node.
 
 import torch
 from torch.autograd.function import BackwardCFunction
+from torch.utils.flop_counter import FlopCounterMode
 
 from backward_twice.checks.question import Task
 
@@ -112,3 +113,61 @@ def _expect_root(inputs, outer, vectors):
 
 
 root = Task("Root", _draw_root, _expect_root, _run_root)
+
+
+_IN_PLACE = "the result is the tensor that was handed over, changed in place"
+_NEEDED = "backward computes no product for an input that requires no gradient"
+
+
+def _draw_add_product(generator):
+    rows, inner, outputs = (_number(generator, 2, 5) for _ in range(3))
+
+    def normal(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    return {
+        "inputs": {
+            "total": normal(rows, outputs),
+            "x": normal(rows, inner),
+            "weight": normal(outputs, inner),
+        },
+        "outer": normal(rows, outputs),
+        "vectors": [normal(rows, outputs), normal(rows, inner), normal(outputs, inner)],
+    }
+
+
+def _run_add_product(answer, inputs, outer, vectors):
+    def add_twice(total, x, weight):
+        total = total.sin()
+        result = answer.apply(answer.apply(total, x, weight), x.cos(), weight)
+        return result + total.cos()  # the total itself is a result of the function, too
+
+    derivatives = _derivatives(add_twice, inputs, outer, vectors)
+    copies = [value.detach().clone() for value in inputs.values()]
+    return derivatives | {
+        _IN_PLACE: answer.apply(*copies) is copies[0],
+        _NEEDED: [_products(answer, inputs, name) for name in inputs],
+    }
+
+
+def _products(answer, inputs, trained):
+    """How many products backward computes where one input alone requires a gradient."""
+    leaves = {name: value.detach().clone() for name, value in inputs.items()}
+    leaves[trained].requires_grad_()
+    total, x, weight = leaves.values()
+    value = answer.apply(total + 0, x, weight).sum()
+    with FlopCounterMode(display=False) as counter:
+        value.backward()
+    return round(counter.get_total_flops() / (2 * x.numel() * len(weight)))
+
+
+def _expect_add_product(inputs, outer, vectors):
+    def add_twice(total, x, weight):
+        result = total.sin() + (x + x.cos()) @ weight.T
+        return result + result.cos()
+
+    derivatives = _derivatives(add_twice, inputs, outer, vectors)
+    return derivatives | {_IN_PLACE: True, _NEEDED: [0, 1, 1]}
+
+
+add_product = Task("AddProduct", _draw_add_product, _expect_add_product, _run_add_product)
