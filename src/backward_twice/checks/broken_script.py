@@ -42,7 +42,7 @@ class Encoder(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(INPUTS, FEATURES)
-        self.scale = nn.Parameter(torch.ones(FEATURES))
+        self.scale = nn.Parameter(torch.linspace(0.5, 1.5, FEATURES))
 
     def forward(self, x):
         features = torch.tanh(self.linear(x))

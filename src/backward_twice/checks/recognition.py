@@ -44,12 +44,12 @@ def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str
     except ValueError:
         return []
     with warnings.catch_warnings(action="ignore"):
-        fitting = [
-            misconception.reply
+        fitting = {  # two with the same result may have one reply
+            misconception.reply: None
             for misconception in misconceptions(name)
             if all(_gives(misconception, task, *draw) for draw in draws)
-        ]
-    return fitting if len(fitting) <= _MOST_REPLIES else []
+        }
+    return list(fitting) if len(fitting) <= _MOST_REPLIES else []
 
 
 def _gives(misconception: Misconception, task: Task, observed: Plain, inputs: str) -> bool:
