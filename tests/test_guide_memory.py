@@ -61,7 +61,7 @@ def retained_pieces(count):
         loss.backward(retain_graph=k < count - 1)
 
 
-@obeys("keep `loss.item()`, `output.detach()`")
+@obeys("store `loss.item()`, `output.detach()`")
 def validation(obey, count):
     net, total = deep(), 0.0
     for x in batches(count):
@@ -80,7 +80,7 @@ def list_for_an_update(obey, count):
             log_probs.clear()
 
 
-@obeys("`detach()` it at the end of each iteration, and drop the flag")
+@obeys("`detach()` it at the end of each iteration, and remove the flag")
 def carried_state(obey, count):
     cell, state = nn.GRUCell(32, 32), torch.zeros(64, 32)
     for x in batches(count):
@@ -90,7 +90,7 @@ def carried_state(obey, count):
             state = state.detach()
 
 
-@obeys("take `torch.autograd.grad`, or set `.grad` to `None` after use")
+@obeys("use `torch.autograd.grad`, or set `.grad` to `None` after use")
 def gradient_with_a_graph(obey, count):
     net = deep()
     for x in batches(count):
@@ -115,7 +115,7 @@ def checkpointed(obey, count):
     result.sum().backward()
 
 
-@obeys("`ctx.save_for_backward(y)` in place of `ctx.y = y`")
+@obeys("`ctx.save_for_backward(y)` instead of `ctx.y = y`")
 def output_on_ctx(obey, count):
     class Exp(torch.autograd.Function):
         @staticmethod
@@ -136,7 +136,7 @@ def output_on_ctx(obey, count):
         Exp.apply(w * x).sum().backward()
 
 
-@obeys("`handle.remove()` after backward, or let the function use `y.detach()`")
+@obeys("`handle.remove()` after the backward pass, or let the function use `y.detach()`")
 def hook_on_itself(obey, count):
     w = torch.ones(64, 32, requires_grad=True)
     for x in batches(count):
@@ -160,7 +160,7 @@ def peak(program, *arguments) -> int:
 
 
 def test_each_end_about_memory_is_measured():
-    ends = {leaf.advice for leaf in LEAVES if leaf.message.startswith("No error, but memory")}
+    ends = {leaf.advice for leaf in LEAVES if leaf.message == "CUDA out of memory"}
     assert ends | {PIECES} == set(PROGRAMS)
 
 

@@ -1,11 +1,19 @@
 """A verdict follows from what a cell observed, and the ledger from the executed notebooks."""
 
+import re
+
 import nbformat
 import pytest
 import yaml
 
 from backward_twice import verdict
-from backward_twice.verdicts import MIME, read_ledger, stored_verdicts, updated_ledger
+from backward_twice.verdicts import (
+    MIME,
+    ledger_path,
+    read_ledger,
+    stored_verdicts,
+    updated_ledger,
+)
 
 FIRST = read_ledger()[0]["id"]
 
@@ -105,3 +113,20 @@ def test_the_ledger_is_whole():
     assert len({row["id"] for row in rows}) == len(rows)
     assert all(row["place"] and row["claim"] for row in rows)
     assert yaml.safe_load(yaml.safe_dump(rows)) == rows
+
+
+@pytest.mark.parametrize(("words", "verdict_now"), [("depend", "depends"), ("still fail", "fails")])
+def test_the_page_tells_of_blind_readers_what_the_ledger_says(words, verdict_now):
+    page = ledger_path().with_name("verdicts.md").read_text(encoding="utf-8")
+    readings = page.partition("### Where two blind readers disagreed")[2]
+    verdicts = {row["id"]: row["verdict"] for row in read_ledger()}
+    # The last cell of a row of the table, or the paragraph below it.
+    passages = [*re.findall(r"^\|(.*)\|", readings, re.M), readings.rpartition("|")[2]]
+    ids = {
+        id
+        for passage in passages
+        if words in passage.rpartition("|")[2]
+        for id in re.findall(r"\b\d\.\d+\b", passage)
+    }
+    assert len(ids) >= 2
+    assert {verdicts[id] for id in ids} == {verdict_now}

@@ -58,8 +58,10 @@ def own_signature(
     """A mocked base class has a ``__new__`` that takes anything: the own ``__init__`` counts."""
     if what != "class" or "__init__" not in vars(obj):
         return None
-    own = signature_of(obj.__init__, bound_method=True)
-    return stringify_signature(own, show_return_annotation=False, unqualified_typehints=True), None
+    constructor = signature_of(obj.__init__, bound_method=True)
+    return stringify_signature(
+        constructor, show_return_annotation=False, unqualified_typehints=True
+    ), None
 
 
 def skip_tuple_fields(

@@ -24,9 +24,9 @@ from gradtrace.explaining.causes import Cause, Fix, Rule
 
 def said(text: str, *before: nodes.Node) -> nodes.paragraph:
     """A text of the tool's, letter for letter: it may hold code."""
-    told = nodes.paragraph("", "", *before, nodes.Text(text), classes=["said"])
-    told["support_smartquotes"] = False
-    return told
+    paragraph = nodes.paragraph("", "", *before, nodes.Text(text), classes=["said"])
+    paragraph["support_smartquotes"] = False
+    return paragraph
 
 
 class Causes(LedgerDirective):
@@ -35,17 +35,17 @@ class Causes(LedgerDirective):
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(causes.__file__)
         return [
-            *(self.section(name, what) for name, what in causes.FAMILIES.items()),
+            *(self.section(name, meaning) for name, meaning in causes.FAMILIES.items()),
             self.section(None, "What any family may end in, when the evidence does not decide."),
         ]
 
-    def section(self, family: str | None, what: str) -> nodes.section:
+    def section(self, family: str | None, meaning: str) -> nodes.section:
         title = nodes.literal("", family) if family else nodes.Text("any family")
-        found = [cause for cause in causes.CAUSES.values() if cause.family == family]
-        section = nodes.section("", nodes.title("", "", title), said(what))
+        members = [cause for cause in causes.CAUSES.values() if cause.family == family]
+        section = nodes.section("", nodes.title("", "", title), said(meaning))
         section["names"] = [title.astext()]
         self.state.document.note_explicit_target(section)  # the page's contents link to it
-        section += nodes.definition_list("", *map(self.cause, found))
+        section += nodes.definition_list("", *map(self.cause, members))
         if rules := causes.RULES.get(family):
             section += nodes.paragraph("", "The first of these whose evidence holds is the cause:")
             section += nodes.enumerated_list("", *map(self.rule, rules))
@@ -59,15 +59,15 @@ class Causes(LedgerDirective):
         )
 
     def fix(self, fix: Fix) -> nodes.paragraph:
-        when = f" ({', and '.join(map(causes.told, fix.needs))})" if fix.needs else ""
+        condition = f" ({', and '.join(map(causes.told, fix.needs))})" if fix.needs else ""
         instead = fix.otherwise_for({})
         otherwise = "" if instead is None else f" Where it is not sure: {instead}."
-        return said(f"{when}: {fix.text_for({})}.{otherwise}", nodes.strong("", "Fix"))
+        return said(f"{condition}: {fix.text_for({})}.{otherwise}", nodes.strong("", "Fix"))
 
     def rule(self, rule: Rule) -> nodes.list_item:
-        when = "; ".join(map(causes.told, rule.evidence)) or "otherwise"
+        condition = "; ".join(map(causes.told, rule.evidence)) or "otherwise"
         name = nodes.literal("", rule.cause)
-        return nodes.list_item("", said(f": {when}. {rule.confidence.capitalize()}.", name))
+        return nodes.list_item("", said(f": {condition}. {rule.confidence.capitalize()}.", name))
 
 
 class Report(LedgerDirective):
@@ -75,12 +75,12 @@ class Report(LedgerDirective):
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(causes.__file__)
-        rows = [self.key(name, what) for name, what in causes.KEYS.items()]
+        rows = [self.key(name, meaning) for name, meaning in causes.KEYS.items()]
         number = nodes.paragraph("", f"This is schema {causes.SCHEMA}.")
         return [number, self.table("report", [38, 62], ["Key", "What it holds"], rows)]
 
-    def key(self, name: str, what: str) -> nodes.row:
-        return self.row([nodes.paragraph("", "", nodes.literal("", name)), said(what)])
+    def key(self, name: str, meaning: str) -> nodes.row:
+        return self.row([nodes.paragraph("", "", nodes.literal("", name)), said(meaning)])
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

@@ -31,7 +31,7 @@ class Exercises(LedgerDirective):
     """A row for each exercise: links to it and to its solution, chapter, time, difficulty."""
 
     def run(self) -> list[nodes.Node]:
-        found = []
+        exercises = []
         for path in Path(self.env.srcdir, "solutions").glob("*/*.ipynb"):
             self.env.note_dependency(str(path))
             cells = nbformat.read(path, as_version=4).cells
@@ -41,8 +41,8 @@ class Exercises(LedgerDirective):
                     f"{path.name} does not open as an exercise does: {OPENING.pattern}"
                 )
             points = sum(cell.metadata.get("nbgrader", {}).get("points", 0) for cell in cells)
-            found.append((path.stem, opening, points))
-        found.sort(
+            exercises.append((path.stem, opening, points))
+        exercises.sort(
             key=lambda row: (
                 row[1]["number"],
                 _EASIEST_FIRST.index(row[1]["difficulty"]),
@@ -51,7 +51,7 @@ class Exercises(LedgerDirective):
             )
         )
         head = ["Chapter", "Exercise", "Folder", "Difficulty", "Time", "Points", "Solution"]
-        rows = [self.exercise(*row) for row in found]
+        rows = [self.exercise(*row) for row in exercises]
         return [self.table("exercises", [9, 32, 24, 10, 9, 7, 9], head, rows)]
 
     def exercise(self, name: str, opening: re.Match[str], points: int) -> nodes.row:

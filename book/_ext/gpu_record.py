@@ -44,16 +44,16 @@ def machine(record: dict[str, Any]) -> str:
 
 def observations(part: dict[str, Any]) -> list[nodes.Node]:
     """The reason of what did not pass, and a list of the figures."""
-    found: list[nodes.Node] = []
+    content: list[nodes.Node] = []
     if "reason" in part:
-        found.append(nodes.paragraph("", f"{part['outcome']}: {part['reason']}"))
+        content.append(nodes.paragraph("", f"{part['outcome']}: {part['reason']}"))
     if figures := part.get("figures"):
         items = [
             nodes.list_item("", nodes.paragraph("", f"{name}: {value}"))
             for name, value in figures.items()
         ]
-        found.append(nodes.bullet_list("", *items, bullet="-"))
-    return found
+        content.append(nodes.bullet_list("", *items, bullet="-"))
+    return content
 
 
 class GpuMarks(SphinxTransform):
@@ -85,9 +85,9 @@ class GpuMarks(SphinxTransform):
     def mark(self, anchor: str, part: dict[str, Any], record: dict[str, Any]) -> nodes.reference:
         page = self.app.builder.get_relative_uri(self.env.docname, PAGE)
         hint = part.get("reason") or machine(record)
-        shown = nodes.inline("", MARKS[part["outcome"]])
+        mark = nodes.inline("", MARKS[part["outcome"]])
         return nodes.reference(
-            "", "", shown, internal=True, refuri=f"{page}#{anchor}", reftitle=hint, classes=["gpu"]
+            "", "", mark, internal=True, refuri=f"{page}#{anchor}", reftitle=hint, classes=["gpu"]
         )
 
 
@@ -109,7 +109,7 @@ class GpuRecord(LedgerDirective):
             )
             for name, part in record["parts"].items()
         ]
-        head = ("Part", "Outcome", "What was seen")
+        head = ("Part", "Outcome", "Result")
         table = self.table("gpu-table", (35, 13, 52), head, rows)
         return [nodes.paragraph("", f"{machine(record)}."), table]
 

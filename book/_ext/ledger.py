@@ -3,7 +3,7 @@
 ``{claims-summary}`` is a table with a row for each chapter that has arrived, ``{claims-table}`` one
 with a row for each claim.  Both read ``book/claims.yml`` (what the executed notebooks say) and
 ``book/articles.yml`` (what is examined) when the page is read, so no count and no verdict on a page
-is typed.  The second table gets ``_static/verdicts.js``, which sorts and filters it.
+is typed.  The second table gets ``_static/verdicts.js``, which filters it.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class ClaimsTable(LedgerDirective):
         stem, _, anchor = (claim["evidence"] or "").partition("#")
         arrived = f"notebooks/{stem}" in self.env.found_docs
         verdict = claim["verdict"] if arrived else "not yet judged"
-        shown = f"{MARKS[verdict]} {verdict}" if arrived else verdict
-        mark = nodes.inline("", shown, classes=["judged", verdict.replace(" ", "-")])
+        label = f"{MARKS[verdict]} {verdict}" if arrived else verdict
+        mark = nodes.inline("", label, classes=["judged", verdict.replace(" ", "-")])
         if not arrived:
             return [nodes.paragraph("", "", mark)]
         evidence = nodes.reference(

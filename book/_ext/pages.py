@@ -88,9 +88,8 @@ def name_in_navigation(
 def add_search_scripts(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
-    """Forget what was searched for, and find the entry of a pasted message."""
+    """Let a search find sections, and the entry of a pasted message."""
     if pagename == "search":
-        app.add_js_file("search_marks.js")
         app.add_js_file("search_messages.js")
 
 

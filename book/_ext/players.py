@@ -67,28 +67,28 @@ class PlayLinks(SphinxTransform):
     default_priority = 800
 
     def apply(self, **kwargs: Any) -> None:
-        known = {}
+        sources = {}
         for node in players(self.document):
             trace = data_of(node.astext())["traces"][0]
-            known[trace["function"]] = trace["source"]
+            sources[trace["function"]] = trace["source"]
         for link in self.document.findall(nodes.reference):
             target = link.get("refuri", "").removeprefix("#")
             if target.startswith(PLAY):
-                if complaint := unknown(target.removeprefix(PLAY), known):
+                if complaint := unknown(target.removeprefix(PLAY), sources):
                     logger.warning("%s: %s", target, complaint, location=link)
                 link["internal"] = True
                 link["classes"].append("play")
                 del link["id_link"]
 
 
-def unknown(target: str, known: dict[str, dict[str, str]]) -> str | None:
+def unknown(target: str, sources: dict[str, dict[str, str]]) -> str | None:
     """What is wrong with ``FUNCTION:line=9``, if something is."""
     function, *wishes = target.split(":")
-    if function not in known:
-        return f"no player on this page plays {function}; it has {', '.join(known) or 'none'}"
+    if function not in sources:
+        return f"no player on this page plays {function}; it has {', '.join(sources) or 'none'}"
     for wish in wishes:
         name, _, value = wish.partition("=")
-        if name in ("line", "after") and value not in known[function]:
+        if name in ("line", "after") and value not in sources[function]:
             return f"{function} has no line {value}"
     return None
 
@@ -97,7 +97,7 @@ def one_front_end(app: Sphinx, document: nodes.document, docname: str) -> None:
     """Take the front end out of each player, and remember the files that the page needs."""
     if app.builder.format != "html":
         return
-    asked = []
+    questions = []
     plays = False
     for node in players(document):
         plays = True
@@ -105,10 +105,10 @@ def one_front_end(app: Sphinx, document: nodes.document, docname: str) -> None:
         node.children = [nodes.Text(text)]
         node.rawsource = text
         if question := data_of(text).get("question"):
-            asked.append(question)
+            questions.append(question)
     document["player_scripts"] = [write_front_end(app)] if plays else []
-    if asked:
-        (document.children[-1] if document.children else document).append(summary(asked))
+    if questions:
+        (document.children[-1] if document.children else document).append(summary(questions))
 
 
 def write_front_end(app: Sphinx) -> str:
@@ -154,15 +154,15 @@ def fold_what_tells(app: Sphinx, document: nodes.document, docname: str) -> None
         cell = node
         while not isinstance(cell.parent, (nodes.section, nodes.document)):
             cell = cell.parent
-        where = cell.parent
-        first = where.index(cell) + 1
-        told = list(telling(where[first:]))
+        section = cell.parent
+        first = section.index(cell) + 1
+        outputs = list(telling(section[first:]))
         begin = f'<details class="observe" data-observe="{html.escape(name)}">'
         begin += "<summary>Observe: after your answer</summary>"
-        if told:
-            where[first : first + len(told)] = [
+        if outputs:
+            section[first : first + len(outputs)] = [
                 nodes.raw("", begin, format="html"),
-                *told,
+                *outputs,
                 nodes.raw("", "</details>", format="html"),
             ]
 
@@ -189,11 +189,11 @@ def cell_of(node: nodes.Node) -> int | None:
     return None if node.line is None else node.line // 10_000
 
 
-def summary(asked: list[dict[str, Any]]) -> nodes.raw:
+def summary(questions: list[dict[str, Any]]) -> nodes.raw:
     """A place for the sum of the answers; and the answers, for paper."""
     answers = "".join(
         f"<li>{inline(question['prompt'])} <em>{inline(question['told'])}</em></li>"
-        for question in asked
+        for question in questions
     )
     page = (
         '<section class="your-answers pst-js-only"><h2 id="your-answers">Your answers</h2>'

@@ -52,13 +52,13 @@ class StoredPlayer(StoredOutput):
         if where.isdigit():
             return int(where)
         way, _, line = where.partition("=")
-        found = [number for number, text in source.items() if line in (number, text.strip())]
-        if way not in ("line", "after") or len(found) != 1:
+        matches = [number for number, text in source.items() if line in (number, text.strip())]
+        if way not in ("line", "after") or len(matches) != 1:
             raise self.error(
-                f":step: {where} names {len(found)} lines: give the index of a step, or line= or "
+                f":step: {where} names {len(matches)} lines: give the index of a step, or line= or "
                 "after= and the number or the whole text of one line"
             )
-        return {way: int(found[0])}
+        return {way: int(matches[0])}
 
 
 class StoredError(StoredOutput):

@@ -53,8 +53,8 @@ def join(app: Sphinx, exception: Exception | None) -> None:
     pages = [path for path in folder.rglob("*.html") if "_static" not in path.parts]
     texts = {path: path.read_text("utf-8") for path in pages}
     words = vocabulary(texts.values(), folder / "_static")
-    sheets = [moved((folder / name).read_text("utf-8"), name) for name in app.sheets]
-    text = asked_for("".join(usable(sheet, words) for sheet in sheets), words)
+    sheets = [rebase((folder / name).read_text("utf-8"), name) for name in app.sheets]
+    text = drop_unused_variables("".join(usable(sheet, words) for sheet in sheets), words)
     (folder / JOINED).write_text(text, "utf-8")
     version = hashlib.sha256(text.encode()).hexdigest()[:8]
     for path, page in texts.items():
@@ -81,11 +81,11 @@ def vocabulary(pages: Iterable[str], static: Path) -> set[str]:
     return words
 
 
-def moved(text: str, name: str) -> str:
+def rebase(text: str, name: str) -> str:
     """The sheet as if it lay where the joined one is."""
-    here = posixpath.dirname(JOINED)
-    there = posixpath.relpath(posixpath.dirname(name), here)
-    return URL.sub(lambda url: f'url("{posixpath.normpath(posixpath.join(there, url[2]))}")', text)
+    base = posixpath.dirname(JOINED)
+    folder = posixpath.relpath(posixpath.dirname(name), base)
+    return URL.sub(lambda url: f'url("{posixpath.normpath(posixpath.join(folder, url[2]))}")', text)
 
 
 def usable(text: str, words: set[str]) -> str:
@@ -98,10 +98,10 @@ def usable(text: str, words: set[str]) -> str:
     ':is(.other, .known) > a:not(.other)::after{top:0}'
     """
     rules = tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True)
-    return "".join(kept(rules, words))
+    return "".join(possible_rules(rules, words))
 
 
-def kept(rules: Iterable[Node], words: set[str]) -> Iterator[str]:
+def possible_rules(rules: Iterable[Node], words: set[str]) -> Iterator[str]:
     for rule in rules:
         if rule.type == "qualified-rule":
             selectors = [part for part in split(rule.prelude) if possible(part, words)]
@@ -110,35 +110,35 @@ def kept(rules: Iterable[Node], words: set[str]) -> Iterator[str]:
                 yield f"{prelude}{{{body(rule.content)}}}"
         elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports", "layer"):
             inner = tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)
-            if some := "".join(kept(inner, words)):
-                yield f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{{{some}}}"
+            if inner_rules := "".join(possible_rules(inner, words)):
+                yield f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{{{inner_rules}}}"
         elif rule.type == "at-rule" and rule.lower_at_keyword != "charset":
             yield rule.serialize()
 
 
 def body(content: Iterable[Node]) -> str:
-    inside = tinycss2.parse_blocks_contents(content, skip_comments=True, skip_whitespace=True)
+    declarations = tinycss2.parse_blocks_contents(content, skip_comments=True, skip_whitespace=True)
     return ";".join(
         f"{node.name}:{tinycss2.serialize(node.value).strip()}{'!important' * node.important}"
         if node.type == "declaration"
         else node.serialize()
-        for node in inside
+        for node in declarations
     )
 
 
-def asked_for(text: str, words: set[str]) -> str:
+def drop_unused_variables(text: str, words: set[str]) -> str:
     """The sheet less variables that neither it nor a script asks for.
 
-    >>> asked_for('a{--b:"1;";--c:var(--b);--d:1;color:var(--d)}', set())
+    >>> drop_unused_variables('a{--b:"1;";--c:var(--b);--d:1;color:var(--d)}', set())
     'a{--d:1;color:var(--d)}'
     """
-    before = None
-    while text != before:
-        before = text
-        asked = words | set(re.findall(r"var\(\s*--([\w-]+)", text))
+    previous = None
+    while text != previous:
+        previous = text
+        variables = words | set(re.findall(r"var\(\s*--([\w-]+)", text))
         parts = VARIABLE.split(text)  # between two others: a variable and its name
         for k in range(1, len(parts), 3):
-            parts[k : k + 2] = [parts[k] if parts[k + 1] in asked else "", ""]
+            parts[k : k + 2] = [parts[k] if parts[k + 1] in variables else "", ""]
         text = "".join(parts)
     return text
 
@@ -157,10 +157,10 @@ def split(selectors: Iterable[Node]) -> Iterator[list[Node]]:
 
 def possible(selector: list[Node], words: set[str]) -> bool:
     """Whether all that the selector names is among the words."""
-    for before, token in zip([None, *selector], selector, strict=False):
+    for previous, token in zip([None, *selector], selector, strict=False):
         if token.type == "hash" and token.value not in words:
             return False
-        if token.type == "ident" and before != ":" and token.value not in words:
+        if token.type == "ident" and previous != ":" and token.value not in words:
             return False  # an element, or a class after its dot
         if token.type == "[] block" and token.content[0].lower_value not in words:
             return False

@@ -32,13 +32,13 @@ Entries = dict[str, Entry]
 def read_entries(app: Sphinx, docname: str) -> Entries:
     """The glossary's entries by their terms."""
     page = app.builder.get_relative_uri(docname, GLOSSARY)
-    found = {}
+    entries = {}
     for item in app.env.get_doctree(GLOSSARY).findall(nodes.definition_list_item):
         term, definition = item.next_node(nodes.term), item.next_node(nodes.definition)
         text = " ".join(definition.astext().split())
         first_sentence = re.split(r"(?<=\.) ", text)[0]
-        found[term.astext()] = Entry(f"{page}#{term['ids'][0]}", first_sentence)
-    return found
+        entries[term.astext()] = Entry(f"{page}#{term['ids'][0]}", first_sentence)
+    return entries
 
 
 def link_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
@@ -46,11 +46,11 @@ def link_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         return
     entries = read_entries(app, docname)
     for text in _prose(doctree):
-        shown = text.parent
-        if not isinstance(shown, nodes.literal):
+        element = text.parent
+        if not isinstance(element, nodes.literal):
             _link_words(text, entries)
         elif (term := text.astext().removesuffix("()")) in entries:
-            shown.replace_self(_link(entries.pop(term), shown.deepcopy()))
+            element.replace_self(_link(entries.pop(term), element.deepcopy()))
 
 
 def _prose(doctree: nodes.document) -> Iterator[nodes.Text]:
@@ -80,13 +80,13 @@ def _link(entry: Entry, shown: nodes.Node) -> nodes.reference:
 def _link_words(text: nodes.Text, entries: Entries) -> None:
     """Link the first use of each term in ``text``, and take the term from ``entries``."""
     parts, rest = [], text.astext()
-    while entries and (found := _pattern(entries).search(rest)):
+    while entries and (match := _pattern(entries).search(rest)):
         terms = {term.lower(): term for term in entries}
-        words = found[0].lower()
+        words = match[0].lower()
         term = terms.get(words) or terms[words.removesuffix("s")]
-        link = _link(entries.pop(term), nodes.inline("", found[0]))
-        parts += [nodes.Text(rest[: found.start()]), link]
-        rest = rest[found.end() :]
+        link = _link(entries.pop(term), nodes.inline("", match[0]))
+        parts += [nodes.Text(rest[: match.start()]), link]
+        rest = rest[match.end() :]
     if parts:
         text.parent.replace(text, [*parts, nodes.Text(rest)])
 

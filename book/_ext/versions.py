@@ -17,23 +17,23 @@ class Versions(LedgerDirective):
         rows = [
             self.row(
                 [
-                    nodes.paragraph("", found["torch"]),
-                    nodes.paragraph("", f"Python {found['python']}, {self.beside(found)}"),
-                    self.seen(found),
+                    nodes.paragraph("", record["torch"]),
+                    nodes.paragraph("", f"Python {record['python']}, {self.beside(record)}"),
+                    self.seen(record),
                 ]
             )
-            for found in self.read("book/versions.yml")
+            for record in self.read("book/versions.yml")
         ]
         head = ("PyTorch", "beside it", "the claims, judged again")
         return [self.table("versions-table", (15, 45, 40), head, rows)]
 
-    def beside(self, found: dict) -> str:
-        return ", ".join(f"{name} {number}" for name, number in found["beside"].items())
+    def beside(self, record: dict) -> str:
+        return ", ".join(f"{name} {number}" for name, number in record["beside"].items())
 
-    def seen(self, found: dict) -> nodes.paragraph:
-        if not found["differences"]:
-            return self.text(f"the same {found['claims']} verdicts, on the same conditions")
-        return self.text("; ".join(found["differences"]))
+    def seen(self, record: dict) -> nodes.paragraph:
+        if not record["differences"]:
+            return self.text(f"the same {record['claims']} verdicts, on the same conditions")
+        return self.text("; ".join(record["differences"]))
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

@@ -1,4 +1,4 @@
-// How search ranks: Sphinx's own scores, but a solution comes after everything that gives nothing away.
+// How search ranks: Sphinx's own scores, but explanations come before exercises, and solutions come last.
 var Scorer = {
   objNameMatch: 11,
   objPartialMatch: 6,
@@ -8,5 +8,5 @@ var Scorer = {
   partialTitle: 7,
   term: 5,
   partialTerm: 2,
-  score: ([page, , , , score]) => (page.startsWith("solutions/") ? score / 1000 : score),
+  score: ([page, , , , score]) => score / ({ exercises: 100, solutions: 1000 }[page.split("/")[0]] ?? 1),
 };

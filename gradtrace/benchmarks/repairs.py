@@ -15,25 +15,24 @@ from collections import Counter
 from contextlib import chdir
 from pathlib import Path
 
-from gradtrace.repair.comparison import same_gradients
 from gradtrace.repair.judge import Judge
 from gradtrace.repair.proof import Proof, prove
-from gradtrace.repair.report import outcome
-from gradtrace.repair.run.observations import Limits
-from gradtrace.repair.run.worker import Worker
+from gradtrace.repair.proof_text import outcome
+from gradtrace.repair.run.observations import RunLimits, trains_alike
+from gradtrace.repair.run.processes import Launcher
 
-LIMITS = Limits(seconds=60)
+LIMITS = RunLimits(seconds=60)
 
 
 def judged(proof: Proof, folder: Path, name: str) -> str:
     """``right`` or ``wrong``, and how sure of itself the proof is."""
     found = outcome(proof)
-    if not proof.sound:
+    if not proof.accepted:
         return found
-    with chdir(folder / "fixed"), Worker([name]) as worker:
-        twin, _ = worker.run({}, LIMITS._replace(failing=proof.original.failing))
+    with chdir(folder / "fixed"), Launcher([name]) as launcher:
+        twin, _ = launcher.run({}, LIMITS._replace(failing_call=proof.original.failing_call))
     trained = Judge(proof.original).trained
-    right = [same_gradients(one.run, twin, trained) for one in proof.sound]
+    right = [trains_alike(one.run, twin, trained) for one in proof.accepted]
     return f"{found}, {'right' if any(right) else 'wrong'}"
 
 
@@ -42,13 +41,13 @@ def main(folders: list[Path]) -> None:
     for folder in folders:
         for path in sorted(folder.glob("[!h]*.py")):
             began = time.perf_counter()
-            with chdir(folder), Worker([path.name]) as worker:
-                proof = prove(worker, LIMITS)
+            with chdir(folder), Launcher([path.name]) as launcher:
+                proof = prove(launcher, LIMITS)
                 verdict = judged(proof, folder, path.name)
             raises = proof.original.status == "raised"
             silent = (proof.original.diagnosis or {}).get("family") == "silent"
             counts[raises and not silent][verdict] += 1
-            best = proof.sound[0].candidate.title if proof.sound else ""
+            best = proof.accepted[0].candidate.title if proof.accepted else ""
             seconds = time.perf_counter() - began
             print(f"{path.stem:<34} {verdict:<18} {seconds:4.0f} s  {best[:70]}", flush=True)
     for raises, count in counts.items():

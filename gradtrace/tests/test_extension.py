@@ -58,6 +58,16 @@ for step in range(3):
     total = total + model(torch.ones(2, 3)).pow(2).mean()
     total.backward()
 """,
+    "the forward pass ran where gradients are switched off": """
+model = torch.nn.Linear(3, 1)
+with torch.no_grad():
+    y = model(torch.ones(2, 3))
+y.mean().backward()
+""",
+    "the graph was cut on the way": """
+y = torch.tensor(torch.nn.Linear(3, 1)(torch.ones(2, 3)).mean().item())
+y.backward()
+""",
     "a leaf that requires grad was changed in place": """
 torch.ones(3, requires_grad=True).add_(1)
 """,

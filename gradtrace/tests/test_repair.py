@@ -17,12 +17,11 @@ import pytest
 
 pytest.importorskip("libcst")
 
-from gradtrace.repair import report
-from gradtrace.repair.comparison import same_gradients
+from gradtrace.repair import proof_text
 from gradtrace.repair.edits import Source
 from gradtrace.repair.proof import Proof, prove
-from gradtrace.repair.run.observations import Limits
-from gradtrace.repair.run.worker import Worker
+from gradtrace.repair.run.observations import RunLimits, trains_alike
+from gradtrace.repair.run.processes import Launcher
 
 START = "import torch\nfrom torch import nn\n\ntorch.manual_seed(0)\n"
 
@@ -310,30 +309,30 @@ RANDOM = STATE.replace("torch.manual_seed(0)", "torch.seed()")
 
 
 @pytest.fixture(scope="module")
-def worker():
+def launcher():
     """One process that has imported torch, for all programs."""
-    with Worker([]) as one:
-        yield one
+    with Launcher([]) as launcher:
+        yield launcher
 
 
 @pytest.fixture
-def proof(worker, tmp_path):
+def proof(launcher, tmp_path):
     def proof(text: str, **files: str) -> Proof:
         path = tmp_path / "program.py"
         path.write_text(text, encoding="utf-8")
-        worker.program = [str(path)]
-        return prove(worker, Limits(seconds=60))
+        launcher.program = [str(path)]
+        return prove(launcher, RunLimits(seconds=60))
 
     return proof
 
 
 def kinds(proof: Proof) -> list[str]:
-    return [one.candidate.repair.name for one in proof.sound]
+    return [one.candidate.repair.name for one in proof.accepted]
 
 
 def reason(proof: Proof, title: str) -> str:
     """Why the first candidate whose title has this in it was rejected."""
-    found = next(one for one in proof.verdicts if title in one.candidate.title)
+    found = next(one for one in proof.judgements if title in one.candidate.title)
     assert found.status in ("rejected", "unproven"), (found.status, found.evidence)
     return found.reasons[0]
 
@@ -366,9 +365,9 @@ def reason(proof: Proof, title: str) -> str:
 )
 def test_one_repair_is_proven(proof, program, kind, line):
     found = proof(program)
-    assert report.outcome(found) == "proven", report.text(found)
+    assert proof_text.outcome(found) == "proven", proof_text.text(found)
     assert kinds(found) == [kind]
-    assert line in report.diff(found.sound[0].candidate).splitlines()
+    assert line in proof_text.diff(found.accepted[0].candidate).splitlines()
 
 
 def test_retain_graph_is_rejected_where_the_graph_grows(proof):
@@ -385,7 +384,8 @@ def test_retain_graph_is_rejected_where_the_weights_have_moved(proof):
 def test_detach_is_rejected_where_it_ends_training(proof):
     found = proof(CACHED)
     assert (
-        reason(found, "detach what .scale stores") == "runs, but net.log_scale is no longer trained"
+        reason(found, "net.scale = net.scale.detach()")
+        == "runs, but net.log_scale is no longer trained"
     )
 
 
@@ -394,27 +394,27 @@ def test_detach_is_rejected_where_it_cuts_a_part(proof):
     assert "enc.weight, enc.bias are no longer trained" in found
 
 
-def test_gan(proof, worker):
+def test_gan(proof, launcher):
     """A later step leaks one loss into the other's network; what holds has a twin's gradients."""
     found = proof(GAN)
     leak = reason(found, "opt_d.step() behind g_loss.backward()")
     assert "the gradient of g_loss leaks into opt_d: D.0.weight is" in leak
-    path, limits = worker.program[0], Limits(found.original.failing)
-    twins = [worker.run({path: text}, limits)[0] for text in (GAN_AFTER, GAN_BEFORE)]
+    path, limits = launcher.program[0], RunLimits(found.original.failing_call)
+    twins = [launcher.run({path: text}, limits)[0] for text in (GAN_AFTER, GAN_BEFORE)]
     assert [twin.status for twin in twins] == ["ended", "ended"]
-    assert found.sound
-    for one in found.sound:
-        assert any(same_gradients(one.run, twin) for twin in twins), one.candidate.title
+    assert found.accepted
+    for one in found.accepted:
+        assert any(trains_alike(one.run, twin) for twin in twins), one.candidate.title
 
 
 def test_losses_of_two_optimizers_are_not_added(proof):
     """What the shared features are to learn from is a question, and it is asked."""
     found = proof(SHARED_FEATURES)
-    assert report.outcome(found) == "question"
+    assert proof_text.outcome(found) == "question"
     assert kinds(found)[0] in ("own_inputs", "detach_shared")
-    asked = {one.question for one in found.sound}
+    asked = {one.question for one in found.accepted}
     assert "should dom_loss also train the parameters of opt_clf?" in asked
-    assert found.sound[0].question is None
+    assert found.accepted[0].question is None
 
 
 def test_losses_are_told_apart_by_their_names(proof):
@@ -428,21 +428,21 @@ def test_detach_is_rejected_where_another_path_hides_it(proof):
     """Both tensors still get a gradient; but a part of it is gone."""
     found = proof(TIED)
     assert kinds(found) == ["clone_used"]
-    assert "operations of this iteration out of the graph" in reason(found, "detach what line 8")
+    assert reason(found, "detach what line 8") == "runs, but changes the gradient of backward 1"
 
 
 def test_a_state_goes_on_or_begins_anew(proof):
     found = proof(MODULE_STATE)
-    assert report.outcome(found) == "question"
+    assert proof_text.outcome(found) == "question"
     assert kinds(found) == ["detach_state", "reset_state"]
-    text = report.text(found)
+    text = proof_text.text(found)
     assert "2 repairs hold; which is right depends on what is meant" in text
     assert "right if each iteration begins with a new state" in text
 
 
 def test_which_side_is_the_old_one_is_asked(proof):
     found = proof(RATIO)
-    assert [one.question for one in found.sound] == [
+    assert [one.question for one in found.accepted] == [
         "is old what is not to be trained?",
         "is new what is not to be trained?",
     ]
@@ -452,8 +452,8 @@ def test_which_side_is_the_old_one_is_asked(proof):
 def test_whether_what_is_off_is_to_be_trained_is_asked(proof):
     """An optimizer that holds all of it does not tell; one that holds a part does."""
     found = proof(SWITCHED_OFF.replace("SGD(net[2].", "SGD(net."))
-    assert report.outcome(found) == "question"
-    assert found.sound[0].question == "are net.0.weight, net.0.bias and 2 more to be trained?"
+    assert proof_text.outcome(found) == "question"
+    assert found.accepted[0].question == "are net.0.weight, net.0.bias and 2 more to be trained?"
 
 
 def test_which_loss_is_meant_is_asked(proof):
@@ -464,7 +464,7 @@ def test_which_loss_is_meant_is_asked(proof):
     found = proof(
         text.replace("(0, 3, (6,))", "(0, 3, (6, 3))").replace(".round()", ".gt(0.5).float()")
     )
-    asked = [one.question for one in found.sound]
+    asked = [one.question for one in found.accepted]
     assert asked == [
         "is the loss to be computed from probabilities?",
         "is the loss to be computed from scores?",
@@ -474,27 +474,27 @@ def test_which_loss_is_meant_is_asked(proof):
 def test_whether_a_cut_is_meant_is_asked(proof):
     found = proof(TERM_BY_ITEM)
     assert kinds(found) == ["keep_gradient"]
-    assert found.sound[0].question == "is spread.weight and spread.bias to be trained?"
+    assert found.accepted[0].question == "is spread.weight and spread.bias to be trained?"
 
 
 def test_a_backward_of_the_programs_own_is_not_proven_by_running_it(proof):
     found = proof(OWN_BACKWARD)
-    assert not found.sound, report.text(found)
-    doubted = [one for one in found.verdicts if one.status == "unproven"]
+    assert not found.accepted, proof_text.text(found)
+    doubted = [one for one in found.judgements if one.status == "unproven"]
     assert doubted and "gradgradcheck" in doubted[0].reasons[0]
 
 
 def test_random_programs_are_unproven(proof):
     found = proof(RANDOM)
     assert not found.repeats
-    assert report.outcome(found) == "unproven"
-    assert "Seed what it draws from" in report.text(found)
+    assert proof_text.outcome(found) == "unproven"
+    assert "Seed what it draws from" in proof_text.text(found)
 
 
 def test_a_healthy_program(proof):
     found = proof(STATE.replace("loss = h", "h = h.detach(); loss = cell(torch.ones(1, 2), h)"))
-    assert report.outcome(found) == "healthy"
-    assert found.verdicts == []
+    assert proof_text.outcome(found) == "healthy"
+    assert found.judgements == []
 
 
 def test_several_files(proof, tmp_path):
@@ -503,15 +503,15 @@ def test_several_files(proof, tmp_path):
     (tmp_path / "layers.py").write_text(head, encoding="utf-8")
     found = proof(f"{START}from layers import Layer\nnet = Layer(){tail}")
     assert kinds(found) == ["compute_again"]
-    assert list(found.sound[0].candidate.edits) == [str(tmp_path / "layers.py")]
+    assert list(found.accepted[0].candidate.edits) == [str(tmp_path / "layers.py")]
 
 
-def test_a_module_run_with_m(worker, tmp_path, monkeypatch):
+def test_a_module_run_with_m(launcher, tmp_path, monkeypatch):
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "train.py").write_text(STATE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    with Worker(["-m", "package.train"]) as one:
-        found = prove(one, Limits(seconds=60))
+    with Launcher(["-m", "package.train"]) as launcher:
+        found = prove(launcher, RunLimits(seconds=60))
     assert kinds(found) == ["detach_state"]
 
 
@@ -528,12 +528,12 @@ class Named(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def test_what_a_run_saw_is_read_without_torch(worker, tmp_path):
+def test_what_a_run_saw_is_read_without_torch(launcher, tmp_path):
     """The command would import it for nothing else, and the reader would wait for that."""
     path = tmp_path / "program.py"
     path.write_text(STATE, encoding="utf-8")
-    worker.program = [str(path)]
-    run, _ = worker.run({}, Limits(seconds=60))
+    launcher.program = [str(path)]
+    run, _ = launcher.run({}, RunLimits(seconds=60))
     assert run.diagnosis and run.torch and run.calls
     assert Named(run).packages == {"gradtrace", "collections"}
 
@@ -544,29 +544,29 @@ def test_without_forks(tmp_path, monkeypatch):
     path.write_text(
         "import sys, torch\nprint(torch.ones(2).sum(), sys.argv[1])\n", encoding="utf-8"
     )
-    monkeypatch.setattr("gradtrace.repair.run.worker._FORKS", False)
-    with Worker([str(path), "argument"]) as one:
+    monkeypatch.setattr("gradtrace.repair.run.processes._FORKS", False)
+    with Launcher([str(path), "argument"]) as launcher:
         for _ in range(2):
-            run, printed = one.run({}, Limits(seconds=60))
+            run, printed = launcher.run({}, RunLimits(seconds=60))
             assert (run.status, printed) == ("ended", "tensor(2.) argument\n")
 
 
-def test_a_run_that_hangs_is_ended(worker, tmp_path, monkeypatch):
+def test_a_run_that_hangs_is_ended(launcher, tmp_path, monkeypatch):
     path = tmp_path / "program.py"
     path.write_text("while True: pass\n", encoding="utf-8")
-    monkeypatch.setattr("gradtrace.repair.run.worker._GRACE", 0.5)
-    worker.program = [str(path)]
-    run, _ = worker.run({}, Limits(seconds=0.5))
+    monkeypatch.setattr("gradtrace.repair.run.processes._GRACE", 0.5)
+    launcher.program = [str(path)]
+    run, _ = launcher.run({}, RunLimits(seconds=0.5))
     assert run.status == "time"
 
 
-def test_a_program_that_goes_on_and_on(worker, tmp_path):
+def test_a_program_that_goes_on_and_on(launcher, tmp_path):
     path = tmp_path / "program.py"
     path.write_text(STATE.replace("range(4):", "iter(int, 1):\n    h = h.detach()"))
-    worker.program = [str(path)]
-    found = prove(worker, Limits(seconds=1))
-    assert (found.original.status, report.outcome(found)) == ("time", "unproven")
-    assert "--seconds gives it more" in report.text(found)
+    launcher.program = [str(path)]
+    found = prove(launcher, RunLimits(seconds=1))
+    assert (found.original.status, proof_text.outcome(found)) == ("time", "unproven")
+    assert "--seconds gives it more" in proof_text.text(found)
 
 
 def test_a_sum_of_losses_that_contain_one_another(proof):
@@ -621,7 +621,7 @@ def test_nothing_is_written_unless_it_is_asked_for(script, tmp_path):
     data = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     assert data["outcome"] == "proven"
     runs = (tmp_path / "runs.txt").read_text(encoding="utf-8").count("run")
-    assert runs == 2 + len(data["candidates"])
+    assert runs == 3 + len(data["candidates"])
 
 
 def test_apply_writes_the_repair(script, tmp_path):
@@ -725,7 +725,7 @@ def test_torch_that_cannot_be_imported(script, tmp_path):
     done = command("train.py", folder=tmp_path, PYTHONPATH=str(tmp_path / "elsewhere"))
     assert done.returncode == 1
     assert "ImportError: broken" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("gradtrace: the process that is to run")
+    assert done.stderr.splitlines()[-1].startswith("gradtrace: the process that starts the runs")
 
 
 # A notebook's cells.

@@ -2,8 +2,8 @@
 
 The notebooks that judge claims run in a temporary folder, so nothing stored changes.  Prints each
 claim whose verdict differs from the ledger's, and ends with exit code 1 if there is one.  With
-``--record`` what was seen is also written into ``book/versions.yml``, which the page on versions
-shows; a version seen before is replaced.
+``--record`` the result is also written into ``book/versions.yml``, which the page on versions
+shows; the row of a version that is there already is replaced.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ def differences(notebooks: Path = NOTEBOOKS) -> list[str]:
         for number, path in enumerate(paths, 1):
             print(f"[{number}/{len(paths)}] {path.name}", file=sys.stderr)
             execute(path)
-        found = stored_verdicts(paths)
+        verdicts = stored_verdicts(paths)
     lines = []
     for row in read_ledger():
-        now = found.get(row["id"], {"verdict": None, "on": None})
-        if (now["verdict"], now["on"]) != (row["verdict"], row["on"]):
-            stored, seen = (f"{v['verdict']} ({v['on']})" for v in (row, now))
-            lines.append(f"{row['id']}: {stored} in the ledger, {seen} here")
+        verdict = verdicts.get(row["id"], {"verdict": None, "on": None})
+        if (verdict["verdict"], verdict["on"]) != (row["verdict"], row["on"]):
+            expected, actual = (f"{v['verdict']} ({v['on']})" for v in (row, verdict))
+            lines.append(f"{row['id']}: {expected} in the ledger, {actual} here")
     return lines
 
 
-def record(found: list[str], path: Path = VERSIONS) -> None:
-    """Write down what was seen on this PyTorch, in the order of versions."""
+def record(changes: list[str], path: Path = VERSIONS) -> None:
+    """Write the row of this PyTorch into the file, which is sorted by version."""
     rows = {row["torch"]: row for row in yaml.safe_load(path.read_text(encoding="utf-8"))}
     torch_version = torch.__version__.partition("+")[0]
     rows[torch_version] = {
@@ -53,7 +53,7 @@ def record(found: list[str], path: Path = VERSIONS) -> None:
         "python": platform.python_version(),
         "beside": {name: version(name) for name in BESIDE},
         "claims": len(read_ledger()),
-        "differences": found,
+        "differences": changes,
     }
     ordered = sorted(rows.values(), key=lambda row: [int(n) for n in row["torch"].split(".")])
     path.write_text(_HEAD + yaml.safe_dump(ordered, sort_keys=False, width=100), encoding="utf-8")
@@ -63,11 +63,13 @@ _HEAD = "# Written by: python -m backward_twice.recheck --record\n"
 
 
 def main(arguments: list[str]) -> int:
-    found = differences()
+    changes = differences()
     if "--record" in arguments:
-        record(found)
-    print("\n".join(found) or "every verdict is that of the ledger", f"[torch {torch.__version__}]")
-    return 1 if found else 0
+        record(changes)
+    print(
+        "\n".join(changes) or "every verdict is that of the ledger", f"[torch {torch.__version__}]"
+    )
+    return 1 if changes else 0
 
 
 if __name__ == "__main__":

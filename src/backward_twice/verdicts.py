@@ -69,17 +69,17 @@ class Verdict:
             return None
         parts = []
         for value, word in ((True, "holds"), (False, "fails")):
-            names = [name for name, came_out in self.cases.items() if came_out is value]
+            names = [name for name, agrees in self.cases.items() if agrees is value]
             parts.append(f"{word}: {'; '.join(names)}")
         return " | ".join(parts)
 
     def __repr__(self) -> str:
         lines = [f"Claim {self.id} {self.verdict}: {self.claim}"]
-        for case, came_out in self.cases.items():
+        for case, agrees in self.cases.items():
             circumstance, article = _split_case(case)
             lines.append(
-                f"  {MARKS[HOLDS if came_out else FAILS]} {circumstance}Article: {article}. "
-                f"Run: {'yes' if came_out else 'no'}."
+                f"  {MARKS[HOLDS if agrees else FAILS]} {circumstance}Article: {article}. "
+                f"Run: {'yes' if agrees else 'no'}."
             )
         if self.one_suffices:
             lines.append(f"  {ENOUGH}")
@@ -87,13 +87,13 @@ class Verdict:
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         rows = ""
-        for case, came_out in self.cases.items():
+        for case, agrees in self.cases.items():
             circumstance, article = _split_case(case)
-            result = HOLDS if came_out else FAILS
+            result = HOLDS if agrees else FAILS
             rows += (
                 f'<li><span class="judged {result}" aria-hidden="true">{MARKS[result]}</span> '
                 f"<span>{inline(circumstance)}Article: {inline(article)}. "
-                f"<strong>Run: {'yes' if came_out else 'no'}.</strong></span></li>"
+                f"<strong>Run: {'yes' if agrees else 'no'}.</strong></span></li>"
             )
         if self.one_suffices:
             rows += f"<li>{ENOUGH}</li>"

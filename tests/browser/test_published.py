@@ -98,6 +98,10 @@ QUESTIONS = {
     "PPO actor critic": "decision_guide",
     "GNN cached adjacency": "computed_weights",
     "training slower with each batch": "hidden_state_over_batches",
+    "LSTM hidden state": "hidden_state_over_batches",
+    "GAN": "01_two_networks",
+    "gradient penalty": "second_derivatives",
+    "tuple object has no attribute detach": "error_atlas",
 }
 
 
@@ -108,6 +112,25 @@ def test_a_question_leads_to_a_page_that_answers_it(visit, below, question):
     links = page.locator("#search-results li > a").all()[:3]
     first = [re.split("[?#]", link.get_attribute("href"))[0] for link in links]
     assert any(address.endswith(f"/{QUESTIONS[question]}.html") for address in first), first
+
+
+@pytest.mark.parametrize("question", ["LSTM hidden state", "GAN", "gradient penalty"])
+def test_an_explanation_is_found_before_an_exercise(visit, below, question):
+    page = visit(f"{below}search.html?q={quote(question)}", below)
+    page.locator(".search-summary", has_text="found").wait_for()
+    links = page.locator("#search-results li > a").all()
+    exercises = ["exercises/" in link.get_attribute("href") for link in links]
+    explanations = ["notebooks/" in link.get_attribute("href") for link in links]
+    assert any(exercises) and explanations[0]
+    assert explanations.index(True) < exercises.index(True)
+    assert not any(explanations[exercises.index(True) :])
+
+
+def test_a_search_for_a_heading_leads_to_its_section(visit, below):
+    page = visit(f"{below}search.html?q=GAN", below)
+    page.locator("#search-results li > a").first.click()
+    heading = page.locator("section:target > :is(h2, h3)").first
+    assert "GAN" in heading.inner_text()
 
 
 def messages_of_the_atlas():
@@ -151,16 +174,3 @@ def test_the_page_with_most_words_is_found_where_none_has_all(visit, below):
     page.locator(".search-summary", has_text="found").wait_for()
     known = "deepcopy protocol graph leaves user"
     assert first_found(page, f"{known} zzyzx") == first_found(page, known)
-
-
-def test_words_of_a_search_are_marked_on_the_page_opened_from_it_and_on_no_other(visit, below):
-    def search():
-        page = visit(f"{below}search.html?q=glossary", below)
-        page.locator("#search-results li > a").first.wait_for()
-        return page
-
-    page = search()
-    page.goto(f"{below}_static/favicon.svg")  # here nothing marks and forgets them
-    assert page.evaluate("localStorage.getItem('sphinx_highlight_terms')") is None
-    search().locator("#search-results li > a").first.click()
-    page.locator("span.highlighted").first.wait_for()

@@ -1,6 +1,6 @@
 """Run a program under a watch: ``gradtrace [options] script.py [arguments]``.
 
-``gradtrace fix …`` is a command of its own: :mod:`gradtrace.repair.command`.
+``gradtrace fix …`` is a command of its own: :mod:`gradtrace.repair.fix_command`.
 
 The command does not run the program.  It reads its own options and then replaces itself by the
 plain interpreter, with the flags it was itself started with: ``python -O -m gradtrace --strict
@@ -248,7 +248,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["fix"]:
-        from gradtrace.repair.command import main as fix
+        from gradtrace.repair.fix_command import main as fix
 
         sys.exit(fix(words[1:], interpreter_flags(sys.orig_argv), __version__))
     ours, program = split(words)

@@ -59,8 +59,11 @@ if __name__ == "__main__":
     child = "import os, sys; print(sys.flags, sys.path[1:], dict(os.environ))"
     print(subprocess.run([sys.executable, "-c", child], capture_output=True, check=True).stdout)
     sys.stdout.flush()
-    if os.fork() == 0:
+    for worker in multiprocessing.active_children():  # a forked child could not join them
+        worker.join()
+    child_pid = os.fork()
+    if child_pid == 0:
         model(torch.ones(1, 2)).sum().backward()
         print("forked", model.weight.grad, flush=True)
         sys.exit(3)
-    print(os.wait()[1])
+    print(os.waitpid(child_pid, 0)[1])

@@ -16,6 +16,7 @@ from gradtrace.autograd.frames import Location, user_frames
 
 Loop = ast.For | ast.AsyncFor | ast.While
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+Scope = ast.Module | _Function
 
 
 def loops_around(frame: FrameType | None) -> Iterator[tuple[CodeType, int, Loop]]:
@@ -28,8 +29,7 @@ def loops_around(frame: FrameType | None) -> Iterator[tuple[CodeType, int, Loop]
 
 def loop_around(frame: FrameType) -> Loop | None:
     """Return the innermost loop of the frame's own code that encloses the running line."""
-    line = frame.f_lineno
-    scope = _scope(frame.f_code, line)
+    line, scope = frame.f_lineno, scope_of(frame)
     if scope is None:
         return None
     loops = [node for node in ast.walk(scope) if isinstance(node, Loop) and covers(node, line)]
@@ -62,26 +62,26 @@ def is_conditional(place: Location) -> bool:
 
 
 def region_without_gradients(frame: FrameType | None) -> Location | None:
-    """The innermost ``with`` or decorator around the line that runs that switches gradients off."""
+    """Return the innermost ``with`` or decorator that disables gradients for the running line."""
     return region_around(frame, r"no_grad|inference_mode|set_grad_enabled\(False")
 
 
 def region_around(frame: FrameType | None, pattern: str) -> Location | None:
-    """The innermost ``with`` or decorator of such a name around the line that runs."""
-    for one in user_frames(frame):
-        scope = _scope(one.f_code, one.f_lineno)
+    """Return the innermost ``with`` or decorator around the running line that matches."""
+    for user_code in user_frames(frame):
+        scope = scope_of(user_code)
         places = [] if scope is None else [*getattr(scope, "decorator_list", ())]
-        for node in _own_nodes(scope) if scope is not None else ():
-            if isinstance(node, ast.With | ast.AsyncWith) and covers(node, one.f_lineno):
+        for node in own_nodes(scope) if scope is not None else ():
+            if isinstance(node, ast.With | ast.AsyncWith) and covers(node, user_code.f_lineno):
                 places = [*(item.context_expr for item in node.items), *places]
         for place in places:
             if re.search(pattern, ast.unparse(place)):
-                return Location(one.f_code.co_filename, place.lineno)
+                return Location(user_code.f_code.co_filename, place.lineno)
     return None
 
 
 class Write(NamedTuple):
-    """A line that writes into a tensor in place; ``values`` are what its name was assigned."""
+    """A line that modifies a tensor in place, and the ``values`` assigned to the tensor's name."""
 
     line: int
     name: str
@@ -89,18 +89,18 @@ class Write(NamedTuple):
 
 
 def in_place_writes(file: str) -> Iterator[Write]:
-    """The lines of a file's functions that write into a value in place."""
+    """Yield the lines of a file's functions that modify a value in place."""
     module = _tree(file)
     for scope in ast.walk(module) if module is not None else ():
         if not isinstance(scope, _Function | ast.Module):
             continue
-        nodes = [*_own_nodes(scope)]
+        nodes = [*own_nodes(scope)]
         for node in nodes:
             target = _written(node)
             if target is not None and isinstance(node, ast.stmt | ast.expr):
                 name = ast.unparse(target)
-                values = (_value_of(one, name) for one in nodes)
-                yield Write(node.lineno, name, tuple(one for one in values if one is not None))
+                values = (value_of(statement, name) for statement in nodes)
+                yield Write(node.lineno, name, tuple(filter(None, values)))
 
 
 def _written(node: ast.AST) -> ast.expr | None:
@@ -121,8 +121,8 @@ def _written(node: ast.AST) -> ast.expr | None:
 _SWITCHES = ("requires_grad_", "share_memory_", "detach_")
 
 
-def _value_of(node: ast.AST, name: str) -> ast.expr | None:
-    """What an assignment assigns to this name; of ``a, b = f(), g()`` the one of its place."""
+def value_of(node: ast.AST, name: str) -> ast.expr | None:
+    """Return the value that an assignment gives to a name; for tuples the value at its position."""
     if not isinstance(node, ast.Assign):
         return None
     target, value = node.targets[0], node.value
@@ -133,13 +133,13 @@ def _value_of(node: ast.AST, name: str) -> ast.expr | None:
 
 
 def assignments_of(file: str, attribute: str, in_init: bool) -> list[int]:
-    """The lines of a file that assign this attribute: in ``__init__``, or elsewhere."""
+    """Return the lines of a file that assign this attribute, in ``__init__`` or elsewhere."""
     module = _tree(file)
     return sorted(
         node.lineno
         for scope in (ast.walk(module) if module is not None else ())
         if isinstance(scope, _Function | ast.Module) and is_init(scope) == in_init
-        for node in _own_nodes(scope)
+        for node in own_nodes(scope)
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Store)
         and node.attr == attribute
@@ -151,15 +151,15 @@ def is_init(scope: ast.AST) -> bool:
 
 
 def attributes_written(code: CodeType) -> list[str]:
-    """The attributes that a function assigns: ``self.cache``."""
+    """Return the attributes that a function assigns, such as ``self.cache``."""
     scope = _scope(code, code.co_firstlineno + 1)
-    nodes = _own_nodes(scope) if scope is not None else ()
-    found = [
+    nodes = own_nodes(scope) if scope is not None else ()
+    attributes = [
         ast.unparse(node)
         for node in nodes
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     ]
-    return [*dict.fromkeys(found)]
+    return [*dict.fromkeys(attributes)]
 
 
 def writes_into(frame: FrameType, name: str) -> list[int]:
@@ -167,9 +167,9 @@ def writes_into(frame: FrameType, name: str) -> list[int]:
 
     A write is an augmented assignment, or an assignment to an item.
     """
-    scope = _scope(frame.f_code, frame.f_lineno)
+    scope = scope_of(frame)
     lines = []
-    for node in _own_nodes(scope) if scope is not None else ():
+    for node in own_nodes(scope) if scope is not None else ():
         if not isinstance(node, ast.Assign | ast.AugAssign):
             continue
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
@@ -198,7 +198,7 @@ def reads_first(loop: Loop, name: str) -> bool:
 
 def assigned_at(frame: FrameType, name: str) -> int | None:
     """Return the last line up to the running one that assigns the variable in this frame."""
-    scope = _scope(frame.f_code, frame.f_lineno)
+    scope = scope_of(frame)
     lines = [] if scope is None else _lines_that_assign(scope, name)
     return max((line for line in lines if line <= frame.f_lineno), default=None)
 
@@ -210,12 +210,12 @@ def assigned_once(frame: FrameType, name: str) -> bool:
     """
     module = _tree(frame.f_code.co_filename)
     is_local = name in frame.f_code.co_varnames
-    scope = _scope(frame.f_code, frame.f_lineno) if is_local else module
+    scope = scope_of(frame) if is_local else module
     if module is None or scope is None:
         return False
     declared = (n for n in ast.walk(module) if isinstance(n, ast.Global | ast.Nonlocal))
     lines = _lines_that_assign(scope, name)
-    loops = [node for node in _own_nodes(scope) if isinstance(node, Loop)]
+    loops = [node for node in own_nodes(scope) if isinstance(node, Loop)]
     in_a_loop = any(covers(loop, line) for loop in loops for line in lines)
     return (
         bool(lines)
@@ -228,7 +228,7 @@ def _lines_that_assign(scope: ast.AST, name: str) -> list[int]:
     """Return the lines of a scope, without the functions inside it, that assign this variable."""
     return [
         node.lineno
-        for node in _own_nodes(scope)
+        for node in own_nodes(scope)
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
     ]
 
@@ -289,7 +289,23 @@ def root_of(name: str) -> str:
     return re.split(r"[.\[]", name)[0]
 
 
-def _scope(code: CodeType, line: int) -> ast.Module | _Function | None:
+def scope_of(frame: FrameType) -> Scope | None:
+    """Return the module, or the function definition, that the frame runs."""
+    return _scope(frame.f_code, frame.f_lineno)
+
+
+def function_named(file: str, name: str) -> _Function | None:
+    """Return the only function of this name in a file, or None."""
+    module = _tree(file)
+    functions = [
+        node
+        for node in (ast.walk(module) if module is not None else ())
+        if isinstance(node, _Function) and node.name == name
+    ]
+    return functions[0] if len(functions) == 1 else None
+
+
+def _scope(code: CodeType, line: int) -> Scope | None:
     """Return the module, or the function definition, from which the code object was compiled."""
     module = _tree(code.co_filename)
     if module is None or code.co_name == "<module>":
@@ -302,7 +318,7 @@ def _scope(code: CodeType, line: int) -> ast.Module | _Function | None:
     return max(scopes, key=lambda node: node.lineno, default=None)
 
 
-def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of a module or function, without those of functions inside it."""
     pending = list(ast.iter_child_nodes(scope))
     for node in pending:

@@ -15,7 +15,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 
 from gradtrace.explaining.postmortem import explain
 from gradtrace.explaining.watcher import explanation_of, notes_are_shown, watch
-from gradtrace.repair.cells import fix
+from gradtrace.repair.notebook_cells import fix
 
 
 @magics_class

@@ -17,7 +17,7 @@ Loop = cst.For | cst.While
 Function = cst.FunctionDef
 Node = TypeVar("Node", bound=cst.CSTNode)
 Changed = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel
-Change = Callable[[cst.CSTNode], Changed]  # gets the node with what is inside it changed
+Change = Callable[[cst.CSTNode], Changed]  # receives the node with its children changed
 Changes = dict[cst.CSTNode, Change]
 
 
@@ -32,7 +32,7 @@ class _Rewriter(cst.CSTTransformer):
 
 
 class Source:
-    """A file of the program.
+    """A source file of the program.
 
     Raises:
         libcst.ParserSyntaxError: it is not Python.
@@ -41,7 +41,7 @@ class Source:
 
     def __init__(self, path: str):
         self.path = path
-        module = cst.parse_module(Path(path).read_bytes())  # bytes: it keeps the line ends
+        module = cst.parse_module(Path(path).read_bytes())  # bytes: so line ends are kept
         wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
         self.module = wrapper.module
         self.text = module.code
@@ -49,24 +49,24 @@ class Source:
         self._parents = wrapper.resolve(ParentNodeProvider)
 
     def lines(self, node: cst.CSTNode) -> range:
-        """The lines of a node, without the comments above it."""
-        found = self._positions[node]
-        return range(found.start.line, found.end.line + 1)
+        """Return the lines of a node, without the comments above it."""
+        position = self._positions[node]
+        return range(position.start.line, position.end.line + 1)
 
     def code(self, node: cst.CSTNode) -> str:
         return self.module.code_for_node(node)
 
     def edited(self, changes: Changes) -> str:
-        """The text with these nodes changed."""
+        """Return the text with these nodes changed."""
         module = self.module.visit(_Rewriter(changes))
         assert isinstance(module, cst.Module)
         return module.code
 
-    # Finding.
+    # Queries.
 
-    def all(self, kind: type[Node], inside: cst.CSTNode | None = None) -> Iterator[Node]:
-        """The nodes of a kind, in the order of the text."""
-        pending: list[cst.CSTNode] = [self.module if inside is None else inside]
+    def all(self, kind: type[Node], root: cst.CSTNode | None = None) -> Iterator[Node]:
+        """Yield the nodes of a kind in the file, or under a root, in the order of the text."""
+        pending: list[cst.CSTNode] = [self.module if root is None else root]
         while pending:
             node = pending.pop()
             if isinstance(node, kind):
@@ -74,17 +74,21 @@ class Source:
             pending.extend(reversed(node.children))
 
     def parents(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """From the nearest outward."""
+        """Yield the ancestors of a node, the nearest first."""
         while node in self._parents:
             node = self._parents[node]
             yield node
 
     def statements_at(self, line: int) -> list[Small]:
-        """The simple statements that cover a line."""
-        return [one for one in self.all(cst.BaseSmallStatement) if line in self.lines(one)]  # type: ignore[type-abstract]
+        """Return the simple statements that cover a line."""
+        return [statement for statement in self.statements() if line in self.lines(statement)]
+
+    def statements(self, root: cst.CSTNode | None = None) -> Iterator[Small]:
+        """Yield the simple statements of the file, or under a root."""
+        return self.all(cst.BaseSmallStatement, root)  # type: ignore[type-abstract]
 
     def around(self, node: cst.CSTNode, *kinds: type[Node]) -> Iterator[Node]:
-        """The nodes of these kinds around it, innermost first, up to the function it is in."""
+        """Yield the ancestors of these kinds, innermost first, up to the enclosing function."""
         for parent in self.parents(node):
             if isinstance(parent, kinds):
                 yield parent
@@ -92,66 +96,79 @@ class Source:
                 return
 
     def function_of(self, node: cst.CSTNode) -> Function | None:
-        return next((one for one in self.parents(node) if isinstance(one, Function)), None)
+        return next((parent for parent in self.parents(node) if isinstance(parent, Function)), None)
+
+    def scope_of(self, node: cst.CSTNode) -> Function | cst.Module:
+        """Return the enclosing function, or the module."""
+        return self.function_of(node) or self.module
 
     def class_of(self, node: cst.CSTNode) -> cst.ClassDef | None:
-        return next((one for one in self.parents(node) if isinstance(one, cst.ClassDef)), None)
+        classes = (parent for parent in self.parents(node) if isinstance(parent, cst.ClassDef))
+        return next(classes, None)
 
     def suite_of(self, statement: cst.CSTNode) -> cst.CSTNode:
-        """The block, module or one-line suite that a small or compound statement stands in."""
+        """Return the block, module or one-line suite that contains a statement."""
         kinds = (cst.IndentedBlock, cst.SimpleStatementSuite, cst.Module)
-        return next(one for one in self.parents(statement) if isinstance(one, kinds))
+        return next(parent for parent in self.parents(statement) if isinstance(parent, kinds))
 
     def line_of(self, statement: cst.CSTNode, suite: cst.CSTNode) -> cst.CSTNode:
-        """The direct member of the suite that holds the statement."""
-        inner = statement
+        """Return the direct member of the suite that contains the statement."""
+        member = statement
         for parent in self.parents(statement):
             if parent is suite:
-                return inner
-            inner = parent
+                return member
+            member = parent
         raise ValueError("the statement is not in this suite")
 
     def flat(self, suite: cst.CSTNode) -> list[cst.CSTNode]:
-        """What runs one after the other in a suite: small statements, and compound ones whole."""
-        found: list[cst.CSTNode] = []
+        """Return the statements of a suite in order: simple ones, and compound ones as a whole."""
+        statements: list[cst.CSTNode] = []
         for member in suite.body:  # type: ignore[attr-defined]
             if isinstance(member, cst.SimpleStatementLine):
-                found += member.body
+                statements += member.body
             else:
-                found.append(member)
-        return found
+                statements.append(member)
+        return statements
 
-    # Changing.
+    def before(self, statement: cst.CSTNode) -> list[cst.CSTNode]:
+        """Return the statements before one in its suite."""
+        statements = self.flat(self.suite_of(statement))
+        return statements[: statements.index(statement)]
+
+    # Changes.
 
     def parse(self, code: str) -> list[Small]:
-        """Small statements from text."""
+        """Parse simple statements."""
         line = self.line(code)
         assert isinstance(line, cst.SimpleStatementLine)
         return list(line.body)
 
     def line(self, code: str) -> cst.SimpleStatementLine | cst.BaseCompoundStatement:
-        """A line of small statements, or a compound statement, from text."""
+        """Parse a line of simple statements, or a compound statement."""
         return cst.parse_statement(code, config=self.module.config_for_parsing)
 
     def next_to(
         self, statement: cst.CSTNode, before: Sequence[str] = (), after: Sequence[str] = ()
     ) -> Changes:
-        """Statements before and after one: on lines of their own, or behind a semicolon."""
+        """Return the change that inserts statements before and after one.
+
+        They stand on lines of their own, or after a semicolon if the statement shares its line.
+        """
         return {self.anchor(statement): self.between(statement, before, after)}
 
     def anchor(self, statement: cst.CSTNode) -> cst.CSTNode:
-        """The node that gets neighbours: the statement's line if it has that line to itself."""
+        """Return the node beside which statements are inserted: a line of one statement, or it."""
         line = self._parents[statement]
-        alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-        return line if alone else statement
+        is_only_one = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+        return line if is_only_one else statement
 
     def between(
         self, statement: cst.CSTNode, before: Sequence[str], after: Sequence[str] = ()
     ) -> Change:
-        own_line = self.anchor(statement) is not statement or not isinstance(statement, Small)
+        has_own_line = self.anchor(statement) is not statement or not isinstance(statement, Small)
 
         def change(updated: cst.CSTNode) -> Changed:
-            if own_line:
+            if has_own_line:
                 above = [self.line(code) for code in before]
                 below = [self.line(code) for code in after]
                 if above and hasattr(updated, "leading_lines"):
@@ -159,17 +176,17 @@ class Source:
                     updated = updated.with_changes(leading_lines=())
                 return cst.FlattenSentinel([*above, updated, *below])
             parts = [part for code in before for part in self.parse(code)]
-            rest = [part for code in after for part in self.parse(code)]
+            following = [part for code in after for part in self.parse(code)]
             semicolon = getattr(updated, "semicolon", cst.MaybeSentinel.DEFAULT)
-            if rest and isinstance(updated, Small):
+            if following and isinstance(updated, Small):
                 updated = updated.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
-                rest[-1] = rest[-1].with_changes(semicolon=semicolon)
-            return cst.FlattenSentinel([*parts, updated, *rest])
+                following[-1] = following[-1].with_changes(semicolon=semicolon)
+            return cst.FlattenSentinel([*parts, updated, *following])
 
         return change
 
     def first_in(self, suite: cst.CSTNode, code: Sequence[str]) -> Changes:
-        """Statements at the beginning of a block, behind its docstring."""
+        """Return the change that inserts statements at a block's beginning, after a docstring."""
         statements = self.flat(suite)
         first = statements[0]
         if len(statements) > 1 and _is_docstring(first):
@@ -178,10 +195,10 @@ class Source:
 
 
 def write(path: str, old: str, new: str) -> None:
-    """Put a file's new text in place of the old one, in the file's own encoding.
+    """Replace the text of a file, in the file's own encoding.
 
     Raises:
-        ValueError: the file is no longer what it was.
+        ValueError: the file has changed since it was run.
         OSError: it cannot be written.
     """
     module = cst.parse_module(Path(path).read_bytes())
@@ -201,17 +218,17 @@ def removed(_: cst.CSTNode) -> cst.RemovalSentinel:
 
 
 def instead(statement: cst.CSTNode) -> Change:
-    """Replace a statement by this one."""
+    """Return the change that replaces a statement."""
     return lambda _: statement
 
 
 def to(code: str) -> Change:
-    """Replace an expression by this text."""
+    """Return the change that replaces an expression by this text."""
     return lambda updated: cst.parse_expression(code)
 
 
 def method(name: str) -> Change:
-    """Call a method on an expression: ``.detach()``, in parentheses where they are needed."""
+    """Return the change that calls a method on an expression, in parentheses if needed."""
 
     def change(updated: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(updated, cst.BaseExpression)
@@ -230,7 +247,7 @@ def in_parentheses(expression: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def with_keyword(name: str, value: str) -> Change:
-    """A call with this keyword, in place of the one of that name if it has one."""
+    """Return the change that gives a call this keyword, or replaces its value."""
 
     def change(updated: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(updated, cst.Call)
@@ -250,16 +267,22 @@ def with_keyword(name: str, value: str) -> Change:
 
 
 def keyword(call: cst.Call, name: str) -> cst.BaseExpression | None:
-    return next(
-        (one.value for one in call.args if one.keyword is not None and one.keyword.value == name),
-        None,
-    )
+    for argument in call.args:
+        if argument.keyword is not None and argument.keyword.value == name:
+            return argument.value
+    return None
 
 
 def method_called(call: cst.CSTNode) -> str:
-    """The last name of what is called: ``backward`` for ``loss.backward(…)``."""
+    """Return the last name of the function: ``backward`` for ``loss.backward(…)``."""
     if not isinstance(call, cst.Call):
         return ""
     if isinstance(call.func, cst.Attribute):
         return call.func.attr.value
     return call.func.value if isinstance(call.func, cst.Name) else ""
+
+
+def call_of(source: Source, statement: cst.CSTNode, *names: str) -> cst.Call | None:
+    """Return the first call of a function or method of these names in a statement."""
+    calls = source.all(cst.Call, statement)
+    return next((call for call in calls if method_called(call) in names), None)

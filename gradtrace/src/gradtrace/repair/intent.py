@@ -1,75 +1,120 @@
-"""Which losses are meant for which optimizer: read off the program's own order of calls."""
+"""Which optimizer a loss is meant for: read off the program's own order of calls."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from gradtrace.repair.code_names import named_like
-from gradtrace.repair.run.observations import Call, Cleared, Run, Stepped
+from gradtrace.repair.run.observations import (
+    GradientsCleared,
+    ObservedCall,
+    ProgramRun,
+    StepTaken,
+)
 
 
-def meant_for(run: Run) -> str:
-    """Which loss is for which optimizer, in words."""
-    calls = {call.number: call for call in run.calls}
-    pairs = set()
-    for number, optimizers in meanings(run).items():
-        for index in optimizers:
-            name = run.optimizers[index].name or f"optimizer {index + 1}"
-            pairs.add(f"{loss_name(calls[number])} for {name}")
+class TrainingAction(NamedTuple):
+    """A backward call on a loss, or a ``step`` or ``zero_grad`` of optimizers."""
+
+    kind: str  # "backward", "step" or "zero_grad"
+    optimizers: frozenset[str] = frozenset()
+    loss: str = ""
+
+
+def assign_losses(
+    actions: Sequence[TrainingAction], optimizers: Mapping[str, str]
+) -> dict[int, frozenset[str]]:
+    """Return, for the position of each backward call, the optimizers that its loss is meant for.
+
+    That is the only optimizer; else the one cleared just before the call; else the one that steps
+    before the next call; else the one whose description has a word of the loss's name; else all
+    that were cleared, if they step together.  A call for which none of these holds is left out.
+
+    Args:
+        actions: in the order in which they run.
+        optimizers: the description of each: its variable, and the names of its parameters.
+    """
+    targets: dict[int, frozenset[str]] = {}
+    cleared: frozenset[str] = frozenset()
+    stepped: frozenset[str] = frozenset()  # since the last backward
+    for position, action in enumerate(actions):
+        if action.kind == "zero_grad":
+            if not action.optimizers <= stepped:  # else it only clears after its own step
+                cleared |= action.optimizers
+            continue
+        if action.kind == "step":
+            stepped |= action.optimizers
+            continue
+        following = _steps_before_the_next_backward(actions[position + 1 :])
+        candidates = cleared or following or frozenset(optimizers)
+        like = named_like(action.loss, {name: optimizers[name] for name in sorted(candidates)})
+        if len(optimizers) == 1:
+            targets[position] = frozenset(optimizers)
+        elif len(cleared) == 1:
+            targets[position] = cleared
+        elif len(following) == 1:
+            targets[position] = following
+        elif like is not None:
+            targets[position] = frozenset({like})
+        elif cleared and cleared == following:
+            targets[position] = cleared
+        cleared, stepped = frozenset(), frozenset()
+    return targets
+
+
+def _steps_before_the_next_backward(actions: Sequence[TrainingAction]) -> frozenset[str]:
+    stepped: frozenset[str] = frozenset()
+    for action in actions:
+        if action.kind == "backward":
+            break
+        if action.kind == "step":
+            stepped |= action.optimizers
+    return stepped
+
+
+def targets_of_calls(run: ProgramRun) -> dict[int, set[int]]:
+    """Return the optimizers that each loss is meant for, by the number of its backward call."""
+    actions = []
+    for event in run.events:
+        if isinstance(event, GradientsCleared):
+            action = TrainingAction("zero_grad", frozenset(map(str, event.optimizers)))
+        elif isinstance(event, StepTaken):
+            action = TrainingAction("step", frozenset({str(event.optimizer)}))
+        else:
+            action = TrainingAction("backward", loss=loss_name(event))
+        actions.append(action)
+    descriptions = {}
+    for i, optimizer in enumerate(run.optimizers):
+        modules = {run.names.get(key, "").partition(".")[0] for key in optimizer.keys}
+        descriptions[str(i)] = " ".join([optimizer.name, *modules])
+    return {
+        event.number: set(map(int, targets))
+        for position, targets in assign_losses(actions, descriptions).items()
+        if isinstance(event := run.events[position], ObservedCall)
+    }
+
+
+def describe_targets(run: ProgramRun) -> str:
+    """Return in words which loss is meant for which optimizer."""
+    losses = {call.number: loss_name(call) for call in run.calls}
+    pairs = {
+        f"{losses[number]} for {optimizer_name(run, index)}"
+        for number, optimizers in targets_of_calls(run).items()
+        for index in optimizers
+    }
     return ", ".join(sorted(pairs)[:4])
 
 
-def meanings(run: Run) -> dict[int, set[int]]:
-    """For each backward call, by its number, the optimizers that its loss is meant for.
-
-    The only one there is; else the one cleared just before it; else the one that steps before the
-    next backward; else the one whose name or parameters are called like the loss; else all that
-    were cleared, if they step together.  Where none of these tells, the call is not in the result.
-    """
-    found: dict[int, set[int]] = {}
-    cleared: set[int] = set()
-    stepped: set[int] = set()  # since the last backward
-    for place, event in enumerate(run.events):
-        if isinstance(event, Cleared):
-            if not event.optimizers <= stepped:  # else it tidies up behind its own step
-                cleared |= event.optimizers
-        elif isinstance(event, Stepped):
-            stepped.add(event.optimizer)
-        else:
-            following = set()
-            for later in run.events[place + 1 :]:
-                if isinstance(later, Call):
-                    break
-                if isinstance(later, Stepped):
-                    following.add(later.optimizer)
-            named = _named_like(run, event, cleared or following)
-            if len(run.optimizers) == 1:
-                found[event.number] = {0}
-            elif len(cleared) == 1:
-                found[event.number] = cleared
-            elif len(following) == 1:
-                found[event.number] = following
-            elif named is not None:
-                found[event.number] = {named}
-            elif cleared and cleared == following:
-                found[event.number] = cleared
-            cleared, stepped = set(), set()
-    return found
+def optimizer_name(run: ProgramRun, index: int) -> str:
+    return run.optimizers[index].name or f"optimizer {index + 1}"
 
 
-def _named_like(run: Run, call: Call, among: set[int]) -> int | None:
-    names = {}
-    for index in among or range(len(run.optimizers)):
-        one = run.optimizers[index]
-        owners = {run.names.get(key, "").partition(".")[0] for key in one.keys}
-        names[index] = " ".join([one.name, *owners])
-    return named_like(loss_name(call), names)
-
-
-def loss_name(call: Call) -> str:
-    """What backward was called on, as the program writes it."""
-    found = re.search(r"([\w.\[\]'\"()+ -]+?)\.backward\(", call.text)
-    if found:
-        name = found[1].strip()
+def loss_name(call: ObservedCall) -> str:
+    """Return the expression on which backward was called, as the program writes it."""
+    match = re.search(r"([\w.\[\]'\"()+ -]+?)\.backward\(", call.text)
+    if match:
+        name = match[1].strip()
         return name if name.count("(") == name.count(")") else name.lstrip("(")
     return f"backward {call.number}"

@@ -1,63 +1,82 @@
-"""Is a repair right?  What its run did, held against the program as it was.
+"""Whether a repair is right: the run of a candidate, compared with runs of the program itself.
 
 A repair is *proven* when
 
-- the error is gone, and the program went on beyond the place where it failed;
-- every loss before that place, and where the repair keeps the mathematics that of the backward that
-  failed, is what it was;
-- each backward gives gradients to the parameters it gave them to, and reaches all operations of its
-  iteration: nothing that was trained is cut off;
+- the error is gone, and the program ran beyond the place where it failed;
+- each loss up to that place has the value and the gradient that follow from the program's own
+  statements: those of a reference run, in which every graph is retained and every saved tensor is a
+  copy.  Where weights have been updated since the forward pass, so that the loss is another one,
+  its graph has no operations that the program's own does not have;
+- each backward call gives gradients to the parameters to which it gave them;
 - at each optimizer's step, the gradient is that of the losses meant for its parameters, each taken
   alone;
 - no gradient is of weights that have changed since the forward pass, no graph grows, and a strict
-  watch has nothing to say.
+  watch has nothing to report.
 
-Which losses are meant for an optimizer is read off the program: those whose backward follows its
-``zero_grad``, or precedes its step; else by their names.  Where that does not tell, or where two
-repairs hold and give different gradients, the question that decides is left to the reader.
+Which losses are meant for an optimizer is read off the program (:mod:`~gradtrace.repair.intent`).
+Where that is undecided, or where two repairs hold and train differently, the reader decides.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradtrace.explaining.causes import family_of
-from gradtrace.repair.comparison import SAME, ZERO, alike, losses_apart
-from gradtrace.repair.intent import loss_name, meanings, meant_for
+from gradtrace.repair.intent import (
+    describe_targets,
+    loss_name,
+    optimizer_name,
+    targets_of_calls,
+)
 from gradtrace.repair.repairs import (
     ADD_LOSSES,
     ADD_ROUNDS,
+    BEGIN_SUM,
+    CLONE_WRITTEN,
     DETACH,
     FORWARD_AGAIN,
     RETAIN_GRAPH,
     SWITCH_ON,
 )
 from gradtrace.repair.rule import Candidate
-from gradtrace.repair.run.observations import Call, Place, Run, Sample, Stepped
+from gradtrace.repair.run.observations import (
+    SAME,
+    ZERO,
+    Gradients,
+    ObservedCall,
+    ProgramLine,
+    ProgramRun,
+    Sample,
+    StepTaken,
+    equal_gradients,
+    equal_losses,
+    part_of,
+    sum_of,
+)
 
 _ACROSS_ITERATIONS = (
     "computed_once_outside_loop", "hidden_state_carried", "loss_accumulated", "replay_keeps_graph",
     "dataset_tensor_has_graph", "buffer_has_graph",
 )  # fmt: skip
-_ADDS = (ADD_LOSSES, ADD_ROUNDS)
+_ADDITIONS = (ADD_LOSSES, ADD_ROUNDS)
+_REPEATED_STATEMENTS = (FORWARD_AGAIN, BEGIN_SUM)
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
 
 
 @dataclass
-class Verdict:
-    """What came of one candidate.
+class Judgement:
+    """The result for one candidate.
 
-    ``status`` is ``"proven"``; ``"open"``: it holds if the answer to ``question`` is yes;
-    ``"rejected"`` for the ``reasons``; ``"unproven"`` where they say what is missing.
+    ``status`` is ``"proven"``; ``"open"`` if it holds provided that the answer to ``question`` is
+    yes; ``"rejected"`` for the ``reasons``; ``"unproven"`` where they say what is missing.
     """
 
     candidate: Candidate
-    run: Run
+    run: ProgramRun
     status: str
     reasons: list[str] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)
@@ -65,477 +84,486 @@ class Verdict:
 
 
 class Judge:
-    """Knows the program as it is: ``original``, its first run."""
+    """Compares runs of candidates with the program as it is.
 
-    def __init__(self, original: Run):
+    Args:
+        original: the run that failed.
+        reference: the run in which graphs are retained and saved tensors are copies.  It is ignored
+            if it does not reach the end of the failing call.
+    """
+
+    def __init__(self, original: ProgramRun, reference: ProgramRun | None = None):
         self.original = original
-        self.failing = original.failing
+        self.failing_call = original.failing_call
         self.trained = self._trained()
         self.family = (original.diagnosis or {}).get("family")
+        self.cause = (original.diagnosis or {}).get("cause")
         self._is_silent = self.family == "silent"
+        self._has_reference = reference is not None and self._is_reference(reference)
+        self._program_calls = (
+            reference.calls if reference is not None and self._has_reference else original.calls
+        )
+
+    def _is_reference(self, run: ProgramRun) -> bool:
+        """Whether a run repeats the original one, and goes beyond the failing call."""
+        calls = run.calls[: self.failing_call]
+        return (
+            self.failing_call <= min(len(self.original.calls), len(calls))
+            and not any(call.failed for call in calls)
+            and all(map(equal_losses, self.original.calls, calls))
+        )
 
     def _trained(self) -> set[str] | None:
-        """The parameters that are trained: an optimizer's, or what the program itself writes.
+        """Return the parameters of optimizers, or else those that the program itself updates.
 
-        None where that cannot be told: the program has no optimizer, and writes to none.
+        None where that is unknown: there is no optimizer, and no parameter is updated.
         """
-        held = {key for one in self.original.optimizers for key in one.keys}
-        return held or self.original.written or None
+        parameters = {key for optimizer in self.original.optimizers for key in optimizer.keys}
+        return parameters or self.original.updated_by_hand or None
 
-    def verdict(self, candidate: Candidate, run: Run) -> Verdict:
-        """Of one candidate alone; see :meth:`together`."""
-        found = Verdict(candidate, run, REJECTED)
+    def judge(self, candidate: Candidate, run: ProgramRun) -> Judgement:
+        """Judge one candidate alone; see also :meth:`compare`."""
+        judgement = Judgement(candidate, run, REJECTED)
         if run.status == "raised":
-            same = _first_line(run.error) == _first_line(self.original.error)
-            found.reasons = ["still raises the same error" if same else _raises(run.error or "")]
-            return found
-        checks = (
-            self._remade(run),
-            self._not_finite(run),
-            self._grows(run),
-            self._stale(run),
-            self._twice(candidate),
-            self._kept_too_long(candidate),
-            self._untrained(candidate, run),
-            self._cut(candidate, run),
-            self._changed_losses(candidate, run),
-            self._wasted(run),
-            self._silent(run),
-        )
-        found.reasons = [reason for reason in checks if reason]
+            is_same = run.error_line == self.original.error_line
+            judgement.reasons = ["still raises the same error" if is_same else _other_error(run)]
+            return judgement
         leaks, question = self._leaks(candidate, run)
-        found.reasons += leaks
-        if found.reasons:
-            return found
-        missing = (self._unfinished(candidate, run), candidate.doubt)
-        found.reasons = [reason for reason in missing if reason]
-        if found.reasons:
-            found.status = UNPROVEN
-            return found
-        found.question = (
-            candidate.question or question or self._chosen(candidate, run) or self._untold(run)
+        objections = (
+            self._replaced_parameters(run),
+            self._not_finite(run),
+            self._growing_graph(run),
+            self._stale_gradient(run),
+            self._counted_twice(candidate),
+            self._retained_too_long(candidate),
+            self._untrained(candidate, run),
+            self._other_objective(candidate, run),
+            self._unused_gradient(run),
+            self._finding(run),
+            *leaks,
         )
-        if candidate.repair == DETACH and (
-            self._changed_gradient(run) is not None or self._lost_operations(run)
-        ):
-            what = candidate.title.removeprefix("detach ")
-            found.question = f"is {what} not to be trained?"
-        found.status = OPEN if found.question else PROVEN
-        found.evidence = self._evidence(candidate, run, found.question)
-        return found
+        judgement.reasons = [reason for reason in objections if reason]
+        if judgement.reasons:
+            return judgement
+        doubts = (self._unfinished(candidate, run), self._unreferenced(candidate), candidate.doubt)
+        judgement.reasons = [reason for reason in doubts if reason]
+        if judgement.reasons:
+            judgement.status = UNPROVEN
+            return judgement
+        judgement.question = (
+            candidate.question
+            or question
+            or self._is_copy_meant(candidate, run)
+            or self._is_training_meant(candidate, run)
+            or self._is_exclusion_meant(run)
+        )
+        if candidate.repair == DETACH and self._first_changed_gradient(candidate, run) is not None:
+            tensor = candidate.title.removeprefix("detach ")
+            judgement.question = f"is {tensor} not to be trained?"
+        judgement.status = OPEN if judgement.question else PROVEN
+        judgement.evidence = self._evidence(candidate, run, judgement.question)
+        return judgement
 
-    def together(self, verdicts: Iterable[Verdict]) -> None:
-        """Reject what trains less than another repair that holds does."""
-        sound = [one for one in verdicts if one.status in (PROVEN, OPEN)]
+    def compare(self, judgements: Iterable[Judgement]) -> None:
+        """Reject each repair that trains fewer parameters than another one that holds."""
         if self.trained is None:
             return
-        reached: dict[str, Verdict] = {}
-        for one in sound:
-            if not one.question:
-                for key in self._gets_gradients(one.run) & self.trained:
-                    reached.setdefault(key, one)
-        for one in sound:
-            missing = sorted(reached.keys() - self._gets_gradients(one.run))
+        holding = [judgement for judgement in judgements if judgement.status in (PROVEN, OPEN)]
+        trained: set[str] = set()
+        for judgement in holding:
+            if not judgement.question:
+                trained |= self._parameters_with_gradients(judgement.run) & self.trained
+        for judgement in holding:
+            missing = sorted(trained - self._parameters_with_gradients(judgement.run))
             if missing:
-                one.status = REJECTED
-                one.reasons = [f"runs, but {self._listed(missing)} no longer trained"]
+                judgement.status = REJECTED
+                judgement.reasons = [f"runs, but {self._listed(missing)} no longer trained"]
 
-    def _gets_gradients(self, run: Run) -> set[str]:
-        """Beyond the place where the program failed."""
+    # Where gradients arrive.
+
+    def _parameters_with_gradients(self, run: ProgramRun) -> set[str]:
+        """Return the parameters that get gradients beyond the place where the program failed."""
         if run.steps:
-            late = self._last_steps(run)
-            return {k for s in late for k, g in s.gradients.items() if g.norm > ZERO}
-        return {
-            key
-            for call in run.calls[self.failing - 1 :] or run.calls
-            for key, gradient in call.contributed.items()
-            if gradient.norm > ZERO
-        }
+            samples = [step.gradients for step in run.last_steps_after(self.failing_call)]
+        else:
+            samples = [call.gradients for call in run.calls[self.failing_call - 1 :] or run.calls]
+        return {key for gradients in samples for key, g in gradients.items() if g.norm > ZERO}
 
-    def _late_steps(self, run: Run) -> list[Stepped]:
-        calls, late = 0, []
-        for event in run.events:
-            if isinstance(event, Call):
-                calls += 1
-            elif isinstance(event, Stepped) and calls >= min(self.failing, len(run.calls)):
-                late.append(event)
-        return late
+    def _meant_keys(self, run: ProgramRun, call: ObservedCall, keys: Iterable[str]) -> set[str]:
+        """Return the trained parameters for whose optimizers the call's loss is meant."""
+        keys = set(keys) if self.trained is None else self.trained & set(keys)
+        targets = targets_of_calls(run).get(call.number)
+        if targets is None:
+            return keys
+        return {key for key in keys if not run.owners(key) or run.owners(key) & targets}
 
-    def _last_steps(self, run: Run) -> list[Stepped]:
-        """The steps beyond that place; of an optimizer that has none, its last one."""
-        late = self._late_steps(run)
-        seen = {step.optimizer for step in late}
-        last = {step.optimizer: step for step in run.steps if step.optimizer not in seen}
-        return [*late, *last.values()]
+    # Objections.
 
-    # Reasons against it.
+    def _replaced_parameters(self, run: ProgramRun) -> str | None:
+        new = {key for key, number in run.replaced.items() if number <= self.failing_call}
+        new -= self.original.replaced.keys()
+        if self.trained is not None:  # each iteration may have another input
+            new &= self.trained
+        return f"runs, but creates {self._listed(sorted(new), '')} again" if new else None
 
-    def _remade(self, run: Run) -> str | None:
-        new = sorted(
-            key
-            for key, number in run.remade.items()
-            if number <= self.failing and key not in self.original.remade
+    def _not_finite(self, run: ProgramRun) -> str | None:
+        original, repaired = (
+            {key for call in r.calls for key, g in call.gradients.items() if not g.is_finite}
+            for r in (self.original, run)
         )
-        return f"runs, but makes {self._listed(new, '')} anew" if new else None
+        if repaired <= original:
+            return None
+        return f"runs, but {self._listed(sorted(repaired), '')} get gradients of NaN"
 
-    def _not_finite(self, run: Run) -> str | None:
-        was, now = (
-            {key for call in one.calls for key, g in call.contributed.items() if not g.is_finite}
-            for one in (self.original, run)
-        )
-        return (
-            f"runs, but {self._listed(sorted(now), '')} get gradients of NaN" if now - was else None
-        )
-
-    def _grows(self, run: Run) -> str | None:
-        if any(found["cause"] == "graph_grows" for found in self._new_findings(run)):
+    def _growing_graph(self, run: ProgramRun) -> str | None:
+        if any(finding["cause"] == "graph_grows" for finding in self._new_findings(run)):
             return "runs, but a graph grows with each iteration"
-        at: dict[tuple[Place, ...], list[Call]] = {}
+        by_site: dict[tuple[ProgramLine, ...], list[ObservedCall]] = {}
         for call in run.calls:
-            at.setdefault(call.site, []).append(call)
-        for calls in at.values():
+            by_site.setdefault(call.site, []).append(call)
+        for calls in by_site.values():
             last = calls[-4:]
-            pairs = list(itertools.pairwise(last))
-            if pairs and all(a.size < b.size and a.oldest == b.oldest for a, b in pairs):
-                sizes = ", ".join(str(call.size) for call in last)
-                held = ", ".join(_bytes(call.held) for call in last)
+            sizes = [call.operations.total() for call in last]
+            pairs = list(itertools.pairwise(sizes))
+            if pairs and all(a < b for a, b in pairs) and len({c.oldest_node for c in last}) == 1:
+                memory = ", ".join(str(call.saved_bytes) for call in last)
                 return (
                     "runs, but memory grows with each iteration: "
-                    f"{sizes} nodes in the graph, {held} held"
+                    f"{', '.join(map(str, sizes))} nodes in the graph, {memory} bytes saved"
                 )
         return None
 
-    def _stale(self, run: Run) -> str | None:
-        before = {key for call in self.original.calls[: self.failing - 1] for key in call.stale}
+    def _stale_gradient(self, run: ProgramRun) -> str | None:
+        calls = self.original.calls[: self.failing_call - 1]
+        stale_before = {key for call in calls for key in call.stale_leaves}
         for call in run.calls:
-            # Of a parameter that gets nothing from this call it does not matter.
-            found = sorted(key for key in call.stale & call.contributed.keys() if key not in before)
+            # It does not matter of a parameter that gets no gradient from this call.
+            stale = (call.stale_leaves & call.gradients.keys()) - stale_before
             if self.trained is not None:
-                found = [key for key in found if key in self.trained]
-            if found:
-                names = self._listed(found, "")
+                stale &= self.trained
+            if stale:
+                names = self._listed(sorted(stale), "")
                 return (
                     f"runs, but backward {call.number} uses {names} as it was before it was "
                     "updated: the gradient is not that of the present weights"
                 )
         return None
 
-    def _changed_losses(self, candidate: Candidate, run: Run) -> str | None:
-        if candidate.repair in _ADDS:
-            return self._changed_sum(run) if candidate.repair == ADD_LOSSES else None
-        ran = self.original.calls[: self.failing - 1]
-        if candidate.repair.keeps:
-            ran = self.original.calls[: self.failing]
-        if candidate.repair == FORWARD_AGAIN:
-            ran = self.original.calls[: self.failing]
-            if any(call.stale for call in ran):  # else it computes the same again
-                ran = ran[:-1]
-        other = self._changed_gradient(run)
-        if self._was_wrong:
-            ran = ran[: self._other_gradient(run)]
-        elif other is not None and candidate.repair != DETACH:
-            return f"runs, but changes the gradient of backward {other}"
-        apart = losses_apart(ran[:other], run.calls)  # behind that one the weights differ
-        if apart is not None:
-            return f"runs, but changes the loss of backward {apart}"
+    def _other_objective(self, candidate: Candidate, run: ProgramRun) -> str | None:
+        """Object to a loss whose value or gradient is not that of the program's statements."""
+        if candidate.repair in _ADDITIONS:
+            return self._other_sum(run)
+        changed = self._first_changed_gradient(candidate, run)
+        for expected, call in self._pairs(run):
+            if not equal_losses(expected, call):
+                if expected.number == self.failing_call and self._may_change_loss(candidate):
+                    return self._more_operations(candidate, expected, call)
+                return f"runs, but changes the loss of backward {call.number}"
+            if call.number == changed:  # the weights differ from here on
+                is_question = candidate.repair == DETACH and self.family == "freed"
+                if is_question or self._gradients_were_wrong:
+                    return None
+                return f"runs, but changes the gradient of backward {changed}"
         return None
 
-    def _changed_gradient(self, run: Run) -> int | None:
-        """:meth:`_other_gradient`; none where the gradient is to be another one."""
-        return None if self._was_wrong else self._other_gradient(run)
+    def _pairs(self, run: ProgramRun) -> list[tuple[ObservedCall, ObservedCall]]:
+        """Return the calls of the program and of a candidate, up to the failing call."""
+        return list(zip(self._program_calls[: self.failing_call], run.calls, strict=False))
+
+    def _may_change_loss(self, candidate: Candidate) -> bool:
+        """Whether the loss of the failing call may have another value than in the program."""
+        if candidate.repair == FORWARD_AGAIN:  # the same, unless weights have been updated
+            calls = self.original.calls[: self.failing_call]
+            return any(call.stale_leaves for call in calls)
+        return not candidate.repair.keeps
 
     @property
-    def _was_wrong(self) -> bool:
-        """Whether the program's gradients were wrong, and nothing raised."""
-        return self._is_silent and (self.original.diagnosis or {}).get("cause") != "graph_grows"
+    def _gradients_were_wrong(self) -> bool:
+        """Whether the program trained wrongly without raising an error."""
+        return self._is_silent and self.cause != "graph_grows"
 
-    def _other_gradient(self, run: Run) -> int | None:
-        """The first backward before the one that failed which gives what it is meant to train
-        another gradient than it gave."""
-        for call, its in zip(self.original.calls[: self.failing - 1], run.calls, strict=False):
-            if call.losses and its.losses and call.losses[0].distance(its.losses[0]) > SAME:
+    def _first_changed_gradient(self, candidate: Candidate, run: ProgramRun) -> int | None:
+        """Return the first call whose gradients differ from those of the program's statements."""
+        for expected, call in self._pairs(run):
+            if not equal_losses(expected, call):
                 return None
-            keys = self._meant_keys(run, its, call.contributed.keys() | its.contributed.keys())
-            if self.trained is not None:
-                keys &= self.trained
-            was, now = (
-                {key: one.contributed[key] for key in keys & one.contributed.keys()}
-                for one in (call, its)
-            )
-            if not alike(was, now):
+            if expected.failed:  # without a reference, its gradient is unknown
+                continue
+            keys = self._meant_keys(run, call, expected.gradients.keys() | call.gradients.keys())
+            expectations = [expected.gradients]
+            may_truncate = candidate.repair.cuts or not candidate.repair.keeps
+            if expected.truncated is not None and may_truncate and candidate.repair != DETACH:
+                expectations.append(expected.truncated)
+            gradients = part_of(call.gradients, keys)
+            if not any(equal_gradients(part_of(e, keys), gradients) for e in expectations):
                 return call.number
         return None
 
-    def _changed_sum(self, run: Run) -> str | None:
-        """Whether the one loss is the sum of some that the program took one after the other."""
-        # The calls before the sum are what they were: of another optimizer's loss, say.
-        first = (losses_apart(self.original.calls, run.calls) or 1) - 1
-        known = [call.losses[0].values[0] for call in self.original.calls[first:] if call.losses]
-        if first >= len(run.calls) or not run.calls[first].losses:
+    @staticmethod
+    def _more_operations(
+        candidate: Candidate, expected: ObservedCall, call: ObservedCall
+    ) -> str | None:
+        """Object to repeated statements that add to a loss instead of computing it again."""
+        if candidate.repair not in _REPEATED_STATEMENTS:
             return None
-        total = run.calls[first].losses[0].values[0]
-        sums = list(itertools.accumulate(known))[1:]
-        if any(abs(part - total) <= SAME * max(1.0, abs(total)) for part in sums):
+        additional = call.operations - expected.operations
+        if not additional:
             return None
+        names = ", ".join(name.removesuffix("0") for name, _ in additional.most_common(2))
+        return (
+            f"runs, but the loss of backward {call.number} has operations that the program's own "
+            f"loss does not have ({names})"
+        )
+
+    def _other_sum(self, run: ProgramRun) -> str | None:
+        """Object to one loss that is not the sum of consecutive losses, in value and gradient."""
+        pairs = zip(self._program_calls, run.calls, strict=False)
+        first = next((a.number for a, b in pairs if not equal_losses(a, b)), 1) - 1
+        if first >= len(run.calls):
+            return None
+        total = run.calls[first]
+        value, gradients = 0.0, Gradients()
+        for count, call in enumerate(self._program_calls[first:], 1):
+            value += call.value
+            gradients = sum_of(gradients, call.gradients)
+            if count > 1 and abs(value - total.value) <= SAME * max(1.0, abs(value)):
+                keys = self._meant_keys(run, total, gradients.keys() | total.gradients.keys())
+                if call.failed or equal_gradients(
+                    part_of(gradients, keys), part_of(total.gradients, keys)
+                ):
+                    return None
+                return "runs, but the gradient of the one loss is not the sum of theirs"
         return "runs, but the one loss is not the sum of the two"
 
-    def _kept_too_long(self, candidate: Candidate) -> str | None:
-        """A retained part that a step made stale, or that each iteration would use again."""
+    def _retained_too_long(self, candidate: Candidate) -> str | None:
+        """Object to a retained graph that a step makes stale, or that every iteration uses."""
         if candidate.repair != RETAIN_GRAPH:
             return None
-        if (self.original.diagnosis or {}).get("cause") in _ACROSS_ITERATIONS:
+        if self.cause in _ACROSS_ITERATIONS:
             return "runs, but every iteration would use the graph of the first one"
         freed_at = (self.original.diagnosis or {}).get("began_at") or {}
-        between: list[Stepped] = []
+        freeing_line = freed_at.get("file"), freed_at.get("line")
+        has_stepped = False  # since the call that freed the graph
         for event in self.original.events:
-            if isinstance(event, Stepped):
-                between.append(event)
-            elif (
-                isinstance(event, Call)
-                and any(
-                    (place.file, place.line) == (freed_at.get("file"), freed_at.get("line"))
-                    for place in event.site
-                )
-                and not event.failed
-            ):
-                between = []
-        if between:
+            if isinstance(event, StepTaken):
+                has_stepped = True
+            elif isinstance(event, ObservedCall) and not event.failed:
+                has_stepped &= not any(line[:2] == freeing_line for line in event.site)
+        if has_stepped:
             return "runs, but an optimizer steps between the two calls that use the retained graph"
         return None
 
-    def _twice(self, candidate: Candidate) -> str | None:
-        """A loss that is a part of the next one counts again with it."""
+    def _counted_twice(self, candidate: Candidate) -> str | None:
+        """Object to adding a loss, or retaining its graph, if the next loss contains it."""
         calls = self.original.calls
-        if candidate.repair not in (*_ADDS, RETAIN_GRAPH) or self.failing > len(calls):
+        if candidate.repair not in (*_ADDITIONS, RETAIN_GRAPH) or self.failing_call > len(calls):
             return None
-        inside = [n for n in calls[self.failing - 1].contains if calls[n - 1].accumulates]
-        if not inside:
+        numbers = calls[self.failing_call - 1].contains
+        contained = {number for number in numbers if calls[number - 1].accumulates}
+        if not contained:
             return None
         return (
-            f"runs, but the loss of backward {max(inside)} is a part of that of backward "
-            f"{self.failing}: its gradient counts twice"
+            f"runs, but the loss of backward {max(contained)} is a part of that of backward "
+            f"{self.failing_call}: its gradient counts twice"
         )
 
-    def _untrained(self, candidate: Candidate, run: Run) -> str | None:
-        """Parameters that got gradients, or would have in the backward that failed."""
+    def _untrained(self, candidate: Candidate, run: ProgramRun) -> str | None:
+        """Object to parameters that get no gradient, though the program's call gave them one."""
+        if len(run.calls) < self.failing_call and candidate.repair not in _ADDITIONS:
+            return None  # see _unfinished
         missing: set[str] = set()
-        ordered = len(run.calls) >= self.failing
-        for call in self.original.calls:
-            if call.number > len(run.calls) or not ordered:
-                break
-            its = run.calls[call.number - 1]
-            wanted = self._meant_keys(
-                run, its, call.reached if call.failed else call.contributed.keys()
+        for expected, call in self._pairs(run) if len(run.calls) >= self.failing_call else ():
+            is_failing = expected.number == self.failing_call
+            keys = self._meant_keys(
+                run, call, expected.leaves if is_failing else expected.gradients
             )
-            missing |= {
-                key for key in wanted if key not in its.contributed and self._lost(call, its, key)
-            }
-        if not ordered and candidate.repair not in _ADDS:
-            return None  # it has not come so far: see _unfinished
-        if self.trained is not None:
-            missing &= self.trained
-            if missing:
-                return f"runs, but {self._listed(sorted(missing))} no longer trained"
-        if run.calls[-1:] and run.calls[-1].accumulates and not self._gets_gradients(run):
+            gets = set(call.gradients)
+            if is_failing:  # a gradient may be zero
+                gets |= call.leaves
+            missing |= keys - gets
+        if missing and self.trained is not None:
+            return f"runs, but {self._listed(sorted(missing))} no longer trained"
+        late_calls = run.calls[self.failing_call - 1 :] or run.calls
+        samples = [gradient for call in late_calls for gradient in call.gradients.values()]
+        is_zero = not any(gradient.norm > ZERO for gradient in samples)
+        if is_zero and run.calls and run.calls[-1].accumulates:
             return "runs, but all gradients are zero"
         return None
 
-    @staticmethod
-    def _lost(call: Call, its: Call, key: str) -> bool:
-        """A gradient that was never seen may be zero in truth; one not reached is lost.
-
-        ``autograd.grad`` adds to none.
-        """
-        if not call.accumulates:
-            return key not in its.reached
-        return key not in its.reached or not call.failed or not its.contributed
-
-    def _meant_keys(self, run: Run, call: Call, keys: Iterable[str]) -> set[str]:
-        """Those whose optimizers the call is meant for."""
-        meant = meanings(run).get(call.number)
-        if meant is None:
-            return set(keys)
-        return {key for key in keys if not run.owners(key) or run.owners(key) & meant}
-
-    def _cut(self, candidate: Candidate, run: Run) -> str | None:
-        """Whether a repair that cuts takes a part of the iteration that failed out of the graph.
-
-        Of a freed graph, that part may be meant as a number: then it is a question.
-        """
-        if not candidate.repair.cuts or self.original.status != "raised":
+    def _unused_gradient(self, run: ProgramRun) -> str | None:
+        """Object to a loss whose gradient is cleared before its optimizer steps."""
+        if any(step.closure for step in run.steps):  # it may run many calls, and use the last one
             return None
-        if candidate.repair == DETACH and self.family == "freed":
-            return None
-        lost = self._lost_operations(run)
-        if not lost:
-            return None
-        was, now = (one.calls[self.failing - 1] for one in (self.original, run))
-        if self.trained is None and was.reached - now.reached:
-            return None  # see _untold
-        most = ", ".join(name.removesuffix("0") for name, _ in lost.most_common(2))
-        return (
-            f"runs, but cuts {sum(lost.values())} of the {sum(was.operations.values())} operations "
-            f"of this iteration out of the graph ({most})"
+        used, used_originally = (
+            {n for step in r.steps for numbers in step.calls.values() for n in numbers}
+            for r in (run, self.original)
         )
-
-    def _lost_operations(self, run: Run) -> Counter[str]:
-        """Operations of the iteration that failed which its backward no longer runs over."""
-        if self.failing > min(len(self.original.calls), len(run.calls)):
-            return Counter()
-        was, now = (one.calls[self.failing - 1].operations for one in (self.original, run))
-        return was - now
-
-    def _wasted(self, run: Run) -> str | None:
-        """A loss whose gradient is cleared before its optimizer steps."""
-        if any(step.closure for step in run.steps):  # it may run many, and steps by the last
-            return None
-        used = {n for step in run.steps for numbers in step.held.values() for n in numbers}
-        was = {n for step in self.original.steps for numbers in step.held.values() for n in numbers}
-        meant = meanings(run)
-        for place, call in enumerate(run.events):
-            if not isinstance(call, Call) or call.number in used or not call.contributed:
+        targets = targets_of_calls(run)
+        for position, call in enumerate(run.events):
+            if not isinstance(call, ObservedCall) or call.number in used or not call.gradients:
                 continue
-            later = {e.optimizer for e in run.events[place:] if isinstance(e, Stepped)}
-            failed_here = (
-                call.number >= self.failing and call.site == run.calls[self.failing - 1].site
+            owners = {optimizer for key in call.gradients for optimizer in run.owners(key)}
+            later = {e.optimizer for e in run.events[position:] if isinstance(e, StepTaken)}
+            is_repaired = (
+                call.number >= self.failing_call
+                and call.site == run.calls[self.failing_call - 1].site
             )
-            if later & meant.get(call.number, set()) and (call.number in was or failed_here):
+            if later & owners & targets.get(call.number, set()) and (
+                call.number in used_originally or is_repaired
+            ):
                 return (
                     f"runs, but the gradient of {loss_name(call)} is cleared before a step uses it"
                 )
         return None
 
-    def _silent(self, run: Run) -> str | None:
-        found = self._new_findings(run)
-        if not found:
+    def _finding(self, run: ProgramRun) -> str | None:
+        findings = self._new_findings(run)
+        if not findings:
             return None
-        return f"runs, but a strict watch warns: {found[0]['explanation']}"
+        return f"runs, but a strict watch warns: {findings[0]['explanation']}"
 
-    def _new_findings(self, run: Run) -> list[dict[str, Any]]:
-        """What a strict watch said, less what it said of the program before it failed."""
+    def _new_findings(self, run: ProgramRun) -> list[dict[str, Any]]:
+        """Return the warnings of a strict watch, without those about the program as it is."""
         if self._is_silent:
             return run.findings
-        known = {found["cause"] for found in self.original.findings}
-        return [found for found in run.findings if found["cause"] not in known]
+        known_causes = {finding["cause"] for finding in self.original.findings}
+        return [finding for finding in run.findings if finding["cause"] not in known_causes]
 
-    def _leaks(self, candidate: Candidate, run: Run) -> tuple[list[str], str | None]:
-        """Steps whose gradient has something of a loss that is meant for other parameters."""
+    def _leaks(self, candidate: Candidate, run: ProgramRun) -> tuple[list[str], str | None]:
+        """Object to steps whose gradient contains a part of a loss meant for other parameters.
+
+        Where an optimizer's parameters feed the loss of another one, the part may be meant: then a
+        question is returned instead.
+        """
         if len(run.optimizers) < 2:
             return [], None
-        summed = candidate.repair in _ADDS  # what was meant shows before that
-        meant = meanings(self.original if summed else run)
-        calls = {call.number: call for call in (self.original if summed else run).calls}
+        is_sum = candidate.repair in _ADDITIONS  # the program says what was meant
+        targets = targets_of_calls(self.original if is_sum else run)
+        calls = {call.number: call for call in (self.original if is_sum else run).calls}
         question = None
         for step in run.steps:
-            for key, numbers in step.held.items():
-                for number in calls if summed else numbers:
-                    if number not in meant or step.optimizer in meant[number]:
+            for key, numbers in step.calls.items():
+                for number in calls if is_sum else numbers:
+                    if number not in targets or step.optimizer in targets[number]:
                         continue
-                    own = step.gradients[key]
-                    part = calls[number].contributed.get(key)
-                    if calls[number].failed and key in calls[number].reached:
-                        part = own.minus(_sum_of(key, (calls[n] for n in calls if n != number)))
-                    if part is None or part.norm <= SAME * own.norm:
+                    gradient = step.gradients[key]
+                    part = calls[number].gradients.get(key)
+                    if calls[number].failed and key in calls[number].leaves:
+                        part = gradient
+                        for call in calls.values():
+                            part = part.minus(call.gradients.get(key))
+                    if part is None or part.norm <= SAME * gradient.norm:
                         continue
-                    loss = loss_name(calls[number])
-                    optimizer = self._optimizer(run, step.optimizer)
-                    rest = own.minus(part)
-                    upstream = {(step.optimizer, y) for y in meant[number]} & calls[number].upstream
-                    if upstream and not _opposed(part, rest):
+                    own_part = gradient.minus(part)
+                    upstream = calls[number].upstream
+                    is_upstream = any((step.optimizer, y) in upstream for y in targets[number])
+                    loss, optimizer = loss_name(calls[number]), optimizer_name(run, step.optimizer)
+                    if is_upstream and not _opposed(part, own_part):
                         question = f"should {loss} also train the parameters of {optimizer}?"
                         continue
-                    share = 100 * part.norm / rest.norm if rest.norm > ZERO else 100.0
+                    share = 100 * part.norm / own_part.norm if own_part.norm > ZERO else 100.0
                     return [
                         f"runs, but the gradient of {loss} leaks into {optimizer}: "
                         f"{self.original.names.get(key, key)} is {share:.0f} % off"
                     ], None
         return [], question
 
-    def _optimizer(self, run: Run, index: int) -> str:
-        return run.optimizers[index].name or f"optimizer {index + 1}"
+    # Questions to the reader.
 
-    def _chosen(self, candidate: Candidate, run: Run) -> str | None:
-        """What was off may be meant so, unless it was trained before, or an optimizer has a choice.
+    def _is_copy_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
+        """Ask whether a write is meant for this iteration only, if cloning changes the loss."""
+        if candidate.repair != CLONE_WRITTEN:
+            return None
+        if all(equal_losses(expected, call) for expected, call in self._pairs(run)):
+            return None
+        return "is what is written there for this iteration only?"
 
-        An optimizer that was given all that there is says nothing of what is to be trained.
+    def _is_training_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
+        """Ask whether frozen parameters are to be trained.
+
+        The optimizer answers it if it has a part of the parameters only.
         """
         if candidate.repair != SWITCH_ON or self.trained is None:
             return None
-        before = {key for call in self.original.calls for key in call.contributed}
-        new = sorted(self._gets_gradients(run) & self.trained - before)
-        reached = {key for call in run.calls for key in call.reached}
-        if not new or reached - self.trained:
+        trained_before = {key for call in self.original.calls for key in call.gradients}
+        new = sorted(self._parameters_with_gradients(run) & self.trained - trained_before)
+        leaves = {key for call in run.calls for key in call.leaves}
+        if not new or leaves - self.trained:
             return None
         return f"{'is' if len(new) == 1 else 'are'} {self._listed(new, '')} to be trained?"
 
-    def _untold(self, run: Run) -> str | None:
-        """What the program did not say: whether a leaf that gets no gradient is meant to get one.
+    def _is_exclusion_meant(self, run: ProgramRun) -> str | None:
+        """Ask whether a leaf that gets no gradient is meant to get none.
 
-        Without an optimizer it is not known what is to be trained; and of a loss that had no graph,
-        not what it was to reach.
+        Without an optimizer it is unknown what is trained; of a loss without a graph it is unknown
+        what it was computed from.
         """
         if self.trained is not None and self.family not in ("freed", "modified", "silent"):
-            idle = sorted(self.trained - self._gets_gradients(run))
+            idle = sorted(self.trained - self._parameters_with_gradients(run))
             return f"is it right that {self._listed(idle)} not trained?" if idle else None
-        if self.trained is not None or self.failing > len(self.original.calls):
+        calls = self.original.calls
+        if self.trained is not None or self.failing_call > len(calls) or not calls[-1].accumulates:
             return None
-        if not self.original.calls[-1].accumulates:
-            return None
-        was = {key for call in self.original.calls for key in call.reached}
-        gets = {key for call in run.calls for key in call.contributed}
-        gets_late = self._gets_gradients(run)
-        last = self.original.calls[-1].reached
-        missing = sorted((was - gets) | (last - gets_late - (was - last)))
+        leaves = {key for call in calls for key in call.leaves}
+        with_gradient = {key for call in run.calls for key in call.gradients}
+        late = self._parameters_with_gradients(run)
+        missing = sorted((leaves - with_gradient) | (calls[-1].leaves - late))
         missing = [key for key in missing if not key.startswith("a leaf of shape")]
         return f"is it right that {self._listed(missing)} not trained?" if missing else None
 
-    # What is missing.
+    # What is missing for a proof.
 
-    def _unfinished(self, candidate: Candidate, run: Run) -> str | None:
+    def _unfinished(self, candidate: Candidate, run: ProgramRun) -> str | None:
         if run.status == "time":
             return "took too long"
         if self.original.status != "raised":
             return None
-        if self.failing > len(self.original.calls) and not run.calls:
-            return None if run.status == "ended" else "no backward was seen"
         if not run.calls:
-            return "no backward was seen"
+            is_other_error = self.failing_call > len(self.original.calls)
+            return None if is_other_error and run.status == "ended" else "no backward was seen"
         if not run.calls[-1].accumulates and not run.steps and not candidate.repair.keeps:
             return "no gradient was seen: autograd.grad returns it"
-        stepped = {step.optimizer for step in self.original.steps}
-        if self.original.optimizers and not self._late_steps(run):
-            return "no optimizer has stepped since" if stepped or run.steps else None
+        if self.original.optimizers and not run.steps_after(self.failing_call):
+            return "no optimizer has stepped since" if self.original.steps or run.steps else None
         return None
 
-    # What speaks for it.
+    def _unreferenced(self, candidate: Candidate) -> str | None:
+        """Doubt a repair that removes gradients, if the program's own gradient is unknown."""
+        is_unknown = self.family in ("freed", "modified") and not self._has_reference
+        if candidate.repair.cuts and is_unknown and self.original.status == "raised":
+            return "runs; but the gradient of the program's own statements could not be computed"
+        return None
 
-    def _evidence(self, candidate: Candidate, run: Run, question: str | None) -> list[str]:
+    # Evidence, as it is printed.
+
+    def _evidence(self, candidate: Candidate, run: ProgramRun, question: str | None) -> list[str]:
         lines = []
-        beyond = len(run.calls) - self.failing
-        where = "to its end" if run.status == "ended" else f"{beyond} backward calls further"
+        beyond = len(run.calls) - self.failing_call
+        extent = "to its end" if run.status == "ended" else f"{beyond} backward calls further"
         if self._is_silent:
             lines.append("a strict watch no longer warns")
         else:
-            lines.append(f"the error is gone: the program ran {where}")
-        compared = self.failing if candidate.repair.keeps else self.failing - 1
-        compared = self._changed_gradient(run) or compared
+            lines.append(f"the error is gone: the program ran {extent}")
+        is_sum = candidate.repair in _ADDITIONS
+        compared = self.failing_call if candidate.repair.keeps else self.failing_call - 1
+        compared = self._first_changed_gradient(candidate, run) or compared
         compared = min(compared, len(self.original.calls))
-        if compared > 0 and candidate.repair not in _ADDS:
-            what = (
+        if compared > 0 and not is_sum:
+            losses = (
                 "loss is what it was" if compared == 1 else f"{compared} losses are what they were"
             )
-            lines.append(f"the first {what}")
-        if candidate.repair in _ADDS and len(self.original.calls) > len(run.calls) > 0:
+            lines.append(f"the first {losses}")
+        if is_sum and len(self.original.calls) > len(run.calls) > 0:
             lines.append("its one loss is the sum of those that the program took one by one")
-        gets = self._gets_gradients(run)
-        if self.trained is not None and self.trained & gets:
-            all_ = "all " if self.trained <= gets else ""
-            lines.append(f"{all_}{len(self.trained & gets)} parameters get a gradient")
-        elif gets:
-            verb = "gets" if len(gets) == 1 else "get"
-            lines.append(f"{self._listed(sorted(gets), '')} {verb} a gradient")
+        keys = self._parameters_with_gradients(run)
+        if self.trained is not None and self.trained & keys:
+            all_ = "all " if self.trained <= keys else ""
+            lines.append(f"{all_}{len(self.trained & keys)} parameters get a gradient")
+        elif keys:
+            verb = "gets" if len(keys) == 1 else "get"
+            lines.append(f"{self._listed(sorted(keys), '')} {verb} a gradient")
         if len(run.optimizers) > 1 and run.steps and not question:
-            pairs = meant_for(run)
+            pairs = describe_targets(run)
             if pairs:
                 lines.append("each step has the gradient of its own losses alone: " + pairs)
         lines.append("no graph grows, and a strict watch finds nothing")
@@ -543,44 +571,24 @@ class Judge:
 
     def _listed(self, keys: Sequence[str], verb: str = "is") -> str:
         names = [self.original.names.get(key, key) for key in keys]
-        many = {"is": "are"}.get(verb, verb)
-        shown = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
-        return f"{shown} {verb if len(names) == 1 else many}".rstrip()
+        plural = {"is": "are"}.get(verb, verb)
+        listed = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+        return f"{listed} {verb if len(names) == 1 else plural}".rstrip()
 
 
-def _sum_of(key: str, calls: Iterable[Call]) -> Sample | None:
-    """What these calls added to the gradient of one parameter."""
-    parts = [call.contributed[key].values for call in calls if key in call.contributed]
-    total = tuple(map(sum, zip(*parts, strict=True)))
-    return Sample(math.hypot(*total), total) if parts else None
+def _opposed(part: Sample, own_part: Sample) -> bool:
+    """Whether two gradients point in opposite directions, as those of adversaries do."""
+    product = sum(a * b for a, b in zip(part.values, own_part.values, strict=True))
+    return product < -0.5 * math.hypot(*part.values) * math.hypot(*own_part.values)
 
 
-def _opposed(part: Sample, rest: Sample) -> bool:
-    """Whether two gradients undo each other, as those of adversaries do."""
-    product = sum(a * b for a, b in zip(part.values, rest.values, strict=True))
-    return product < -0.5 * math.hypot(*part.values) * math.hypot(*rest.values)
-
-
-_INSTEAD = {
+_SHORT_ERRORS = {
     "freed": "raises: a graph that it needs has been freed",
     "modified": "raises: what backward needs was changed in place",
     "no_graph": "raises: the loss has no graph any more",
 }
 
 
-def _raises(error: str) -> str:
-    """What is raised instead: PyTorch's longest texts in a few words."""
-    return _INSTEAD.get(family_of(error)[0] or "", f"raises {_first_line(error)}")
-
-
-def _first_line(error: str | None) -> str:
-    line = (error or "").splitlines()[0] if error else ""
-    return line if len(line) < 120 else line[:117] + "…"
-
-
-def _bytes(count: int) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count //= 1000
-    return f"{count} GB"
+def _other_error(run: ProgramRun) -> str:
+    """Return a short description of an error that the program did not raise before."""
+    return _SHORT_ERRORS.get(family_of(run.error or "")[0] or "", f"raises {run.error_line}")

@@ -1,112 +1,130 @@
-"""The whole of it: run, edit, run each candidate, judge."""
+"""The whole procedure: run the program, edit it, run each candidate, and judge."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gradtrace.repair.comparison import deterministic, same_gradients
-from gradtrace.repair.judge import (
-    OPEN,
-    PROVEN,
-    UNPROVEN,
-    Judge,
-    Verdict,
-)
+from gradtrace.repair.judge import OPEN, PROVEN, UNPROVEN, Judge, Judgement
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates
-from gradtrace.repair.run.observations import Limits, Run
-from gradtrace.repair.run.worker import Worker
+from gradtrace.repair.run.observations import ProgramRun, RunLimits, is_repeated, trains_alike
+from gradtrace.repair.run.processes import Launcher
+
+_REFERENCE_CALLS = 50  # beyond the failing one: the losses of a loop, added up
 
 
 @dataclass
 class Proof:
-    """What came of it.
+    """The result for a program.
 
-    ``sound`` are the repairs that hold, the best first, one for each way to train: where there are
-    more than one, the reader decides.  ``same`` are those that train exactly as one of these does;
-    what is in neither, and not rejected, answers the same question as one of these in another way.
+    Attributes:
+        original: its first run.
+        repeats: whether a second run did the same.
+        listed: the candidates.
+        judgements: one for each candidate that was run.
+        accepted: the repairs that hold, the best first, one for each way to train.  If there are
+            several, the reader decides.
+        equivalent: the repairs that train exactly as one of the accepted ones does.
     """
 
-    original: Run
-    printed: str
+    original: ProgramRun
     repeats: bool = True
     listed: list[Candidate] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
-    sound: list[Verdict] = field(default_factory=list)
-    same: list[Verdict] = field(default_factory=list)
+    judgements: list[Judgement] = field(default_factory=list)
+    accepted: list[Judgement] = field(default_factory=list)
+    equivalent: list[Judgement] = field(default_factory=list)
 
     @property
     def fails(self) -> bool:
-        """Whether there is anything to repair: an error, or what a strict watch warned about."""
+        """Whether the program raised an error, or a strict watch warned about it."""
         return self.original.status == "raised" or bool(self.original.findings)
 
 
 def prove(
-    worker: Worker,
-    limits: Limits,
-    say: Callable[[str], None] = lambda text: None,
+    launcher: Launcher,
+    limits: RunLimits,
+    report: Callable[[str], None] = lambda text: None,
     count: Callable[[int, int], None] = lambda number, count: None,
     only_list: bool = False,
 ) -> Proof:
-    """Find the repairs of the worker's program that hold."""
-    original, printed = worker.run({}, limits._replace(failing=None))
-    proof = Proof(original, printed)
+    """Find the repairs of the launcher's program that hold.
+
+    Args:
+        launcher: starts the runs.
+        limits: of each run.
+        report: receives lines about the progress.
+        count: receives the number of the candidate that is run, and how many there are.
+        only_list: stop before any candidate is run.
+    """
+    original, _ = launcher.run({}, limits._replace(failing_call=None))
+    proof = Proof(original)
     calls = f"{len(original.calls)} backward calls, {original.seconds:.1f} s"
     error = (original.error or "").partition("\n")[0] or "no error"
-    say(f"as it is: {error if len(error) < 90 else error[:87] + '…'} ({calls})")
+    report(f"as it is: {error if len(error) < 90 else error[:87] + '…'} ({calls})")
     if original.explanation:
-        say(original.explanation.removeprefix("gradtrace: "))
+        report(original.explanation.removeprefix("gradtrace: "))
     if not proof.fails:
         return proof
-    proof.listed = candidates(original, say)
+    proof.listed = candidates(original, report)
     if only_list or not proof.listed:
         return proof
-    if original.touched:
-        say(f"it wrote or called: {', '.join(original.touched)}")
-    say(f"{len(proof.listed)} candidates, each in a process of its own")
-    again, _ = worker.run({}, limits._replace(failing=None))
-    proof.repeats = deterministic(original, again)
-    judge = Judge(original)
+    if original.side_effects:
+        report(f"it wrote or called: {', '.join(original.side_effects)}")
+    report(f"{len(proof.listed)} candidates, each in a process of its own")
     # A slower machine must not reject what is right: several times what the program itself took.
     seconds = min(limits.seconds, 30 + 5 * original.seconds)
+    failing_call = original.failing_call
+    repetition, _ = launcher.run({}, limits._replace(failing_call=None))
+    proof.repeats = is_repeated(original, repetition)
+    reference = None
+    if original.status == "raised" and original.calls and original.calls[-1].failed:
+        reference_limits = RunLimits(failing_call, _REFERENCE_CALLS, seconds)
+        reference, _ = launcher.run({}, reference_limits, is_reference=True)
+    judge = Judge(original, reference)
     for number, candidate in enumerate(proof.listed, 1):
         count(number, len(proof.listed))
-        run, _ = worker.run(candidate.edits, Limits(judge.failing, limits.beyond, seconds))
-        proof.verdicts.append(judge.verdict(candidate, run))
-    judge.together(proof.verdicts)
+        run, _ = launcher.run(candidate.edits, RunLimits(failing_call, limits.beyond, seconds))
+        proof.judgements.append(judge.judge(candidate, run))
+    judge.compare(proof.judgements)
     if not proof.repeats:
-        for one in proof.verdicts:
-            if one.run.status != "raised":
-                one.status = UNPROVEN
-                one.reasons = [
+        for judgement in proof.judgements:
+            if judgement.run.status != "raised":
+                judgement.status = UNPROVEN
+                judgement.reasons = [
                     "runs; but two runs of the program itself differ: nothing to compare"
                 ]
-    _classes(proof, judge)
+    _classify(proof, judge)
     return proof
 
 
-# Kinds of which one that holds is enough: they differ in where they do the same.
-_ALIKE = ({"forward_again"}, {"detach_state", "detach_stored"}, {"reset_state"}, {"clone_written"})
+# Kinds that differ in where they do the same: one of them is enough.
+_SAME_IDEA = (
+    {"forward_again"},
+    {"detach_state", "detach_stored"},
+    {"reset_state"},
+    {"clone_written"},
+)
 
 
-def _classes(proof: Proof, judge: Judge) -> None:
-    """One repair for each way to train: proven ones first, then those that leave a question.
+def _classify(proof: Proof, judge: Judge) -> None:
+    """Accept one repair for each way to train: proven ones, then those that leave a question.
 
-    Where it is not known what is to be trained, the order of the candidates says more.
+    Where it is unknown what is to be trained, the candidates keep their order.
     """
-    holding = [one for one in proof.verdicts if one.status in (PROVEN, OPEN)]
+    holding = [j for j in proof.judgements if j.status in (PROVEN, OPEN)]
     if judge.trained is not None:
-        holding.sort(key=lambda one: one.status == OPEN)
-    for one in holding:
-        if any(same_gradients(one.run, other.run, judge.trained) for other in proof.sound):
-            proof.same.append(one)
-        elif not any(_answers_the_same(one, other) for other in proof.sound):
-            proof.sound.append(one)
+        holding.sort(key=lambda judgement: judgement.status == OPEN)
+    for judgement in holding:
+        run = judgement.run
+        if any(trains_alike(run, repair.run, judge.trained) for repair in proof.accepted):
+            proof.equivalent.append(judgement)
+        elif not any(_is_same_idea(judgement, repair) for repair in proof.accepted):
+            proof.accepted.append(judgement)
 
 
-def _answers_the_same(one: Verdict, other: Verdict) -> bool:
-    kinds = {one.candidate.repair.name, other.candidate.repair.name}
-    if one.question or other.question:
-        return one.question == other.question
-    return any(kinds <= alike for alike in _ALIKE)
+def _is_same_idea(first: Judgement, second: Judgement) -> bool:
+    if first.question or second.question:
+        return first.question == second.question
+    kinds = {first.candidate.repair.name, second.candidate.repair.name}
+    return any(kinds <= group for group in _SAME_IDEA)

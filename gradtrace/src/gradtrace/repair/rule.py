@@ -1,7 +1,7 @@
-"""What a rule of repair is: it looks at the failure and yields candidates, edits of the program.
+"""The interface of a rule of repair: it receives a failure and yields candidate edits.
 
-A rule yields every edit of its kind that is possible at the lines involved.  It does not ask
-whether the edit is right: the judge does that.
+A rule yields every edit of its kind that is possible at the lines involved.  Whether an edit is
+right is decided by the judge.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import libcst as cst
 
 from gradtrace.repair.edits import Changes, Loop, Small, Source, method_called
 from gradtrace.repair.repairs import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
-from gradtrace.repair.run.observations import Place, Run
+from gradtrace.repair.run.observations import ProgramLine, ProgramRun
 
 
 class Candidate(NamedTuple):
-    """One edit: the whole new text of each file that it changes, by path."""
+    """An edit: the complete new text of each file that it changes, by path."""
 
     repair: Repair
     title: str
     edits: Mapping[str, str]
-    question: str | None = None  # it holds if the answer is yes
-    doubt: str | None = None  # why running it cannot prove it
+    question: str | None = None  # the repair holds if the answer is yes
+    doubt: str | None = None  # why no run can prove it
 
 
 class Statement(NamedTuple):
@@ -31,26 +31,24 @@ class Statement(NamedTuple):
 
     source: Source
     node: Small
-    place: Place
+    line: ProgramLine
 
 
-class Scene:
-    """What the rules look at: the run that failed, the lines involved, and the program's files."""
+class Failure:
+    """The input of the rules: the run that failed, the lines involved, and the program's files."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: ProgramRun):
         self.run = run
         self.diagnosis = run.diagnosis or {}
-        self.family = self.diagnosis.get("family")  # it follows from the error's text
+        self.family = self.diagnosis.get("family")
+        self.cause = self.diagnosis.get("cause")
         self._sources: dict[str, Source | None] = {}
-        places = run.raised
-        self.running = [
-            found
-            for i, place in enumerate(places)
-            if (found := self._statement(place, places[i - 1].function if i else "")) is not None
-        ]
+        callees = ["", *(line.function for line in run.raised_at)]
+        statements = map(self._statement, run.raised_at, callees)
+        self.running = [statement for statement in statements if statement is not None]
 
     def source(self, path: str) -> Source | None:
-        """The file, if it is one of the program's and can be read."""
+        """Return the file, if it is one of the program's and can be parsed."""
         if path not in self._sources:
             try:
                 self._sources[path] = Source(path) if path in self.run.files else None
@@ -60,88 +58,96 @@ class Scene:
 
     @property
     def carried(self) -> list[str]:
-        """The variables that carried it, as the diagnosis names them."""
+        """The variables that carried the graph, as the diagnosis names them."""
         return (self.diagnosis.get("carried_by") or "").split(", ")
 
     @property
     def sources(self) -> list[Source]:
-        return [source for path in self.run.files if (source := self.source(path)) is not None]
+        sources = map(self.source, self.run.files)
+        return [source for source in sources if source is not None]
 
     def at(self, key: str) -> list[Statement]:
-        """The statements at ``began_at``, ``made_at`` or ``raised_at`` of the diagnosis."""
-        where = self.diagnosis.get(key)
-        if where is None or (source := self.source(where["file"])) is None:
+        """Return the statements at ``began_at``, ``made_at`` or ``raised_at`` of the diagnosis."""
+        place = self.diagnosis.get(key)
+        source = None if place is None else self.source(place["file"])
+        if place is None or source is None:
             return []
-        place = Place(where["file"], where["line"], "")
-        return [Statement(source, node, place) for node in source.statements_at(where["line"])]
+        line = ProgramLine(place["file"], place["line"], "")
+        return [Statement(source, node, line) for node in source.statements_at(line.line)]
+
+    @property
+    def nearby(self) -> list[Statement]:
+        """The statement at which the failure began, and those that were running."""
+        return [*self.at("began_at"), *self.running]
 
     @property
     def involved(self) -> list[Statement]:
         """All statements that the failure names, each once."""
-        found = [*self.running, *self.at("raised_at"), *self.at("began_at"), *self.at("made_at")]
-        return list({one.node: one for one in found}.values())
+        statements = [
+            *self.running,
+            *self.at("raised_at"),
+            *self.at("began_at"),
+            *self.at("made_at"),
+        ]
+        return list({statement.node: statement for statement in statements}.values())
 
-    def _statement(self, place: Place, calls: str) -> Statement | None:
-        """The statement that runs there: of several on a line the one that makes the call."""
-        source = self.source(place.file)
-        found = [] if source is None else source.statements_at(place.line)
-        if source is None or not found:
+    @property
+    def loops(self) -> Iterator[tuple[Statement, Loop]]:
+        """The loops around the running statements, each with the statement in it."""
+        for statement in self.running:
+            for loop in statement.source.around(statement.node, cst.For, cst.While):
+                if isinstance(loop, Loop):
+                    yield statement, loop
+
+    def _statement(self, line: ProgramLine, callee: str) -> Statement | None:
+        """Return the statement that runs at a line: of several, the one that calls ``callee``."""
+        source = self.source(line.file)
+        nodes = [] if source is None else source.statements_at(line.line)
+        if source is None or not nodes:
             return None
-        for node in found:
-            made = {method_called(call) for call in source.all(cst.Call, node)}
-            if made & {calls, "backward", "grad"}:
-                return Statement(source, node, place)
-        return Statement(source, found[-1], place)
+        for node in nodes:
+            called = {method_called(call) for call in source.all(cst.Call, node)}
+            if called & {callee, "backward", "grad"}:
+                return Statement(source, node, line)
+        return Statement(source, nodes[-1], line)
 
 
-class Rule(Protocol):
+class EditRule(Protocol):
     """Yields the edits of one kind that are possible where the program failed."""
 
     __name__: str
 
-    def __call__(self, scene: Scene, /) -> Iterable[Candidate]: ...
+    def __call__(self, failure: Failure, /) -> Iterable[Candidate]: ...
 
 
-def one_file(
-    repair: Repair, title: str, source: Source, changes: Changes, question: str | None = None
+def edit(
+    repair: Repair,
+    title: str,
+    changes: Mapping[Source, Changes],
+    question: str | None = None,
 ) -> Iterator[Candidate]:
-    """The candidate of changes to one file, if they change it."""
-    text = source.edited(changes)
-    if text != source.text:
-        yield Candidate(
-            repair, title, {source.path: text}, question, _doubt(repair, source, changes)
-        )
+    """Yield the candidate of changes to some files, if it changes any text."""
+    texts = {source: source.edited(change) for source, change in changes.items()}
+    edits = {source.path: text for source, text in texts.items() if text != source.text}
+    if edits:
+        yield Candidate(repair, title, edits, question, _doubt(repair, changes))
 
 
-def _doubt(repair: Repair, source: Source, changes: Changes) -> str | None:
-    """A backward of the program's own may use copies without a graph: then what is differentiated
-    twice is not all of it, and nothing that runs shows that."""
+def _doubt(repair: Repair, changes: Mapping[Source, Changes]) -> str | None:
+    """Return why no run proves an edit of a custom Function's backward.
+
+    It may use copies without a graph: then a part of it is not differentiated twice, which does not
+    show in a run.
+    """
     if repair not in (CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH):
         return None
-    for node in changes:
-        kind = source.class_of(node)
-        bases = "" if kind is None else " ".join(source.code(base) for base in kind.bases)
-        if "Function" in bases:
-            return (
-                "runs, but whether this Function can be differentiated twice, running it cannot "
-                "tell: compare with torch.autograd.gradgradcheck"
-            )
+    for source, nodes in changes.items():
+        for node in nodes:
+            definition = source.class_of(node)
+            bases = () if definition is None else definition.bases
+            if any("Function" in source.code(base) for base in bases):
+                return (
+                    "runs, but whether this Function can be differentiated twice, running it "
+                    "cannot tell: compare with torch.autograd.gradgradcheck"
+                )
     return None
-
-
-def several_files(
-    repair: Repair, title: str, changes: Mapping[Source, Changes]
-) -> Iterator[Candidate]:
-    """The candidate of changes to some files."""
-    texts = {source.path: source.edited(change) for source, change in changes.items()}
-    edits = {s.path: texts[s.path] for s in changes if texts[s.path] != s.text}
-    if edits:
-        yield Candidate(repair, title, edits)
-
-
-def loops_of(scene: Scene) -> Iterator[tuple[Statement, Loop]]:
-    """The loops around the running statements, each with the statement in it."""
-    for one in scene.running:
-        for loop in one.source.around(one.node, cst.For, cst.While):
-            if isinstance(loop, Loop):
-                yield one, loop

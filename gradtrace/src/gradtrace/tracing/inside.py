@@ -33,8 +33,6 @@ from gradtrace._torch import (
     APPLY_BACKWARD,
     CHECKPOINT_FILE,
     LEAF,
-    RUNS_BACKWARD,
-    BackwardHook,
     LiveNode,
     TensorWeakRef,
     current_node,
@@ -42,6 +40,7 @@ from gradtrace._torch import (
     keeps_graph,
     next_sequence_nr,
 )
+from gradtrace._torch_hooks import RUNS_BACKWARD, BackwardHook
 from gradtrace.autograd.nodes import FREED, HIDDEN, NOT_NEEDED, PACKED
 from gradtrace.autograd.saved import FREED_UNSEEN_TAG, name_of
 from gradtrace.autograd.traversal import roots_of, undisturbed, walk

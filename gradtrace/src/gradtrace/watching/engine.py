@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
-from gradtrace import _torch
+from gradtrace import _torch, _torch_hooks
 from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.frames import raised_by_the_program, user_location
 from gradtrace.autograd.nodes import FREED
@@ -65,11 +65,12 @@ class Engine:
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._compiled_regions = 0  # that threads are in
-        self._backward = _torch.BackwardHook(self._before, self._after)
-        self._steps = _torch.StepHook("post", self._stepped)
-        self._before_steps = _torch.StepHook("pre", self._stepping)
-        self._compiled = _torch.CompiledRegions(self._compiled_region)
-        self._functions = _torch.PythonFunctions((torch.autograd.grad, torch.Tensor.__dlpack__))
+        self._backward = _torch_hooks.BackwardHook(self._before, self._after)
+        self._steps = _torch_hooks.StepHook("post", self._stepped)
+        self._before_steps = _torch_hooks.StepHook("pre", self._stepping)
+        self._compiled = _torch_hooks.CompiledRegions(self._compiled_region)
+        handed_over = (torch.autograd.grad, torch.Tensor.__dlpack__)
+        self._functions = _torch_hooks.PythonFunctions(handed_over)
 
     def attach(self, listener: Listener) -> None:
         with self._lock:
@@ -143,7 +144,8 @@ class Engine:
     ) -> None:
         call.failed = True
         if self.listeners:
-            max(self.listeners, key=lambda one: one.knowledge).failed(call, outputs, inputs, error)
+            best = max(self.listeners, key=lambda listener: listener.knowledge)
+            best.failed(call, outputs, inputs, error)
         mark_what_ran(call, outputs)
 
     def _stepping(
@@ -202,9 +204,9 @@ def _scaled(root: Any) -> list[Any]:
     """The root and what it only scales: of ``(loss / 4).backward()`` the loss, too."""
     scaled = [root]
     for node in scaled:
-        inputs = [one for one, _ in _torch.edges_of(node) if one is not None]
+        inputs = [node for node, _ in _torch.edges_of(node) if node is not None]
         if type(node).__name__ in (*SCALING, "AddBackward0") and len(inputs) == 1:
-            scaled += [one for one in inputs if type(one) is not _torch.LEAF]
+            scaled += [node for node in inputs if type(node) is not _torch.LEAF]
     return scaled
 
 

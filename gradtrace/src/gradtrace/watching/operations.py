@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from gradtrace import _torch
+from gradtrace import _torch, _torch_hooks
 from gradtrace.autograd.frames import (
     Chain,
     Chains,
@@ -86,7 +86,7 @@ from gradtrace.watching.stand_ins import StandIns, as_if_in, forget_our_frames, 
 _MAX_EXPORT = 1_000_000  # bytes of what is checked for changes
 
 
-class Observer(_torch.Mode):
+class Observer(_torch_hooks.Mode):
     """The mode that records the operations of its thread, from :meth:`look` to :meth:`end`."""
 
     def __init__(self, record: Record, tell: Callable[[str, Location | None, str | None], None]):
@@ -140,16 +140,14 @@ class Observer(_torch.Mode):
         if self._record is None or kind is FACT:
             return func(*args, **kwargs)
         frame = sys._getframe(1)
-        if frame.f_code is _torch.HANDLE:  # a function written in Python: whoever called that
+        if frame.f_code is _torch_hooks.HANDLE:  # a function written in Python: whoever called that
             frame = caller_of(caller_of(frame))
         operation = None
         try:
             if kind is NO_EFFECT:
                 return func(*args, **kwargs)
             call = as_if_in(frame) if _torch.tracing() else self._stand_ins.at(frame)
-            # What a library does with its parameters' gradients is its own affair.
-            passed_on = kind is GRAD_ATTRIBUTE and not is_users(frame.f_code)
-            if not passed_on and not _torch.others_drive():
+            if not _is_librarys_own(kind, func, frame) and not _torch.others_drive():
                 with _torch.no_torch_function():
                     operation = self._before(kind, func, frame, args, kwargs)
             result = call(func, args, kwargs)
@@ -463,7 +461,7 @@ class Observer(_torch.Mode):
         # What a program says outright is the reason where nothing else is; a tensor's own gradient
         # is not, in a step along it.
         storages = {storage_of(tensor)[0] for tensor in tensors}
-        cut = min(cuts, key=lambda one: _MEANT.get(one.how, 2 if one.of & storages else 0))
+        cut = min(cuts, key=lambda cut: _MEANT.get(cut.how, 2 if cut.of & storages else 0))
         if cut.how != "first_order":
             return cut
         if kind is DETACH:
@@ -522,6 +520,18 @@ class Observer(_torch.Mode):
             self._tell("graph_grows", location, None)
         elif total.count == LONG and adds_the_same_parameters(node, total):
             timeline.sums.add(total, reports_death=is_scalar)
+
+
+def _is_librarys_own(kind: str, func: Callable[..., Any], frame: FrameType) -> bool:
+    """Whether a library reads a gradient, or an optimizer computes without changing a tensor."""
+    if kind is GRAD_ATTRIBUTE:
+        return not is_users(frame.f_code)
+    return (
+        (kind is OTHER or kind is ADD)
+        and frame.f_code.co_filename.startswith(_torch.OPTIMIZERS)
+        and not func.__name__.endswith("_")
+        and not torch.is_grad_enabled()
+    )
 
 
 _MEANT = {"detach": 1, "data": 1, "region": 1, "frozen": 3}  # ways to cut, the likeliest first

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from gradtrace import _torch
+from gradtrace import _torch, _torch_hooks
 from gradtrace.autograd.frames import Chain, Location
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, walk
@@ -384,7 +384,7 @@ class Sums:
             if alive.pop(reference.key, None) is not None and reports_death:
                 locations.append(location)
 
-        alive[id(total)] = _keyed(total, _torch.never_compiled(died))
+        alive[id(total)] = _keyed(total, _torch_hooks.never_compiled(died))
 
     def alive(self) -> dict[int, Sum]:
         """Return the sums that are alive, by the number of their last addition."""
@@ -488,7 +488,7 @@ class Timeline:
         ``meant`` is True for a cut that the program makes explicitly.
         """
         # A view that was made where gradients are off is a leaf of its own: w.T in a checkpoint.
-        bases = (one._base if one.is_leaf and one._base is not None else one for one in tensors)
+        bases = (t._base if t.is_leaf and t._base is not None else t for t in tensors)
         for node in walk(roots_of([tensor for tensor in bases if tensor.requires_grad]))[0]:
             if not isinstance(node, _torch.LEAF):
                 continue

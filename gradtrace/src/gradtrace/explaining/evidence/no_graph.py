@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd import source
+from gradtrace.autograd import lost_graph, source
 from gradtrace.autograd.frames import place_of
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence
@@ -24,6 +24,10 @@ class NoGraphEvidence(Evidence):
         outputs = (o for o in self.outputs if isinstance(o, torch.Tensor) and not o.requires_grad)
         output = next(outputs, None)
         self.cut = None if output is None else self._cut_of(output)
+        self._was_seen = self.cut is not None and self.cut.shape is None
+        if self.cut is None and not self.timeline.observed and self.frame is not None:
+            loss = lost_graph.find(self.frame)
+            self.cut = None if loss is None else Cut(loss.how, loss.location)
         self.began_at = None if self.cut is None else self.cut.location
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
             self.began_at = source.region_without_gradients(self.frame)
@@ -36,10 +40,6 @@ class NoGraphEvidence(Evidence):
         return known or (self.timeline.left if recent else None)
 
     @property
-    def seen(self) -> bool:
-        return self.cut is not None and self.cut.shape is None
-
-    @property
     def names(self) -> Mapping[str, str]:
         name = None if self.cut is None else self.cut.function
         if name is None and (function := self._derived_function) is not None:
@@ -48,6 +48,10 @@ class NoGraphEvidence(Evidence):
             off = (one for one in self.variables if self._is_frozen(one.value))
             name = carriers.name_of(off)
         return {} if name is None else {"it": name}
+
+    @property
+    def seen(self) -> bool:
+        return self._was_seen
 
     def _is_frozen(self, tensor: torch.Tensor) -> bool:
         cut = self.timeline.cuts.get(tensor)

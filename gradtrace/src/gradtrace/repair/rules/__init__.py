@@ -1,59 +1,63 @@
-"""The rules of repair, by what they edit, and the candidates that they yield.
-
-The diagnosis only says which kinds are tried first.
-"""
+"""The rules of repair, by what they edit, and the candidates that they yield."""
 
 from __future__ import annotations
 
 import ast
-import math
+import difflib
 from collections.abc import Callable
 
 from gradtrace.repair.repairs import RETAIN_GRAPH
-from gradtrace.repair.rule import Candidate, Rule, Scene
+from gradtrace.repair.rule import Candidate, EditRule, Failure
 from gradtrace.repair.rules import in_place, losses, requires_grad, state, switches
-from gradtrace.repair.run.observations import Run
+from gradtrace.repair.run.observations import ProgramRun
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[EditRule, ...] = (
     *state.RULES,
     *losses.RULES,
     *in_place.RULES,
     *switches.RULES,
     *requires_grad.RULES,
 )
-MOST = 40  # candidates that are run
+_MAX_CANDIDATES = 40  # that are run
 
 
-def candidates(run: Run, say: Callable[[str], None]) -> list[Candidate]:
-    """The candidates for the run of a program that failed, best first, each text once.
+def candidates(run: ProgramRun, report: Callable[[str], None]) -> list[Candidate]:
+    """Return the candidates for the run of a program that failed, each text once, the best first.
 
-    A rule that fails at what it has never met costs its own candidates only; it is said.
+    Textbook idioms come first, and of one kind the smallest edit.  A rule that fails on code of an
+    unknown shape loses its own candidates only; this is reported.
     """
-    scene = Scene(run)
-    cause = scene.diagnosis.get("cause", "")
-    found: dict[tuple[tuple[str, str], ...], Candidate] = {}
+    failure = Failure(run)
+    by_text: dict[tuple[tuple[str, str], ...], Candidate] = {}
     for rule in RULES:
         try:
-            for one in rule(scene):
-                if all(map(_makes_sense, one.edits.values())):
-                    found.setdefault(tuple(sorted(one.edits.items())), one)
+            for candidate in rule(failure):
+                if all(map(_is_sensible, candidate.edits.values())):
+                    by_text.setdefault(tuple(sorted(candidate.edits.items())), candidate)
         except Exception as error:
-            say(f"no more candidates of {rule.__name__}: {type(error).__name__}: {error}")
-    ranked = sorted(
-        found.values(),
-        key=lambda one: (
-            one.repair.first_for.get(cause, math.inf),
-            one.repair.rank,
-        ),
-    )
-    usual = [one for one in ranked if one.repair == RETAIN_GRAPH][:2]
-    return [one for one in ranked if one not in usual][: MOST - len(usual)] + usual
+            report(f"no more candidates of {rule.__name__}: {type(error).__name__}: {error}")
+    ranked = sorted(by_text.values(), key=lambda c: (c.repair.rank, _changed_lines(failure, c)))
+    usual = [candidate for candidate in ranked if candidate.repair == RETAIN_GRAPH][:2]
+    unusual = [candidate for candidate in ranked if candidate.repair != RETAIN_GRAPH]
+    return unusual[: _MAX_CANDIDATES - len(usual)] + usual
 
 
-def _makes_sense(text: str) -> bool:
-    """Whether it is Python, and calls no method of tensors on a number or a module."""
+def _changed_lines(failure: Failure, candidate: Candidate) -> int:
+    """Return the number of lines that an edit removes and adds."""
+    count = 0
+    for path, text in candidate.edits.items():
+        source = failure.source(path)
+        old = [] if source is None else source.text.splitlines()
+        lines = difflib.unified_diff(old, text.splitlines(), lineterm="", n=0)
+        count += sum(line[0] in "+-" for line in lines)
+    return count
+
+
+def _is_sensible(text: str) -> bool:
+    """Whether it compiles, and calls no method of tensors on a number or a module."""
     try:
         tree = ast.parse(text)
+        compile(tree, "<candidate>", "exec")
     except (SyntaxError, ValueError):
         return False
     modules = {
@@ -70,7 +74,7 @@ def _makes_sense(text: str) -> bool:
         and node.func.attr in ("clone", "detach", "item")
         and not node.args
     )
-    return not any(_is_no_tensor(one, modules) for one in receivers)
+    return not any(_is_no_tensor(receiver, modules) for receiver in receivers)
 
 
 def _is_no_tensor(receiver: ast.expr, modules: set[str]) -> bool:

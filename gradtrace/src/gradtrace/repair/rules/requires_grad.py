@@ -1,4 +1,4 @@
-"""Repairs of what is trained: parameters that are off, asked for though off, or of no optimizer."""
+"""Repairs of what is trained: frozen parameters, losses without a derivative, stale optimizers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from gradtrace.repair.code_names import assigned, reads, writes
-from gradtrace.repair.edits import Change, Changes, Source, method, method_called, removed, to
+from gradtrace.repair.code_names import assignments, reads, statements_computing, writes
+from gradtrace.repair.edits import Changes, Source, method, method_called, removed, to
 from gradtrace.repair.repairs import ASK_LESS, DIFFERENTIABLE, OPTIMIZER_LATER, SWITCH_ON
-from gradtrace.repair.rule import Candidate, Rule, Scene, Statement, one_file
-from gradtrace.repair.rules.losses import call_of
+from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
 
-_MOST = 4  # places for one kind of edit
+_MAX_PLACES = 4  # for one kind of edit
 _OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS", "NAdam", "RAdam")
 _TAKE_LOGITS = {
     "cross_entropy",
@@ -27,224 +26,176 @@ _MODULES = re.compile(r"(torch|F|nn|functional)(\.\w+)*")
 _PROBABILITIES = ("softmax", "log_softmax", "sigmoid", "Softmax", "LogSoftmax", "Sigmoid")
 
 
-def switch_on(scene: Scene) -> Iterator[Candidate]:
-    """Before the loss is computed, all that this iteration's optimizer holds is switched on."""
-    if scene.diagnosis.get("cause") != "frozen_parameters":
+def unfreeze(failure: Failure) -> Iterator[Candidate]:
+    """Without the line that freezes parameters, or without a call of its function."""
+    if failure.cause != "frozen_parameters":
         return
-    for one in scene.running[:1]:
-        source = one.source
-        statements = source.flat(source.suite_of(one.node))
-        place = statements.index(one.node)
-        steps = (call_of(source, later, "step") for later in statements[place:])
-        call = next(filter(None, steps), None)
-        if call is None or not isinstance(call.func, cst.Attribute):
-            continue
-        optimizer = source.code(call.func.value)
-        code = (
-            f"for group in {optimizer}.param_groups:\n"
-            '    for parameter in group["params"]:\n'
-            "        parameter.requires_grad_(True)\n"
-        )
-        for made in _making(source, statements[:place], reads(source.code(one.node))):
-            title = f"switch on what {optimizer} holds, before line {source.lines(made)[0]}"
-            yield from one_file(SWITCH_ON, title, source, source.next_to(made, before=[code]))
-
-
-def _making(
-    source: Source, statements: list[cst.CSTNode], wanted: set[str]
-) -> Iterator[cst.CSTNode]:
-    """The statements that these names follow from, the last one first."""
-    for statement in reversed(statements):
-        if isinstance(statement, cst.Assign) and writes(source.code(statement)) & wanted:
-            wanted = wanted | reads(source.code(statement))
-            yield statement
-
-
-def never_off(scene: Scene) -> Iterator[Candidate]:
-    """Without the line that switches parameters off, or without a call of the function it is in."""
-    if scene.diagnosis.get("cause") != "frozen_parameters":
-        return
-    for one in scene.at("began_at"):
-        source, node = one.source, one.node
-        line = one.place.line
+    for statement in failure.at("began_at"):
+        source, node = statement.source, statement.node
         loop = next(source.around(node, cst.For), None)
-        alone = loop is not None and source.flat(loop.body) == [node]
-        whole = loop if alone and loop is not None else source.anchor(node)
-        title = f"without line {line}: {source.code(node).strip()}"
-        yield from one_file(SWITCH_ON, title, source, {whole: removed})
+        removable: cst.CSTNode = source.anchor(node)
+        if loop is not None and source.flat(loop.body) == [node]:
+            removable = loop
+        title = f"without line {statement.line.line}: {source.code(node).strip()}"
+        yield from edit(SWITCH_ON, title, {source: {removable: removed}})
         function = source.function_of(node)
-        if function is None:
-            continue
         calls = (
-            statement
-            for statement in source.all(cst.Expr)
-            if method_called(statement.value) == function.name.value
+            call
+            for call in source.all(cst.Expr)
+            if function is not None and method_called(call.value) == function.name.value
         )
-        for statement in itertools.islice(calls, _MOST):
-            title = f"without line {source.lines(statement)[0]}: {source.code(statement).strip()}"
-            yield from one_file(SWITCH_ON, title, source, {source.anchor(statement): removed})
+        for call in itertools.islice(calls, _MAX_PLACES):
+            title = f"without line {source.lines(call)[0]}: {source.code(call).strip()}"
+            yield from edit(SWITCH_ON, title, {source: {source.anchor(call): removed}})
 
 
-def only_what_is_on(scene: Scene) -> Iterator[Candidate]:
+def ask_for_trained_parameters(failure: Failure) -> Iterator[Candidate]:
     """``(p for p in net.parameters() if p.requires_grad)`` for ``net.parameters()``."""
-    if scene.diagnosis.get("cause") != "input_off":
+    if failure.cause != "input_off":
         return
-    for source in scene.sources:
+    for source in failure.sources:
         calls = (
             call
             for call in source.all(cst.Call)
-            if method_called(call) == "parameters" and not call.args and _is_asked_for(source, call)
+            if method_called(call) == "parameters" and not call.args and _is_passed_on(source, call)
         )
-        for call in itertools.islice(calls, _MOST):
+        for call in itertools.islice(calls, _MAX_PLACES):
             code = f"p for p in {source.code(call)} if p.requires_grad"
             parent = next(source.parents(call))
-            around = next(source.parents(parent))
-            sole = isinstance(around, cst.Call) and len(around.args) == 1
-            changes: Changes = {call: to(f"({code})")}
-            if sole and isinstance(parent, cst.Arg):
-                changes = {call: _without_parentheses(code)}
+            outer = next(source.parents(parent))
+            generator = cst.parse_expression(f"({code})")
+            if isinstance(outer, cst.Call) and len(outer.args) == 1 and isinstance(parent, cst.Arg):
+                generator = generator.with_changes(lpar=[], rpar=[])
             title = f"{code}, at line {source.lines(call)[0]}"
-            yield from one_file(ASK_LESS, title, source, changes)
+            changes: Changes = {call: lambda _, generator=generator: generator}  # type: ignore[misc]
+            yield from edit(ASK_LESS, title, {source: changes})
 
 
-def _without_parentheses(code: str) -> Change:
-    made = cst.parse_expression(f"({code})")
-    return lambda _: made.with_changes(lpar=[], rpar=[])
+def _is_passed_on(source: Source, call: cst.Call) -> bool:
+    """Whether it is an argument of a call that does not create an optimizer."""
+    outer = [parent for parent in source.parents(call) if isinstance(parent, cst.Call)]
+    return bool(outer) and not any(method_called(parent) in _OPTIMIZERS for parent in outer)
 
 
-def _is_asked_for(source: Source, call: cst.Call) -> bool:
-    """Whether it is handed on to something, but not to an optimizer."""
-    around = [parent for parent in source.parents(call) if isinstance(parent, cst.Call)]
-    return bool(around) and not any(method_called(one) in _OPTIMIZERS for one in around)
-
-
-def before_the_operation(scene: Scene) -> Iterator[Candidate]:
-    """The loss of the value that the operation without a derivative was applied to."""
-    if scene.diagnosis.get("cause") != "not_differentiable_op":
+def before_the_operation(failure: Failure) -> Iterator[Candidate]:
+    """Compute the loss from the operand of the operation that has no derivative."""
+    if failure.cause != "not_differentiable_op":
         return
-    for cut in scene.at("began_at"):
+    for cut in failure.at("began_at"):
         source = cut.source
         yield from _differentiable_sample(cut)
-        if not isinstance(cut.node, cst.Assign):
-            continue
-        names = writes(source.code(cut.node))
-        for one in scene.running[:1]:
-            statements = source.flat(source.suite_of(one.node))
-            if cut.node not in statements or one.node not in statements:
+        for statement in failure.running[:1] if isinstance(cut.node, cst.Assign) else ():
+            if cut.node not in source.flat(source.suite_of(statement.node)):
                 continue
-            before = statements[: statements.index(one.node)]
-            for made in _making(source, before, reads(source.code(one.node))):
-                if made is not cut.node:
-                    yield from _of_the_value(source, made, names, _inner(source, cut.node, before))
+            earlier = source.before(statement.node)
+            operands = _operands(source, cut.node, earlier)
+            needed = reads(source.code(statement.node))
+            for assign in statements_computing(source, earlier, needed):
+                if assign is not cut.node:
+                    names = writes(source.code(cut.node))
+                    yield from _substituted(source, assign, names, operands)
 
 
 def _differentiable_sample(cut: Statement) -> Iterator[Candidate]:
+    """``rsample()`` for ``sample()``."""
     for call in cut.source.all(cst.Call, cut.node):
         if method_called(call) == "sample" and isinstance(call.func, cst.Attribute):
-            title = f"rsample() in place of sample() at line {cut.place.line}"
+            title = f"rsample() in place of sample() at line {cut.line.line}"
             changes: Changes = {call.func.attr: to("rsample")}
             question = "is the gradient to go through the sample, rather than its log-probability?"
-            yield from one_file(DIFFERENTIABLE, title, cut.source, changes, question)
+            yield from edit(DIFFERENTIABLE, title, {cut.source: changes}, question)
 
 
-class _Value(NamedTuple):
-    """An expression, and what computes it: of a variable what was assigned to it."""
+class _Operand(NamedTuple):
+    """An expression, and the value assigned to it if it is a variable."""
 
     expression: cst.BaseExpression
-    made_by: cst.BaseExpression
+    value: cst.BaseExpression
 
 
-def _inner(source: Source, cut: cst.Assign, before: list[cst.CSTNode]) -> list[_Value]:
-    """What the value of an assignment was computed from, step by step: ``f(x).g()``: f(x), x."""
-    found: list[_Value] = []
-    value: cst.BaseExpression | None = cut.value
+def _operands(source: Source, cut: cst.CSTNode, earlier: list[cst.CSTNode]) -> list[_Operand]:
+    """Return the operands of an assigned value, the outermost first: ``f(x)``, ``x``."""
+    assigned_values = {
+        source.code(statement.targets[0].target): statement.value
+        for statement in earlier
+        if isinstance(statement, cst.Assign) and len(statement.targets) == 1
+    }
+    operands: list[_Operand] = []
+    assert isinstance(cut, cst.Assign)
+    value: cst.BaseExpression = cut.value
     while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
-        is_function = _MODULES.fullmatch(source.code(value.func.value))
-        inner = value.args[0].value if is_function and value.args else value.func.value
-        value = inner
-        if isinstance(inner, cst.Name):
-            value = _last_assigned(source, inner.value, before)
-        found.append(_Value(inner, inner if value is None else value))
-    return found[:_MOST]
+        is_function = _MODULES.fullmatch(source.code(value.func.value)) and value.args
+        operand = value.args[0].value if is_function else value.func.value
+        value = operand
+        if isinstance(operand, cst.Name):
+            value = assigned_values.get(operand.value, operand)
+        operands.append(_Operand(operand, value))
+    return operands[:_MAX_PLACES]
 
 
-def _last_assigned(
-    source: Source, name: str, before: list[cst.CSTNode]
-) -> cst.BaseExpression | None:
-    for statement in reversed(before):
-        if isinstance(statement, cst.Assign) and writes(source.code(statement)) == {name}:
-            return statement.value
-    return None
-
-
-def _of_the_value(
-    source: Source, made: cst.CSTNode, names: set[str], values: Iterable[_Value]
+def _substituted(
+    source: Source, assign: cst.CSTNode, names: set[str], operands: Iterable[_Operand]
 ) -> Iterator[Candidate]:
-    """The value in place of the name, as an argument of the loss; its labels as whole numbers."""
-    for name in source.all(cst.Name, made):
+    """Replace the name by an operand, as an argument of the loss; its labels by integers."""
+    for name in source.all(cst.Name, assign):
         argument = next(source.parents(name))
         if name.value not in names or not isinstance(argument, cst.Arg):
             continue
         loss = next(source.parents(argument))
         if not isinstance(loss, cst.Call) or argument.value is not name:
             continue
-        logits = _takes_logits(source, loss)
+        takes_logits = _takes_logits(source, loss)
         labels = [
-            other.value
-            for other in loss.args
-            if other is not argument and isinstance(other.value, cst.Name)
+            label.value
+            for label in loss.args
+            if label is not argument and isinstance(label.value, cst.Name)
         ]
-        for value in values:
-            if logits and method_called(value.made_by) in _PROBABILITIES:
+        for operand in operands:
+            if takes_logits and method_called(operand.value) in _PROBABILITIES:
                 continue
-            code = source.code(value.expression)
-            question = None if logits else f"is the loss to be computed from {code}?"
+            code = source.code(operand.expression)
+            question = None if takes_logits else f"is the loss to be computed from {code}?"
             title = f"{code} in place of {name.value}"
             changes: Changes = {name: to(code)}
-            yield from one_file(DIFFERENTIABLE, title, source, changes, question)
+            yield from edit(DIFFERENTIABLE, title, {source: changes}, question)
             for label in labels:
-                more: Changes = {**changes, label: method("long")}
-                with_labels = f"{title}, {label.value}.long()"
-                yield from one_file(DIFFERENTIABLE, with_labels, source, more, question)
+                with_integers: Changes = {**changes, label: method("long")}
+                integer_title = f"{title}, {label.value}.long()"
+                yield from edit(DIFFERENTIABLE, integer_title, {source: with_integers}, question)
 
 
 def _takes_logits(source: Source, loss: cst.Call) -> bool:
     """Whether it is a cross entropy, which takes the values before softmax or sigmoid."""
-    if method_called(loss) in _TAKE_LOGITS:
-        return True
-    called = source.code(loss.func)
-    made = (value for name, value in assigned(source) if name == called)
-    return any(method_called(value) in _TAKE_LOGITS for value in made)
+    function = source.code(loss.func)
+    constructors = {method_called(value) for name, value in assignments(source) if name == function}
+    return not _TAKE_LOGITS.isdisjoint({method_called(loss), *constructors})
 
 
-def optimizer_later(scene: Scene) -> Iterator[Candidate]:
-    """The optimizer is made just before its first use."""
-    if scene.diagnosis.get("cause") != "optimizer_holds_replaced":
+def make_optimizer_later(failure: Failure) -> Iterator[Candidate]:
+    """Create the optimizer just before its first use."""
+    if failure.cause != "optimizer_holds_replaced":
         return
-    for one in scene.at("began_at"):
-        source, node = one.source, one.node
+    for statement in failure.at("began_at"):
+        source, node = statement.source, statement.node
         if not isinstance(node, cst.Assign):
             continue
         code = source.code(node).rstrip("; ")
         statements = source.flat(source.suite_of(node))
         later = statements[statements.index(node) + 1 :]
-        names = writes(code)
-        used = next((s for s in later if reads(source.code(s)) & names), None)
-        target = later[-1:] if used is None else [used]
-        for place in target:
-            before, after = ([], [code]) if used is None else ([code], [])
+        uses = [s for s in later if reads(source.code(s)) & writes(code)]
+        for place in uses[:1] or later[-1:]:
+            lines = ([code], []) if uses else ([], [code])
             changes: Changes = {
                 source.anchor(node): removed,
-                source.anchor(place): source.between(place, before, after),
+                source.anchor(place): source.between(place, *lines),
             }
             title = f"{code}, before line {source.lines(place)[0]}"
-            yield from one_file(OPTIMIZER_LATER, title, source, changes)
+            yield from edit(OPTIMIZER_LATER, title, {source: changes})
 
 
-RULES: tuple[Rule, ...] = (
-    switch_on,
-    never_off,
-    only_what_is_on,
+RULES: tuple[EditRule, ...] = (
+    unfreeze,
+    ask_for_trained_parameters,
     before_the_operation,
-    optimizer_later,
+    make_optimizer_later,
 )

@@ -1,4 +1,4 @@
-"""Repairs of what goes from one iteration to the next: states, caches, lists, things made once."""
+"""Repairs of values that last for several iterations: states, caches, lists, running sums."""
 
 from __future__ import annotations
 
@@ -10,23 +10,14 @@ import libcst as cst
 
 from gradtrace.repair.code_names import (
     DRAWS,
-    assigned,
+    additions,
+    assignments,
     carried_names,
-    in_function,
     reads,
     value_of,
     writes,
 )
-from gradtrace.repair.edits import (
-    Change,
-    Changed,
-    Changes,
-    Function,
-    Source,
-    method,
-    method_called,
-    removed,
-)
+from gradtrace.repair.edits import Changes, Function, method, removed
 from gradtrace.repair.repairs import (
     CLEAR,
     COMPUTE_AGAIN,
@@ -35,17 +26,8 @@ from gradtrace.repair.repairs import (
     DETACH_STORED,
     NUMBER,
     RESET_STATE,
-    Repair,
 )
-from gradtrace.repair.rule import (
-    Candidate,
-    Rule,
-    Scene,
-    Statement,
-    loops_of,
-    one_file,
-    several_files,
-)
+from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
 
 _DETACHED = {
     "tensor": "{0}.detach()",
@@ -57,411 +39,290 @@ _DETACHED = {
 }
 
 
-def detach_carried_names(scene: Scene) -> Iterator[Candidate]:
-    """``h = h.detach()`` for all that a loop carries: behind backward, or at the beginning."""
-    for one, loop in loops_of(scene):
-        kinds = scene.run.variables.get(one.place, {})
-        names = [name for name in carried_names(one.source, loop) if name in kinds]
+def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
+    """``h = h.detach()`` for all that a loop carries: after backward, or at the beginning."""
+    for statement, loop in failure.loops:
+        source = statement.source
+        kinds = failure.run.graph_variables.get(statement.line, {})
+        names = [name for name in carried_names(source, loop) if name in kinds]
         if not names:
             continue
         lines = [f"{name} = {_DETACHED[kinds[name]].format(name)}" for name in names]
-        here = one.source.line_of(one.node, loop.body)  # around it, where it is further in
-        inside = isinstance(here, cst.SimpleStatementLine)
-        changes = one.source.next_to(one.node if inside else here, after=lines)
         title = "; ".join(lines)
-        yield from one_file(DETACH_STATE, title, one.source, changes)
-        # Where what backward ran over is handed on only behind it.
-        changes = one.source.first_in(loop.body, lines)
+        member = source.line_of(statement.node, loop.body)
+        is_direct = isinstance(member, cst.SimpleStatementLine)
+        changes = source.next_to(statement.node if is_direct else member, after=lines)
+        yield from edit(DETACH_STATE, title, {source: changes})
+        # The variable may be assigned only after backward.
+        changes = source.first_in(loop.body, lines)
         title = f"{title} at the beginning of each iteration"
-        yield from one_file(DETACH_STATE, title, one.source, changes)
-
-
-def begin_anew(scene: Scene) -> Iterator[Candidate]:
-    """What the state was made of before the loop is computed at each iteration's beginning."""
-    for one, loop in loops_of(scene):
-        source = one.source
-        carried = set(carried_names(source, loop))
-        statements = source.flat(source.suite_of(loop))
-        lines: list[str] = []
-        for statement in reversed(statements[: statements.index(loop)]):
-            code = source.code(statement).rstrip("; ")
-            if not isinstance(statement, cst.Assign) or not writes(code) & carried:
-                continue
-            if isinstance(statement.value, cst.Call | cst.BinaryOperation) and not _is_plain(
-                statement.value
-            ):
-                lines.insert(0, code)
-                carried |= reads(code)
-                changes = source.first_in(loop.body, lines)
-                title = f"{'; '.join(lines)} at the beginning of each iteration"
-                names = ", ".join(sorted(writes(code)))
-                question = f"is {names} to begin anew in each iteration?"
-                yield from one_file(RESET_STATE, title, source, changes, question)
-
-
-def detach_what_it_was_made_of(scene: Scene) -> Iterator[Candidate]:
-    """``T.total = T.total.detach()`` behind backward, of what was made of its own old value."""
-    for made in scene.at("made_at"):
-        code = made.source.code(made.node)
-        for name in sorted(name for name in writes(code) & reads(code) if "." in name):
-            for one in [*scene.running, *scene.at("began_at")]:
-                line = f"{name} = {name}.detach()"
-                changes = one.source.next_to(one.node, after=[line])
-                title = f"{line} behind line {one.place.line}"
-                yield from one_file(DETACH_STATE, title, one.source, changes)
+        yield from edit(DETACH_STATE, title, {source: changes})
 
 
 class _Attribute(NamedTuple):
-    """An attribute that carries a graph: the path to its owner in a frame, its name, its kind."""
+    """An attribute with freed nodes: its owner's path in a frame, its name, the type of value."""
 
     owner: str
     name: str
     kind: str
     statement: Statement
 
+    @property
+    def path(self) -> str:
+        return f"{self.owner}.{self.name}"
 
-def _attributes(scene: Scene) -> list[_Attribute]:
-    """The attributes that lead to freed nodes, as they are called in the frames that ran."""
-    found: dict[tuple[str, Statement], _Attribute] = {}
-    for carrier in scene.run.carriers:
-        path = re.sub(r"\.(\d+)", r"[\1]", carrier.name)
+
+def _attributes(failure: Failure) -> list[_Attribute]:
+    """Return the attributes whose graphs contain freed nodes, as the running frames name them."""
+    attributes: dict[tuple[str, Statement], _Attribute] = {}
+    for variable in failure.run.freed_variables:
+        path = re.sub(r"\.(\d+)", r"[\1]", variable.name)
         match = re.fullmatch(r"(.+)\.([^\W\d]\w*)(\[.*\])?", path)
-        statement = next((s for s in scene.running if s.place == carrier.frame), None)
+        statement = next((s for s in failure.running if s.line == variable.frame), None)
         if match and statement is not None:
             owner, name, index = match.groups()
-            kind = carrier.kind if carrier.kind in _DETACHED else "list"
-            one = _Attribute(owner, name, "tensor" if index is None else kind, statement)
-            found.setdefault((f"{owner}.{name}", statement), one)
-    return list(found.values())
+            kind = variable.kind if variable.kind in _DETACHED else "list"
+            kind = "tensor" if index is None else kind
+            attribute = _Attribute(owner, name, kind, statement)
+            attributes.setdefault((attribute.path, statement), attribute)
+    return list(attributes.values())
 
 
-def detach_attributes(scene: Scene) -> Iterator[Candidate]:
-    """``net.mem = net.mem.detach()`` behind the statement that runs backward."""
-    attributes = _attributes(scene)
-    for place in dict.fromkeys(one.statement for one in attributes):
-        lines = []
-        for one in attributes:
-            if one.statement == place:
-                path = f"{one.owner}.{one.name}"
-                lines.append(f"{path} = {_DETACHED[one.kind].format(path)}")
-        changes = place.source.next_to(place.node, after=lines)
-        yield from one_file(DETACH_STATE, "; ".join(lines), place.source, changes)
+def detach_attributes(failure: Failure) -> Iterator[Candidate]:
+    """``net.mem = net.mem.detach()`` after the statement that runs backward."""
+    lines: dict[Statement, list[str]] = {}
+    for attribute in _attributes(failure):
+        line = f"{attribute.path} = {_DETACHED[attribute.kind].format(attribute.path)}"
+        lines.setdefault(attribute.statement, []).append(line)
+    for statement, of_statement in lines.items():
+        changes = statement.source.next_to(statement.node, after=of_statement)
+        yield from edit(DETACH_STATE, "; ".join(of_statement), {statement.source: changes})
 
 
-def detach_what_attributes_store(scene: Scene) -> Iterator[Candidate]:
-    """``self.h = h.detach()`` where it is stored, or where it is read."""
-    kinds = {one.name: one.kind for one in _attributes(scene)}
-    stores: dict[Source, Changes] = {}
-    loads: dict[Source, Changes] = {}
-    names = " and ".join(f".{name}" for name in kinds)
-    for source in scene.sources:
-        stored: Changes = {}
-        loaded: Changes = {}
-        for node in source.all(cst.Attribute):
-            name = node.attr.value
-            if name not in kinds or not isinstance(node.value, cst.Name):
-                continue
-            statement = next((p for p in source.parents(node) if isinstance(p, cst.Assign)), None)
-            target = statement is not None and any(t.target is node for t in statement.targets)
-            if target and statement is not None:
-                if not _is_plain(statement.value):
-                    stored[statement.value] = _detached(kinds[name])
-            elif not in_function(source, node, "__init__") and not _is_test(source, node):
-                loaded[node] = _detached(kinds[name])
-        if stored:
-            stores[source] = stored
-        if loaded:
-            loads[source] = loaded
-    yield from several_files(DETACH_STORED, f"detach what {names} stores", stores)
-    yield from several_files(DETACH_STORED, f"detach {names} where it is read", loads)
-
-
-def _detached(kind: str) -> Change:
-    def change(updated: cst.CSTNode) -> Changed:
-        assert isinstance(updated, cst.BaseExpression)
-        if isinstance(updated, cst.Tuple | cst.List):
-            parts = [
-                part.with_changes(value=method("detach")(part.value)) for part in updated.elements
-            ]
-            return updated.with_changes(elements=parts)
-        if kind == "tensor":
-            return method("detach")(updated)
-        code = cst.Module([]).code_for_node(updated)
-        return cst.parse_expression(_DETACHED[kind].format(code))
-
-    return change
-
-
-def _is_plain(value: cst.BaseExpression) -> bool:
-    """Whether it can have no graph: None, numbers, ``torch.zeros(…)``."""
-    plain = isinstance(value, cst.BaseNumber | cst.SimpleString) or (
-        isinstance(value, cst.Name) and value.value in ("None", "True", "False")
-    )
-    return plain or method_called(value) in ("zeros", "ones", "zeros_like", "new_zeros", "empty")
-
-
-def _is_test(source: Source, node: cst.CSTNode) -> bool:
-    """Whether it stands in a comparison or is called or written into."""
-    parent = next(source.parents(node))
-    if isinstance(parent, cst.Attribute | cst.Subscript):
-        return True
-    return isinstance(parent, cst.Comparison | cst.ComparisonTarget | cst.Call | cst.AssignTarget)
-
-
-def reset_attributes(scene: Scene) -> Iterator[Candidate]:
-    """``net.reset()`` at the beginning of each iteration: a method that gives it a new value."""
-    attributes = _attributes(scene)
-    for source in scene.sources:
+def reset_attributes(failure: Failure) -> Iterator[Candidate]:
+    """``net.reset()`` at the beginning of each iteration: a method that assigns the attribute."""
+    for source in failure.sources:
         for function in source.all(cst.FunctionDef):
-            wanted = [one for one in attributes if _resets(source, function, one.name)]
-            kind = source.class_of(function)
-            if not wanted or kind is None or len(function.params.params) != 1:
+            if source.class_of(function) is None or len(function.params.params) != 1:
                 continue
-            calls = set()
-            for one in wanted:
-                owner = one.owner
-                while owner:  # the method may be of an object further out
-                    calls.add((owner, one.statement))
+            if function.name.value in ("__init__", "forward"):
+                continue
+            targets = {
+                target.target.attr.value
+                for assign in source.all(cst.Assign, function)
+                for target in assign.targets
+                if isinstance(target.target, cst.Attribute)
+            }
+            calls: dict[str, Statement] = {}
+            for attribute in _attributes(failure):
+                owner = attribute.owner if attribute.name in targets else ""
+                while owner:  # the method may be that of an object further out
+                    calls[f"{owner}.{function.name.value}()"] = attribute.statement
                     owner = re.sub(r"(^|\.)\w+$|\[[^\]]*\]$", "", owner)
-            for owner, statement in sorted(calls, key=lambda call: call[0]):
-                code = f"{owner}.{function.name.value}()"
-                yield from _at_each_iteration(RESET_STATE, statement, [code])
+            for code, statement in sorted(calls.items()):
+                loops = statement.source.around(statement.node, cst.For, cst.While)
+                loop = next(loops, None)
+                if loop is not None:
+                    changes = statement.source.first_in(loop.body, [code])
+                    title = f"{code} at the beginning of each iteration"
+                    yield from edit(RESET_STATE, title, {statement.source: changes})
 
 
-def _resets(source: Source, function: cst.FunctionDef, name: str) -> bool:
-    if function.name.value in ("__init__", "forward"):
-        return False
-    return any(
-        isinstance(target.target, cst.Attribute) and target.target.attr.value == name
-        for assign in source.all(cst.Assign, function)
-        for target in assign.targets
-    )
-
-
-def _at_each_iteration(
-    repair: Repair, statement: Statement, lines: list[str]
-) -> Iterator[Candidate]:
-    """Lines at the beginning of the innermost loop around, if there is one in this function."""
-    source = statement.source
-    for loop in source.around(statement.node, cst.For, cst.While):
-        changes = source.first_in(loop.body, lines)
-        title = f"{'; '.join(lines)} at the beginning of each iteration"
-        yield from one_file(repair, title, source, changes)
-        return
-
-
-def clear_lists(scene: Scene) -> Iterator[Candidate]:
-    """``losses.clear()`` behind backward; ``losses.append(x.detach())`` where they are filled."""
-    for carrier in scene.run.carriers:
-        statement = next((s for s in scene.running if s.place == carrier.frame), None)
-        name = carrier.name.partition("[")[0]
-        if "[" not in carrier.name or statement is None:
+def clear_or_detach_entries(failure: Failure) -> Iterator[Candidate]:
+    """``losses.clear()`` after backward; ``losses.append(x.detach())`` where entries are added."""
+    for variable in failure.run.freed_variables:
+        statement = next((s for s in failure.running if s.line == variable.frame), None)
+        name = variable.name.partition("[")[0]
+        if "[" not in variable.name or statement is None:
             continue
-        if carrier.kind in ("list", "deque", "dict") or "." in name:
-            names = [name, *_consumed_together(scene, statement, name)]
-            lines = [f"{one}.clear()" for one in names]
+        if variable.kind in ("list", "deque", "dict") or "." in name:
+            names = [name, *_parallel_lists(failure, statement, name)]
+            lines = [f"{container}.clear()" for container in names]
             changes = statement.source.next_to(statement.node, after=lines)
             verb = "is" if len(names) == 1 else "are"
             question = f"{verb} {', '.join(names)} to begin empty in each iteration?"
-            yield from one_file(CLEAR, "; ".join(lines), statement.source, changes, question)
+            yield from edit(CLEAR, "; ".join(lines), {statement.source: changes}, question)
         last = name.rpartition(".")[2]
-        for source in scene.sources:
-            stored: Changes = {}
-            for call in source.all(cst.Call):
-                added = method_called(call) in ("append", "appendleft", "add")
-                if added and isinstance(call.func, cst.Attribute) and len(call.args) == 1:
-                    owner = source.code(call.func.value).rpartition(".")[2]
-                    if owner == last:
-                        stored[call.args[0].value] = _detached("tensor")
-            for target, value in assigned(source):
+        for source in failure.sources:
+            entries: Changes = {
+                call.args[0].value: method("detach")
+                for container, call in additions(source)
+                if container.rpartition(".")[2] == last and len(call.args) == 1
+            }
+            for target, value in assignments(source):
                 if re.fullmatch(rf"(.*\.)?{re.escape(last)}\[.*\]", target):
-                    stored[value] = _detached("tensor")
+                    entries[value] = method("detach")
             title = f"detach what is put into {last}"
-            yield from one_file(DETACH_STORED, title, source, stored)
+            yield from edit(DETACH_STORED, title, {source: entries})
 
 
-def _consumed_together(scene: Scene, statement: Statement, name: str) -> list[str]:
-    """The lists that are filled elsewhere and that the function which reads this one reads, too.
+def _parallel_lists(failure: Failure, statement: Statement, name: str) -> list[str]:
+    """Return the other lists of the same owner that the function which reads this one reads.
 
-    They are parallel: cleared alone, one would pair its new entries with the other's old ones.
+    If only one of them were cleared, its new entries would be paired with old entries of another.
     """
     source = statement.source
-    function: cst.CSTNode = source.function_of(statement.node) or source.module
-    code = source.code(function.body if isinstance(function, Function) else function)
-    nearby = reads(code) - writes(code)
-    filled = {
-        source.code(call.func.value).rpartition(".")[2]
-        for source in scene.sources
-        for call in source.all(cst.Call)
-        if method_called(call) == "append" and isinstance(call.func, cst.Attribute)
-    }
+    scope = source.scope_of(statement.node)
+    code = source.code(scope.body if isinstance(scope, Function) else scope)
+    filled = {list_ for source in failure.sources for list_, _ in additions(source)}
+    names = {list_.rpartition(".")[2] for list_ in filled}
     owner, _, last = name.rpartition(".")
     return sorted(
-        other
-        for other in nearby - {name}
-        if other.rpartition(".")[2] in filled - {last} and other.rpartition(".")[0] == owner
+        path
+        for path in reads(code) - writes(code) - {name}
+        if path.rpartition(".")[2] in names - {last} and path.rpartition(".")[0] == owner
     )
 
 
-def compute_again(scene: Scene) -> Iterator[Candidate]:
-    """What was made once is made in each iteration: in the loop, in the method, without a guard."""
-    for made in scene.at("made_at"):
-        yield from _into_the_loop(scene, made)
-        yield from _into_the_function(scene, made)
-        yield from _where_it_is_used(made)
-        yield from _without_guard(made)
+def compute_again(failure: Failure) -> Iterator[Candidate]:
+    """Compute a cached value in each iteration: in the loop, in the method, without a guard."""
+    for cached in failure.at("made_at"):
+        yield from _in_the_loop(failure, cached)
+        yield from _in_the_running_function(failure, cached)
+        yield from _in_each_method(cached)
+        yield from _without_guard(cached)
 
 
-def _into_the_loop(scene: Scene, made: Statement) -> Iterator[Candidate]:
-    """The statement, and those that follow from it, at the beginning of the loop."""
-    source = made.source
-    for one, loop in loops_of(scene):
-        if one.source is not source or made.node in source.all(cst.BaseSmallStatement, loop):  # type: ignore[type-abstract]
+def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
+    """Move the statement, and those that depend on it, to the beginning of the loop."""
+    source = cached.source
+    for statement, loop in failure.loops:
+        if statement.source is not source or source.suite_of(loop) is not source.suite_of(
+            cached.node
+        ):
             continue
-        suite = source.suite_of(made.node)
-        if source.suite_of(loop) is not suite or not writes(source.code(made.node)):
+        statements = source.before(loop)
+        if cached.node not in statements:
             continue
-        statements = source.flat(suite)
-        between = statements[statements.index(made.node) : statements.index(loop)]
-        changed = set(writes(source.code(made.node)))
-        used = reads(source.code(loop))
-        moved = [made.node]
-        for statement in between[1:]:
-            code = source.code(statement)
-            if isinstance(statement, cst.Assign) and reads(code) & changed:
-                changed |= writes(code)
-                moved.append(statement)
-        if not changed & used:
+        moved: list[cst.CSTNode] = [cached.node]
+        results = writes(source.code(cached.node))
+        following = statements[statements.index(cached.node) + 1 :]
+        for later in following:
+            code = source.code(later)
+            if isinstance(later, cst.Assign) and reads(code) & results:
+                results |= writes(code)
+                moved.append(later)
+        lines = [source.code(member).rstrip("; ") for member in moved]
+        head = loop.iter if isinstance(loop, cst.For) else loop.test
+        names = results & reads(source.code(loop))
+        if not names or any(map(DRAWS.search, lines)) or reads(source.code(head)) & results:
             continue
-        lines = [source.code(statement).rstrip("; ") for statement in moved]
-        if any(map(DRAWS.search, lines)):
-            continue
-        rest = [s for s in between if s not in moved]
-        early = any(reads(source.code(s)) & changed for s in rest) or _shares_line(source, moved)
-        changes: Changes = {} if early else {source.anchor(s): removed for s in moved}
-        if {made.node} <= set(moved) and reads(_head(source, loop)) & changed:
-            continue  # the loop goes through it
+        unmoved = [later for later in following if later not in moved]
+        is_needed_before = any(reads(source.code(later)) & results for later in unmoved)
+        shares_line = any(source.anchor(member) is member for member in moved)
+        changes: Changes = {}
+        if not is_needed_before and not shares_line:
+            changes = {source.anchor(member): removed for member in moved}
         changes.update(source.first_in(loop.body, lines))
-        title = f"compute {', '.join(sorted(changed & used))} inside the loop"
-        yield from one_file(COMPUTE_AGAIN, title, source, changes)
+        title = f"compute {', '.join(sorted(names))} inside the loop"
+        yield from edit(COMPUTE_AGAIN, title, {source: changes})
 
 
-def _head(source: Source, loop: cst.CSTNode) -> str:
-    part = loop.iter if isinstance(loop, cst.For) else loop.test  # type: ignore[attr-defined]
-    return source.code(part)
-
-
-def _shares_line(source: Source, statements: list) -> bool:  # type: ignore[type-arg]
-    return any(source.anchor(one) is one for one in statements)
-
-
-def _into_the_function(scene: Scene, made: Statement) -> Iterator[Candidate]:
-    """The statement at the beginning of the running function that reads what it made: a closure."""
-    source, code = made.source, made.source.code(made.node).rstrip("; ")
-    if not isinstance(made.node, cst.Assign) or DRAWS.search(code):
+def _in_the_running_function(failure: Failure, cached: Statement) -> Iterator[Candidate]:
+    """Repeat the statement in the running function that reads its result, such as a closure."""
+    source, code = cached.source, cached.source.code(cached.node).rstrip("; ")
+    if not isinstance(cached.node, cst.Assign) or DRAWS.search(code):
         return
     names = {name for name in writes(code) if name.isidentifier()}
-    for one in scene.running:
-        function = source.function_of(one.node) if one.source is source else None
-        if function is None or function is source.function_of(made.node):
+    for statement in failure.running:
+        function = source.function_of(statement.node) if statement.source is source else None
+        if function is None or function is source.function_of(cached.node):
             continue
         if names & reads(source.code(function.body)):
             changes = source.first_in(function.body, [code])
             title = f"{code} at the beginning of {function.name.value}()"
-            yield from one_file(COMPUTE_AGAIN, title, source, changes)
+            yield from edit(COMPUTE_AGAIN, title, {source: changes})
 
 
-def _where_it_is_used(made: Statement) -> Iterator[Candidate]:
+def _in_each_method(cached: Statement) -> Iterator[Candidate]:
     """``self.beta = self.log_beta.exp()`` at the beginning of each method that reads it."""
-    source, node = made.source, made.node
-    inside, kind = source.function_of(node), source.class_of(node)
-    if not isinstance(node, cst.Assign) or inside is None or kind is None:
+    source, node = cached.source, cached.node
+    definition = source.class_of(node)
+    if not isinstance(node, cst.Assign) or definition is None:
         return
-    names = {name for name in writes(source.code(node)) if name.startswith("self.")}
+    names = [name for name in writes(source.code(node)) if name.startswith("self.")]
     if len(names) != 1:
         return
-    (name,) = names
     changes: Changes = {}
-    for function in source.all(cst.FunctionDef, kind):
-        if function is not inside and name in reads(source.code(function.body)):
+    for function in source.all(cst.FunctionDef, definition):
+        is_reader = names[0] in reads(source.code(function.body))
+        if is_reader and function is not source.function_of(node):
             changes.update(source.first_in(function.body, [source.code(node).rstrip("; ")]))
-    title = f"compute {name} where it is used"
-    yield from one_file(COMPUTE_AGAIN, title, source, changes)
+    yield from edit(COMPUTE_AGAIN, f"compute {names[0]} where it is used", {source: changes})
 
 
-def _without_guard(made: Statement) -> Iterator[Candidate]:
-    """``if self.cache is None:`` goes, and what it guards stays."""
-    source = made.source
-    for guard in source.around(made.node, cst.If):
-        if guard.orelse is not None or not isinstance(guard.body, cst.IndentedBlock):
-            continue
-
-        def opened(updated: cst.CSTNode) -> Changed:
-            assert isinstance(updated, cst.If)
-            return cst.FlattenSentinel(updated.body.body)
-
-        test = source.code(guard.test)
-        yield from one_file(COMPUTE_AGAIN, f"without: if {test}", source, {guard: opened})
-        return
-    function = source.function_of(made.node)
+def _without_guard(cached: Statement) -> Iterator[Candidate]:
+    """Remove ``if self.cache is None:`` around the statement, or ``@functools.cache``."""
+    source = cached.source
+    for guard in source.around(cached.node, cst.If):
+        if guard.orelse is None and isinstance(guard.body, cst.IndentedBlock):
+            title = f"without: if {source.code(guard.test)}"
+            yield from edit(COMPUTE_AGAIN, title, {source: {guard: unindented}})
+            return
+    function = source.function_of(cached.node)
     for decorator in function.decorators if function is not None else ():
         if "cache" in source.code(decorator):
             title = f"without {source.code(decorator).strip()}"
-            yield from one_file(COMPUTE_AGAIN, title, source, {decorator: removed})
+            yield from edit(COMPUTE_AGAIN, title, {source: {decorator: removed}})
 
 
-def detach_where_it_is_made(scene: Scene) -> Iterator[Candidate]:
-    """``x = (…).detach()``; or of what is handed on there; or leaves that need no gradient."""
-    for made in scene.at("made_at"):
-        source, value = made.source, value_of(made.node)
+def unindented(updated: cst.CSTNode) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]:
+    """Replace a compound statement by the statements of its block."""
+    assert isinstance(updated, cst.If | cst.With)
+    if isinstance(updated.body, cst.IndentedBlock):
+        return cst.FlattenSentinel(updated.body.body)
+    return updated
+
+
+def detach_at_assignment(failure: Failure) -> Iterator[Candidate]:
+    """``x = (…).detach()``; or of an argument there; or of all variables that the advice names."""
+    for cached in failure.at("made_at"):
+        source, value = cached.source, value_of(cached.node)
         if value is None:
             continue
-        title = f"detach what line {made.place.line} makes"
-        yield from one_file(DETACH, title, source, {value: _detached("tensor")})
-        if isinstance(value, cst.Call):
-            for argument in value.args:
-                if isinstance(argument.value, cst.BaseNumber | cst.BaseString | cst.BaseComp):
-                    continue
-                changes: Changes = {argument.value: method("detach")}
-                title = f"detach {source.code(argument.value)}"
-                yield from one_file(DETACH, title, source, changes)
+        title = f"detach what line {cached.line.line} makes"
+        yield from edit(DETACH, title, {source: {value: method("detach")}})
+        for argument in value.args if isinstance(value, cst.Call) else ():
+            if isinstance(argument.value, cst.BaseNumber | cst.BaseString | cst.BaseComp):
+                continue
+            title = f"detach {source.code(argument.value)}"
+            yield from edit(DETACH, title, {source: {argument.value: method("detach")}})
+    carried = [name for name in failure.carried if name]
+    for source in failure.sources if carried else ():
+        values = {name: value for name, value in assignments(source) if name in carried}
+        if len(values) == len(carried):
+            detached: Changes = {value: method("detach") for value in values.values()}
+            yield from edit(DETACH, f"detach {' and '.join(carried)}", {source: detached})
 
 
-def numbers_in_sums(scene: Scene) -> Iterator[Candidate]:
+def sum_numbers(failure: Failure) -> Iterator[Candidate]:
     """``total += loss.item()``, ``losses.append(loss.item())``."""
-    for one in [*scene.at("began_at"), *scene.at("made_at"), *scene.running]:
-        source, node = one.source, one.node
+    for statement in [*failure.at("began_at"), *failure.at("made_at"), *failure.running]:
+        source, node = statement.source, statement.node
         value = value_of(node)
         if isinstance(node, cst.AugAssign) and isinstance(node.operator, cst.AddAssign):
-            assert value is not None
-            title = f"{source.code(node.target)} += {source.code(value)}.item()"
-            yield from one_file(NUMBER, title, source, {value: method("item")})
+            title = f"{source.code(node.target)} += {source.code(node.value)}.item()"
+            yield from edit(NUMBER, title, {source: {node.value: method("item")}})
         elif isinstance(node, cst.Assign) and isinstance(value, cst.BinaryOperation):
-            own = writes(source.code(node))
-            sides = [s for s in (value.left, value.right) if source.code(s) not in own]
-            if len(sides) == 1:
-                title = f"add {source.code(sides[0])}.item()"
-                yield from one_file(NUMBER, title, source, {sides[0]: method("item")})
-    carried = scene.carried
-    for source in scene.sources:
-        for call in source.all(cst.Call):
-            if method_called(call) == "append" and isinstance(call.func, cst.Attribute):
-                owner = source.code(call.func.value)
-                if owner in carried and len(call.args) == 1:
-                    value = call.args[0].value
-                    title = f"{owner}.append({source.code(value)}.item())"
-                    yield from one_file(NUMBER, title, source, {value: method("item")})
+            targets = writes(source.code(node))
+            terms = [s for s in (value.left, value.right) if source.code(s) not in targets]
+            if len(terms) == 1:
+                title = f"add {source.code(terms[0])}.item()"
+                yield from edit(NUMBER, title, {source: {terms[0]: method("item")}})
+    for source in failure.sources:
+        for container, call in additions(source):
+            if container in failure.carried and len(call.args) == 1:
+                value = call.args[0].value
+                title = f"{container}.append({source.code(value)}.item())"
+                yield from edit(NUMBER, title, {source: {value: method("item")}})
 
 
-RULES: tuple[Rule, ...] = (
-    detach_carried_names,
-    begin_anew,
-    detach_what_it_was_made_of,
+RULES: tuple[EditRule, ...] = (
+    detach_carried_variables,
     detach_attributes,
-    detach_what_attributes_store,
     reset_attributes,
-    clear_lists,
+    clear_or_detach_entries,
     compute_again,
-    detach_where_it_is_made,
-    numbers_in_sums,
+    detach_at_assignment,
+    sum_numbers,
 )

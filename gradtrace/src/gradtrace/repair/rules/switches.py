@@ -1,4 +1,4 @@
-"""Repairs by one word: an option of a call, a mode, a cut that should not be there."""
+"""Repairs by one word: an option of a call, or a cut of the graph that should not be there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gradtrace.repair.edits import (
     Changed,
     Changes,
     Source,
+    call_of,
     instead,
     keyword,
     method,
@@ -23,271 +24,197 @@ from gradtrace.repair.repairs import (
     CREATE_GRAPH,
     KEEP_GRADIENT,
     MOVE_DETACH,
-    REDUCE,
     SWITCH,
-    TRAIN_MODE,
     USE_REENTRANT,
 )
-from gradtrace.repair.rule import Candidate, Rule, Scene, one_file, several_files
-from gradtrace.repair.rules.losses import call_of
+from gradtrace.repair.rule import Candidate, EditRule, Failure, edit
+from gradtrace.repair.rules.state import unindented
 
 _FLAGS = re.compile(r"checkpoint|cache")
 _OLD = re.compile(r"old|prev|last|target|teacher|ref|frozen|fixed|ema|const|base", re.IGNORECASE)
 _CUTS = ("detach", "item", "numpy", "tolist")
+_REGIONS = re.compile(r"no_grad|inference_mode")
 
 
-def create_graph(scene: Scene) -> Iterator[Candidate]:
+def create_graph(failure: Failure) -> Iterator[Candidate]:
     """``create_graph=True`` where a gradient is computed that is used further."""
-    # Of a backward it would only be another retain_graph there.
-    names = ("grad",) if scene.family in ("freed", "modified") else ("grad", "backward")
-    places = [*scene.at("began_at"), *scene.running]
+    # For a backward call it would only be another retain_graph there.
+    names = ("grad",) if failure.family in ("freed", "modified") else ("grad", "backward")
     calls: dict[cst.Call, tuple[Source, int]] = {}
-    for one in places:
-        found = call_of(one.source, one.node, *names)
-        if found is not None:
-            calls[found] = one.source, one.place.line
-    for one in scene.running:  # a gradient that was computed before in the same function
-        inside = one.source.function_of(one.node) or one.source.module
-        for call in one.source.all(cst.Call, inside):
+    for statement in failure.nearby:
+        gradient = call_of(statement.source, statement.node, *names)
+        if gradient is not None:
+            calls[gradient] = statement.source, statement.line.line
+    for statement in failure.running:  # a gradient computed earlier in the same function
+        source = statement.source
+        for call in source.all(cst.Call, source.scope_of(statement.node)):
             if method_called(call) == "grad":
-                calls.setdefault(call, (one.source, one.source.lines(call)[0]))
+                calls.setdefault(call, (source, source.lines(call)[0]))
     for call, (source, line) in calls.items():
-        if keyword(call, "create_graph") is not None:
-            continue
-
-        def differentiable(updated: cst.CSTNode) -> Changed:
-            assert isinstance(updated, cst.Call)
-            kept = [
-                a for a in updated.args if a.keyword is None or a.keyword.value != "retain_graph"
-            ]
-            return with_keyword("create_graph", "True")(updated.with_changes(args=kept))
-
-        title = f"create_graph=True at line {line}"
-        yield from one_file(CREATE_GRAPH, title, source, {call: differentiable})
+        if keyword(call, "create_graph") is None:
+            title = f"create_graph=True at line {line}"
+            yield from edit(CREATE_GRAPH, title, {source: {call: _differentiable}})
 
 
-def options(scene: Scene) -> Iterator[Candidate]:
+def _differentiable(updated: cst.CSTNode) -> Changed:
+    """Put ``create_graph=True`` in the place of ``retain_graph``."""
+    assert isinstance(updated, cst.Call)
+    arguments = [
+        argument
+        for argument in updated.args
+        if argument.keyword is None or argument.keyword.value != "retain_graph"
+    ]
+    return with_keyword("create_graph", "True")(updated.with_changes(args=arguments))
+
+
+def options(failure: Failure) -> Iterator[Candidate]:
     """``use_reentrant=False``, ``find_unused_parameters=True``, ``allow_unused=True``."""
     checkpoints: dict[Source, Changes] = {}
-    for source in scene.sources:
-        found: Changes = {}
+    for source in failure.sources:
         for call in source.all(cst.Call):
             name = method_called(call)
             if name in ("checkpoint", "checkpoint_sequential"):
-                given = keyword(call, "use_reentrant")
-                if given is not None and source.code(given) != "False":
-                    found[call] = with_keyword("use_reentrant", "False")
+                value = keyword(call, "use_reentrant")
+                if value is not None and source.code(value) != "False":
+                    change = with_keyword("use_reentrant", "False")
+                    checkpoints.setdefault(source, {})[call] = change
             elif name in ("DistributedDataParallel", "DDP"):
                 changes: Changes = {call: with_keyword("find_unused_parameters", "True")}
-                title = "find_unused_parameters=True"
-                yield from one_file(SWITCH, title, source, changes)
-        if found:
-            checkpoints[source] = found
-    yield from several_files(USE_REENTRANT, "checkpoint(…, use_reentrant=False)", checkpoints)
-    if scene.family == "unused_input":
-        for one in scene.running:
-            asked = call_of(one.source, one.node, "grad")
-            if asked is not None:
-                changes = {asked: with_keyword("allow_unused", "True")}
-                yield from one_file(SWITCH, "allow_unused=True", one.source, changes)
+                yield from edit(SWITCH, "find_unused_parameters=True", {source: changes})
+    yield from edit(USE_REENTRANT, "checkpoint(…, use_reentrant=False)", checkpoints)
+    for statement in failure.running if failure.family == "unused_input" else ():
+        gradient = call_of(statement.source, statement.node, "grad")
+        if gradient is not None:
+            changes = {gradient: with_keyword("allow_unused", "True")}
+            yield from edit(SWITCH, "allow_unused=True", {statement.source: changes})
 
 
-def flags(scene: Scene) -> Iterator[Candidate]:
+def flags(failure: Failure) -> Iterator[Candidate]:
     """The program's own options for checkpoints and caches, switched off."""
-    for source in scene.sources:
+    for source in failure.sources:
+        settings: list[tuple[str, cst.BaseExpression | None]] = []
         for argument in source.all(cst.Arg):
-            name = "" if argument.keyword is None else argument.keyword.value
-            if _FLAGS.search(name) and source.code(argument.value) == "True":
-                title = f"{name}=False at line {source.lines(argument)[0]}"
-                yield from one_file(SWITCH, title, source, {argument.value: to("False")})
+            if argument.keyword is not None:
+                settings.append((f"{argument.keyword.value}=False", argument.value))
         for parameter in source.all(cst.Param):
-            name, default = parameter.name.value, parameter.default
-            if _FLAGS.search(name) and default is not None and source.code(default) == "True":
-                title = f"{name}=False at line {source.lines(parameter)[0]}"
-                yield from one_file(SWITCH, title, source, {default: to("False")})
+            settings.append((f"{parameter.name.value}=False", parameter.default))
         for assign in source.all(cst.Assign):
-            name = source.code(assign.targets[0].target)
-            if _FLAGS.search(name) and source.code(assign.value) == "True":
-                title = f"{name} = False at line {source.lines(assign)[0]}"
-                yield from one_file(SWITCH, title, source, {assign.value: to("False")})
+            settings.append((f"{source.code(assign.targets[0].target)} = False", assign.value))
+        for setting, value in settings:
+            if value is not None and _FLAGS.search(setting) and source.code(value) == "True":
+                title = f"{setting} at line {source.lines(value)[0]}"
+                yield from edit(SWITCH, title, {source: {value: to("False")}})
 
 
-def cuts(scene: Scene) -> Iterator[Candidate]:
-    """Where the graph was cut: without the cut, or with the cut further in."""
-    if scene.family not in ("no_graph", None, "unused_input") and not _is_cut_off(scene):
+def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
+    """Where the graph was cut: without the cut, or with the cut further inside."""
+    is_cut_off = failure.cause == "never_trained"
+    if failure.family not in ("no_graph", None, "unused_input") and not is_cut_off:
         return
-    question = _question(scene)
-    for one in [*scene.at("began_at"), *scene.running]:
-        source = one.source
-        for call in source.all(cst.Call, one.node):
+    question = _question(failure)
+    for statement in failure.nearby:
+        source, line = statement.source, statement.line.line
+        for call in source.all(cst.Call, statement.node):
             if method_called(call) not in _CUTS or not isinstance(call.func, cst.Attribute):
                 continue
-            inner = call.func.value
-            what = source.code(call)
-            title = f"without .{method_called(call)}() at line {one.place.line}"
-            without: Changes = {call: to(source.code(inner))}
-            yield from one_file(KEEP_GRADIENT, title, source, without, question)
-            for part in _operands(source, inner):
-                name = source.code(part)
-                yield from one_file(
-                    MOVE_DETACH,
-                    f"detach {name} only, in {what}",
-                    source,
-                    {part: method("detach"), call: _receiver},
-                    f"is {name} what is not to be trained?",
-                )
-        for attribute in source.all(cst.Attribute, one.node):
+            receiver = source.code(call.func.value)
+            title = f"without .{method_called(call)}() at line {line}"
+            # Only detach() cuts on purpose.
+            on_purpose = method_called(call) == "detach" and failure.family == "no_graph"
+            of_cut = question or (f"is {receiver} to be trained?" if on_purpose else None)
+            yield from edit(KEEP_GRADIENT, title, {source: {call: to(receiver)}}, of_cut)
+            for operand in _operands(source, call.func.value):
+                name = source.code(operand)
+                title = f"detach {name} only, in {source.code(call)}"
+                changes: Changes = {operand: method("detach"), call: _receiver}
+                of_operand = f"is {name} what is not to be trained?"
+                yield from edit(MOVE_DETACH, title, {source: changes}, of_operand)
+        for attribute in source.all(cst.Attribute, statement.node):
             if attribute.attr.value == "data":
                 code = source.code(attribute.value)
                 title = f"{code} in place of {code}.data"
-                yield from one_file(KEEP_GRADIENT, title, source, {attribute: to(code)}, question)
-        yield from _stacked(source, one.node)
+                yield from edit(KEEP_GRADIENT, title, {source: {attribute: to(code)}}, question)
+        yield from _stacked(source, statement.node)
 
 
-def _is_cut_off(scene: Scene) -> bool:
-    """Whether what an optimizer holds is cut off, and nothing raises."""
-    return scene.diagnosis.get("cause") == "never_trained"
-
-
-def _question(scene: Scene) -> str | None:
-    """It may be meant not to be trained, though an optimizer holds it."""
-    return f"is {' and '.join(scene.carried)} to be trained?" if _is_cut_off(scene) else None
+def _question(failure: Failure) -> str | None:
+    """Ask whether parameters that an optimizer has, and that are cut off, are to be trained."""
+    is_cut_off = failure.cause == "never_trained"
+    return f"is {' and '.join(failure.carried)} to be trained?" if is_cut_off else None
 
 
 def _receiver(updated: cst.CSTNode) -> cst.CSTNode:
+    """Replace a method call by the object on which the method is called."""
     assert isinstance(updated, cst.Call) and isinstance(updated.func, cst.Attribute)
     return updated.func.value
 
 
 def _operands(source: Source, expression: cst.CSTNode) -> list[cst.Name]:
-    """The variables that an expression computes with."""
-    found = []
+    """Return the variables that an expression computes with, those named as old ones first."""
+    operands = []
     for name in source.all(cst.Name, expression):
         parent = next(source.parents(name))
-        if isinstance(parent, cst.BinaryOperation | cst.UnaryOperation) or (
-            isinstance(parent, cst.Arg) and parent.keyword is not name
-        ):
-            found.append(name)
-    found.sort(key=lambda name: not _OLD.search(name.value))
-    return found[:4]
+        is_argument = isinstance(parent, cst.Arg) and parent.keyword is not name
+        if is_argument or isinstance(parent, cst.BinaryOperation | cst.UnaryOperation):
+            operands.append(name)
+    operands.sort(key=lambda name: not _OLD.search(name.value))
+    return operands[:4]
 
 
 def _stacked(source: Source, node: cst.CSTNode) -> Iterator[Candidate]:
     """``torch.tensor([a, b])``, which copies numbers, as ``torch.stack``, which keeps the graph."""
     for call in source.all(cst.Call, node):
-        if source.code(call.func) not in ("torch.tensor", "torch.FloatTensor", "torch.Tensor"):
-            continue
-        if not call.args:
+        function = source.code(call.func)
+        if function not in ("torch.tensor", "torch.FloatTensor", "torch.Tensor") or not call.args:
             continue
         value = call.args[0].value
-        inside = source.code(value)
+        code = source.code(value)
+        if isinstance(value, cst.Name):
+            yield from edit(KEEP_GRADIENT, f"{code}, not a copy", {source: {call: to(code)}})
         if isinstance(value, cst.ListComp | cst.List | cst.Tuple | cst.Name):
-            new = f"torch.stack([torch.as_tensor(value) for value in {inside}])"
-            if isinstance(value, cst.Name):
-                yield from one_file(
-                    KEEP_GRADIENT, f"{inside}, not a copy", source, {call: to(inside)}
-                )
-            title = f"torch.stack in place of {source.code(call.func)}, which makes new numbers"
-            yield from one_file(KEEP_GRADIENT, title, source, {call: to(new)})
+            stack = to(f"torch.stack([torch.as_tensor(value) for value in {code}])")
+            title = f"torch.stack in place of {function}, which makes new numbers"
+            yield from edit(KEEP_GRADIENT, title, {source: {call: stack}})
 
 
-def regions(scene: Scene) -> Iterator[Candidate]:
-    """Without the ``torch.no_grad()`` around it."""
-    if scene.family != "no_graph" and not _is_cut_off(scene):
+def open_regions(failure: Failure) -> Iterator[Candidate]:
+    """Without the ``torch.no_grad()`` around the statement, or with it around less."""
+    if failure.family != "no_graph" and failure.cause != "never_trained":
         return
-    question = _question(scene)
-    for one in [*scene.at("began_at"), *scene.running]:
-        source = one.source
-        for block in source.around(one.node, cst.With):
-            if "no_grad" not in source.code(block.items[0].item) or len(block.items) != 1:
-                continue
-
-            title = f"without torch.no_grad() at line {source.lines(block)[0]}"
-            yield from one_file(KEEP_GRADIENT, title, source, {block: _opened}, question)
-        function = source.function_of(one.node)
+    question = _question(failure)
+    for statement in failure.nearby:
+        source = statement.source
+        for block in source.around(statement.node, cst.With):
+            context = source.code(block.items[0].item)
+            if _REGIONS.search(context) and len(block.items) == 1:
+                title = f"without {context} at line {source.lines(block)[0]}"
+                yield from edit(KEEP_GRADIENT, title, {source: {block: unindented}}, question)
+        function = source.function_of(statement.node)
         for decorator in function.decorators if function is not None else ():
-            if "no_grad" in source.code(decorator) or "inference_mode" in source.code(decorator):
+            if _REGIONS.search(source.code(decorator)):
                 title = f"without {source.code(decorator).strip()}"
-                yield from one_file(KEEP_GRADIENT, title, source, {decorator: removed}, question)
+                yield from edit(KEEP_GRADIENT, title, {source: {decorator: removed}}, question)
+        yield from _limited_switch(source, statement.node)
 
 
-def for_the_block_only(scene: Scene) -> Iterator[Candidate]:
-    """``torch.set_grad_enabled(False)`` as a ``with torch.no_grad():`` around what follows."""
-    if scene.family != "no_graph":
+def _limited_switch(source: Source, node: cst.CSTNode) -> Iterator[Candidate]:
+    """``set_grad_enabled(False)`` as a ``with torch.no_grad():`` around the rest of a block."""
+    suite, line = source.suite_of(node), source.anchor(node)
+    switch = call_of(source, node, "set_grad_enabled")
+    if switch is None or line is node or not isinstance(suite, cst.IndentedBlock):
         return
-    for one in scene.at("began_at"):
-        source, suite = one.source, one.source.suite_of(one.node)
-        switched = call_of(source, one.node, "set_grad_enabled")
-        line = source.anchor(one.node)
-        if switched is None or line is one.node or not isinstance(suite, cst.IndentedBlock):
-            continue
-        rest = suite.body[suite.body.index(line) + 1 :]
-        item = cst.WithItem(cst.parse_expression("torch.no_grad()"))
-        block = cst.With([item], cst.IndentedBlock(rest))
-        changes: Changes = dict.fromkeys(rest, removed)
-        changes[line] = instead(block)
-        title = f"with torch.no_grad(): from line {one.place.line} to the end of its block"
-        yield from one_file(KEEP_GRADIENT, title, source, changes)
+    following = suite.body[suite.body.index(line) + 1 :]
+    context = cst.WithItem(cst.parse_expression("torch.no_grad()"))
+    changes: Changes = dict.fromkeys(following, removed)
+    changes[line] = instead(cst.With([context], cst.IndentedBlock(following)))
+    title = f"with torch.no_grad(): from line {source.lines(node)[0]} to the end of its block"
+    yield from edit(KEEP_GRADIENT, title, {source: changes})
 
 
-def all_regions(scene: Scene) -> Iterator[Candidate]:
-    """Without any ``torch.no_grad()`` in the file: where there are several, one is not enough."""
-    if scene.family != "no_graph":
-        return
-    for source in {one.source: None for one in [*scene.at("began_at"), *scene.running]}:
-        changes: Changes = {}
-        for block in source.all(cst.With):
-            if len(block.items) == 1 and "no_grad" in source.code(block.items[0].item):
-                changes[block] = _opened
-        for decorator in source.all(cst.Decorator):
-            if "no_grad" in source.code(decorator):
-                changes[decorator] = removed
-        if len(changes) > 1:
-            yield from one_file(KEEP_GRADIENT, "without any torch.no_grad()", source, changes)
-
-
-def _opened(updated: cst.CSTNode) -> Changed:
-    assert isinstance(updated, cst.With)
-    if isinstance(updated.body, cst.IndentedBlock):
-        return cst.FlattenSentinel(updated.body.body)
-    return updated
-
-
-def train_mode(scene: Scene) -> Iterator[Candidate]:
-    """An RNN's forward pass in train mode, or without cuDNN."""
-    if scene.diagnosis.get("cause") not in ("cudnn_rnn_eval", "double_backward_unsupported"):
-        return
-    for source in scene.sources:
-        for call in source.all(cst.Call):
-            if method_called(call) != "eval" or not isinstance(call.func, cst.Attribute):
-                continue
-            line = source.lines(call)[0]
-            changes: Changes = {call: to(f"{source.code(call.func.value)}.train()")}
-            yield from one_file(TRAIN_MODE, f".train() at line {line}", source, changes)
-
-
-def reductions(scene: Scene) -> Iterator[Candidate]:
-    """``loss.mean().backward()``, ``loss.sum().backward()``."""
-    if scene.family != "not_scalar":
-        return
-    for one in scene.running[:1]:
-        call = call_of(one.source, one.node, "backward")
-        if call is None or not isinstance(call.func, cst.Attribute):
-            continue
-        for name in ("mean", "sum"):
-            title = f"{one.source.code(call.func.value)}.{name}().backward()"
-            changes: Changes = {call.func.value: method(name)}
-            yield from one_file(REDUCE, title, one.source, changes)
-
-
-RULES: tuple[Rule, ...] = (
+RULES: tuple[EditRule, ...] = (
     create_graph,
     options,
     flags,
-    cuts,
-    regions,
-    for_the_block_only,
-    all_regions,
-    train_mode,
-    reductions,
+    remove_or_move_cuts,
+    open_regions,
 )

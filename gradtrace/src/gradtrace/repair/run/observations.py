@@ -1,18 +1,22 @@
-"""What is known of one run of a program: plain data, which goes from process to process.
+"""The record of one run of a program, as plain data that processes exchange.
 
-No torch is needed to read it, so the command that edits and judges starts at once.
+Reading it needs no torch, so the command that edits and judges starts at once.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+SAME = 1e-4  # relative; sums of float32 in another order differ by less
+ZERO = 1e-7
 
-class Place(NamedTuple):
-    """A line of the user's program that was running, and the function it is in."""
+
+class ProgramLine(NamedTuple):
+    """A line of the user's program that was running, and the function that it is in."""
 
     file: str
     line: int
@@ -26,149 +30,276 @@ class Sample(NamedTuple):
     values: tuple[float, ...]
 
     def minus(self, other: Sample | None) -> Sample:
-        """The difference; its norm is that of the elements that were kept."""
+        """Return the difference; its norm is that of the sampled elements."""
         if other is None or len(other.values) != len(self.values):
             return self
         values = tuple(a - b for a, b in zip(self.values, other.values, strict=True))
         return Sample(math.hypot(*values), values)
 
+    def plus(self, other: Sample | None) -> Sample:
+        """Return the sum; its norm is that of the sampled elements."""
+        return self if other is None else self.minus(Sample(0.0, tuple(-x for x in other.values)))
+
     def distance(self, other: Sample) -> float:
-        """How far apart, as a share of the larger one: 0 for equal, at most 2."""
+        """Return the distance as a share of the larger sample: 0 for equal ones, at most 2."""
         if len(self.values) != len(other.values):
             return 2.0
         if not (self.is_finite and other.is_finite):
             return 0.0 if str(self) == str(other) else 2.0
-        apart = math.hypot(*self.minus(other).values)
+        difference = math.hypot(*self.minus(other).values)
         size = max(math.hypot(*self.values), math.hypot(*other.values))
-        whole = abs(self.norm - other.norm) / max(self.norm, other.norm, 1e-30)
-        return max(apart / size if size else 0.0, whole)
+        of_norms = abs(self.norm - other.norm) / max(self.norm, other.norm, 1e-30)
+        return max(difference / size if size else 0.0, of_norms)
 
     @property
     def is_finite(self) -> bool:
         return math.isfinite(self.norm) and all(map(math.isfinite, self.values))
 
 
-@dataclass
-class Call:
-    """One backward.  Parameters are named by their keys (:attr:`Run.names`).
+Gradients = dict[str, Sample]  # by the key of the parameter
 
-    ``number`` counts from 1.  ``operations`` counts the types of the nodes that were made since the
-    call before from the same ``site`` and lead to a leaf without passing older ones; ``size``
-    counts all nodes, ``oldest`` is the number of the oldest one, ``held`` the bytes of saved
-    tensors.  ``reached`` are the leaves of the graph, ``contributed`` what the call added to their
-    ``.grad``.  ``stale`` are those that were written after this graph had used them and another
-    backward had run.  ``upstream`` are pairs of optimizers (x, y): an operation of y's parameters
-    takes what x's parameters made.  ``accumulates`` is False for ``autograd.grad``, which adds
-    nothing to ``.grad``.  ``contains`` are the calls whose losses are a part of this one's.
+
+@dataclass
+class ObservedCall:
+    """A backward call of the program.  Parameters are named by their keys (`ProgramRun.names`).
+
+    Attributes:
+        number: counts from 1.
+        site: the user's lines that were running, innermost first.
+        text: the source of the innermost two.
+        losses: samples of the tensors on which backward was called.
+        operations: counts the types of the nodes in the graph.
+        oldest_node: the sequence number of the first node of the graph that was made.
+        saved_bytes: the size of the saved tensors.
+        leaves: the leaves of the graph.
+        stale_leaves: those that were modified after this graph had used them, and after another
+            backward call had run.
+        upstream: pairs of optimizers (x, y): an operation on y's parameters takes what was computed
+            from x's parameters.
+        accumulates: False for ``autograd.grad``, which adds nothing to ``.grad``.
+        contains: the earlier calls whose losses are a part of this one's.
+        gradients: what the call added to ``.grad``.
+        truncated: what it would have added without the nodes that are older than the previous call
+            from the same site; only a reference run computes it.
+        failed: whether it raised.
     """
 
     number: int
-    site: tuple[Place, ...]
+    site: tuple[ProgramLine, ...]
     text: str
     losses: tuple[Sample, ...]
-    size: int
-    oldest: int
-    held: int
     operations: Counter[str]
-    reached: frozenset[str]
-    stale: frozenset[str]
+    oldest_node: int
+    saved_bytes: int
+    leaves: frozenset[str]
+    stale_leaves: frozenset[str]
     upstream: frozenset[tuple[int, int]]
     accumulates: bool = True
     contains: frozenset[int] = frozenset()
-    contributed: dict[str, Sample] = field(default_factory=dict)
+    gradients: Gradients = field(default_factory=dict)
+    truncated: Gradients | None = None
     failed: bool = False
+
+    @property
+    def value(self) -> float:
+        """The first element of the first loss; NaN if there is no loss."""
+        return self.losses[0].values[0] if self.losses and self.losses[0].values else math.nan
 
 
 @dataclass
-class Cleared:
-    """``zero_grad`` of these optimizers."""
+class GradientsCleared:
+    """A call of ``zero_grad`` for these optimizers."""
 
     optimizers: frozenset[int]
 
 
 @dataclass
-class Stepped:
-    """A step: of each parameter the gradient it used, and the calls whose gradients are in it."""
+class StepTaken:
+    """A step: the gradients that it used, and the calls from which each gradient accumulated."""
 
     optimizer: int
-    gradients: dict[str, Sample]
-    held: dict[str, tuple[int, ...]]
+    gradients: Gradients
+    calls: dict[str, tuple[int, ...]]
     closure: bool  # whether the step itself runs backward
 
 
 @dataclass
-class Optimizer:
-    """An optimizer by the order in which they were made, what the program calls it, what it has."""
+class OptimizerInfo:
+    """An optimizer, in the order in which they were made: its variable and its parameters' keys."""
 
     name: str
     keys: tuple[str, ...]
 
 
-class Carrier(NamedTuple):
-    """A variable that leads to freed nodes.
+class FreedVariable(NamedTuple):
+    """A variable whose graph contains freed nodes.
 
-    ``name`` is its whole path (``state[0]``), ``root`` the variable, ``frame`` the line that ran;
-    ``kind`` is ``"tensor"``, the type of the container that it is in, or ``"nested"``.
+    ``name`` is its whole path (``state[0]``), ``frame`` the line that ran; ``kind`` is
+    ``"tensor"``, the type of the container that it is in, or ``"nested"``.
     """
 
     name: str
-    root: str
     kind: str
-    frame: Place
+    frame: ProgramLine
 
 
 @dataclass
-class Run:
-    """What a run did.
+class ProgramRun:
+    """Everything that was observed in a run.
 
-    ``status`` is ``"raised"``, ``"ended"``, or ``"enough"`` or ``"time"`` when it was stopped.
-    ``names`` are the parameters as the program calls them, by key; ``gradients`` what is in their
-    ``.grad`` at the end; ``written`` those that the program itself changed after a backward;
-    ``remade`` those that another tensor stood for since the backward of that number.
+    Attributes:
+        status: ``"raised"``, ``"ended"``, or ``"enough"`` or ``"time"`` when it was stopped.
+        raised_at: the user's lines in the traceback, innermost first.
+        names: the parameters as the program calls them, by key.
+        gradients: what is in their ``.grad`` at the end.
+        updated_by_hand: the parameters that the program itself modified after a backward call.
+        replaced: the parameters that another tensor took the place of, with the number of the call
+            before which that was seen.
+        graph_variables: by line, the variables that have a graph, with their kinds.
+        side_effects: the files that it opened to write, and the addresses that it called.
     """
 
     status: str = "ended"
     error: str | None = None
-    raised: tuple[Place, ...] = ()
+    raised_at: tuple[ProgramLine, ...] = ()
     torch: str = ""
-    events: list[Call | Cleared | Stepped] = field(default_factory=list)
-    optimizers: list[Optimizer] = field(default_factory=list)
+    events: list[ObservedCall | GradientsCleared | StepTaken] = field(default_factory=list)
+    optimizers: list[OptimizerInfo] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
-    gradients: dict[str, Sample] = field(default_factory=dict)
-    written: set[str] = field(default_factory=set)
-    remade: dict[str, int] = field(default_factory=dict)
-    carriers: list[Carrier] = field(default_factory=list)
-    variables: dict[Place, dict[str, str]] = field(default_factory=dict)
+    gradients: Gradients = field(default_factory=dict)
+    updated_by_hand: set[str] = field(default_factory=set)
+    replaced: dict[str, int] = field(default_factory=dict)
+    freed_variables: list[FreedVariable] = field(default_factory=list)
+    graph_variables: dict[ProgramLine, dict[str, str]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
     diagnosis: dict[str, Any] | None = None
     explanation: str = ""
     files: list[str] = field(default_factory=list)
-    touched: list[str] = field(default_factory=list)
+    side_effects: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
-    def calls(self) -> list[Call]:
-        return [event for event in self.events if isinstance(event, Call)]
+    def calls(self) -> list[ObservedCall]:
+        return [event for event in self.events if isinstance(event, ObservedCall)]
 
     @property
-    def steps(self) -> list[Stepped]:
-        return [event for event in self.events if isinstance(event, Stepped)]
+    def steps(self) -> list[StepTaken]:
+        return [event for event in self.events if isinstance(event, StepTaken)]
 
     @property
-    def failing(self) -> int:
-        """The number of the backward that failed; of an error elsewhere, of the next one."""
+    def failing_call(self) -> int:
+        """The number of the backward call that raised; of an error elsewhere, of the next one."""
         if self.status != "raised":
             return len(self.calls) + 1
         return len(self.calls) + (0 if self.calls and self.calls[-1].failed else 1)
 
+    @property
+    def error_line(self) -> str:
+        """The first line of the error, shortened; empty if there was none."""
+        line = (self.error or "").partition("\n")[0]
+        return line if len(line) < 120 else line[:117] + "…"
+
+    def steps_after(self, number: int) -> list[StepTaken]:
+        """Return the steps after so many backward calls, or after the last call."""
+        number = min(number, len(self.calls))
+        calls, steps = 0, []
+        for event in self.events:
+            if isinstance(event, ObservedCall):
+                calls += 1
+            elif isinstance(event, StepTaken) and calls >= number:
+                steps.append(event)
+        return steps
+
+    def last_steps_after(self, number: int) -> list[StepTaken]:
+        """Return :meth:`steps_after`; of an optimizer that has none, its last step."""
+        late = self.steps_after(number)
+        optimizers = {step.optimizer for step in late}
+        last = {step.optimizer: step for step in self.steps if step.optimizer not in optimizers}
+        return [*late, *last.values()]
+
     def owners(self, key: str) -> set[int]:
-        """The optimizers that have this parameter."""
-        return {i for i, one in enumerate(self.optimizers) if key in one.keys}
+        """Return the optimizers that have this parameter."""
+        return {i for i, optimizer in enumerate(self.optimizers) if key in optimizer.keys}
 
 
-class Limits(NamedTuple):
-    """When a run is stopped: after so many backward calls, or seconds; None is never."""
+class RunLimits(NamedTuple):
+    """When a run is stopped: so many calls beyond the failing one, or so many seconds.
 
-    failing: int | None = None
+    ``failing_call`` None means that the calls are not limited.
+    """
+
+    failing_call: int | None = None
     beyond: int = 8
     seconds: float = 120.0
+
+
+# Two runs compared.
+
+
+def equal_gradients(first: Gradients, second: Gradients) -> bool:
+    """Whether the gradients of all parameters are equal; a missing gradient is zero."""
+    zero = Sample(0.0, ())
+    for key in first.keys() | second.keys():
+        pair = first.get(key, zero), second.get(key, zero)
+        if max(gradient.norm for gradient in pair) > ZERO and pair[0].distance(pair[1]) >= SAME:
+            return False
+    return True
+
+
+def part_of(gradients: Gradients, keys: set[str]) -> Gradients:
+    """Return the gradients of these parameters."""
+    return {key: gradients[key] for key in keys & gradients.keys()}
+
+
+def sum_of(first: Gradients, second: Gradients) -> Gradients:
+    """Add the gradients of each parameter; a missing gradient is zero."""
+    return {**second, **{key: gradient.plus(second.get(key)) for key, gradient in first.items()}}
+
+
+def trains_alike(first: ProgramRun, second: ProgramRun, trained: set[str] | None = None) -> bool:
+    """Whether two runs had the same gradients at each step, as far as both ran.
+
+    Where no optimizer stepped, the gradients at the end are compared, of ``trained`` or of all.
+    """
+    if not first.steps and not second.steps:
+        gradients = [
+            {key: g for key, g in run.gradients.items() if trained is None or key in trained}
+            for run in (first, second)
+        ]
+        return equal_gradients(*gradients)
+    if not first.steps or not second.steps:
+        return False
+    return all(
+        a.optimizer == b.optimizer and equal_gradients(a.gradients, b.gradients)
+        for a, b in zip(_in_rounds(first), _in_rounds(second), strict=False)
+    )
+
+
+def _in_rounds(run: ProgramRun) -> list[StepTaken]:
+    """Return each optimizer's steps round by round: their order in a round makes no difference."""
+    steps: dict[int, list[StepTaken]] = {}
+    for step in run.steps:
+        steps.setdefault(step.optimizer, []).append(step)
+    rounds = zip(*(steps[optimizer] for optimizer in sorted(steps)), strict=False)
+    return [step for steps_of_round in rounds for step in steps_of_round]
+
+
+def equal_losses(first: ObservedCall, second: ObservedCall) -> bool:
+    return len(first.losses) == len(second.losses) and all(
+        a.distance(b) <= SAME for a, b in zip(first.losses, second.losses, strict=True)
+    )
+
+
+def is_repeated(first: ProgramRun, second: ProgramRun) -> bool:
+    """Whether two runs of the same program did the same."""
+    return (
+        (first.status, _without_addresses(first.error), len(first.calls))
+        == (second.status, _without_addresses(second.error), len(second.calls))
+        and all(map(equal_losses, first.calls, second.calls))
+        and trains_alike(first, second)
+    )
+
+
+def _without_addresses(error: str | None) -> str:
+    """Remove the addresses of objects from an error's text: they differ from run to run."""
+    return re.sub(r"0x[0-9a-f]+", "0x", error or "")

@@ -13,23 +13,23 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from gradtrace.repair.command import MISSING, is_installed
+from gradtrace.repair.fix_command import MISSING, is_installed
 
 _EXPORT = (
     "Export it and repair the script: jupyter nbconvert --to script notebook.ipynb, then "
     "gradtrace fix notebook.py."
 )
-# What a notebook asks of IPython, and no state follows from.
+# Magics that do not change the state of a notebook.
 _WITHOUT_STATE = re.compile(r"\s*%(load_ext|reload_ext|explain|matplotlib|config)\b.*")
 _MAGIC = re.compile(r"^\s*[%!]|get_ipython\(\)", re.MULTILINE)
 _CELL = re.compile(r"^# Cell In\[(\d+)\]\n", re.MULTILINE)
 
 
 def script_of(cells: list[str]) -> str:
-    """The cells as one script, each under its number.
+    """Return the cells as one script, each under its number.
 
     Raises:
-        ValueError: one of them is more than Python.
+        ValueError: a cell contains something other than Python.
 
     >>> print(script_of(["x = 1", "%load_ext gradtrace", "x += 1"]))
     # Cell In[1]
@@ -41,7 +41,7 @@ def script_of(cells: list[str]) -> str:
     """
     parts = []
     for number, cell in enumerate(cells, 1):
-        # A line left empty, not out: the cell's lines keep their numbers.
+        # An empty line takes the place of the magic, so that the lines keep their numbers.
         lines = ["" if _WITHOUT_STATE.fullmatch(line) else line for line in cell.splitlines()]
         text = "\n".join(lines).rstrip("\n")
         if _MAGIC.search(text):
@@ -52,7 +52,7 @@ def script_of(cells: list[str]) -> str:
 
 
 def cells_of(script: str) -> dict[str, str]:
-    """The cells of a script from :func:`script_of`, by their names.
+    """Return the cells of a script from :func:`script_of`, by their names.
 
     >>> cells_of("# Cell In[1]\\nx = 1\\n\\n# Cell In[3]\\nx += 1\\n")
     {'In[1]': 'x = 1\\n', 'In[3]': 'x += 1\\n'}
@@ -81,28 +81,28 @@ def name_lines(text: str, script: str) -> str:
 
 
 def diff_cells(script: str, edited: str) -> str:
-    """A unified diff of each cell that an edit of the script changes."""
-    before, after = cells_of(script), cells_of(edited)
+    """Return a unified diff of each cell that an edit of the script changes."""
+    old_cells, new_cells = cells_of(script), cells_of(edited)
     parts: list[str] = []
-    for name, text in before.items():
-        lines = text.splitlines(keepends=True), after[name].splitlines(keepends=True)
+    for name, text in old_cells.items():
+        lines = text.splitlines(keepends=True), new_cells[name].splitlines(keepends=True)
         parts += difflib.unified_diff(*lines, name, name)
     return "".join(parts)
 
 
 def fix(ipython: Any) -> str:
-    """What is to be said about the last error of this notebook."""
+    """Return the repair of the notebook's last error as text, or why there is none."""
     if not is_installed():
         return MISSING
-    from gradtrace.repair import report
+    from gradtrace.repair import proof_text
     from gradtrace.repair.proof import prove
-    from gradtrace.repair.run.observations import Limits
-    from gradtrace.repair.run.worker import Worker
+    from gradtrace.repair.run.observations import RunLimits
+    from gradtrace.repair.run.processes import Launcher
 
     error = getattr(sys, "last_value", None)
     if error is None:
         return "there is no error to repair: run %explain --fix after one was raised"
-    cells = list(ipython.history_manager.input_hist_raw)[1:-1]  # without the one that asks
+    cells = list(ipython.history_manager.input_hist_raw)[1:-1]  # without the cell that runs this
     try:
         text = script_of(cells)
     except ValueError as reason:
@@ -112,17 +112,17 @@ def fix(ipython: Any) -> str:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "cells.py"
         script.write_text(text, encoding="utf-8")
-        with Worker([str(script)], folder=str(Path.cwd())) as worker:
-            proof = prove(worker, Limits())
-            again = (proof.original.error or "no error").partition("\n")[0]
-            if again != f"{type(error).__name__}: {error}".partition("\n")[0]:
+        with Launcher([str(script)], folder=str(Path.cwd())) as launcher:
+            proof = prove(launcher, RunLimits())
+            error_of_script = (proof.original.error or "no error").partition("\n")[0]
+            if error_of_script != f"{type(error).__name__}: {error}".partition("\n")[0]:
                 return (
                     "This notebook's state cannot be rebuilt: its cells, run again in the order "
-                    f"in which they ran, end with {again}. {_EXPORT}"
+                    f"in which they ran, end with {error_of_script}. {_EXPORT}"
                 )
     if any(candidate.edits.keys() != {str(script)} for candidate in proof.listed):
-        return report.text(proof)  # a module of the reader's is edited, too
-    return report.text(
+        return proof_text.text(proof)  # a module of the reader's is edited, too
+    return proof_text.text(
         proof,
         diff=lambda candidate: diff_cells(text, candidate.edits[str(script)]),
         rename=lambda line: name_lines(line, text),

@@ -58,7 +58,7 @@ def _parser(version: str) -> argparse.ArgumentParser:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """The command's own words, and from the program's name on the program's."""
+    """Return the command's own arguments, and those from the program's name on."""
     place = 0
     while place < len(words) and words[place].startswith("-") and words[place] != "-m":
         if words[place] == "--":
@@ -68,10 +68,10 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def main(words: list[str], flags: list[str], version: str) -> int:
-    """Run the command; ``flags`` are the interpreter's own.  Returns the exit code."""
-    ours, program = _split(words)
+    """Run the command; ``flags`` are options of the interpreter.  Returns the exit code."""
+    arguments, program = _split(words)
     parser = _parser(version)
-    options = parser.parse_args(ours)
+    options = parser.parse_args(arguments)
     if not program or program == ["-m"]:
         parser.error("no program to repair")
     if program[0] != "-m" and not Path(program[0]).is_file():
@@ -85,11 +85,11 @@ def main(words: list[str], flags: list[str], version: str) -> int:
     if not is_installed():
         _say(MISSING)
         return 2
-    from gradtrace.repair.run.worker import WorkerEnded
+    from gradtrace.repair.run.processes import LauncherEnded
 
     try:
         return _fix(options, program, flags)
-    except WorkerEnded as error:
+    except LauncherEnded as error:
         _say(str(error))
         return 1
     except KeyboardInterrupt:
@@ -98,7 +98,7 @@ def main(words: list[str], flags: list[str], version: str) -> int:
 
 
 def _unwritable(path: Path) -> str | None:
-    """Why a file cannot be written, before a minute's work is lost for it."""
+    """Return why a file cannot be written, before a minute of work is lost."""
     folder = path.absolute().parent
     if path.is_dir():
         return "it is a folder"
@@ -111,16 +111,16 @@ MISSING = "gradtrace fix edits source with LibCST: pip install 'gradtrace[fix]'"
 
 
 def is_installed() -> bool:
-    """Whether LibCST is there."""
+    """Whether LibCST is installed."""
     return importlib.util.find_spec("libcst") is not None
 
 
 def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> int:
-    from gradtrace.repair import report
+    from gradtrace.repair import proof_text
     from gradtrace.repair.edits import Source, write
     from gradtrace.repair.proof import prove
-    from gradtrace.repair.run.observations import Limits
-    from gradtrace.repair.run.worker import Worker
+    from gradtrace.repair.run.observations import RunLimits
+    from gradtrace.repair.run.processes import Launcher
 
     name = " ".join(program[:2]) if program[0] == "-m" else program[0]
     often = "once" if options.list else "several times"
@@ -128,31 +128,31 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
         f"this runs {name} {often}, at most {options.seconds:g} seconds each time: what it writes "
         "is written, and what it sends is sent."
     )
-    with Worker(program, flags) as worker:
-        limits = Limits(None, options.beyond, options.seconds)
-        proof = prove(worker, limits, _say, _Counter(), only_list=options.list)
+    with Launcher(program, flags) as launcher:
+        limits = RunLimits(None, options.beyond, options.seconds)
+        proof = prove(launcher, limits, _say, _Counter(), only_list=options.list)
     printed = sys.stdout
     if options.json == "-":
-        print(json.dumps(report.data(proof), indent=1))
+        print(json.dumps(proof_text.data(proof), indent=1))
         printed = sys.stderr
     elif options.json:
-        found = json.dumps(report.data(proof), indent=1)
-        Path(options.json).write_text(found, encoding="utf-8")
+        text = json.dumps(proof_text.data(proof), indent=1)
+        Path(options.json).write_text(text, encoding="utf-8")
     if options.list:
-        print(report.listing(proof), file=printed)
+        print(proof_text.listing(proof), file=printed)
         return 0
-    print(highlight_fix(report.text(proof), printed), file=printed)
-    outcome = report.outcome(proof)
-    if not options.apply or not proof.sound:
-        if proof.sound:
+    print(highlight_fix(proof_text.text(proof), printed), file=printed)
+    outcome = proof_text.outcome(proof)
+    if not options.apply or not proof.accepted:
+        if proof.accepted:
             print("\nNothing was written: --apply writes it.", file=printed)
         return 0 if outcome in ("healthy", "proven") else 1
     number = options.choose or (1 if outcome == "proven" else 0)
-    if not 1 <= number <= len(proof.sound):
-        _say(f"which one is right is yours to say: --apply --choose N, 1 to {len(proof.sound)}")
+    if not 1 <= number <= len(proof.accepted):
+        _say(f"which one is right is yours to say: --apply --choose N, 1 to {len(proof.accepted)}")
         return 1
     try:
-        for path, text in proof.sound[number - 1].candidate.edits.items():
+        for path, text in proof.accepted[number - 1].candidate.edits.items():
             write(path, Source(path).text, text)
             print(f"wrote {path}", file=printed)
     except (OSError, ValueError) as error:
@@ -162,15 +162,15 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
 
 
 class _Counter:
-    """Counts the candidates that run: on a terminal in one line, which it writes over."""
+    """Prints the number of the candidate that runs: on a terminal always on the same line."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._start = time.monotonic()
 
     def __call__(self, number: int, count: int) -> None:
         line_above = "\x1b[A\x1b[2K" if number > 1 and sys.stderr.isatty() else ""
         print(line_above, end="", file=sys.stderr)
-        _say(f"candidate {number} of {count}, {time.monotonic() - self._began:.0f} s")
+        _say(f"candidate {number} of {count}, {time.monotonic() - self._start:.0f} s")
 
 
 def _say(text: str) -> None:

@@ -32,7 +32,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from gradtrace.repair.run.observations import Limits, Run
+    from gradtrace.repair.run.observations import ProgramRun, RunLimits
 
 _FORKS = sys.platform == "linux"
 _GRACE = 20.0  # seconds beyond its limit until a run is ended from outside
@@ -45,22 +45,22 @@ spec = importlib.util.spec_from_file_location(
     "gradtrace", join({0!r}, "__init__.py"), submodule_search_locations=[{0!r}])
 sys.modules["gradtrace"] = module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-from gradtrace.repair.run.worker import serve
+from gradtrace.repair.run.processes import serve
 serve()
 """
 
 
-class WorkerEnded(RuntimeError):
-    """The process that is to run the program has ended: what it said is on standard error."""
+class LauncherEnded(RuntimeError):
+    """The process that starts the runs has ended; its messages are on standard error."""
 
 
-class Worker:
-    """Runs one program, as often as it is asked to.
+class Launcher:
+    """Runs one program any number of times.
 
     Args:
         program: the script, or ``-m`` and a module, and its arguments.
-        flags: the interpreter's own.
-        folder: where the program imports from first; by default as Python has it.
+        flags: options of the Python interpreter.
+        folder: the first folder on the program's import path; by default as in Python.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Worker:
         self.program = list(program)
         self._import_from = folder
         self._folder = tempfile.TemporaryDirectory(prefix="gradtrace-")
-        # Its frame lies below the program's: in such a folder it is not one of the user's.
+        # Its frame is below the program's; frames of files in such a folder are not the user's.
         script = Path(self._folder.name, "site-packages", "begin.py")
         script.parent.mkdir()
         script.write_text(_BEGIN.format(str(Path(__file__).parents[2])), encoding="utf-8")
         self._command = [sys.executable, *flags, str(script)]
         self._server: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Launcher:
         return self
 
     def __exit__(
@@ -85,16 +85,24 @@ class Worker:
         self._end(at_once=error is not None)
         self._folder.cleanup()
 
-    def run(self, edits: Mapping[str, str], limits: Limits) -> tuple[Run, str]:
-        """Run the program with these texts in place of its files'.
+    def run(
+        self, edits: Mapping[str, str], limits: RunLimits, is_reference: bool = False
+    ) -> tuple[ProgramRun, str]:
+        """Run the program with these texts in place of its files'; return its record and output.
 
-        Returns what was seen, and what it printed.  A run that had to be ended from outside has
-        the status ``"time"``; one that ended its own process, ``"ended"`` and no events.
+        A run that had to be ended from outside has the status ``"time"``; one that ended its own
+        process has the status ``"ended"`` and no events.
+
+        Args:
+            edits: the new text of each changed file, by absolute path.
+            limits: when the run is stopped.
+            is_reference: retain every graph and copy every saved tensor, so that each backward call
+                computes the derivative of its loss as the program's statements define it.
 
         Raises:
-            WorkerEnded: there is nothing that runs it; torch cannot be imported, say.
+            LauncherEnded: no process can run it, for example because torch cannot be imported.
         """
-        from gradtrace.repair.run.observations import Run
+        from gradtrace.repair.run.observations import ProgramRun
 
         result, output = (Path(self._folder.name) / name for name in ("result", "output"))
         result.unlink(missing_ok=True)
@@ -103,22 +111,23 @@ class Worker:
             "folder": self._import_from,
             "edits": dict(edits),
             "limits": limits,
+            "reference": is_reference,
             "result": str(result),
             "output": str(output),
             "fork": _FORKS,
         }
-        began = time.monotonic()
+        start = time.monotonic()
         in_time = self._ask(json.dumps(job), limits.seconds + _GRACE)
         printed = output.read_text(errors="replace") if output.exists() else ""
         if result.exists():
-            run: Run = pickle.loads(result.read_bytes())
+            run: ProgramRun = pickle.loads(result.read_bytes())
         else:
-            run = Run(status="ended" if in_time else "time")
-        run.seconds = time.monotonic() - began
+            run = ProgramRun(status="ended" if in_time else "time")
+        run.seconds = time.monotonic() - start
         return run, printed
 
     def _ask(self, job: str, seconds: float) -> bool:
-        """Have the job done; whether it ended in time."""
+        """Send a job to the server and wait for it; return whether it ended in time."""
         if self._server is None:
             self._server = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -130,7 +139,7 @@ class Worker:
         if _FORKS:
             answer = server.stdout.readline()
             if not answer:
-                raise WorkerEnded("the process that is to run the program has ended")
+                raise LauncherEnded("the process that starts the runs has ended")
             return answer.strip() == "ended"
         try:
             server.wait(seconds)
@@ -143,7 +152,7 @@ class Worker:
 
     def _end(self, at_once: bool) -> None:
         if self._server is not None and self._server.stdin is not None:
-            if at_once:  # and what it runs with it: a fork does not end with its parent
+            if at_once:  # the signal ends the running fork, too: it does not end with its parent
                 self._server.send_signal(signal.SIGINT if _FORKS else signal.SIGTERM)
             self._server.stdin.close()
             self._server.wait()
@@ -151,8 +160,8 @@ class Worker:
 
 
 def serve() -> None:
-    """In the worker: do the jobs that come, each in a fork, or the one that comes."""
-    with contextlib.suppress(KeyboardInterrupt):  # the command says that it was stopped
+    """Read jobs from standard input and run each in a fork, or a single one in this process."""
+    with contextlib.suppress(KeyboardInterrupt):  # the command reports the interruption
         import torch
 
         # The first optimizer imports PyTorch's compiler: seconds that every run would take.
@@ -168,7 +177,7 @@ def serve() -> None:
 
 
 def _wait(process: int, seconds: float) -> bool:
-    """Until it has ended, or so many seconds have; then its whole group is ended."""
+    """Wait until the process has ended or the seconds have passed; then end its whole group."""
     deadline = time.monotonic() + seconds
     ended = False
     try:
@@ -184,45 +193,48 @@ def _wait(process: int, seconds: float) -> bool:
 
 
 def _run(job: dict[str, Any]) -> NoReturn:
-    """Be the program, and end this process."""
+    """Run the program in this process, write its record, and end the process."""
     from gradtrace.explaining.watcher import watch
-    from gradtrace.repair.run.observations import Limits
-    from gradtrace.repair.run.witness import Witness
+    from gradtrace.repair.run.observations import RunLimits
+    from gradtrace.repair.run.recorder import Recorder
 
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    no_input = os.open(os.devnull, os.O_RDONLY)
     output = os.open(job["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for target, source in ((0, nothing), (1, output), (2, output)):
+    for target, source in ((0, no_input), (1, output), (2, output)):
         os.dup2(source, target)
-    touched = _Touched(job["output"], job["result"])
+    side_effects = _SideEffects(job["output"], job["result"])
     watching = watch(strict=True)
-    before = set(sys.modules)
+    libraries = set(sys.modules)
 
     def finish(status: str, error: BaseException | None = None) -> NoReturn:
         main = vars(sys.modules["__main__"])
-        witness.run.status = status
-        run = witness.close()
+        recorder.run.status = status
+        run = recorder.close()
         watching.look_back(main)
         run.findings = [finding.to_dict() for finding in watching.findings]
         if isinstance(error, Exception):
-            found = watching.explain(error)
+            explanation = watching.explain(error)
             run.error = f"{type(error).__name__}: {error}"
-            run.raised = _raised_at(error)
-            run.diagnosis = None if found is None else found.to_dict()
-            run.explanation = "" if found is None else found.text()
+            run.raised_at = _raised_at(error)
+            run.diagnosis = None if explanation is None else explanation.to_dict()
+            run.explanation = "" if explanation is None else explanation.text()
         if run.diagnosis is None and watching.findings:
             run.diagnosis = run.findings[0]
             run.explanation = watching.findings[0].text()
-        run.files = _files_of_the_user(job["program"], set(sys.modules) - before)
-        run.touched = touched.names
+        run.files = _files_of_the_user(job["program"], set(sys.modules) - libraries)
+        run.side_effects = side_effects.names
         run.torch = str(sys.modules["torch"].__version__)
         Path(job["result"]).write_bytes(pickle.dumps(run))
         sys.stdout.flush()
         os._exit(0)
 
-    witness = Witness(watching._record.timeline, Limits(*job["limits"]), finish)
+    timeline, limits = watching._record.timeline, RunLimits(*job["limits"])
+    recorder = Recorder(timeline, limits, finish, job["reference"])
     from gradtrace.watching.engine import engine
 
-    engine.attach(witness)
+    engine.attach(recorder)
+    if job["reference"]:
+        _keep_graphs()
     try:
         run_program(job["program"], job["edits"], job["folder"])
     except SystemExit:
@@ -233,8 +245,23 @@ def _run(job: dict[str, Any]) -> NoReturn:
     finish("ended")
 
 
+def _keep_graphs() -> None:
+    """Retain every graph from now on, and save copies that no in-place operation modifies."""
+    import torch
+
+    run_engine = torch.autograd._engine_run_backward
+
+    def retaining(outputs: Any, gradients: Any, _: bool, *others: Any, **named: Any) -> Any:
+        return run_engine(outputs, gradients, True, *others, **named)
+
+    torch.autograd._engine_run_backward = retaining  # type: ignore[assignment]
+    torch.autograd.graph.saved_tensors_hooks(
+        lambda saved: saved.detach().clone(), lambda saved: saved
+    ).__enter__()
+
+
 def run_program(program: Sequence[str], edits: Mapping[str, str], folder: str | None) -> None:
-    """Run it as Python would, as ``__main__``, but compile ``edits`` in place of its files."""
+    """Run a program as ``__main__``, as Python does, with ``edits`` in place of its files."""
     _read_from(edits)
     sys.dont_write_bytecode = True
     random.seed(0)
@@ -258,50 +285,50 @@ def run_program(program: Sequence[str], edits: Mapping[str, str], folder: str | 
 
 
 def _read_from(edits: Mapping[str, str]) -> None:
-    """Have imports and tracebacks read ``edits`` in place of these files."""
+    """Make imports and tracebacks read ``edits`` in place of these files."""
     for path, text in edits.items():
         linecache.cache[path] = len(text), None, text.splitlines(True), path
     kind = importlib.machinery.SourceFileLoader
     get_code = kind.get_code
 
-    def edited(self: Any, fullname: str) -> CodeType | None:
+    def get_edited_code(self: Any, fullname: str) -> CodeType | None:
         path = os.path.abspath(self.path)  # noqa: PTH100  # not resolved: it is the code's name
         text = edits.get(path)
         return get_code(self, fullname) if text is None else compile(text, path, "exec")
 
-    kind.get_code = edited  # type: ignore[method-assign]
+    kind.get_code = get_edited_code  # type: ignore[method-assign]
 
 
 def _raised_at(error: BaseException) -> tuple[Any, ...]:
-    """The user's lines in the traceback, innermost first."""
+    """Return the user's lines in the traceback, innermost first."""
     from gradtrace.autograd.frames import is_users
-    from gradtrace.repair.run.observations import Place
+    from gradtrace.repair.run.observations import ProgramLine
 
     return tuple(
-        Place(frame.f_code.co_filename, line, frame.f_code.co_name)
+        ProgramLine(frame.f_code.co_filename, line, frame.f_code.co_name)
         for frame, line in traceback.walk_tb(error.__traceback__)
         if is_users(frame.f_code)
     )[::-1]
 
 
 def _files_of_the_user(program: Sequence[str], modules: set[str]) -> list[str]:
-    """The source files of the program: the one that runs, and of the modules that it imported."""
+    """Return the paths of the script and of the user's modules that it imported."""
     from gradtrace.autograd.frames import is_users
 
     spec = importlib.util.find_spec(program[1]) if program[0] == "-m" else None
     files: list[Any] = [program[0] if spec is None else spec.origin]
     files += [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
-    found = []
+    paths: list[str] = []
     for file in files:
         if isinstance(file, str) and file.endswith(".py"):
             path = str(Path(file).absolute())
-            if path not in found and is_users(compile("", path, "exec")):
-                found.append(path)
-    return found
+            if path not in paths and is_users(compile("", path, "exec")):
+                paths.append(path)
+    return paths
 
 
-class _Touched:
-    """What the program opened to write, and whom it called: a hook of Python's own audit."""
+class _SideEffects:
+    """The files that the program opened to write and the addresses that it called (audit hook)."""
 
     _MAX = 20
 
@@ -310,9 +337,9 @@ class _Touched:
         self._ours = ours
         self._scratch = Path(tempfile.gettempdir())
         self._here = Path.cwd()
-        sys.addaudithook(self._heard)
+        sys.addaudithook(self._note_event)
 
-    def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _note_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             path, mode, flags = arguments
             writes = any(c in mode for c in "wax+") if isinstance(mode, str) else flags & 3

@@ -1,0 +1,28 @@
+// Recognises a pasted error by the wordings in the error atlas.  Shapes, versions and names in a message
+// are the reader's own, so the words of a wording may have a few others between them.
+
+const wordsOf = (text) => text.toLowerCase().match(/[a-z0-9]+/g) ?? [];
+const GAP = "(?: [a-z0-9]+){0,6}? ";
+const RAISED = /^(?:[\w.]*(?:Error|Exception|Warning)|.*\bWarning): .*(?:\n(?!\s|$).*)*/gm;
+
+// The answers of the guide that are about one of several atlas entries with the same message.
+const VARIANTS = GUIDE.flatMap(({ answers }) => answers.filter(({ entry }) => entry));
+
+function entriesWithin(text) {
+  const words = wordsOf(text).join(" ");
+  const suggested = VARIANTS.filter(({ evidence }) => new RegExp(evidence.message).test(text));
+  const lengthOf = (wording) => (new RegExp(wordsOf(wording).join(GAP)).test(words) ? wording.length : 0);
+  return ATLAS.map((entry, index) => {
+    const variant = suggested.findIndex((answer) => answer.entry === entry.url) + 1;
+    return { entry, length: Math.max(...entry.wordings.map(lengthOf)), variant, index };
+  })
+    .filter(({ length }) => length)
+    .sort((a, b) => b.length - a.length || b.variant - a.variant || a.index - b.index)
+    .map(({ entry }) => entry);
+}
+
+// The entries of the atlas whose message the text contains: those of the last error first.
+function entriesIn(text) {
+  const raised = (text.match(RAISED) ?? []).reverse().flatMap(entriesWithin);
+  return [...new Set([...raised, ...entriesWithin(text)])];
+}

@@ -1,0 +1,170 @@
+// "Paste your error": recognises the message and the reader's lines, asks the guide's questions, and
+// ends with a repair.  Nothing is sent anywhere.
+
+const form = document.querySelector(".paste");
+const diagnosis = form.querySelector(".diagnosis");
+
+function create(tag, properties, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
+
+// Text of the guide and the atlas is HTML from the build; the reader's text is never parsed as HTML.
+const html = (tag, innerHTML, properties) => create(tag, { innerHTML, ...properties });
+const sentence = (text) => text[0].toUpperCase() + text.slice(1).replace(/(?<![.!?])$/, ".");
+
+const LIBRARY = /site-packages|dist-packages|[\\/]torch[\\/]|lib[\\/]python3|<frozen|<string>/;
+const FRAME = /^\s*File "?([^"\n]+?)"?(?:, line |:)(\d+),? in (\S+)/;
+const CELL = /^(?:Cell |Input )?(In ?\[\d+\]|<ipython-input-[^>]*>)(?:.*?, line (\d+)| in (\S+))?/;
+
+// The reader's own frames, the outermost first: `{ file, number, where, text }`.
+function framesIn(trace) {
+  const frames = [];
+  let current = null;
+  for (const line of trace.split("\n")) {
+    const [, file, number, where] =
+      FRAME.exec(line) ?? CELL.exec(line) ?? /^([\w/\\~.-]+\.py) in (\S+)/.exec(line) ?? [];
+    const arrow = /^-+> *(\d+) (.*)/.exec(line);
+    if (file)
+      frames.push((current = { file, number: Number(number) || 0, where: where?.replace(/\(.*/, ""), text: "" }));
+    else if (current && arrow) Object.assign(current, { number: Number(arrow[1]), text: arrow[2].trim() });
+    else if (current && !current.text && !/^\s*[~^]*$/.test(line) && !/^\w*Error|^-|^ *\d+ /.test(line))
+      current.text = line.trim();
+  }
+  return frames.filter(({ file }) => !LIBRARY.test(file));
+}
+
+// The command that names cause and lines in the reader's program.
+function command(frames) {
+  const script = (frames.find(({ where }) => where === "<module>") ?? frames[0])?.file ?? "";
+  if (CELL.test(script) || script.includes("ipykernel")) return "%load_ext gradtrace";
+  const name = /([\w.-]+\.py)$/.exec(script)?.[1] ?? "your_script.py";
+  return `python -m gradtrace --strict ${name}`;
+}
+
+function places(frames, facts) {
+  const list = frames.map(({ file, number, where, text }) => {
+    const name = file.split(/[\\/]/).at(-1);
+    const place = [name, number && `line ${number}`, where && where !== "<module>" && `in ${where}`];
+    return create("li", {}, `${place.filter(Boolean).join(", ")}: `, create("code", {}, text));
+  });
+  const [loop] = facts.loop ?? [];
+  if (loop)
+    list.push(create("li", {}, `The loop around it, line ${loop.line.number}: `, create("code", {}, loop.line.text)));
+  return list.length ? [create("p", {}, "Your lines:"), create("ul", {}, ...list)] : [];
+}
+
+// The evidence for an answer, of its own or of the answers to the question that it leads to.
+function evidenceFor({ evidence = {}, answers = [] }, input) {
+  const lines = [
+    ...(input.facts[evidence.fact] ?? []),
+    ...(evidence.script ? input.lines.filter(({ text }) => new RegExp(evidence.script).test(text)) : []).map(
+      (line) => ({ line }),
+    ),
+  ].filter(({ line }, index, all) => all.findIndex((other) => other.line.number === line.number) === index);
+  const quoted = evidence.message ? (new RegExp(evidence.message).exec(input.trace)?.[0] ?? "") : "";
+  const weight = (lines.length ? 1 : 0) + (quoted ? 1 : 0);
+  const further = Object.keys(evidence).length ? [] : answers.map((answer) => evidenceFor(answer, input));
+  return further.find((each) => each.weight) ?? { lines, quoted, weight };
+}
+
+const quote = (words, text) => create("span", { className: "evidence" }, ` ${words}`, create("code", {}, text));
+
+// Asks a question.  Once it is answered, by the reader or by clear evidence, only that answer is shown.
+function ask(question, input, place) {
+  const answers = question.answers.map((answer) => ({ answer, evidence: evidenceFor(answer, input) }));
+  answers.sort((a, b) => b.evidence.weight - a.evidence.weight);
+  const next = create("div");
+  const change = create("button", { type: "button", className: "change" }, "Choose another answer");
+  const set = create("fieldset", {}, html("legend", question.question));
+  for (const each of answers) {
+    const { lines, quoted } = each.evidence;
+    each.button = html("button", each.answer.answer, { type: "button", ariaPressed: "false" });
+    each.button.append(...lines.slice(0, 2).map(({ line }) => quote(`Line ${line.number}: `, line.text)));
+    if (quoted) each.button.append(quote("The message says: ", quoted));
+    each.button.addEventListener("click", () => choose(each));
+    set.append(each.button);
+  }
+  function choose({ answer, evidence, button }) {
+    for (const each of answers) each.button.ariaPressed = String(each.button === button);
+    set.classList.add("answered");
+    next.replaceChildren();
+    if (answer.answers) ask(answer, input, next);
+    else next.append(...repair(answer, evidence, input));
+  }
+  change.addEventListener("click", () => {
+    set.classList.remove("answered");
+    next.replaceChildren();
+    answers[0].button.focus();
+  });
+  set.append(change);
+  place.append(set, next);
+  const [first, second] = answers;
+  if (first.evidence.weight > (second?.evidence.weight ?? 0)) choose(first);
+}
+
+function repair(answer, evidence, input) {
+  const [{ line, name, tuple } = {}] = evidence.lines;
+  const code = (tuple && answer.tuple_code) || answer.code;
+  return [
+    create("p", { className: "repair" }, create("strong", {}, "Repair: "), html("span", sentence(answer.repair))),
+    ...(line ? [create("p", {}, quote(`At your line ${line.number}: `, line.text))] : []),
+    ...(code && (name || !code.includes("NAME"))
+      ? [create("pre", { tabIndex: 0 }, code.replaceAll("NAME", name))]
+      : []),
+    ...(answer.note ? [html("p", answer.note)] : []),
+    html("p", `A program with this repair: <a href="${answer.example.url}">${answer.example.title}</a>.`),
+    ...nextCommand(input),
+  ];
+}
+
+function nextCommand({ frames }) {
+  const line = command(frames);
+  const text = line.startsWith("%")
+    ? "In your notebook, run this cell first. Then run the failing cell again:"
+    : "To find the lines in your program, run:";
+  return [create("p", {}, text), create("pre", { tabIndex: 0 }, line)];
+}
+
+function diagnose() {
+  const [trace, script] = [form.elements.trace.value, form.elements.script.value];
+  const frames = framesIn(trace);
+  const facts = factsOf(script, frames.at(-1)?.text);
+  const lines = script
+    .split("\n")
+    .map((text, index) => ({ number: index + 1, text: text.replace(/\s#.*/, "").trim() }));
+  const input = { trace, frames, facts, lines };
+  const [entry] = entriesIn(trace);
+  const family = entry && GUIDE.find(({ message }) => entry.wordings[0].includes(message));
+  diagnosis.replaceChildren();
+  if (entry) diagnosis.append(create("p", {}, create("strong", {}, entry.wordings[0])), ...places(frames, facts));
+  if (family) {
+    diagnosis.append(create("p", {}, create("strong", {}, "Cause: "), html("span", family.meaning)));
+    ask(family, input, diagnosis);
+  } else if (entry) {
+    diagnosis.append(
+      create("p", {}, create("strong", {}, "Cause: "), html("span", entry.cause)),
+      create("p", { className: "repair" }, create("strong", {}, "Repair: "), html("span", entry.fix)),
+      html("p", `The smallest program that raises it, and its repair: <a href="${entry.url}">error atlas</a>.`),
+      ...nextCommand(input),
+    );
+  } else {
+    const search = create(
+      "a",
+      { href: `search.html?q=${encodeURIComponent(trace.trim().split("\n").at(-1))}` },
+      "Search the site for it",
+    );
+    diagnosis.append(
+      create("p", {}, "This text contains none of the known messages. ", search, ", or choose what you see."),
+    );
+    const answers = GUIDE.map((each) => ({ ...each, answer: each.title ?? each.message }));
+    ask({ question: "What do you see?", answers }, input, diagnosis);
+  }
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  diagnose();
+});
+form.addEventListener("paste", () => setTimeout(diagnose)); // once the text is in the field

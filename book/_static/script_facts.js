@@ -1,0 +1,196 @@
+// Facts about a pasted script, read from its text: each a list of `{ line, name }`, empty where it does not
+// hold.  They suggest answers to the guide's questions; none of them is a proof.
+
+const NAME = /(?<![\w.])(?:self\.)?[A-Za-z_]\w*(?!\w|\s*=[^=])/g;
+const LOOP = /^(?:async )?(?:for|while)\b/;
+const BACKWARD = /\.(?:manual_)?backward\(|autograd\.grad\(/;
+const CUT = /\.item\(|\.numpy\(|\.data\b|\.detach\(|\.tolist\(|\btorch\.(?:tensor|Tensor)\(|(?<!\.)\bfloat\(/;
+// A module is created by a class that is none of these; a name like these is a module.
+const MODULE = /^\s*(?:[\w.]+\.)?(?!\w*(?:Data|Optim|Adam|SGD|RMS|LR|Loader|Scaler|Loss)\w*\()[A-Z]\w+\(/;
+const NETWORK = /model|net|encoder|decoder|critic|actor|policy|generator|discriminator|rnn|lstm|gru|cell|backbone/i;
+const GENERATOR = /(?:\b|_)(?:G|net_?G|gen\w*)\s*\(/i;
+const DISCRIMINATOR = /(?:\bD|net_?D|disc\w*|critic\w*)\s*\(([^()]*)\)/i;
+const LOSS = /loss|criterion|cost|err(?!or\b)|output|pred|logits/i;
+
+const namesIn = (code = "") => code.match(NAME) ?? [];
+const isArgument = (name, code) => new RegExp(`\\w\\(.*(?<![\\w.])${name}(?![\\w(])`).test(code);
+
+// Logical lines: an open bracket continues a line; strings and comments are left out of `code`.
+function readLines(text) {
+  const lines = [];
+  let open = 0;
+  text = text.replace(/("""|''')[^]*?\1/g, (quoted) => `""${"\n".repeat(quoted.split("\n").length - 1)}`);
+  text.split("\n").forEach((full, index) => {
+    const raw = full.replace(/^(?:>>>|\.\.\.) /, "").replaceAll("\t", "    ");
+    const code = raw
+      .replace(/(["'])(?:\\.|(?!\1).)*\1/g, '""')
+      .replace(/#.*/, "")
+      .trim();
+    const shown = raw.replace(/\s#.*/, "").trim();
+    if (open > 0) lines.at(-1).code += ` ${code}`;
+    else if (code) lines.push({ number: index + 1, indent: raw.search(/\S/), code, text: shown });
+    open = Math.max(0, open + code.split(/[([{]/).length - code.split(/[)\]}]/).length);
+  });
+  return lines.map((line) => ({ ...line, ...assignment(line.code) }));
+}
+
+// What a line assigns: the text on the left, the names among it, the operator and the value.
+function assignment(code) {
+  const header = /^(?:async )?for (.+?) in (.+):/.exec(code);
+  if (header) return { left: "", targets: namesIn(header[1]), value: header[2], operator: "for" };
+  const flat = code.replace(/\[[^\]]*\]|\([^()]*\)/g, (group) => "_".repeat(group.length));
+  const [, left, operator] = /^([^=(]*?)\s*([-+*/@|]?=)(?!=)/.exec(flat) ?? [];
+  if (!operator || /[!<>]$/.test(left)) return { left: "", targets: [], value: code, operator: "" };
+  const source = code.slice(0, left.length);
+  const targets = source.includes("[") ? [] : namesIn(source);
+  return { left: source, targets, value: code.slice(flat.indexOf(operator, left.length) + operator.length), operator };
+}
+
+// The lines below a header that are indented further.
+function bodyOf(lines, header) {
+  const start = lines.indexOf(header) + 1;
+  const length = lines.slice(start).findIndex(({ indent }) => indent <= header.indent);
+  return lines.slice(start, length < 0 ? undefined : start + length);
+}
+
+// The header of the innermost such block around a line.
+function headerOf(lines, line, pattern) {
+  return lines.findLast((other) => pattern.test(other.code) && bodyOf(lines, other).includes(line));
+}
+
+// The innermost loop around a line, or around the call of the function that the line is in.
+function loopAround(lines, line) {
+  const [loop, routine] = [headerOf(lines, line, LOOP), headerOf(lines, line, /^def /)];
+  if (!routine || loop?.number > routine.number) return loop;
+  const calls = new RegExp(`\\b${/def (\w+)/.exec(routine.code)[1]}\\(`);
+  const call = lines.find((other) => other !== routine && calls.test(other.code));
+  return call && headerOf(lines, call, LOOP);
+}
+
+// The lines of one iteration: the loop's body, and the functions of the script that it calls.
+function iterationOf(lines, loop, failing) {
+  if (!loop) return bodyOf(lines, headerOf(lines, failing, /^def /) ?? { indent: -1 });
+  const body = bodyOf(lines, loop);
+  const called = lines.filter(({ code }) => {
+    const name = /^def (\w+)/.exec(code)?.[1];
+    return name && body.some((line) => new RegExp(`(?<!\\.)\\b${name}\\(`).test(line.code));
+  });
+  return [...new Set([...body, ...called.flatMap((header) => bodyOf(lines, header))])];
+}
+
+// Names whose value has a graph: results of modules, and what was computed from leaves that require grad.
+function namesWithGraph(lines) {
+  const [modules, leaves, results] = [new Set(), new Set(), new Set()];
+  for (const { code, targets, value, operator } of lines) {
+    const names = namesIn(value);
+    const calls = names.some((name) => value.includes(`${name}(`) && (modules.has(name) || NETWORK.test(name)));
+    let kind = calls || names.some((name) => leaves.has(name) || results.has(name)) ? results : new Set();
+    if (operator !== "=" || CUT.test(value) || /parameters\(|state_dict|optim/i.test(value)) kind = new Set();
+    else if (/requires_grad_?(?:\(| *= *)(?:True|\))|nn\.Parameter\(/.test(code)) kind = leaves;
+    else if (MODULE.test(value)) kind = modules;
+    targets.forEach((name) => kind.add(name));
+  }
+  return results;
+}
+
+// The names that an iteration reads before it assigns them, and assigns without a cut.
+function carriedNames(iteration, isAssigned) {
+  const [written, carried] = [new Set(), new Set()];
+  for (const { value, targets, operator } of iteration) {
+    for (const name of [...namesIn(value), ...(/^.=$/.test(operator) ? targets : [])]) {
+      if (!written.has(name) && isAssigned(name)) carried.add(name);
+    }
+    targets.forEach((name) => written.add(name));
+  }
+  const cuts = (name) => new RegExp(`\\b${name}\\.(?:detach|data)|\\b${name}\\b.*=.*(?:detach|repackage)`);
+  return new Set([...carried].filter((name) => !iteration.some(({ code }) => cuts(name).test(code))));
+}
+
+function factsOf(text, failingText) {
+  const lines = readLines(text);
+  const failing = lines.find((line) => line.text === failingText) ?? lines.findLast(({ code }) => BACKWARD.test(code));
+  if (!failing) return {};
+  const loop = loopAround(lines, failing);
+  const iteration = iterationOf(lines, loop, failing);
+  const outside = lines.filter((line) => !iteration.includes(line));
+  const assigns = (name, where) => where.some(({ targets }) => targets.includes(name));
+  const carried = carriedNames(iteration, (name) => assigns(name, iteration));
+  const graph = namesWithGraph(lines);
+  const index = (line) => iteration.indexOf(line);
+
+  const backwards = iteration.filter(({ code }) => BACKWARD.test(code));
+  const receivers = backwards.map((line) => /([\w.]+(?:\[[^\]]*\])?)\.backward\(/.exec(line.text)?.[1] ?? "");
+  const variable = (receiver) => receiver.split("[")[0];
+  const isTuple = (name) =>
+    /LSTM/.test(text) || outside.some(({ targets, value }) => targets.includes(name) && /^\s*\(.*,/.test(value));
+  const repeated = backwards.slice(1).filter((line, k) => {
+    const [name, since] = [receivers[k + 1], iteration.slice(index(backwards[k]), index(line))];
+    return name === receivers[k] && !assigns(variable(name), since);
+  });
+  const stale = backwards.filter((line, k) => loop && receivers[k] && !assigns(variable(receivers[k]), iteration));
+  const sums = iteration.flatMap((line) => {
+    const [name] = line.targets;
+    const adds = line.operator === "+=" || line.value.trim().startsWith(`${name} +`);
+    return loop && adds && carried.has(name) && LOSS.test(line.value) && !CUT.test(line.value) ? [{ line, name }] : [];
+  });
+  const isBackwardOf = ({ name }) => receivers.some((receiver) => receiver === name);
+  const lists = iteration.flatMap((line) => {
+    const name = /^([\w.]+)\.(?:append|extend)\(/.exec(line.code)?.[1];
+    const cleared = iteration.some(({ code }) => code.startsWith(`${name}.clear(`) || code.startsWith(`del ${name}`));
+    return name && loop && !cleared && !assigns(name, iteration) ? [{ line, name }] : [];
+  });
+
+  // A state goes into a call and comes back from it; without a loop, a later call receives it.
+  const states = iteration.flatMap((line) => {
+    const pair = /\(\s*\w+\s*,\s*\w+\s*\)/.exec(line.left)?.[0];
+    const [name] = line.targets.filter((target) => carried.has(target) && isArgument(target, line.value));
+    const earlier = iteration.slice(0, index(backwards[0])).filter(({ targets }) => targets.length > 1);
+    const [, later] = /\w\([^,()]*,\s*(\w+)\)/.exec(line.value) ?? [];
+    if (!loop && index(line) > index(backwards[0]) && assigns(later, earlier))
+      return [{ line, name: later, tuple: isTuple(later) }];
+    return loop && name ? [{ line, name: pair ?? name, tuple: Boolean(pair) || isTuple(name) }] : [];
+  });
+  const computedOnce = outside.flatMap((line) =>
+    line.targets
+      .filter((name) => loop && graph.has(name) && !receivers.includes(name) && !assigns(name, iteration))
+      .filter((name) => iteration.some(({ code }) => namesIn(code).includes(name) && !code.includes(`${name}.`)))
+      .filter(() => /[(*+@-]/.test(line.value) && !CUT.test(line.value))
+      .filter(() => !/no_grad|inference/.test(headerOf(lines, line, /^with /)?.code ?? ""))
+      .map((name) => ({ line, name })),
+  );
+  const generated = iteration.flatMap((line) => {
+    const [name] = GENERATOR.test(line.value) ? line.targets : [];
+    const judged = iteration.some(({ code }) => namesIn(DISCRIMINATOR.exec(code)?.[1]).includes(name));
+    return judged ? [{ line, name }] : [];
+  });
+  const steps = iteration.filter(
+    (line) => /\.step\(/.test(line.code) && index(line) > index(backwards[0]) && index(line) < index(backwards.at(-1)),
+  );
+  const asFacts = (some) => some.map((line) => ({ line }));
+
+  return {
+    loop: loop ? [{ line: loop }] : [],
+    state: states.filter(({ name }) => !name.startsWith("self.")),
+    module_state: states.filter(({ name }) => name.startsWith("self.")),
+    once: computedOnce,
+    total: sums.filter(isBackwardOf),
+    kept: [
+      ...sums.filter((sum) => !isBackwardOf(sum)),
+      ...lists.filter(({ line }) => LOSS.test(line.code) && !CUT.test(line.code)),
+    ],
+    list: lists.filter(({ name }) =>
+      iteration.some(({ code }) => isArgument(name, code) && !/len\(|print\(|np\./.test(code)),
+    ),
+    two_losses: new Set(receivers).size > 1 ? asFacts(backwards) : [],
+    gan: generated,
+    same_loss: asFacts([...repeated, ...stale]),
+    same_loss_in_loop: asFacts(stale),
+    step_between: asFacts(steps),
+    cut: asFacts(
+      lines.filter(
+        ({ value, operator }) =>
+          operator === "=" && CUT.test(value) && namesIn(value).some((name) => graph.has(name) || LOSS.test(name)),
+      ),
+    ),
+  };
+}

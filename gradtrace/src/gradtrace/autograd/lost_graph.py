@@ -1,0 +1,211 @@
+"""Where the source shows that a value lost its graph, for a watch that did not see it happen.
+
+The expression that ``backward()`` was called on is followed through the assignments of its scope
+and the functions of the program that it calls.  It has lost its graph only if each of its operands
+has: so a target that is detached, beside a prediction, is no explanation.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from types import FrameType, ModuleType
+from typing import Any, NamedTuple
+
+import torch
+
+from gradtrace.autograd import source
+from gradtrace.autograd.frames import Location
+
+_OFF = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False")
+# What a method or attribute of this name returns has no graph; the value says how it was lost.
+_METHODS = {
+    **dict.fromkeys(("item", "tolist", "numpy"), "copy"),
+    **dict.fromkeys(("detach", "data"), "detach"),
+    **dict.fromkeys(("argmax", "argmin", "argsort", "long", "int", "bool", "sample"), "operation"),
+}
+_COPIES = ("tensor", "as_tensor", "from_numpy", "float")  # functions that copy numbers
+_OF_RECEIVER = ("view_as", "expand_as", "reshape_as", "type_as", "to")  # other arguments: no graph
+_MAX_CALLS = 5  # of the program's functions, one inside the other
+_UNKNOWN = object()
+
+
+class Loss(NamedTuple):
+    """How a value lost its graph, ``"region"``, ``"copy"``, ``"detach"`` or ``"operation"``."""
+
+    how: str
+    location: Location
+
+
+def find(frame: FrameType) -> Loss | None:
+    """Return how and where the value lost its graph whose backward pass the frame's line begins."""
+    scope = source.scope_of(frame)
+    if scope is None:
+        return None
+    variables = {**frame.f_globals, **frame.f_locals}
+    reader = _Reader(frame.f_code.co_filename, scope, variables, {})
+    for node in source.own_nodes(scope):
+        if isinstance(node, ast.Call) and source.covers(node, frame.f_lineno):
+            root = _root(node)
+            losses = None if root is None else reader.losses(root)
+            if losses:
+                return losses[0]
+    return None
+
+
+def _root(call: ast.Call) -> ast.expr | None:
+    """Return the tensor of a call: ``x.backward()``, ``grad(x, …)``."""
+    function = call.func
+    if not isinstance(function, ast.Attribute) or function.attr not in ("backward", "grad"):
+        return None
+    if ast.unparse(function.value).endswith("autograd"):
+        return call.args[0] if call.args else None
+    return function.value if function.attr == "backward" else None
+
+
+class _Reader:
+    """Reads one scope of a file.
+
+    ``variables`` are the values of names, ``arguments`` what a function was called with: for each
+    parameter the reader and the expression of the caller.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        scope: source.Scope,
+        variables: dict[str, Any],
+        arguments: dict[str, tuple[_Reader, ast.expr]],
+        depth: int = 0,
+    ):
+        self._file, self._variables, self._arguments = file, variables, arguments
+        self._depth = depth
+        self._nodes = list(source.own_nodes(scope))
+
+    def losses(self, expression: ast.expr) -> list[Loss] | None:
+        """Return where the operands lost their graphs; None if one may have a graph.
+
+        Numbers and data from outside never had one: for these the list is empty.
+        """
+        value = self._value(expression)
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            return None
+        match expression:
+            case ast.Constant():
+                return []
+            case ast.Name():
+                losses = self._of_variable(expression)
+            case ast.Compare():
+                losses = self._lost("operation", expression)
+            case ast.Attribute(attr=attribute):
+                lost = _METHODS.get(attribute)
+                losses = None if lost is None else self._lost(lost, expression)
+            case ast.Call():
+                losses = self._of_call(expression)
+            case ast.BinOp() | ast.UnaryOp() | ast.Subscript() | ast.List() | ast.Tuple():
+                losses = self._together(_operands(expression))
+            case _:
+                losses = None
+        return [] if losses is None and isinstance(value, (int, float)) else losses
+
+    def _value(self, expression: ast.expr) -> Any:
+        """Return the value of a name or attribute, if known, without running any code."""
+        if isinstance(expression, ast.Name):
+            reader, argument = self._arguments.get(expression.id, (None, expression))
+            if reader is not None:
+                return reader._value(argument)
+            return self._variables.get(expression.id, _UNKNOWN)
+        if isinstance(expression, ast.Attribute):
+            owner = self._value(expression.value)
+            return inspect.getattr_static(owner, expression.attr, _UNKNOWN)
+        return _UNKNOWN
+
+    def _lost(self, how: str, node: ast.expr) -> list[Loss]:
+        return [Loss(how, Location(self._file, node.lineno))]
+
+    def _together(self, expressions: list[ast.expr]) -> list[Loss] | None:
+        losses: list[Loss] = []
+        for expression in expressions:
+            operand_losses = self.losses(expression)
+            if operand_losses is None:
+                return None
+            losses += operand_losses
+        return losses
+
+    def _of_variable(self, name: ast.Name) -> list[Loss] | None:
+        """Follow a variable to its last assignment before the line that reads it."""
+        assignments = [
+            node
+            for node in self._nodes
+            if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
+            and node.lineno < name.lineno
+            and name.id in source.names(node, ast.Store)
+        ]
+        assignment = max(assignments, key=lambda node: node.lineno, default=None)
+        if assignment is None:
+            reader, argument = self._arguments.get(name.id, (None, name))
+            if reader is not None:
+                return reader.losses(argument)
+            return [] if isinstance(self._value(name), torch.Tensor) else None
+        value = source.value_of(assignment, name.id)
+        if value is None:
+            return None
+        for region in self._nodes:
+            if isinstance(region, ast.With) and source.covers(region, value.lineno):
+                for item in region.items:
+                    if _OFF.search(ast.unparse(item.context_expr)):
+                        return self._lost("region", item.context_expr)
+        return self.losses(value)
+
+    def _of_call(self, call: ast.Call) -> list[Loss] | None:
+        function = call.func
+        operands = [*call.args, *(keyword.value for keyword in call.keywords)]
+        is_method = isinstance(function, ast.Attribute)
+        name = function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
+        if name in _COPIES and call.args:
+            computed = any(isinstance(node, ast.Call) for node in ast.walk(call.args[0]))
+            return self._lost("copy", call) if computed else self.losses(call.args[0]) or []
+        if name in _METHODS and is_method:
+            return self._lost(_METHODS[name], call)
+        value = self._value(function)
+        if _only_computes(value):
+            losses = self._together(operands)
+            # Frozen parameters may be the reason where nothing else is.
+            frozen = isinstance(value, torch.nn.Module) and [*value.parameters()]
+            return (losses or None) if frozen else losses
+        if isinstance(function, ast.Attribute):
+            receiver = [function.value]
+            return self._together(receiver if name in _OF_RECEIVER else receiver + operands)
+        return self._of_function(name, call)
+
+    def _of_function(self, name: str, call: ast.Call) -> list[Loss] | None:
+        """Follow a call of one of the program's functions to the value that it returns."""
+        function = source.function_named(self._file, name)
+        if function is None or self._depth == _MAX_CALLS:
+            return None
+        for decorator in function.decorator_list:
+            if _OFF.search(ast.unparse(decorator)):
+                return self._lost("region", decorator)
+        parameters = (parameter.arg for parameter in function.args.args)
+        arguments = {p: (self, value) for p, value in zip(parameters, call.args, strict=False)}
+        arguments |= {kw.arg: (self, kw.value) for kw in call.keywords if kw.arg is not None}
+        modules = {n: v for n, v in self._variables.items() if isinstance(v, ModuleType)}
+        reader = _Reader(self._file, function, modules, arguments, self._depth + 1)
+        results = [node.value for node in reader._nodes if isinstance(node, ast.Return)]
+        result = results[0] if len(results) == 1 else None
+        return None if result is None else reader.losses(result)
+
+
+def _only_computes(function: Any) -> bool:
+    """Whether a result has a graph only by arguments: PyTorch's functions, frozen modules."""
+    if isinstance(function, torch.nn.Module):
+        return not any(parameter.requires_grad for parameter in function.parameters())
+    module = getattr(function, "__module__", None) if callable(function) else None
+    return (module or "").partition(".")[0] == "torch"
+
+
+def _operands(expression: ast.expr) -> list[ast.expr]:
+    if isinstance(expression, ast.Subscript):
+        return [expression.value]
+    return [node for node in ast.iter_child_nodes(expression) if isinstance(node, ast.expr)]

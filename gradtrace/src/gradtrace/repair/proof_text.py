@@ -1,0 +1,169 @@
+"""A proof as text and as JSON: the best repair, why it holds, and why the others do not."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gradtrace.repair.edits import Source
+from gradtrace.repair.judge import OPEN, PROVEN, UNPROVEN, Judgement
+from gradtrace.repair.proof import Proof
+from gradtrace.repair.repairs import RETAIN_GRAPH
+from gradtrace.repair.rule import Candidate
+
+SCHEMA = 1
+
+
+def diff(candidate: Candidate) -> str:
+    """Return the edit as a unified diff."""
+    parts: list[str] = []
+    for path, text in candidate.edits.items():
+        name = os.path.relpath(path)
+        old = Source(path).text.splitlines(keepends=True)
+        new = text.splitlines(keepends=True)
+        for line in difflib.unified_diff(old, new, name, name):
+            parts.append(line if line.endswith("\n") else line + "\n")
+    return "".join(parts)
+
+
+class _Diff(str):
+    """A diff among lines of prose."""
+
+
+def text(
+    proof: Proof,
+    diff: Callable[[Candidate], str] = diff,
+    rename: Callable[[str], str] = str,
+) -> str:
+    """Render the proof as text for the terminal.
+
+    Args:
+        diff: renders the edit of a candidate.
+        rename: rewrites the line numbers in a line of prose, such as into those of cells.
+    """
+    lines = _lines(proof, diff)
+    return "\n".join(line if isinstance(line, _Diff) else rename(line) for line in lines)
+
+
+def outcome(proof: Proof) -> str:
+    """Return ``"healthy"``, ``"proven"``, ``"question"`` (the reader decides) or ``"unproven"``."""
+    if not proof.fails:
+        return "unproven" if proof.original.status == "time" else "healthy"
+    if not proof.accepted:
+        return "unproven"
+    is_decided = len(proof.accepted) == 1 and proof.accepted[0].status == PROVEN
+    return "proven" if is_decided else "question"
+
+
+def _lines(proof: Proof, diff: Callable[[Candidate], str]) -> Iterator[str]:
+    result = outcome(proof)
+    if result == "healthy":
+        yield "There is nothing to repair: no error, and a strict watch has nothing to say."
+        return
+    if result == "unproven":
+        if not proof.fails:
+            yield "It has not failed in the time that one run has: --seconds gives it more."
+            return
+        yield "No repair could be proven."
+        if not proof.repeats:
+            yield (
+                "The program does something else each time it runs: there is nothing to compare. "
+                "Seed what it draws from."
+            )
+    elif result == "question":
+        count = len(proof.accepted)
+        if count == 1:
+            yield "One repair holds; whether it is right depends on what is meant:"
+        else:
+            yield f"{count} repairs hold; which is right depends on what is meant:"
+    for number, judgement in enumerate(proof.accepted, 1):
+        if result == "question":
+            yield ""
+        yield from _accepted(number, judgement, result, diff)
+    for judgement in proof.equivalent:
+        if judgement.candidate.repair == RETAIN_GRAPH:
+            size = max((call.saved_bytes for call in judgement.run.calls), default=0)
+            title = judgement.candidate.title
+            yield f"  - {title}: the same gradients here, but it keeps {size} bytes longer"
+    rejected = _others(proof)
+    if rejected:
+        yield ""
+        yield "Rejected:"
+        yield from _rejected(rejected)
+
+
+def _others(proof: Proof) -> list[Judgement]:
+    """Return the judgements of the candidates that do not hold."""
+    return [judgement for judgement in proof.judgements if judgement.status not in (PROVEN, OPEN)]
+
+
+def _accepted(
+    number: int, judgement: Judgement, result: str, diff: Callable[[Candidate], str]
+) -> Iterator[str]:
+    candidate = judgement.candidate
+    if result == "proven":
+        yield f"Proven: {candidate.title}"
+    else:
+        yield f"{number}. {candidate.title}"
+        if judgement.question:
+            yield f"   right if you say yes: {judgement.question}"
+        else:
+            yield f"   right if {candidate.repair.when}"
+    yield ""
+    yield _Diff(diff(candidate))
+    for line in judgement.evidence:
+        yield f"  - {line}"
+
+
+def _rejected(judgements: list[Judgement]) -> Iterator[str]:
+    """Yield a line for each candidate that ran; those that raise are grouped by kind and error."""
+    raising: dict[tuple[str, str], list[str]] = {}
+    for judgement in judgements:
+        candidate, reason = judgement.candidate, judgement.reasons[0]
+        if judgement.run.status == "raised":
+            raising.setdefault((candidate.repair.name, reason), []).append(candidate.title)
+        else:
+            mark = " (unproven)" if judgement.status == UNPROVEN else ""
+            yield f"  {candidate.title}: {reason}{mark}"
+    for (_, reason), titles in raising.items():
+        count = f" (and {len(titles) - 1} like it)" if len(titles) > 1 else ""
+        yield f"  {titles[0]}{count}: {reason}"
+
+
+def listing(proof: Proof) -> str:
+    """Render the list of the candidates, none of which was run."""
+    if not proof.fails:
+        return text(proof)
+    lines = [f"{len(proof.listed)} candidates, none of them run:"]
+    lines += [f"  {candidate.repair.name}: {candidate.title}" for candidate in proof.listed]
+    return "\n".join(lines)
+
+
+def data(proof: Proof) -> dict[str, Any]:
+    """Return the proof as JSON data."""
+    return {
+        "schema": SCHEMA,
+        "torch": proof.original.torch,
+        "outcome": outcome(proof) if proof.judgements or not proof.fails else "listed",
+        "error": proof.original.error,
+        "diagnosis": proof.original.diagnosis,
+        "repeats": proof.repeats,
+        "candidates": [{"repair": c.repair.name, "title": c.title} for c in proof.listed],
+        "repairs": [{**_described(j), "diff": diff(j.candidate)} for j in proof.accepted],
+        "same": [_described(judgement) for judgement in proof.equivalent],
+        "rejected": [_described(judgement) for judgement in _others(proof)],
+    }
+
+
+def _described(judgement: Judgement) -> dict[str, Any]:
+    return {
+        "repair": judgement.candidate.repair.name,
+        "title": judgement.candidate.title,
+        "status": judgement.status,
+        "question": judgement.question,
+        "right_if": judgement.candidate.repair.when,
+        "evidence": judgement.evidence,
+        "reasons": judgement.reasons,
+    }

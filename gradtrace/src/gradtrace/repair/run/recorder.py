@@ -1,0 +1,499 @@
+"""Records what a run of a program does to its parameters, call by call: the evidence for the judge.
+
+A :class:`Recorder` is attached to the engine beside a strict watch.  Before each backward call it
+records the graph; after it, what the call added to each ``.grad``; at each step of an optimizer,
+the gradients that the step uses and the calls from which they accumulated.  The program is not
+disturbed: the gradient of one loss *alone* is ``.grad`` after its backward call minus ``.grad``
+before it.
+
+Of each tensor a :class:`~gradtrace.repair.run.observations.Sample` is recorded, which can be
+compared with those of other processes.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from gradtrace import _torch
+from gradtrace.autograd.frames import namespace, reach, user_frames
+from gradtrace.autograd.tensors import storage_of
+from gradtrace.autograd.traversal import roots_of, undisturbed, users_of, walk
+from gradtrace.explaining.evidence.training import leaves_first, upstream
+from gradtrace.repair.run.observations import (
+    FreedVariable,
+    Gradients,
+    GradientsCleared,
+    ObservedCall,
+    OptimizerInfo,
+    ProgramLine,
+    ProgramRun,
+    RunLimits,
+    Sample,
+    StepTaken,
+)
+from gradtrace.snapshots.graph import snapshot
+from gradtrace.watching.record import BackwardCall, Timeline, freed_by
+
+_SAMPLE_SIZE = 128  # elements of a tensor
+_RECENT = 100  # the first and the last calls and steps keep their gradients
+_PATIENCE = 8  # times the calls beyond the failing one, until all optimizers have stepped
+
+
+class Recorder:
+    """A listener of the engine; ``stop`` is called with the run's status once enough has run.
+
+    Args:
+        timeline: of the strict watch beside it.
+        is_reference: at the failing call, also compute the truncated gradient.
+    """
+
+    strict = False
+    knowledge = 0  # the watch explains errors
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        limits: RunLimits,
+        stop: Callable[[str], None],
+        is_reference: bool = False,
+    ):
+        self.run = ProgramRun()
+        self._timeline = timeline
+        self._limits = limits
+        self._stop = stop
+        self._is_reference = is_reference
+        self._start = time.monotonic()
+        self._optimizers: list[torch.optim.Optimizer] = []
+        # The tensors are kept alive so that no identity is used again.
+        self._leaves: dict[int, tuple[torch.Tensor, str]] = {}
+        self._last_at: dict[tuple[ProgramLine, ...], int] = {}
+        self._gradients_before: Gradients = {}
+        self._accumulated: dict[str, list[int]] = {}
+        self._first_use: dict[str, tuple[int, int]] = {}  # sequence number, call
+        self._depth = 0
+        self._running: ObservedCall | None = None
+        self._closure = False
+        self._calls: list[ObservedCall] = []
+        self._steps: list[StepTaken] = []
+        self._wrap_optimizers()
+
+    def _wrap_optimizers(self) -> None:
+        """Have new optimizers and calls of ``zero_grad`` recorded."""
+        kind, module = torch.optim.Optimizer, torch.nn.Module
+        begin, clear, clear_module = kind.__init__, kind.zero_grad, module.zero_grad
+        optimizers, clearing = self._optimizers, self._record_clearing
+
+        @functools.wraps(begin)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            begin(self, *args, **kwargs)
+            optimizers.append(self)
+
+        @functools.wraps(clear)
+        def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
+            clear(self, *args, **kwargs)
+            clearing(_parameters(self))
+
+        @functools.wraps(clear_module)
+        def zero_grad_of_module(self: Any, *args: Any, **kwargs: Any) -> None:
+            clear_module(self, *args, **kwargs)
+            clearing(list(self.parameters()))
+
+        kind.__init__, kind.zero_grad = __init__, zero_grad  # type: ignore[method-assign]
+        module.zero_grad = zero_grad_of_module  # type: ignore[method-assign]
+
+    def _record_clearing(self, parameters: Sequence[torch.Tensor]) -> None:
+        cleared = set(map(id, parameters))
+        whole_optimizers = frozenset(
+            i
+            for i, optimizer in enumerate(self._optimizers)
+            if set(map(id, _parameters(optimizer))) <= cleared
+        )
+        if whole_optimizers:
+            self.run.events.append(GradientsCleared(whole_optimizers))
+
+    # What the engine reports.
+
+    def began(self, call: BackwardCall, outputs: Any) -> None:
+        self._depth += 1
+        if self._depth > 1 or not all(map(_is_plain, _tensors(outputs))):
+            return  # inside another call, such as a checkpoint's; or the compiler only traces
+        frames = list(user_frames(sys._getframe(1)))
+        site = tuple(map(_line_of, frames))
+        with undisturbed(), torch.no_grad():
+            self._name_parameters(frames)
+            live, links = walk(roots_of(outputs))
+            leaves = self._leaves_of(live, frames)
+            self._gradients_before = self._gradients()
+            for key in self._accumulated:
+                if key not in self._gradients_before or not self._gradients_before[key].norm:
+                    self._accumulated[key] = []
+            operations = [node for node in live if not isinstance(node, _torch.LEAF)]
+            number = len(self._calls) + 1
+            self._running = ObservedCall(
+                number,
+                site,
+                " ".join(linecache.getline(*line[:2]).strip() for line in site[:2]),
+                tuple(map(sample_of, _tensors(outputs)[:4])),
+                Counter(type(node).__name__ for node in operations),
+                min(map(_torch.sequence_nr, operations), default=0),
+                _saved_bytes(outputs),
+                frozenset(leaves.values()),
+                self._stale(live, links, leaves, call),
+                self._upstream(live, links, leaves),
+                not _is_autograd_grad(sys._getframe(1)),
+                _mark_roots(live, roots_of(outputs), number),
+            )
+        if self._is_reference and number == self._limits.failing_call:
+            self._running.truncated = self._truncated(outputs, operations, site)
+        self._last_at[site] = call.sequence_nr
+        self.run.events.append(self._running)
+        self._calls.append(self._running)
+        if len(self._calls) > 2 * _RECENT:  # a long time until the failure
+            self._calls[-_RECENT].gradients.clear()
+
+    def ended(self, call: BackwardCall, error: BaseException | None) -> None:
+        self._depth -= 1
+        if self._depth or self._running is None:
+            return
+        running, self._running = self._running, None
+        frames = list(user_frames(sys._getframe(1)))
+        with undisturbed(), torch.no_grad():
+            if error is not None:
+                running.failed = True
+                self.run.freed_variables = _freed_variables(frames)
+                for frame in frames:
+                    self.run.graph_variables[_line_of(frame)] = _graph_variables(frame)
+            else:
+                for key, gradient in self._gradients().items():
+                    change = gradient.minus(self._gradients_before.get(key))
+                    if change.norm:
+                        running.gradients[key] = change
+                        self._accumulated.setdefault(key, []).append(running.number)
+                        self._first_use.setdefault(key, (call.sequence_nr - 1, call.number))
+        if error is None:
+            self._stop_at_limits()
+
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        if optimizer not in self._optimizers:
+            self._optimizers.append(optimizer)
+        index = self._optimizers.index(optimizer)
+        with undisturbed(), torch.no_grad():
+            self._name_parameters(list(user_frames(sys._getframe(1))))
+            gradients = self._gradients(_parameters(optimizer))
+        calls = {key: tuple(self._accumulated.get(key, ())) for key in gradients}
+        step = StepTaken(index, gradients, calls, self._closure)
+        self.run.events.append(step)
+        self._steps.append(step)
+        if len(self._steps) > 2 * _RECENT:
+            self._steps[-_RECENT].gradients.clear()
+        self._stop_at_limits()
+
+    def stepping(self, has_closure: bool) -> None:
+        self._closure = has_closure
+
+    def failed(
+        self, call: BackwardCall, outputs: Any, inputs: Any, error: BaseException
+    ) -> None: ...
+    def compiled(self, inside: bool) -> None: ...
+
+    def broke(self, error: Exception) -> None:
+        raise error  # an incomplete record proves nothing
+
+    def close(self) -> ProgramRun:
+        """Return the record, with the state at the end of the run."""
+        with undisturbed(), torch.no_grad():
+            self.run.gradients = {
+                key: sample for key, sample in self._gradients().items() if sample.norm
+            }
+            for tensor, key in self._leaves.values():
+                since, number = self._first_use.get(key, (None, 0))
+                edits = () if since is None else self._edits(tensor, since)
+                if any(not edit.by_optimizer and edit.last_call >= number for edit in edits):
+                    self.run.updated_by_hand.add(key)
+        return self.run
+
+    def _stop_at_limits(self) -> None:
+        limits = self._limits
+        if time.monotonic() - self._start > limits.seconds:
+            self._stop("time")
+        if limits.failing_call is None or self._depth:
+            return
+        beyond = len(self._calls) - limits.failing_call
+        if beyond >= limits.beyond * _PATIENCE:
+            self._stop("enough")
+        if beyond < limits.beyond:
+            return
+        calls_before_step: dict[int, int] = {}  # the last step of each optimizer
+        calls = 0
+        for event in self.run.events:
+            if isinstance(event, ObservedCall):
+                calls += 1
+            elif isinstance(event, StepTaken):
+                calls_before_step[event.optimizer] = calls
+        if all(calls > limits.failing_call for calls in calls_before_step.values()):
+            self._stop("enough")
+
+    # Parameters and other leaves.
+
+    def _name_parameters(self, frames: Sequence[FrameType]) -> None:
+        """Give each parameter of an optimizer its key, and find the program's name for it."""
+        unnamed = []
+        for i, optimizer in enumerate(self._optimizers):
+            parameters = _parameters(optimizer)
+            for j, parameter in enumerate(parameters):
+                if id(parameter) not in self._leaves:
+                    self._leaves[id(parameter)] = parameter, f"{i}.{j}"
+                    unnamed.append(parameter)
+            keys = tuple(self._leaves[id(parameter)][1] for parameter in parameters)
+            is_new = i == len(self.run.optimizers)
+            name = "" if is_new else self.run.optimizers[i].name
+            info = OptimizerInfo(name or _name_of(optimizer, frames), keys)
+            self.run.optimizers[i : i + 1] = [info]
+        self._find_names(unnamed, frames)
+
+    def _leaves_of(self, live: Sequence[Any], frames: Sequence[FrameType]) -> dict[int, str]:
+        """Return the keys of the graph's leaves, by their position in ``live``."""
+        positions = [i for i, node in enumerate(live) if isinstance(node, _torch.LEAF)]
+        new = [live[i].variable for i in positions if id(live[i].variable) not in self._leaves]
+        names = self._find_names(new, frames)
+        for count, leaf in enumerate(new):
+            shape = "×".join(map(str, leaf.shape)) or "scalar"
+            key = names.get(id(leaf)) or f"a leaf of shape {shape} ({count})"
+            if key in self.run.names:
+                self.run.replaced.setdefault(key, len(self._calls) + 1)
+            self._leaves[id(leaf)] = leaf, key
+            self.run.names.setdefault(key, key)
+        return {i: self._leaves[id(live[i].variable)][1] for i in positions}
+
+    def _find_names(
+        self, leaves: Sequence[torch.Tensor], frames: Sequence[FrameType]
+    ) -> dict[int, str]:
+        """Return the variables that reach the leaves, by identity; outer frames first."""
+        identities = set(map(id, leaves))
+        names: dict[int, str] = {}
+        for space in _namespaces(frames) if leaves else ():
+            for match in reach(space):
+                if id(match.value) in identities:
+                    names.setdefault(id(match.value), match.name)
+        for leaf in leaves:
+            if id(leaf) in self._leaves:
+                key = self._leaves[id(leaf)][1]
+                self.run.names[key] = names.get(id(leaf), f"parameter {key}")
+        return names
+
+    def _gradients(self, parameters: Iterable[torch.Tensor] | None = None) -> Gradients:
+        """Sample ``.grad`` of the parameters, or of all leaves."""
+        if parameters is None:
+            parameters = [leaf for leaf, _ in self._leaves.values()]
+        return {
+            self._leaves[id(leaf)][1]: sample_of(leaf.grad)
+            for leaf in parameters
+            if id(leaf) in self._leaves and leaf.is_leaf and leaf.grad is not None
+        }
+
+    # The graph of a call.
+
+    def _truncated(
+        self, outputs: Any, operations: Sequence[Any], site: tuple[ProgramLine, ...]
+    ) -> Gradients | None:
+        """Compute the gradients without the nodes made before the last call from this site.
+
+        None where backward needs a gradient of its own, because the loss is not a scalar.
+        """
+        roots = _tensors(outputs)
+        leaves = [leaf for leaf, _ in self._leaves.values() if leaf.requires_grad and leaf.is_leaf]
+        if not leaves or any(root.numel() != 1 or root.is_leaf for root in roots):
+            return None
+        since = self._last_at.get(site, -1)
+        handles = [
+            node.register_prehook(
+                lambda gradients: tuple(g if g is None else g * 0 for g in gradients)
+            )
+            for node in operations
+            if _torch.sequence_nr(node) < since
+        ]
+        gradients = torch.autograd.grad(roots, leaves, retain_graph=True, allow_unused=True)
+        for handle in handles:
+            handle.remove()
+        return {
+            self._leaves[id(leaf)][1]: sample_of(gradient)
+            for leaf, gradient in zip(leaves, gradients, strict=True)
+            if gradient is not None
+        }
+
+    def _edits(self, leaf: torch.Tensor, since: int) -> list[Any]:
+        return list(self._timeline.edits_since(since, storage_of(leaf)[0]))
+
+    def _stale(
+        self,
+        live: Sequence[Any],
+        links: Sequence[Sequence[int]],
+        leaves: Mapping[int, str],
+        call: BackwardCall,
+    ) -> frozenset[str]:
+        """Return the leaves that were modified since the graph used them and backward ran."""
+        users = users_of(links)
+        keys = set()
+        for i, key in leaves.items():
+            first_use = min((_torch.sequence_nr(live[j]) for j in users[i]), default=None)
+            if first_use is None:
+                continue
+            later_calls = [
+                timed.number
+                for timed in tuple(self._timeline.calls)
+                if timed is not call and timed.sequence_nr > first_use
+            ]
+            if later_calls and any(
+                edit.last_call >= min(later_calls)
+                for edit in self._edits(live[i].variable, first_use)
+            ):
+                keys.add(key)
+        return frozenset(keys)
+
+    def _upstream(
+        self, live: Sequence[Any], links: Sequence[Sequence[int]], leaves: Mapping[int, str]
+    ) -> frozenset[tuple[int, int]]:
+        if len(self.run.optimizers) < 2:
+            return frozenset()
+        owners = {i: self.run.owners(key) for i, key in leaves.items()}
+        return frozenset(upstream(owners, links))
+
+
+_LOSS_TAG = "gradtrace.loss"  # on node.metadata: the number of the call that began there
+
+
+def _mark_roots(live: Sequence[Any], roots: Sequence[Any], number: int) -> frozenset[int]:
+    """Mark the roots with the call's number; return the calls that began at inner nodes."""
+    inner = [node for node in live if not isinstance(node, _torch.LEAF) and node not in roots]
+    calls = {node.metadata.get(_LOSS_TAG) for node in inner}
+    for node in roots:
+        if not isinstance(node, _torch.LEAF):
+            node.metadata[_LOSS_TAG] = number
+    return frozenset(calls - {None})
+
+
+def _is_autograd_grad(frame: FrameType | None) -> bool:
+    """Whether ``autograd.grad`` is the function that runs backward."""
+    while frame is not None:
+        if frame.f_code.co_filename == _torch.AUTOGRAD_FILE:
+            return frame.f_code.co_name == "grad"
+        frame = frame.f_back
+    return False
+
+
+def sample_of(tensor: torch.Tensor) -> Sample:
+    """Return a sample of a tensor on any device, of any layout and dtype."""
+    tensor = tensor.detach()
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    flat = tensor.reshape(-1).to(torch.float64)
+    count = flat.numel()
+    if count > _SAMPLE_SIZE:
+        positions = torch.arange(_SAMPLE_SIZE, device=flat.device) * count // _SAMPLE_SIZE
+        return Sample(float(torch.linalg.vector_norm(flat)), tuple(flat[positions].tolist()))
+    return Sample(float(torch.linalg.vector_norm(flat)), tuple(flat.tolist()))
+
+
+def _saved_bytes(outputs: Any) -> int:
+    tensors = [tensor for tensor in _tensors(outputs) if tensor.requires_grad]
+    return snapshot(*tensors).held.activations if tensors else 0
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _tensors(outputs: Any) -> list[torch.Tensor]:
+    outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+    return [output for output in outputs if isinstance(output, torch.Tensor)]
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter)
+
+
+def _line_of(frame: FrameType) -> ProgramLine:
+    return ProgramLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def _namespaces(frames: Sequence[FrameType]) -> Iterator[Mapping[str, Any]]:
+    """Yield the variables of the frames, outermost first, and those of the main module."""
+    yield from (namespace(frame) for frame in reversed(frames))
+    yield vars(sys.modules["__main__"])
+
+
+def _name_of(optimizer: torch.optim.Optimizer, frames: Sequence[FrameType]) -> str:
+    """Return the program's name for an optimizer: ``opt_g``, ``self.opts[1]``."""
+    for space in reversed([*_namespaces(frames)]):
+        for name, value in list(space.items()):
+            if value is optimizer:
+                return name
+            entries: Iterable[tuple[str, Any]] = ()
+            if type(value) in (list, tuple):
+                entries = ((f"[{i}]", entry) for i, entry in enumerate(value))
+            elif type(value) is dict:
+                entries = ((f"[{key!r}]", entry) for key, entry in value.items())
+            elif type(getattr(value, "__dict__", None)) is dict:
+                entries = ((f".{key}", entry) for key, entry in vars(value).items())
+            for path, entry in entries:
+                if entry is optimizer:
+                    return name + path
+    return ""
+
+
+def _graph_variables(frame: FrameType) -> dict[str, str]:
+    """Return the variables with a graph: ``"tensor"``, or the type of their container."""
+    kinds = {}
+    for name, value in namespace(frame).items():
+        if isinstance(value, torch.Tensor):
+            if not value.is_leaf:
+                kinds[name] = "tensor"
+        elif type(value) in (tuple, list, dict) and value:
+            entries = list(value.values() if type(value) is dict else value)
+            if all(isinstance(entry, torch.Tensor) for entry in entries):
+                if any(not entry.is_leaf for entry in entries):
+                    kinds[name] = type(value).__name__
+            elif all(type(entry) in (tuple, list) for entry in entries):
+                kinds[name] = "nested"
+    return kinds
+
+
+def _freed_variables(frames: Sequence[FrameType]) -> list[FreedVariable]:
+    """Return the variables whose graphs contain nodes that an earlier backward call freed."""
+    freed: dict[Any, bool] = {}
+
+    def has_freed_nodes(root: Any) -> bool:
+        live, links = walk([root])
+        for i in leaves_first(links):
+            if live[i] not in freed:
+                inputs_freed = any(freed[live[j]] for j in links[i])
+                freed[live[i]] = freed_by(live[i]) is not None or inputs_freed
+        return freed[root]
+
+    variables = []
+    for frame in frames:
+        line = _line_of(frame)
+        for match in reach(namespace(frame)):
+            node = _torch.grad_fn_of(match.value)
+            if node is not None and (freed[node] if node in freed else has_freed_nodes(node)):
+                variables.append(FreedVariable(match.name, _container(match.owners), line))
+    return variables
+
+
+def _container(owners: Iterable[Any]) -> str:
+    """Return ``"tensor"``, or the type of the only container; ``"nested"`` for several."""
+    containers = [owner for owner in owners if isinstance(owner, (list, tuple, dict, deque))]
+    if len(containers) > 1:
+        return "nested"
+    return type(containers[0]).__name__ if containers else "tensor"
