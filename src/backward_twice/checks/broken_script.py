@@ -1,8 +1,8 @@
 """Exercise ``broken_script``: a training script with one fault, to be repaired in few lines.
 
-Of each draw one script raises because an old graph is freed, one because a saved tensor was
-changed in place, and one raises nothing and trains a part of the network wrongly.  A repaired script
-is run, and its losses and parameters are those of the script without the fault.
+Of the three scripts of a draw one raises because a graph was freed, one because a saved tensor was
+changed in place, and one raises nothing but trains a part of the network wrongly.  A repaired
+script is run, and its losses and parameters are compared with those of the script without a fault.
 """
 
 import difflib

@@ -74,7 +74,7 @@ def _run(answer, weights, batches, rate):
         net = networks[replica]
         try:
             parallel = DistributedDataParallel(net)
-            parallel.register_comm_hook(replica, lambda state, bucket: average.reduce(state, bucket))
+            parallel.register_comm_hook(replica, average.reduce)
             optimizer = torch.optim.SGD(net.parameters(), lr=rate)
             answer(parallel, optimizer, [tuple(batch) for batch in batches[replica]])
         except BaseException as error:
