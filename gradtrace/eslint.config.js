@@ -4,7 +4,7 @@ import js from "@eslint/js";
 
 const BROWSER =
   "CSS IntersectionObserver MouseEvent MutationObserver ResizeObserver addEventListener document getComputedStyle " +
-  "getSelection innerHeight localStorage location matchMedia requestIdleCallback setTimeout window";
+  "getSelection innerHeight localStorage location matchMedia navigator requestIdleCallback setTimeout window";
 
 export default [
   js.configs.recommended,

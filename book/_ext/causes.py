@@ -19,7 +19,7 @@ from sphinx.util.typing import ExtensionMetadata
 sys.path.insert(0, str(Path(__file__).parents[2] / "gradtrace" / "src"))
 
 from gradtrace.explaining import causes
-from gradtrace.explaining.causes import Cause, Fix, Rule
+from gradtrace.explaining.causes import Cause, Criterion, Fix
 
 
 def said(text: str, *before: nodes.Node) -> nodes.paragraph:
@@ -36,7 +36,7 @@ class Causes(LedgerDirective):
         self.env.note_dependency(causes.__file__)
         return [
             *(self.section(name, meaning) for name, meaning in causes.FAMILIES.items()),
-            self.section(None, "What any family may end in, when the evidence does not decide."),
+            self.section(None, "What any family may end in, when the facts do not decide."),
         ]
 
     def section(self, family: str | None, meaning: str) -> nodes.section:
@@ -46,8 +46,8 @@ class Causes(LedgerDirective):
         section["names"] = [title.astext()]
         self.state.document.note_explicit_target(section)  # the page's contents link to it
         section += nodes.definition_list("", *map(self.cause, members))
-        if rules := causes.RULES.get(family):
-            section += nodes.paragraph("", "The first of these whose evidence holds is the cause:")
+        if rules := causes.CRITERIA.get(family):
+            section += nodes.paragraph("", "The first of these whose facts hold is the cause:")
             section += nodes.enumerated_list("", *map(self.rule, rules))
         return section
 
@@ -59,13 +59,13 @@ class Causes(LedgerDirective):
         )
 
     def fix(self, fix: Fix) -> nodes.paragraph:
-        condition = f" ({', and '.join(map(causes.told, fix.needs))})" if fix.needs else ""
+        condition = f" ({', and '.join(map(causes.sentence_of, fix.needs))})" if fix.needs else ""
         instead = fix.otherwise_for({})
         otherwise = "" if instead is None else f" Where it is not sure: {instead}."
         return said(f"{condition}: {fix.text_for({})}.{otherwise}", nodes.strong("", "Fix"))
 
-    def rule(self, rule: Rule) -> nodes.list_item:
-        condition = "; ".join(map(causes.told, rule.evidence)) or "otherwise"
+    def rule(self, rule: Criterion) -> nodes.list_item:
+        condition = "; ".join(map(causes.sentence_of, rule.facts)) or "otherwise"
         name = nodes.literal("", rule.cause)
         return nodes.list_item("", said(f": {condition}. {rule.confidence.capitalize()}.", name))
 

@@ -41,7 +41,7 @@ FRONT_END = re.compile(r'<script type="module">(.*?)</script>', re.S)
 JOIN = "<script>document.gradtracePlayers?.()</script>"
 DATA = re.compile(r'(<script type="application/json">)(.*?)(</script>)', re.S)
 # What a classic script cannot have: "export default {…};", "export {…};", "export " before a name.
-EXPORTS = re.compile(r"^export (?:default [^;]*;|\{[^}]*\};?|)", re.M)
+EXPORTS = re.compile(r"^export (?:default\b[^;]*;|\{[^}]*\};?|)", re.M)
 PLAY = "play:"
 
 
@@ -192,14 +192,14 @@ def cell_of(node: nodes.Node) -> int | None:
 def summary(questions: list[dict[str, Any]]) -> nodes.raw:
     """A place for the sum of the answers; and the answers, for paper."""
     answers = "".join(
-        f"<li>{inline(question['prompt'])} <em>{inline(question['told'])}</em></li>"
+        f"<li>{inline(question['prompt'])} <em>{inline(question['explanation'])}</em></li>"
         for question in questions
     )
     page = (
         '<section class="your-answers pst-js-only"><h2 id="your-answers">Your answers</h2>'
         '<div class="gradtrace-answers"></div>'
         "<p>They are kept in this browser only.</p></section>"
-        '<section class="answers-on-paper"><h2>What the players ask</h2>'
+        '<section class="answers-on-paper"><h2>Questions of the players</h2>'
         f"<ol>{answers}</ol></section>"
     )
     return nodes.raw("", page, format="html")

@@ -163,7 +163,7 @@ def runnable(case: Case) -> bool:
     return torch.cuda.is_available()
 
 
-def score(cases: list[Case], modes: Iterable[str], command: bool = False) -> list[Score]:
+def run_cases(cases: list[Case], modes: Iterable[str], command: bool = False) -> list[Score]:
     """Run the cases, their twins, and the programs in which advice is obeyed."""
     wanted = [(case, mode) for case in cases for mode in modes]
     jobs = [
@@ -303,10 +303,11 @@ def main() -> None:
     options = parser.parse_args()
     modes = [PLAIN] * options.plain + [STRICT] * options.strict or [PLAIN, STRICT]
     cases = [case for case in chosen(options.names) if runnable(case)]
-    scores = score(cases, modes, options.command)
-    if options.store:
-        if options.names or len(modes) < 2:
-            parser.error("the floor is that of all cases, in both modes")
+    scores = run_cases(cases, modes, options.command)
+    wrong = [f"{score.case.name} ({score.mode})" for score in scores if score.wrong_and_certain]
+    if options.store and (options.names or len(modes) < 2):
+        parser.error("the floor is that of all cases, in both modes")
+    if options.store and not wrong:
         FLOOR.write_text(json.dumps(right(scores), indent=1) + "\n", encoding="utf-8")
     if options.json:
         rows = [
@@ -315,10 +316,12 @@ def main() -> None:
             for s in scores
         ]
         json.dump({"totals": totals(scores), "right": right(scores), "scores": rows}, sys.stdout)
-        return
-    print(table(scores, options.texts))
-    for name, counts in totals(scores).items():
-        print(f"\n{name}: " + ", ".join(f"{key} {value}" for key, value in counts.items()))
+    else:
+        print(table(scores, options.texts))
+        for name, counts in totals(scores).items():
+            print(f"\n{name}: " + ", ".join(f"{key} {value}" for key, value in counts.items()))
+    if wrong:
+        raise SystemExit(f"certain, and wrong: {', '.join(wrong)}")
 
 
 if __name__ == "__main__":

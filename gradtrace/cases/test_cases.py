@@ -40,7 +40,7 @@ def records():
 
 @pytest.fixture(scope="module")
 def scores():
-    return [*score.score(CASES, (PLAIN, STRICT)), *score.score(SOME_LAYOUTS, (STRICT,))]
+    return [*score.run_cases(CASES, (PLAIN, STRICT)), *score.run_cases(SOME_LAYOUTS, (STRICT,))]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -1,4 +1,4 @@
-"""The table of causes holds together: every rule names evidence that is told and gathered."""
+"""The table of causes is complete: every fact has a sentence, a use, and a property."""
 
 from __future__ import annotations
 
@@ -6,50 +6,42 @@ import inspect
 
 import pytest
 
-from gradtrace.explaining.causes import CAUSES, EVIDENCE, FAMILIES, PATTERNS, RULES, Fix, family_of
+from gradtrace.explaining.causes import CAUSES, CRITERIA, FACTS, FAMILIES, PATTERNS, Fix, family_of
 from gradtrace.explaining.diagnose import EVIDENCE as GATHERED
 from gradtrace.explaining.evidence.function import FunctionEvidence
 
 GATHERED = {**GATHERED, "function": FunctionEvidence}
-IN_RULES = {name for rules in RULES.values() for rule in rules for name in rule.evidence}
-IN_FIXES = {
-    name
-    for cause in CAUSES.values()
-    for fix in cause.fixes
-    for name in (*fix.needs, *(fix.proof or ()))
-}
-NAMED = {name.removeprefix("not ") for name in IN_RULES | IN_FIXES}
+FIXES = [(cause, fix) for cause in CAUSES.values() for fix in cause.fixes]
 
 
-def test_all_evidence_is_told_and_used():
-    assert set(EVIDENCE) == NAMED
+def test_each_fact_has_a_sentence_and_a_use():
+    in_criteria = {fact for rules in CRITERIA.values() for rule in rules for fact in rule.facts}
+    in_fixes = {fact for _, fix in FIXES for fact in (*fix.needs, *(fix.proof or ()))}
+    assert set(FACTS) == in_criteria | in_fixes
 
 
 @pytest.mark.parametrize("family", GATHERED)
 def test_evidence_is_gathered(family):
-    for rule in RULES[family]:
+    for rule in CRITERIA[family]:
         needed = {
             name for fix in CAUSES[rule.cause].fixes for name in (*fix.needs, *(fix.proof or ()))
         }
-        for name in {one.removeprefix("not ") for one in {*rule.evidence, *needed}}:
+        for name in {fact.removeprefix("not ") for fact in {*rule.facts, *needed}}:
             kind = GATHERED[family]
             assert hasattr(kind, name) or f"self.{name}" in inspect.getsource(kind), name
 
 
 def test_rules_and_patterns_name_causes_of_known_families():
-    assert set(RULES) <= {*FAMILIES, "function"}
-    assert {rule.cause for rules in RULES.values() for rule in rules} <= set(CAUSES)
+    assert set(CRITERIA) <= {*FAMILIES, "function"}
+    assert {rule.cause for rules in CRITERIA.values() for rule in rules} <= set(CAUSES)
     assert {family for _, family, _ in PATTERNS} <= set(FAMILIES)
     assert {cause for _, _, cause in PATTERNS if cause} <= set(CAUSES)
     assert {cause.family for cause in CAUSES.values()} <= {*FAMILIES, None}
 
 
 def test_a_rule_that_needs_nothing_is_the_last_of_its_family():
-    for rules in RULES.values():
-        assert all(rule.evidence for rule in rules[:-1])
-
-
-FIXES = [(cause, fix) for cause in CAUSES.values() for fix in cause.fixes]
+    for rules in CRITERIA.values():
+        assert all(rule.facts for rule in rules[:-1])
 
 
 @pytest.mark.parametrize("cause", CAUSES.values(), ids=lambda cause: cause.name)

@@ -24,8 +24,8 @@ import pytest
 import torch
 
 from gradtrace._torch import SAVED_TENSORS_SHOW_THEIR_DATA
-from gradtrace.explaining.causes import Rule
-from gradtrace.explaining.diagnose import explained
+from gradtrace.explaining.causes import Criterion
+from gradtrace.explaining.diagnose import build_diagnosis
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.base import Evidence
 from gradtrace.explaining.watcher import watch
@@ -258,14 +258,14 @@ class _Holding(Evidence):
         super().__init__(Record(), (), (), None, None, None, "")
         self._holding = names
 
-    def holds(self, evidence):
-        name = evidence.removeprefix("not ")
-        return (name in self._holding) == (name == evidence)
+    def holds(self, fact):
+        name = fact.removeprefix("not ")
+        return (name in self._holding) == (name == fact)
 
 
 @pytest.mark.parametrize(
     "holding, confidence", [((), "likely"), (("every_entry_is_named",), "certain")]
 )
 def test_it_is_certain_only_where_the_advice_is_proven(holding, confidence):
-    rule = Rule("hidden_state_carried", (), "certain")
-    assert explained("freed", rule, _Holding(*holding)).confidence == confidence
+    criterion = Criterion("hidden_state_carried", (), "certain")
+    assert build_diagnosis("freed", criterion, _Holding(*holding)).confidence == confidence

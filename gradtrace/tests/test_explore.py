@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from gradtrace import DeviceDropdown, Exploration, available_devices, explore
+from gradtrace.player.page import payload
 
 module = sys.modules[Exploration.__module__]
+controls = sys.modules[DeviceDropdown.__module__]
 
 
 @pytest.fixture(autouse=True)
@@ -215,7 +217,7 @@ def test_a_value_between_the_listed_ones_is_traced_when_it_is_chosen():
 
 
 def test_devices_are_stored_for_the_cpu_and_run_when_chosen(monkeypatch):
-    monkeypatch.setattr(module, "available_devices", lambda: ("cpu", "meta"))
+    monkeypatch.setattr(controls, "available_devices", lambda: ("cpu", "meta"))
     calls = []
 
     def note(device):
@@ -288,7 +290,7 @@ def test_where_only_a_view_brings_a_widget_to_life_there_is_one(monkeypatch):
 
 
 def test_a_setting_chosen_on_the_page_is_that_of_controls_and_player(monkeypatch):
-    monkeypatch.setattr(module, "available_devices", lambda: ("cpu", "meta"))
+    monkeypatch.setattr(controls, "available_devices", lambda: ("cpu", "meta"))
     ran = []
 
     def note(device, number):
@@ -306,7 +308,7 @@ def test_a_setting_chosen_on_the_page_is_that_of_controls_and_player(monkeypatch
     explored.player.setting = [1, 0]
     assert explored.setting == {"device": "meta", "number": 1}
     assert ran == [*stored, ("meta", 1)]  # not what lies between
-    assert explored.player.trace == module.payload(explored.trace())
+    assert explored.player.trace == payload(explored.trace())
     explored.controls["device"].widget.value = "cpu"
     assert explored.player.setting == [0, 0]
 

@@ -218,6 +218,9 @@ def test_a_gradient_of_old_weights_is_rejected():
     assert "uses w as it was before it was updated" in judgement.reasons[0]
     unused = repaired(stale_leaves=frozenset({"x"}))
     assert judge(repairs.OUT_OF_PLACE, *unused).status == PROVEN
+    gradients = {"w": sample(1.0, 2.0), "input": sample(1.0)}
+    untrained = repaired(stale_leaves=frozenset({"input"}), gradients=gradients)
+    assert judge(repairs.OUT_OF_PLACE, *untrained).status == PROVEN
 
 
 def test_a_parameter_that_is_created_again_is_rejected():

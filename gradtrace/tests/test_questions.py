@@ -59,7 +59,7 @@ def test_the_line_that_raises_follows_the_setting():
     retained = put(WhichLineRaises(setting={"retain_graph": True}))
     assert retained.right == ("none",)
     assert retained.setting == (1,)
-    assert retained.replies["none"] == retained.told == "Ends without an error."
+    assert retained.replies["none"] == retained.explanation == "Ends without an error."
 
 
 def test_every_line_has_a_reply_that_says_what_it_did():
@@ -77,7 +77,7 @@ def test_every_line_has_a_reply_that_says_what_it_did():
         f"Line {line(SECOND)} raises RuntimeError: Trying to backward through the graph a second "
         "time. Backward stopped in ExpBackward0, whose saved tensors were freed by line"
     )
-    assert right.endswith("So it is.") and asked.told.endswith("So it is.")
+    assert right.endswith("So it is.") and asked.explanation.endswith("So it is.")
 
 
 def test_a_function_of_one_line():
@@ -124,7 +124,7 @@ def test_the_tensor_that_goes_next():
     assert said["y, 8 B"].startswith("Line ") and "lets it go" in said["y, 8 B"]
     assert any(labels[tensor].startswith("y") for tensor in asked.right)
     backward = next(n for n, text in trace(program).source.items() if "loss.backward()" in text)
-    assert asked.told.startswith(f"Line {backward} lets go: ")
+    assert asked.explanation.startswith(f"Line {backward} lets go: ")
 
 
 def test_bytes_are_counted_and_named():
@@ -145,10 +145,10 @@ def test_what_several_saved_is_said_once():
     line = "y = torch.ones(3, requires_grad=True).exp().exp()"
     several = Program("program", lambda: trace(program))
     asked = HowManyBytes(after=line, believes={0: "No."}).put_to(several)
-    assert asked.told == "24 bytes are held, by 2 × ExpBackward0 (result 12 B)."
+    assert asked.explanation == "24 bytes are held, by 2 × ExpBackward0 (result 12 B)."
     asked = HowManyBytes(after="z = y * y", believes={0: "No."}).put_to(several)
     assert asked.right == (24,)
-    assert asked.told.endswith(" A tensor that several saved is held once.")
+    assert asked.explanation.endswith(" A tensor that several saved is held once.")
 
 
 def test_a_change_in_place_is_told_of_a_tensor_that_has_a_graph():
@@ -200,7 +200,7 @@ def test_statements_compare_settings():
     asked = put(ask)
     assert asked.right == ("retaining changes how it ends",)
     assert asked.replies["nothing changes"] == "One of the two raises."
-    assert asked.told == "Retaining changes how it ends. What it keeps is read again."
+    assert asked.explanation == "Retaining changes how it ends. What it keeps is read again."
 
 
 BAD = {
@@ -208,7 +208,7 @@ BAD = {
     "a text that no line has": (WhichLineRaises(believes={"y = 1": "?"}), "no line reads 'y = 1'"),
     "a belief on the right answer": (
         WhichLineRaises(believes={SECOND: "?"}),
-        "is right .*nobody is mistaken",
+        "is right .*no misconception",
     ),
     "a belief on what cannot be chosen": (
         DoesItRaise(believes={"perhaps": "?"}),

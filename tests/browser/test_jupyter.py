@@ -124,7 +124,7 @@ def test_the_live_controls_drive_the_player_and_python_sees_it(open_notebook):
     live = page.locator('.gradtrace[data-function="shared_encoder"]').first
     live.scroll_into_view_if_needed(timeout=120_000)
     live.locator(".player").wait_for(timeout=120_000)
-    ask = "print(shared_encoder.setting['fix'], shared_encoder.player.step)"
+    ask = "print(shared_encoder.setting['edits'], shared_encoder.player.step)"
     live.locator(".box.choice", has_text="TanhBackward0").click()
     live.get_by_role("button", name="Check").click()
     assert live.locator(".reply").inner_text().startswith("✓ Right.")
@@ -133,9 +133,10 @@ def test_the_live_controls_drive_the_player_and_python_sees_it(open_notebook):
     live.get_by_label("Last step").press("Enter")
     assert "RuntimeError" in live.locator(".outcome").inner_text()
 
-    live.get_by_role("combobox", name="fix").select_option("add the losses")
+    live.locator(".can-edit", has_text="loss2").click()
     live.locator(".outcome", has_text="Ends without an error").wait_for()
-    until(page, "print(shared_encoder.setting['fix'])", "add the losses")
+    until(page, "print(shared_encoder.setting['edits'])", "add the losses")
+    assert "(loss1 + loss2).backward()" in live.locator(".added").inner_text()
 
     _, step = page.evaluate(RUN_IN_KERNEL, ask).rsplit(" ", 1)
     live.get_by_label("Step back").click()
@@ -147,11 +148,18 @@ def test_the_live_controls_drive_the_player_and_python_sees_it(open_notebook):
     live.locator(".position", has_text="step 1 of").wait_for()
     assert not live.locator(".graph").is_visible()  # there is none yet
 
-    fix = "shared_encoder.controls['fix'].widget"
-    page.evaluate(RUN_IN_KERNEL, f"{fix}.value = 'none'")
-    expect(live.get_by_role("combobox", name="fix")).to_have_value("none")
+    edits = "shared_encoder.controls['edits'].widget"
+    page.evaluate(RUN_IN_KERNEL, f"{edits}.value = 'as written'")
+    expect(live.locator(".added")).to_have_count(0)
     live.get_by_label("Last step").click()
     assert "RuntimeError" in live.locator(".outcome").inner_text()
+
+    live.get_by_role("button", name="Edit the program").click()
+    own = live.get_by_role("textbox", name="Your program")
+    own.fill(own.input_value().replace("loss1.backward()", "loss1.neg().backward()"))
+    live.get_by_role("button", name="Run this program").click()
+    live.locator(".lines", has_text="loss1.neg().backward()").wait_for()
+    until(page, "print(shared_encoder.setting['edits'])", "None")
 
 
 def write(jupyter, name, cells):

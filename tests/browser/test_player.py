@@ -1,4 +1,4 @@
-"""The player in a real browser, on pages made here: it asks, shows, compares, folds, explains."""
+"""The player in a real browser, on pages made here: it asks, shows, folds, explains."""
 
 import functools
 import json
@@ -491,7 +491,7 @@ def test_a_large_graph_is_folded_and_opens_level_by_level(show, page):
 SAYS = "line => getComputedStyle(line.querySelector('.text'), '::after').content"
 
 
-def test_a_control_keeps_the_line_and_two_settings_stand_side_by_side(show):
+def test_a_control_keeps_the_line(show):
     traces = [trace(functools.partial(retained, retain_graph=keep)) for keep in (False, True)]
     page = show(static_html(traces, [CONTROL], [0]))
     place = opened_at(page, "retained")
@@ -503,19 +503,6 @@ def test_a_control_keeps_the_line_and_two_settings_stand_side_by_side(show):
     place.get_by_role("switch").click()
     assert position(place).endswith(f"before line {first + 1}")
     assert not_run.evaluate(SAYS) == "none"
-    place.get_by_role("button", name="Compare").click()
-    assert place.locator("td.differs").count() == 0  # both have written the same gradient
-    graphs = place.locator(".graph")
-    assert graphs.count() == 2
-    for graph, state in zip(graphs.all(), ("16 B", "freed"), strict=True):
-        box = graph.locator(".scroll .box.differs")
-        assert "ExpBackward0" in box.text_content() and state in box.text_content()
-        assert "≠" in box.text_content()
-    assert "≠ 0 B" in place.locator(".reading").first.inner_text()
-    place.get_by_label("Last step").press("Enter")
-    assert "≠" in place.locator("td.differs").inner_text()  # twice the gradient, or once
-    place.get_by_role("button", name="Compare").click()
-    assert graphs.count() == 1
 
 
 def branches(first):
@@ -529,25 +516,15 @@ def branches(first):
     return z
 
 
-def test_settings_of_different_paths_stand_at_the_same_line_and_visit(show):
+def test_a_setting_that_takes_another_path_stands_after_the_last_common_line(show):
     control = CONTROL | {"name": "first"}
     traces = [trace(functools.partial(branches, first)) for first in (True, False)]
     page = show(static_html(traces, [control], [0]))
     place = opened_at(page, "branches")
-    place.get_by_role("button", name="Compare").click()
-    other = place.locator(".graph .setting").last
     second = line(branches, "z = y.sin()")
-    step = next(i for i, step in enumerate(traces[0].steps) if step.line == second)
-    scrub(place, step)
-    assert other.inner_text().endswith(f"this setting did not run line {second}")
-    # It waits where both had run the same lines, before the line that it ran instead.
-    waits = place.locator("[data-line]", has_text="▷")
-    assert waits.get_attribute("data-line") == str(line(branches, "z = x.cos()"))
-    head = line(branches, "if first:")
-    again = [i for i, step in enumerate(traces[0].steps) if step.line == head][1]
-    scrub(place, again)
-    assert "did not run" not in other.inner_text()
-    assert place.locator(".memory").count() == 2
+    scrub(place, next(i for i, step in enumerate(traces[0].steps) if step.line == second))
+    place.get_by_role("switch").click()
+    assert position(place).endswith(f"before line {line(branches, 'z = x.cos()')}")
 
 
 def scrub(place, step):
@@ -701,7 +678,7 @@ SMALLEST = """place => Math.min(...[...place.gradtrace.root.querySelectorAll(".g
   .map((text) => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a))"""
 # Pairs of boxes or tensors that cover one another.
 COVERED = """place => {
-  const { boxes, things } = place.gradtrace.scene.graph.view;
+  const { boxes, things } = place.gradtrace.graph.view;
   const parts = [...boxes, ...things];
   const over = (a, b, from, size) => a[from] < b[from] + b[size] && b[from] < a[from] + a[size];
   const covers = (a, b) => over(a, b, "x", "width") && over(a, b, "y", "height");
@@ -721,9 +698,9 @@ def test_on_a_phone_the_graph_is_laid_out_anew_and_no_text_is_small(show, page):
         assert round(place.evaluate(SMALLEST), 1) >= 11
         assert place.locator(".scroll").evaluate("box => box.scrollWidth - box.clientWidth") <= 0
         assert place.evaluate(COVERED) == []
-        tops = "place => place.gradtrace.scene.graph.edges.map(({ a, b }) => a.y - b.y)"
+        tops = "place => place.gradtrace.graph.edges.map(({ a, b }) => a.y - b.y)"
         assert min(place.evaluate(tops)) > 0  # arrows lead up
-    as_wide = "place => place.gradtrace.scene.graph.view === place.gradtrace.trace.views[0]"
+    as_wide = "place => place.gradtrace.graph.view === place.gradtrace.trace.views[0]"
     assert not place.evaluate(as_wide)
     page.set_viewport_size({"width": 1200, "height": 800})
     page.wait_for_function(f"({as_wide})(document.querySelector('[data-function=recurrent]'))")
@@ -738,7 +715,7 @@ def test_what_may_be_chosen_stays_so_when_the_graph_is_laid_out_anew(show, page)
     assert before > 1
     choices.first.click()
     page.set_viewport_size({"width": 360, "height": 800})
-    anew = "place => place.gradtrace.scene.graph.view !== place.gradtrace.trace.views[0]"
+    anew = "place => place.gradtrace.graph.view !== place.gradtrace.trace.views[0]"
     page.wait_for_function(f"({anew})(document.querySelector('[data-function=passing]'))")
     assert choices.count() == before and place.locator(".scroll .picked").count() == 1
 
@@ -749,7 +726,7 @@ def test_on_a_wider_panel_no_graph_is_cut_and_no_text_small(show, page):
         place = opened_at(show(static_html([trace(program)])), program.__name__)
         place.get_by_label("Last step").press("Enter")
         for view in range(place.evaluate("place => place.gradtrace.trace.views.length")):
-            place.evaluate("(place, view) => place.gradtrace.scene.graph.open(view)", view)
+            place.evaluate("(place, view) => place.gradtrace.graph.open(view)", view)
             assert round(place.evaluate(SMALLEST), 1) >= 9, (program, view)
             cut = place.locator(".scroll").evaluate("box => box.scrollWidth - box.clientWidth")
             assert cut <= 0, (program, view)
@@ -760,7 +737,7 @@ def test_a_scroll_bar_that_comes_does_not_lay_the_graph_out_anew(show, page):
     place = opened_at(show(static_html([trace(shared)])), "shared")
     place.get_by_label("Last step").press("Enter")
     bar = """async (place, width) => {
-      const { root, scene: { graph } } = place.gradtrace;
+      const { root, graph } = place.gradtrace;
       const style = root.appendChild(document.createElement("style"));
       style.textContent = `.scroll { border-right: ${width}px solid }`; // headless bars are hidden
       const { svg } = graph;
@@ -858,21 +835,18 @@ def test_paper_shows_the_end_and_cuts_nothing_but_keeps_an_open_question(show, p
 def test_live_the_answer_and_the_step_reach_python(visit, tmp_path):
     """What anywidget hands over, in a page of its own."""
     question = asdict(asked(WhichLineRaises(), shared))
-    traces = [payload(trace(shared)), payload(trace(shared, max_steps=3))]
-    data = {"controls": [{"name": "n", "kind": "select", "options": ["a", "b"]}], "traces": traces}
-    state = {"trace": traces[0], "step": 0, "question": question, "answer": [], "setting": [0],
-             "comparable": True}  # fmt: skip
+    state = {"trace": payload(trace(shared)), "step": 0, "question": question, "answer": [],
+             "setting": [0]}  # fmt: skip
     file = tmp_path / "live.html"
-    text, others = (json.dumps(what).replace("<", "\\u003c") for what in (state, data))
+    text = json.dumps(state).replace("<", "\\u003c")
     file.write_text(
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>t</title><div id="el"></div>'
         f'<script type="module">{module().replace("export default", "const widget =")}\n'
-        f"const state = {text}, others = {others};\n"
+        f"const state = {text};\n"
         """const heard = {};
         window.model = {
           get: (name) => state[name], set: (name, value) => { state[name] = value; },
           on: (name, listener) => { heard[name] = listener; }, off() {}, save_changes() {},
-          send: () => change("data", others),
         };
         window.change = (name, value) => { state[name] = value; heard[`change:${name}`](); };
         widget.render({ model, el: document.querySelector("#el") });</script>"""
@@ -885,9 +859,6 @@ def test_live_the_answer_and_the_step_reach_python(visit, tmp_path):
     assert page.evaluate("model.get('step')") == 6
     page.evaluate("change('step', 2)")
     assert position(place).startswith("step 3 of 7")
-    place.get_by_role("button", name="Compare").click()  # asks Python for the other settings
-    assert place.locator(".graph").count() == 2
-    assert place.locator(".controls select").count() == 1  # the notebook has its own for the first
     assert page.complaints == []
 
 
@@ -912,7 +883,6 @@ def test_axe_finds_nothing_in_any_state(show, page, axe, theme):
     places = [opened_at(page, name) for name in ("shared", "retained", "layers", "changed")]
     assert page.evaluate(FIND, []) == []
     places[0].get_by_role("button", name="Show me").click()
-    places[1].get_by_role("button", name="Compare").click()
     for place in places:
         place.get_by_label("Last step").press("Enter")
         place.get_by_label("Step back").press("Enter")

@@ -1,4 +1,4 @@
-# obeys: detach log_prob where the loss of the second backward reads it
+# obeys: detach log_prob where alpha_loss reads it
 import torch
 import torch.nn.functional as F
 from torch import nn

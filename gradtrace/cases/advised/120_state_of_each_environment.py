@@ -1,4 +1,4 @@
-# obeys: states = {key: one.detach() for key, one in states.items()}
+# obeys: states = {key: tensor.detach() for key, tensor in states.items()}
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -16,4 +16,4 @@ for step in range(6):
     loss.backward()
     optimizer.step()
     states[environment] = state
-    states = {key: one.detach() for key, one in states.items()}
+    states = {key: tensor.detach() for key, tensor in states.items()}

@@ -1,4 +1,4 @@
-# obeys: recompute logits for the second loss
+# obeys: recompute logits for loss_sampled
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-# obeys: detach fake where the loss of the first backward reads it
+# obeys: detach fake where errD_fake reads it
 # DCGAN of pytorch/examples with the detach() of the discriminator's fake batch forgotten, reduced.
 # plain watch: "two losses share a part of the graph" (right; advice: detach where the FIRST loss reads it).
 # --strict:    "something ... was computed once and is used in every iteration" (wrong: fake is made anew each time),

@@ -1,4 +1,4 @@
-# obeys: detach ds before the dataset gets them
+# obeys: detach ds before the dataset is made
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

@@ -15,12 +15,8 @@ if TYPE_CHECKING:
     from gradtrace.explaining.diagnosis import Diagnosis
     from gradtrace.explaining.postmortem import explain
     from gradtrace.explaining.watcher import SilentFailure, Watch, watch
-    from gradtrace.notebook.exploration import (
-        DeviceDropdown,
-        Exploration,
-        available_devices,
-        explore,
-    )
+    from gradtrace.notebook.controls import DeviceDropdown, available_devices
+    from gradtrace.notebook.exploration import Exploration, explore
     from gradtrace.notebook.extension import load_ipython_extension, unload_ipython_extension
     from gradtrace.notebook.widget import Player
     from gradtrace.player.playback import Trace, trace
@@ -36,7 +32,8 @@ _MODULES = {
     "explaining.postmortem": ("explain",),
     "notebook.extension": ("load_ipython_extension", "unload_ipython_extension"),
     "explaining.watcher": ("SilentFailure", "Watch", "watch"),
-    "notebook.exploration": ("DeviceDropdown", "Exploration", "available_devices", "explore"),
+    "notebook.controls": ("DeviceDropdown", "available_devices"),
+    "notebook.exploration": ("Exploration", "explore"),
     "notebook.widget": ("Player",),
     "player.playback": ("Trace", "trace"),
     "snapshots.graph": ("Graph", "snapshot"),

@@ -17,6 +17,7 @@ import torch
 
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import Location
+from gradtrace.autograd.syntax import names
 
 _OFF = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False")
 # What a method or attribute of this name returns has no graph; the value says how it was lost.
@@ -96,8 +97,10 @@ class _Reader:
                 return []
             case ast.Name():
                 losses = self._of_variable(expression)
-            case ast.Compare():
-                losses = self._lost("operation", expression)
+            case ast.Compare():  # unless what it compares had lost its graph before
+                losses = self._together(_operands(expression)) or self._lost(
+                    "operation", expression
+                )
             case ast.Attribute(attr=attribute):
                 lost = _METHODS.get(attribute)
                 losses = None if lost is None else self._lost(lost, expression)
@@ -140,7 +143,7 @@ class _Reader:
             for node in self._nodes
             if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
             and node.lineno < name.lineno
-            and name.id in source.names(node, ast.Store)
+            and name.id in names(node, ast.Store)
         ]
         assignment = max(assignments, key=lambda node: node.lineno, default=None)
         if assignment is None:

@@ -8,23 +8,14 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import NamedTuple
 
 from gradtrace.autograd.frames import Location, user_frames
+from gradtrace.autograd.syntax import Function, Loop, names
 
-Loop = ast.For | ast.AsyncFor | ast.While
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-Scope = ast.Module | _Function
-
-
-def loops_around(frame: FrameType | None) -> Iterator[tuple[CodeType, int, Loop]]:
-    """Yield code, line and innermost enclosing loop for each frame of the user's code in a loop."""
-    for user_code in user_frames(frame):
-        loop = loop_around(user_code)
-        if loop is not None:
-            yield user_code.f_code, user_code.f_lineno, loop
+Scope = ast.Module | Function
 
 
 def loop_around(frame: FrameType) -> Loop | None:
@@ -45,6 +36,17 @@ def assigned_and_used(made_at: Location, used_at: Location) -> str | None:
     """Return the only name that the first line assigns and the second one reads."""
     names = _statement_names(made_at, ast.Store) & _statement_names(used_at, ast.Load)
     return names.pop() if len(names) == 1 else None
+
+
+def receiver_of(place: Location, method: str) -> str | None:
+    """Return the name of the variable on which the statement at a line calls ``method``."""
+    tree = _tree(place.file)
+    for node in () if tree is None else ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attribute)):
+                if attribute == method and covers(node, place.line):
+                    return name
+    return None
 
 
 def is_conditional(place: Location) -> bool:
@@ -92,7 +94,7 @@ def in_place_writes(file: str) -> Iterator[Write]:
     """Yield the lines of a file's functions that modify a value in place."""
     module = _tree(file)
     for scope in ast.walk(module) if module is not None else ():
-        if not isinstance(scope, _Function | ast.Module):
+        if not isinstance(scope, Function | ast.Module):
             continue
         nodes = [*own_nodes(scope)]
         for node in nodes:
@@ -138,7 +140,7 @@ def assignments_of(file: str, attribute: str, in_init: bool) -> list[int]:
     return sorted(
         node.lineno
         for scope in (ast.walk(module) if module is not None else ())
-        if isinstance(scope, _Function | ast.Module) and is_init(scope) == in_init
+        if isinstance(scope, Function | ast.Module) and is_init(scope) == in_init
         for node in own_nodes(scope)
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Store)
@@ -190,12 +192,6 @@ def assigns_name(loop: Loop, name: str) -> bool:
     return bool(_lines_that_assign(loop, name))
 
 
-def reads_first(loop: Loop, name: str) -> bool:
-    """Whether an iteration reads the variable before assigning it, so that it is carried over."""
-    head = loop.test if isinstance(loop, ast.While) else loop.target
-    return _first_access([head, *loop.body], name) is ast.Load
-
-
 def assigned_at(frame: FrameType, name: str) -> int | None:
     """Return the last line up to the running one that assigns the variable in this frame."""
     scope = scope_of(frame)
@@ -233,57 +229,6 @@ def _lines_that_assign(scope: ast.AST, name: str) -> list[int]:
     ]
 
 
-def _first_access(nodes: Iterable[ast.AST], name: str) -> type[ast.expr_context] | None:
-    """Return whether nodes, in the order in which they run, load the variable first or store it."""
-    for node in nodes:
-        if isinstance(node, ast.Name):
-            if node.id == name:
-                return type(node.ctx)
-            continue
-        if isinstance(node, ast.If):  # either branch may run
-            accesses = [
-                _first_access([node.test, *part], name) for part in (node.body, node.orelse)
-            ]
-            if ast.Load in accesses or None not in accesses:
-                return ast.Load if ast.Load in accesses else ast.Store
-            continue
-        if isinstance(node, _Function | ast.Lambda):
-            continue
-        first = _first_access(_as_they_run(node), name)
-        if first is not None:
-            return ast.Load if isinstance(node, ast.AugAssign) else first
-    return None
-
-
-def _as_they_run(node: ast.AST) -> list[ast.AST]:
-    """Return the parts of a statement or expression in the order in which Python evaluates them."""
-    parts = list(ast.iter_child_nodes(node))
-    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
-        value = node.value
-        return [*([value] if value else []), *(part for part in parts if part is not value)]
-    if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-        return [node.iter, *(part for part in parts if part is not node.iter)]
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
-        return [*node.generators, *(part for part in parts if part not in node.generators)]
-    if isinstance(node, (ast.With, ast.AsyncWith)):
-        return [*node.items, *node.body]
-    return parts
-
-
-def runs_over(loop: Loop, name: str) -> bool:
-    """Whether the iterable of the loop is computed from this variable."""
-    return isinstance(loop, ast.For) and root_of(name) in names(loop.iter, ast.Load)
-
-
-def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
-    """Return the names, and attributes such as ``self.mem``, that the code loads or stores."""
-    return {
-        ast.unparse(node)
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, context)
-    }
-
-
 def root_of(name: str) -> str:
     """Return the variable at the start of an expression such as ``model.layers[0]``."""
     return re.split(r"[.\[]", name)[0]
@@ -294,13 +239,13 @@ def scope_of(frame: FrameType) -> Scope | None:
     return _scope(frame.f_code, frame.f_lineno)
 
 
-def function_named(file: str, name: str) -> _Function | None:
+def function_named(file: str, name: str) -> Function | None:
     """Return the only function of this name in a file, or None."""
     module = _tree(file)
     functions = [
         node
         for node in (ast.walk(module) if module is not None else ())
-        if isinstance(node, _Function) and node.name == name
+        if isinstance(node, Function) and node.name == name
     ]
     return functions[0] if len(functions) == 1 else None
 
@@ -313,7 +258,7 @@ def _scope(code: CodeType, line: int) -> Scope | None:
     scopes = [
         node
         for node in ast.walk(module)
-        if isinstance(node, _Function) and node.name == code.co_name and covers(node, line)
+        if isinstance(node, Function) and node.name == code.co_name and covers(node, line)
     ]
     return max(scopes, key=lambda node: node.lineno, default=None)
 
@@ -323,7 +268,7 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
     pending = list(ast.iter_child_nodes(scope))
     for node in pending:
         yield node
-        if not isinstance(node, _Function | ast.Lambda):
+        if not isinstance(node, Function | ast.Lambda):
             pending.extend(ast.iter_child_nodes(node))
 
 

@@ -1,10 +1,10 @@
-"""From a failed backward to its cause, the line where it began, and the fix to prefer.
+"""Diagnose a failed backward call: its cause, the line where it began, and the best repair.
 
-The error's text gives the family.  For each family there is a class of
-:mod:`gradtrace.explaining.evidence`. The first of the :data:`gradtrace.explaining.causes.RULES`
-whose evidence holds is the cause; of the cause's fixes the first whose evidence holds is the
-advice.  An explanation is certain if the cause is, and if the advice is known to help and to end
-nobody's training.  Where nothing decides, the cause is ``"unknown"``.
+The text of the error gives its family. For each family there is a class in
+:mod:`gradtrace.explaining.evidence`. The first of the :data:`gradtrace.explaining.causes.CRITERIA`
+whose facts hold gives the cause; of the cause's fixes, the first whose facts hold is the advice.
+An explanation is certain if the cause is certain and the advice is proven: it helps, and no
+parameter loses its gradient. If no criterion holds, the cause is ``"unknown"``.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from gradtrace.autograd.frames import Location, is_users, user_frame
 from gradtrace.explaining.causes import (
     CAUSES,
     CERTAIN,
+    CRITERIA,
     LIKELY,
-    RULES,
-    SEEN,
+    OBSERVED,
     UNKNOWN,
-    Rule,
+    Criterion,
     family_of,
-    told,
+    sentence_of,
 )
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.asked import AskedEvidence
@@ -53,8 +53,8 @@ EVIDENCE: dict[str, type[Evidence]] = {
     "no_graph": NoGraphEvidence,
     "unused_input": AskedEvidence,
 }
-# Of causes that the text decides: what more there is to say.
-MORE_ABOUT: dict[str, type[Evidence]] = {
+# For causes that the text decides: the evidence that names what is involved.
+NAMING_EVIDENCE: dict[str, type[Evidence]] = {
     "once_differentiable": TwiceEvidence,
     "function_backward_failed": NamedEvidence,
     "checkpoint_differs": RecomputedEvidence,
@@ -68,12 +68,12 @@ def failure(
     inputs: Sequence[Any],
     call: BackwardCall | None,
 ) -> Diagnosis | None:
-    """Explain ``error``; None when it is not one of autograd's.
+    """Return the diagnosis of ``error``, or None if autograd did not raise it.
 
-    ``outputs`` are what backward was called on, ``inputs`` what it was asked for, and ``call`` is
-    that call; None, empty and None for an error that came from elsewhere.
+    ``outputs`` are the tensors that backward was called on, ``inputs`` those whose gradient was
+    requested, and ``call`` is that call; None, empty and None if no backward call raised.
     """
-    # Errors of the program's own classes are its own affair, and may quote PyTorch's texts.
+    # An exception class of the program may quote PyTorch's texts, but is not autograd's error.
     if type(error).__module__.partition(".")[0] not in ("builtins", "torch"):
         return None
     family, cause = family_of(str(error)) if isinstance(error, RuntimeError) else (None, None)
@@ -86,53 +86,54 @@ def failure(
         raised_at = Location.of(frame) if frame else raised_at
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs or ())
     text = f"{type(error).__name__}: {error}"
-    known = record, outputs, inputs, call, raised_at, frame, text
+    facts = record, outputs, inputs, call, raised_at, frame, text
     if node is not None:
-        return decide("function", FunctionEvidence(node, *known))
+        return decide("function", FunctionEvidence(node, *facts))
     assert family is not None
     if cause is not None:
-        evidence = MORE_ABOUT.get(cause, Evidence)(*known)
+        evidence = NAMING_EVIDENCE.get(cause, Evidence)(*facts)
         evidence.exception = error
-        return explained(family, Rule(cause, (), CERTAIN), evidence)
+        return build_diagnosis(family, Criterion(cause, (), CERTAIN), evidence)
     kind = EVIDENCE.get(family) if outputs else None
-    found = None
+    diagnosis = None
     if kind is not None:
         with contextlib.suppress(NoEvidence):
-            found = decide(family, kind(*known))
-    if found is None:
-        found = explained(family, Rule("unknown", (), UNKNOWN), Evidence(*known))
-    elif record.threads > 1:  # each counts its own operations: their order may differ
-        found = replace(found, confidence=LIKELY)
-    return found
+            diagnosis = decide(family, kind(*facts))
+    if diagnosis is None:
+        return build_diagnosis(family, Criterion("unknown", (), UNKNOWN), Evidence(*facts))
+    if record.threads > 1:  # each thread numbers its own operations, so their order is not known
+        return replace(diagnosis, confidence=LIKELY)
+    return diagnosis
 
 
 def decide(family: str, evidence: Evidence) -> Diagnosis | None:
-    """By the first rule of the family whose evidence holds."""
-    rule = next((r for r in RULES[family] if all(map(evidence.holds, r.evidence))), None)
-    return None if rule is None else explained(family, rule, evidence)
+    """Apply the first criterion of the family whose facts hold; None if none holds."""
+    holding = (c for c in CRITERIA[family] if all(map(evidence.holds, c.facts)))
+    criterion = next(holding, None)
+    return None if criterion is None else build_diagnosis(family, criterion, evidence)
 
 
-def explained(family: str, rule: Rule, evidence: Evidence) -> Diagnosis:
-    """The cause of the rule, with the first of its fixes whose evidence holds."""
-    cause = CAUSES[rule.cause]
-    fix = next(one for one in cause.fixes if all(map(evidence.holds, one.needs)))
-    confidence = rule.confidence
-    if confidence == SEEN:
-        confidence = CERTAIN if evidence.seen else LIKELY
+def build_diagnosis(family: str, criterion: Criterion, evidence: Evidence) -> Diagnosis:
+    """Combine the criterion's cause with the first of its fixes whose facts hold."""
+    cause = CAUSES[criterion.cause]
+    fix = next(fix for fix in cause.fixes if all(map(evidence.holds, fix.needs)))
+    confidence = criterion.confidence
+    if confidence == OBSERVED:
+        confidence = CERTAIN if evidence.observed else LIKELY
     proven = fix.proof is not None and all(map(evidence.holds, fix.proof))
     if confidence == CERTAIN and not proven:
         confidence = LIKELY
-    decided = *rule.evidence, *fix.needs
+    facts = () if confidence == UNKNOWN else (*criterion.facts, *fix.needs)
     return Diagnosis(
         cause.family or family,
-        rule.cause,
+        criterion.cause,
         confidence,
         evidence.raised_at,
         began_at=evidence.began_at,
         made_at=evidence.made_at,
         made_through=evidence.made_through,
         error=evidence.error,
-        seen=() if confidence == UNKNOWN else tuple(dict.fromkeys(map(told, decided))),
+        reasons=tuple(dict.fromkeys(map(sentence_of, facts))),
         advice=fix,
         proven=proven,
         names=evidence.names,
@@ -141,9 +142,9 @@ def explained(family: str, rule: Rule, evidence: Evidence) -> Diagnosis:
 
 
 def _where_raised(error: BaseException) -> tuple[Location | None, FrameType | None]:
-    """The innermost line of the user's code in the traceback."""
-    found: tuple[Location | None, FrameType | None] = (None, None)
+    """Return the innermost line of the user's code in the traceback, and its frame."""
+    place: tuple[Location | None, FrameType | None] = (None, None)
     for frame, line in walk_tb(error.__traceback__):
         if is_users(frame.f_code):
-            found = Location(frame.f_code.co_filename, line), frame
-    return found
+            place = Location(frame.f_code.co_filename, line), frame
+    return place

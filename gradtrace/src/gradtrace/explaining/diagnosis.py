@@ -1,4 +1,4 @@
-"""An error, or a silent failure, explained: what a watch says and what ``--json`` writes."""
+"""The explanation of an error or a silent failure, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ import torch
 from gradtrace.autograd.frames import Location, running_ipython
 from gradtrace.explaining.causes import CAUSES, CERTAIN, SCHEMA, Fix
 
-_CALLS = 3  # shown of those that led to the line that made it
+_CALLS = 3  # calls shown that led to the line that created the tensor
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """An error explained; :mod:`gradtrace.explaining.causes` lists the families and causes.
+    """The explanation of an error; :mod:`gradtrace.explaining.causes` lists families and causes.
 
-    ``raised_at`` is the line of the user's code that raised, ``began_at`` the line where it began
-    (the backward that freed, the write, the cut), ``made_at`` the line that made what both need and
-    ``made_through`` the calls that led there, ``carried_by`` the variables or attributes that
-    carried it.  None is what is not known.  ``seen`` is what decided, in sentences; ``advice`` the
-    fix, with the ``names`` that its text leaves open; ``proven`` says whether that change is known
-    to take what is wrong out of this loss, and to end no parameter's training.
+    ``raised_at`` is the line of the user's code that raised. ``began_at`` is the line where the
+    failure began: the backward call that freed the graph, the in-place change, or the cut.
+    ``made_at`` is the line that created the tensor involved, ``made_through`` the calls that led
+    to it, and ``carried_by`` the variables that hold it; each is None if it is not known.
+    ``reasons`` are the facts that decided, as sentences. ``advice`` is the fix, and ``names`` are
+    the variables for its text. A ``proven`` fix removes the failure from this loss, and no
+    parameter loses its gradient.
     """
 
     family: str
@@ -38,7 +39,7 @@ class Diagnosis:
     made_through: tuple[Location, ...] = ()
     error: str | None = None
     detail: str | None = None
-    seen: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     advice: Fix | None = None
     proven: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
@@ -50,18 +51,18 @@ class Diagnosis:
 
     @property
     def explanation(self) -> str:
-        """What went wrong, in a sentence."""
+        """One sentence that says what went wrong."""
         text = CAUSES[self.cause].meaning_for(self._names)
         return text if self.detail is None else f"{text}; {self.detail}"
 
     @property
     def fix(self) -> str:
-        """What to do about it."""
+        """What to change in the program."""
         return self._advice.text_for(self._names)
 
     @property
     def otherwise(self) -> str | None:
-        """The next thing to try, where the fix is not proven."""
+        """The alternative to try next if the fix is not proven, else None."""
         return None if self.proven else self._advice.otherwise_for(self._names)
 
     @property
@@ -73,7 +74,7 @@ class Diagnosis:
         return self.advice or CAUSES[self.cause].fixes[-1]
 
     def text(self) -> str:
-        """For a person: a few lines that begin with ``gradtrace:``."""
+        """Render the explanation as a few lines of text that begin with ``gradtrace:``."""
         unsure = self.confidence != CERTAIN and self.cause != "unknown"
         hedge = f" ({self.confidence})" if unsure else ""
         lines = [f"gradtrace: {self.explanation}.{hedge}"]
@@ -82,11 +83,11 @@ class Diagnosis:
                 text = linecache.getline(*place).strip()
                 lines.append(_row(name, f"{place}  {text}".rstrip()))
             if place is not None and name == "made":
-                lines += [_row("", f"called from {one}") for one in self.made_through[:_CALLS]]
+                lines += [_row("", f"called from {call}") for call in self.made_through[:_CALLS]]
         if self.carried_by is not None:
             lines.append(_row("carried", self.carried_by))
-        if self.seen:
-            lines.append(_row("seen", "; ".join(self.seen)))
+        if self.reasons:
+            lines.append(_row("seen", "; ".join(self.reasons)))
         lines.append(_row("fix", self.fix))
         if self.otherwise is not None:
             lines.append(_row("or", self.otherwise))
@@ -96,22 +97,21 @@ class Diagnosis:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``python -m gradtrace --json`` writes: see
-        :data:`gradtrace.explaining.causes.KEYS`."""
+        """Return what ``--json`` writes; :data:`gradtrace.explaining.causes.KEYS` explains it."""
         return {
             "schema": SCHEMA,
-            "torch": str(torch.__version__),  # plain: what is told is read where torch is not
+            "torch": str(torch.__version__),  # a plain str can be unpickled without torch
             "family": self.family,
             "cause": self.cause,
             "confidence": self.confidence,
             "raised_at": _place(self.raised_at),
             "began_at": _place(self.began_at),
             "made_at": _place(self.made_at),
-            "made_through": [_place(one) for one in self.made_through],
+            "made_through": [_place(call) for call in self.made_through],
             "carried_by": self.carried_by,
             "error": self.error,
             "explanation": self.explanation,
-            "seen": list(self.seen),
+            "seen": list(self.reasons),
             "fix": self.fix,
             "otherwise": self.otherwise,
         }
@@ -122,7 +122,7 @@ _MORE = "sees every operation: the lines and variables that are missing here"
 
 
 def _ways_to_watch() -> dict[str, str]:
-    """How to watch strictly where this is read; empty in a program of its own."""
+    """Return how to start a strict watch under pytest or in a notebook; else an empty dict."""
     # A program or kernel that a test starts inherits the variable, but does not run under pytest.
     if "PYTEST_CURRENT_TEST" in os.environ and "pytest" in sys.modules:
         return {"strict": "pytest --gradtrace=strict"}

@@ -1,10 +1,10 @@
-"""Explain an error after the fact, when nobody was watching.
+"""Explain an error after it was raised without a watch.
 
-Only the traceback's frames are left: the variables in them, and the tensors that backward was
-called on.  From these it can be said which variable reaches freed nodes, or which saved tensor was
-changed.  Which line freed or changed it cannot be known without watching, and the explanation says
-so.  In a notebook: ``%load_ext gradtrace``, then ``%explain`` in the cell after the error, or
-``%explain --fix`` for a proved repair (:mod:`gradtrace.repair`).
+Only the frames of the traceback are left: their variables, and the tensors that backward was called
+on. They show which variable reaches freed nodes, or which saved tensor was changed. Only a watch
+records the line that freed or changed it, so the explanation omits that line. In a notebook,
+run ``%load_ext gradtrace``, then ``%explain`` in the cell after the error. ``%explain --fix`` adds
+a proved repair (:mod:`gradtrace.repair`).
 """
 
 from __future__ import annotations
@@ -50,60 +50,61 @@ def explain(exception: BaseException | None = None) -> Diagnosis | None:
     exception = exception if exception is not None else getattr(sys, "last_value", None)
     if not isinstance(exception, BaseException):
         raise ValueError("there is no error to explain: run explain() after one was raised")
-    if (known := explanation_of(exception)) is not None:
-        return known  # it was watched
+    if (diagnosis := explanation_of(exception)) is not None:
+        return diagnosis  # of the watch that was running
     outputs = next(_called_on(exception), None)
     with undisturbed():
-        found = failure(Record(), exception, outputs, (), None)
-    if found is None or outputs is None:
-        return found
-    if found.family == "freed":
-        return _with_freed_variables(found, exception, outputs)
-    if found.family == "modified" and found.cause in _WHO_WROTE:
-        name = found.carried_by or "a parameter"
-        detail = (
-            f"{name} was changed in place after an operation had saved it, by an optimizer or not"
-        )
+        diagnosis = failure(Record(), exception, outputs, (), None)
+    if diagnosis is None or outputs is None:
+        return diagnosis
+    if diagnosis.family == "freed":
+        return _with_freed_variables(diagnosis, exception, outputs)
+    if diagnosis.cause in _DISTINGUISHED_BY_STEPS:
+        name = diagnosis.carried_by or "a parameter"
         return dataclasses.replace(
-            found,
+            diagnosis,
             cause="unknown",
             confidence=UNKNOWN,
-            detail=detail,
-            seen=(),
+            detail=f"{name} was changed in place after an operation had saved it",
+            reasons=(),
             advice=CAUSES["unknown"].fixes[0],
         )
-    return found
+    return diagnosis
 
 
-# Told apart by the calls and steps in between, which only a watch sees.
-_WHO_WROTE = ("optimizer_step_between_backwards", "inplace_on_parameter_in_forward")
+# Only a watch records the backward calls and the optimizer steps that distinguish these causes.
+_DISTINGUISHED_BY_STEPS = ("optimizer_step_between_backwards", "inplace_on_parameter_in_forward")
 
 
 def _called_on(exception: BaseException) -> Iterator[Any]:
-    """What ``backward`` or ``grad`` was called on: their own argument, in their frames."""
+    """Yield the tensors that ``backward`` or ``grad`` was called on, from their frames."""
     for frame, _ in walk_tb(exception.__traceback__):
         code = frame.f_code
         if code.co_filename == AUTOGRAD_FILE and code.co_name in ("backward", "grad"):
             yield frame.f_locals.get("tensors", frame.f_locals.get("outputs"))
 
 
-def _with_freed_variables(found: Diagnosis, exception: BaseException, outputs: Any) -> Diagnosis:
+def _with_freed_variables(
+    diagnosis: Diagnosis, exception: BaseException, outputs: Any
+) -> Diagnosis:
+    """Add the first variable whose node is freed, or else the names of the freed operations."""
     with undisturbed():
         roots = set(roots_of(outputs))
         live, links = walk(roots)
         freed = {
             node: described.name
             for node, described in zip(live, describe(live, links).nodes, strict=True)
-            if described.state == FREED and node not in roots  # the loss itself says nothing
+            if described.state == FREED and node not in roots
         }
     for frame, _ in walk_tb(exception.__traceback__):
         for variable in reach(namespace(frame)) if is_users(frame.f_code) else ():
             name = freed.get(grad_fn_of(variable.value))
             if name is not None:
                 return dataclasses.replace(
-                    found,
+                    diagnosis,
                     names={"it": variable.name},
                     detail=f"{variable.name} was made by {name}, whose saved tensors are freed",
                 )
     names = ", ".join(sorted(set(freed.values())))
-    return dataclasses.replace(found, detail=f"freed in this graph: {names}" if names else None)
+    detail = f"freed in this graph: {names}" if names else None
+    return dataclasses.replace(diagnosis, detail=detail)

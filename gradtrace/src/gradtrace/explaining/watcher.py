@@ -1,16 +1,16 @@
 """Watch a training program, and explain the error when backward fails.
 
-A watch hears of every backward and every optimizer's step (:mod:`gradtrace.watching.engine`) and
-remembers where they were called (:mod:`gradtrace.watching.record`).  That is all, so it can stay
-on.  When a backward fails, :mod:`gradtrace.explaining.diagnose` finds the cause, and the
-explanation is added to the exception as a note: the exception itself, its type, its text and its
-traceback stay PyTorch's.
+A watch records where each backward call and each optimizer step was made
+(:mod:`gradtrace.watching.engine`, :mod:`gradtrace.watching.record`), which costs so little that it
+can stay on. When a backward call fails, :mod:`gradtrace.explaining.diagnose` finds the cause, and
+the explanation is added to the exception as a note. The exception's type, text and traceback stay
+PyTorch's.
 
-A strict watch also sees every operation of the thread in which it began
-(:mod:`gradtrace.watching.operations`).  With that it finds failures that raise nothing
-(:mod:`gradtrace.explaining.silent`), and warns about each once.
+A strict watch also records every operation of the thread that started it
+(:mod:`gradtrace.watching.operations`), so that it finds failures that raise nothing
+(:mod:`gradtrace.explaining.silent`). It warns about each of them once.
 
-Whatever goes wrong in here, the program goes on as if it were not watched.
+A failure of gradtrace itself never stops the program.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from gradtrace.watching.engine import engine
 from gradtrace.watching.operations import Observer
 from gradtrace.watching.record import BackwardCall, Record
 
-_LOOKS = (32, 128, 512, 2_048)  # at these backwards look for what the variables keep
+_LOOKS = (32, 128, 512, 2_048)  # the backward calls at which variables are searched for graphs
 _NOTES_SINCE = (8, 14)  # IPython prints the notes of an exception
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -101,7 +101,7 @@ def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False
 
 
 def guarded(method: F) -> F:
-    """The program always wins: a failure of gradtrace is remembered and never raised."""
+    """Record a failure of gradtrace in ``method`` instead of raising it in the program."""
 
     @functools.wraps(method)
     def inner(self: Watch, *args: Any, **kwargs: Any) -> Any:
@@ -117,9 +117,9 @@ def guarded(method: F) -> F:
 
 
 class Watch(contextlib.AbstractContextManager["Watch"]):
-    """One watch, made by :func:`watch`, with what it knows and found.
+    """A watch, created by :func:`watch`, with its record and its findings.
 
-    ``strict`` is as it was asked for.  Entered again it goes on, and keeps what it found before.
+    Entering it again resumes it, and its findings stay.
     """
 
     def __init__(self, strict: bool = False, *, begin: bool = True):
@@ -138,26 +138,27 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     @property
     def broken(self) -> str | None:
-        """What last went wrong in gradtrace itself, while the program went on; None if nothing."""
+        """The last failure of gradtrace itself, as text; None if there was none."""
         return self._record.broken
 
     def explain(self, error: Exception) -> Diagnosis | None:
-        """Explain an error that came from elsewhere than a backward, and add it as a note.
+        """Explain an error that no backward call raised, and add the explanation as a note.
 
-        None if it is not one of autograd's.
+        Returns:
+            The diagnosis, or None if autograd did not raise the error.
         """
-        known = _explanation_on(error)
-        return known.diagnosis if known is not None else self._explain(error, None, (), None)
+        note = _explanation_on(error)
+        return note.diagnosis if note is not None else self._explain(error, None, (), None)
 
     @guarded
     def look_back(self, variables: Mapping[str, Any]) -> None:
-        """At the end: warn about what was never trained, and about sums and lists among
-        ``variables`` that keep many graphs alive."""
+        """Warn, when the program ends, about parameters that were never trained, and about sums
+        and lists among ``variables`` that keep many graphs alive."""
         self._report(silent.never_trained(self._record.timeline))
         self._report(silent.leaks(self._record.timeline, variables))
 
     def stop(self) -> None:
-        """Stop watching; without another watch PyTorch is as it was.  Stopping twice is fine."""
+        """Stop watching, and restore PyTorch if no other watch runs. A second call does nothing."""
         if not self._on:
             return
         self._on = False
@@ -188,10 +189,10 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self.stop()
 
     def __call__(self, function: F) -> F:
-        self.stop()  # as a decorator it watches while the function runs, not before
+        self.stop()  # a decorator watches only while the function runs
         return _watched(function, self.strict)
 
-    # What the engine reports.
+    # The engine calls these methods.
 
     def began(self, call: BackwardCall, outputs: Any) -> None:
         timeline = self._record.timeline
@@ -206,7 +207,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         timeline = self._record.timeline
         live, links = walk(roots_of(outputs))
         functions = dict.fromkeys(map(_torch.function_of, live))
-        call.functions = tuple(weakref.ref(one) for one in functions if one is not None)
+        call.functions = tuple(weakref.ref(f) for f in functions if f is not None)
         with _torch.no_torch_function():
             leaves = [node.variable for node in live if isinstance(node, _torch.LEAF)]
             call.leaves = frozenset(storage_of(leaf)[0] for leaf in leaves)
@@ -218,7 +219,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     @property
     def knowledge(self) -> int:
-        """How much it knows of this thread: the watch that knows most explains an error."""
+        """How much it records of this thread: of several watches, the highest explains an error."""
         return 1 if self._observer is None or not self._observer.of_this_thread else 2
 
     def failed(
@@ -256,54 +257,55 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         if self._observer is not None:
             (self._observer.step_aside if inside else self._observer.look)()
 
-    # What is said of it.
+    # Reporting.
 
     def _tell(self, cause: str, location: Location | None, name: str | None) -> None:
         self._report([silent.finding(cause, location, location, name)])
 
     def _report(self, findings: Iterable[Diagnosis]) -> None:
-        """Warn once for each cause and line."""
-        for found in findings:
-            where = found.began_at or found.raised_at or Location("<unknown>", 1)
-            if (found.cause, where) in self._record.told:
+        """Warn about each finding, once for each cause and line."""
+        for finding in findings:
+            place = finding.began_at or finding.raised_at or Location("<unknown>", 1)
+            if (finding.cause, place) in self._record.told:
                 continue
-            self._record.told.add((found.cause, where))
-            self._record.findings.append(found)
+            self._record.told.add((finding.cause, place))
+            self._record.findings.append(finding)
             # A filter that turns warnings into errors must not stop the program.
             with contextlib.suppress(SilentFailure):
-                warnings.warn_explicit(found.text(), SilentFailure, where.name, where.line)
+                warnings.warn_explicit(finding.text(), SilentFailure, place.name, place.line)
 
     def _explain(
         self, error: Exception, outputs: Any, inputs: Sequence[Any], call: BackwardCall | None
     ) -> Diagnosis | None:
         with _lock:  # one thread at a time
             self._record.broken = None
-            found = self._diagnosed(error, outputs, inputs, call)
+            diagnosis = self._diagnosed(error, outputs, inputs, call)
             broken = self._record.broken
-        if found is not None:
-            note = Explanation(found.text())
+        if diagnosis is not None:
+            note = Explanation(diagnosis.text())
         elif broken is not None:
             note = Explanation(f"gradtrace could not explain this error ({broken}).")
         else:
             return None
-        note.diagnosis = found
+        note.diagnosis = diagnosis
         # An exception class may forbid notes.
         with contextlib.suppress(Exception):
             error.add_note(note)
         if not notes_are_shown():
             print(note, file=sys.stderr)
-        return found
+        return diagnosis
 
     @guarded
     def _diagnosed(
         self, error: Exception, outputs: Any, inputs: Sequence[Any], call: BackwardCall | None
     ) -> Diagnosis | None:
         with undisturbed():
-            found = diagnose.failure(self._record, error, outputs, inputs, call)
-        if found is not None and self._saw_compiled_code and found.made_at is None and self.strict:
-            compiled = "a strict watch does not see into what torch.compile compiled"
-            found = dataclasses.replace(found, detail=compiled)
-        return found
+            diagnosis = diagnose.failure(self._record, error, outputs, inputs, call)
+        unobserved = self.strict and self._saw_compiled_code
+        if diagnosis is not None and unobserved and diagnosis.made_at is None:
+            detail = "a strict watch does not observe the code that torch.compile compiled"
+            return dataclasses.replace(diagnosis, detail=detail)
+        return diagnosis
 
 
 _lock = threading.RLock()
@@ -315,7 +317,7 @@ class Explanation(str):
     diagnosis: Diagnosis | None = None
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (str(self),)  # who reads a pickled exception need not have gradtrace
+        return str, (str(self),)  # an exception can be unpickled without gradtrace
 
 
 def _explanation_on(error: BaseException) -> Explanation | None:
@@ -324,18 +326,18 @@ def _explanation_on(error: BaseException) -> Explanation | None:
 
 
 def explanation_of(error: BaseException) -> Diagnosis | None:
-    """What a watch found out about this exception."""
-    known = _explanation_on(error)
-    return None if known is None else known.diagnosis
+    """Return the diagnosis that a watch added to this exception, or None."""
+    note = _explanation_on(error)
+    return None if note is None else note.diagnosis
 
 
 def notes_are_shown() -> bool:
-    """Python shows ``__notes__``; in a notebook it is up to IPython (7.34 on Colab does not)."""
+    """Whether ``__notes__`` are printed: Python does, an old IPython (7.34 on Colab) does not."""
     return running_ipython() is None or sys.modules["IPython"].version_info[:2] >= _NOTES_SINCE
 
 
 def _watched(function: Callable[..., Any], strict: bool) -> Any:
-    """``function`` with a watch around each call, or around each stretch that runs of it."""
+    """Wrap ``function`` in a watch that runs while its code runs, not while it is suspended."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -347,11 +349,11 @@ def _watched(function: Callable[..., Any], strict: bool) -> Any:
 
         @functools.wraps(function)
         async def watched(*args: Any, **kwargs: Any) -> Any:
-            one, running = Watch(strict, begin=False), function(*args, **kwargs)
+            session, running = Watch(strict, begin=False), function(*args, **kwargs)
             step: Any = running.__anext__()
             while True:
                 try:
-                    item = await _drive(one, step.__await__())
+                    item = await _drive(session, step.__await__())
                 except StopAsyncIteration:
                     return
                 try:
@@ -378,19 +380,19 @@ def _watched(function: Callable[..., Any], strict: bool) -> Any:
     return watched
 
 
-def _steps(one: Watch, running: Any) -> Any:
-    """Hand on what a generator yields and is sent, and watch while it runs."""
+def _steps(session: Watch, running: Any) -> Any:
+    """Delegate to a generator, as ``yield from`` does, and watch while its code runs."""
     step, value = running.send, None
     while True:
         try:
-            with one:
+            with session:
                 item = step(value)
         except StopIteration as end:
             return end.value
         try:
             step, value = running.send, (yield item)
         except GeneratorExit:
-            with one:
+            with session:
                 running.close()
             raise
         except BaseException as error:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 import itertools
 import json
 import math
@@ -20,86 +19,24 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, overload
 
 import ipywidgets
-import torch
 from IPython import get_ipython
 from IPython.display import display
 
+from gradtrace.notebook.controls import MAX_SETTINGS, Control, controls_of, function_name
+from gradtrace.notebook.edits import Edits, compiled, definitions, expression
 from gradtrace.notebook.widget import Player
 from gradtrace.player.outcome import outcome
-from gradtrace.player.page import framed, payload, standalone, static_html, write
+from gradtrace.player.page import framed, standalone, static_html, write
 from gradtrace.player.playback import Trace, trace
-from gradtrace.questions import Asked, Program, line_of, place
+from gradtrace.questions import Asked, Program, line_of
 
-MAX_SETTINGS = 64
-
+_EDITS = "edits"  # the name of their control
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-
-
-class DeviceDropdown(ipywidgets.Dropdown):
-    """The devices of this machine.  A page without a kernel offers ``stored_options`` only.
-
-    With ``GRADTRACE_DEVICE=cuda`` in the environment, what is called "cpu" runs there: what was
-    stored on a CPU can then be compared with a run on a GPU.
-
-    >>> DeviceDropdown().value
-    'cpu'
-    """
-
-    def __init__(self, **kwargs: Any):
-        device = os.environ.get("GRADTRACE_DEVICE")
-        self.stored_options = (("cpu", device or "cpu"),)
-        super().__init__(options=self.stored_options if device else available_devices(), **kwargs)
-
-
-def available_devices() -> tuple[str, ...]:
-    """``"cpu"``, then the type of this machine's accelerator if it has one.
-
-    >>> available_devices()[0]
-    'cpu'
-    """
-    if hasattr(torch, "accelerator"):  # torch 2.6 and newer
-        available = torch.accelerator.is_available()
-        accelerator = torch.accelerator.current_accelerator() if available else None
-        return ("cpu",) if accelerator is None else ("cpu", accelerator.type)
-    return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-
-
-@dataclass(frozen=True)
-class Control:
-    """One control: its widget, and the finite list of its options as ``(label, value)`` pairs.
-
-    ``kind`` is ``"checkbox"``, ``"select"`` or ``"range"``.  ``options`` are those that a page
-    without a kernel offers; ``choices`` are the live ones: a widget may have more.
-    """
-
-    name: str
-    widget: ipywidgets.Widget
-    kind: str
-    options: tuple[tuple[str, Any], ...]
-
-    @property
-    def value(self) -> Any:
-        return self.widget.value
-
-    @property
-    def choices(self) -> tuple[tuple[str, Any], ...]:
-        """``options``, then what else the widget offers now."""
-        live = _options(self.widget.options) if self.kind == "select" else []
-        return *self.options, *(option for option in live if self.index(option[1]) is None)
-
-    @property
-    def choice(self) -> int | None:
-        """The place of the widget's value among ``choices``, if it is there."""
-        return place(self.value, self.choices)
-
-    def index(self, value: Any) -> int | None:
-        """The place of ``value`` among ``options``, if it is there; ``1`` is not ``True``."""
-        return place(value, self.options)
 
 
 class Exploration:
@@ -118,10 +55,13 @@ class Exploration:
         constants: dict[str, Any],
         ask: Asked | None = None,
         step: int | Mapping[str, int | str] | None = None,
+        edits: Edits | None = None,
     ):
         functools.update_wrapper(self, function)
-        self.__name__ = _name(function)
+        self.__name__ = function_name(function)
         self._function = function
+        self._edits = edits
+        self._own_source = ""  # of a program that the reader wrote
         self.controls = controls
         self._constants = constants
         self._choosing = False
@@ -141,11 +81,11 @@ class Exploration:
             step=_index(self._step, first),
             question=asdict(self.question) if self.question else None,
             setting=self._indices(),
-            settings=self._settings_data if len(self._stored) > 1 else None,
             controls=self._controls(live=True),
             key=self._key,
         )
         self.player.observe(self._chosen, "setting")
+        self.player.on_source(self._run_source)
         for control in controls.values():
             control.widget.observe(self._changed, "value")
 
@@ -155,8 +95,18 @@ class Exploration:
         return ipywidgets.VBox([ipywidgets.HBox(widgets), self.player])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the function itself, untraced."""
+        """Run the function itself, untraced and unedited."""
         return self._function(*args, **kwargs)
+
+    def edited(self, edits: str) -> Callable[..., Any]:
+        """The function with these edits, by their names with " + " between them.
+
+        Raises:
+            ValueError: there are no such edits.
+        """
+        if self._edits is None:
+            raise ValueError(f"{self.__name__} has no edits: list them as explore(edits=...)")
+        return self._edits.function(edits)
 
     @property
     def setting(self) -> dict[str, Any]:
@@ -180,15 +130,38 @@ class Exploration:
             repr(values[name]) if (index := control.index(values[name])) is None else index
             for name, control in self.controls.items()
         )
+        if _EDITS in self.controls and values[_EDITS] is None:
+            key = (*key, self._own_source)
         if key not in self._traces:
-            call = functools.partial(self._function, **values, **self._constants)
+            call = functools.partial(self._program(values), **values, **self._constants)
             self._traces[key] = trace(call, peaks=True)
         return self._traces[key]
 
+    def _program(self, values: dict[str, Any]) -> Callable[..., Any]:
+        """The function of a setting, without the edits among its values."""
+        if self._edits is None:
+            return self._function
+        edits = values.pop(_EDITS)
+        if edits is None:
+            return compiled(self._edits.original, self._own_source)
+        return self._edits.function(edits)
+
+    def _run_source(self, source: str) -> None:
+        """Play a program that the reader wrote in place of this one."""
+        assert self._edits is not None
+        compiled(self._edits.original, source)  # raises before anything has changed
+        self._own_source = source
+        self._choosing = True
+        try:
+            self.controls[_EDITS].widget.value = None
+        finally:
+            self._choosing = False
+        self.player.show(self.trace(), self._indices())
+
     def __repr__(self) -> str:
         lines = [f"{self.__name__}: {len(self._stored)} setting(s)"]
-        for setting, seen in zip(self._settings(), self._stored, strict=True):
-            end = textwrap.shorten(outcome(seen)[0], 90, placeholder=" ...")
+        for setting, stored in zip(self._settings(), self._stored, strict=True):
+            end = textwrap.shorten(outcome(stored)[0], 90, placeholder=" ...")
             lines.append(f"  {setting}: {end}")
         return "\n".join(lines)
 
@@ -228,13 +201,24 @@ class Exploration:
                 "name": control.name,
                 "kind": control.kind,
                 "options": [label for label, _ in (control.choices if live else control.options)],
+                **(self._edits_data(live) if self._edits and control.name == _EDITS else {}),
             }
             for control in self.controls.values()
         ]
 
-    def _settings_data(self) -> dict[str, Any]:
-        """What the live player compares with."""
-        return {"controls": self._controls(), "traces": [payload(seen) for seen in self._stored]}
+    def _edits_data(self, live: bool) -> dict[str, Any]:
+        assert self._edits is not None
+        options = {
+            name: control.choices if live else control.options
+            for name, control in self.controls.items()
+            if name != _EDITS
+        } | {name: ((name, value),) for name, value in self._constants.items()}
+        arguments = {
+            name: [expression(value, label) for label, value in pairs]
+            for name, pairs in options.items()
+        }
+        cell = {"definitions": definitions(self._edits.original), "arguments": arguments}
+        return self._edits.data() | {"cell": cell}
 
     def _settings(self) -> list[str]:
         named = [
@@ -332,6 +316,7 @@ def explore(
     *,
     ask: Asked | None = None,
     step: int | Mapping[str, int | str] | None = None,
+    edits: Mapping[str, Mapping[int | str, str]] | None = None,
     **controls: Any,
 ) -> Callable[[Callable[..., Any]], Exploration]: ...
 @overload
@@ -341,6 +326,7 @@ def explore(
     *,
     ask: Asked | None = None,
     step: int | Mapping[str, int | str] | None = None,
+    edits: Mapping[str, Mapping[int | str, str]] | None = None,
     **controls: Any,
 ) -> Exploration: ...
 def explore(
@@ -349,6 +335,7 @@ def explore(
     *,
     ask: Asked | None = None,
     step: int | Mapping[str, int | str] | None = None,
+    edits: Mapping[str, Mapping[int | str, str]] | None = None,
     **controls: Any,
 ) -> Any:
     """Trace a function for every setting of its controls and display the player.
@@ -361,6 +348,11 @@ def explore(
             takes: a bool, a list or dict of options, a ``(min, max[, step])`` tuple, a number, an
             ipywidget with finitely many values, or ``ipywidgets.fixed(value)``.
             :class:`DeviceDropdown` is the control to choose a device with.
+        edits: what the reader may do to the program: for each edit its name, and for each line of
+            the function (by its text or number) the text that takes its place.  An empty text
+            removes the line; a line ``...`` stands for the line as it is, so that
+            ``{"a.backward()": "...\\nh = w.exp()"}`` adds a line below it.  All combinations are
+            run beforehand, except of edits that replace the same line.
         ask: a question that the player asks before it shows how the program ends, such as
             :class:`~gradtrace.questions.WhichLineRaises`.
         step: where the player opens: the index of a step, or ``{"line": where}`` for the first step
@@ -371,52 +363,59 @@ def explore(
         An :class:`Exploration`, which stands in for the function.
 
     Raises:
-        TypeError: there is no control, the function has no such argument, an argument is left
-            without a value, or one is called ``ask`` or ``step``, as explore's own.
+        TypeError: there is no control and no edit, the function has no such argument, an argument
+            is left without a value, or one is called ``ask``, ``step`` or ``edits``, as explore's
+            own; edits of something that is not defined with ``def``.
         ValueError: a control has no finite list of values, its options cannot be compared (tensors,
-            arrays), or there are more than ``MAX_SETTINGS`` (64) settings; a question cannot be
-            answered from the traces (:meth:`gradtrace.questions.Asked.put_to`), or ``step`` names
-            no line that runs.
+            arrays), or there are more than ``MAX_SETTINGS`` (64) settings; an edit names no line
+            or gives no valid program; a question cannot be answered from the traces
+            (:meth:`gradtrace.questions.Asked.put_to`), or ``step`` names no line that runs.
 
     >>> import torch
-    >>> @explore(retain_graph=[False, True])
-    ... def twice(retain_graph):
+    >>> @explore(edits={"retain": {"y.backward()  # first": "y.backward(retain_graph=True)"}})
+    ... def twice():
     ...     y = torch.ones(3, requires_grad=True).exp().sum()
-    ...     y.backward(retain_graph=retain_graph)
+    ...     y.backward()  # first
     ...     y.backward()
     twice: 2 setting(s)
-      retain_graph=False: Line 5 raises RuntimeError: Trying to backward ...
-      retain_graph=True: Ends without an error.
-    >>> twice.trace(retain_graph=True).error is None
+      edits=as written: Line 5 raises RuntimeError: Trying to backward ...
+      edits=retain: Ends without an error.
+    >>> twice.trace(edits="retain").error is None
     True
     """
     if function is None:
-        return functools.partial(explore, ask=ask, step=step, **controls)
+        return functools.partial(explore, ask=ask, step=step, edits=edits, **controls)
     if ask is not None and not isinstance(ask, Asked):
         raise TypeError(
             f"ask={ask!r} is no question: give one of gradtrace.questions, as "
             "ask=WhichLineRaises(); an argument of the function cannot be called ask"
         )
-    if not controls:
+    if not controls and not edits:
         raise TypeError(
-            f"explore({_name(function)}) has no control: name at least one argument and its "
-            "options, as in explore(f, retain_graph=[False, True]); without any, use trace(f)"
+            f"explore({function_name(function)}) has no control: name at least one argument and "
+            "its options, as in explore(f, retain_graph=[False, True]), or list edits=; without "
+            "any, use trace(f)"
         )
-    made, constants = _controls(function, controls)
-    settings = math.prod(len(control.options) for control in made.values())
+    by_name, constants = controls_of(function, controls)
+    variants = Edits(function, edits, MAX_SETTINGS) if edits else None
+    if variants is not None:
+        dropdown = ipywidgets.Dropdown(options=variants.labels, description=_EDITS)
+        options = tuple((label, label) for label in variants.labels)
+        by_name = {_EDITS: Control(_EDITS, dropdown, _EDITS, options)} | by_name
+    settings = math.prod(len(control.options) for control in by_name.values())
     if settings > MAX_SETTINGS:
-        sizes = " × ".join(f"{name}: {len(c.options)}" for name, c in made.items())
+        sizes = " × ".join(f"{name}: {len(c.options)}" for name, c in by_name.items())
         raise ValueError(
-            f"explore({_name(function)}) would run {settings} settings ({sizes}), and "
+            f"explore({function_name(function)}) would run {settings} settings ({sizes}), and "
             f"{MAX_SETTINGS} is the limit: give fewer options"
         )
-    exploration = Exploration(function, made, constants, ask, step)
+    exploration = Exploration(function, by_name, constants, ask, step, variants)
     display(exploration)
     return exploration
 
 
 def _opening(
-    step: int | Mapping[str, int | str] | None, seen: Trace
+    step: int | Mapping[str, int | str] | None, first: Trace
 ) -> int | dict[str, int] | None:
     """``step`` with its line as a number."""
     if step is None or (isinstance(step, int) and not isinstance(step, bool)):
@@ -426,120 +425,15 @@ def _opening(
             f"step={step!r} is no step: give its index, {{'line': where}} or {{'after': where}}; "
             "an argument of the function cannot be called step"
         )
-    return {way: line_of(where, seen.source) for way, where in step.items()}
+    return {way: line_of(line, first.source) for way, line in step.items()}
 
 
-def _index(step: int | dict[str, int] | None, seen: Trace) -> int:
+def _index(step: int | dict[str, int] | None, trace: Trace) -> int:
     """The index of the step at which a player of this trace opens."""
     if not isinstance(step, dict):
         return step or 0
     ((way, line),) = step.items()
-    for index, state in enumerate(seen.steps):
+    for index, state in enumerate(trace.steps):
         if line == (state.line if way == "line" else state.ran):
             return index
     raise ValueError(f"step={step}: line {line} does not run in the setting that is shown first")
-
-
-def _name(function: Callable[..., Any]) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return getattr(function, "__name__", type(function).__name__)
-
-
-def _controls(
-    function: Callable[..., Any], abbreviations: dict[str, Any]
-) -> tuple[dict[str, Control], dict[str, Any]]:
-    try:
-        parameters = inspect.signature(function).parameters
-    except ValueError:
-        raise TypeError(
-            f"the arguments of {_name(function)} are unknown: put the call into a function with def"
-        ) from None
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    for name in abbreviations:
-        if name not in parameters and not open_ended:
-            raise TypeError(
-                f"{_name(function)}() has no argument {name!r}; its arguments are "
-                f"{', '.join(parameters) or 'none'}"
-            )
-    for name, parameter in parameters.items():
-        variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if name not in abbreviations and parameter.default is parameter.empty and not variadic:
-            raise TypeError(
-                f"argument {name!r} of {_name(function)}() has neither a control nor a default: "
-                f"give it options, or ipywidgets.fixed(value)"
-            )
-    made, constants = {}, {}
-    for name, abbreviation in abbreviations.items():
-        _refuse_options_without_equality(name, abbreviation)
-        default = parameters[name].default if name in parameters else inspect.Parameter.empty
-        widget = ipywidgets.interactive.widget_from_abbrev(abbreviation, default)
-        if isinstance(widget, ipywidgets.fixed):
-            constants[name] = widget.value
-        else:
-            made[name] = _control(name, widget, abbreviation)
-    return made, constants
-
-
-def _refuse_options_without_equality(name: str, abbreviation: Any) -> None:
-    """A widget finds its value among its options by ``==``; tensors and arrays do not say."""
-    options = _options(abbreviation) if isinstance(abbreviation, (Mapping, list)) else ()
-    for label, option in options:
-        try:
-            bool(option == option)
-        except Exception as error:
-            raise ValueError(
-                f"option {label!r} of control {name!r} is a {type(option).__name__}, which == does "
-                "not compare as a whole: give names as options, and make the values in the function"
-            ) from error
-
-
-def _control(name: str, widget: ipywidgets.Widget | None, abbreviation: Any) -> Control:
-    """List the values that a widget can take."""
-    if isinstance(widget, ipywidgets.Widget) and not widget.description:
-        widget.description = name
-        if getattr(widget.style, "description_width", None) == "":
-            widget.style.description_width = "initial"  # ipywidgets would cut a long name
-    if isinstance(widget, DeviceDropdown):
-        return Control(name, widget, "select", widget.stored_options)
-    value = getattr(widget, "value", None)
-    kind, options = "", []
-    if widget is not None and hasattr(widget, "options") and not isinstance(widget, _MULTIPLE):
-        kind, options = "select", _options(widget.options)
-    elif isinstance(value, bool):
-        kind, options = "checkbox", [("False", False), ("True", True)]
-    elif isinstance(value, (int, float)) and all(hasattr(widget, n) for n in ("min", "step")):
-        kind, options = "range", _range(name, widget)
-    if not options:
-        raise ValueError(
-            f"control {name!r} has no finite list of values ({abbreviation!r}): give a bool, a "
-            "list of options or a (min, max, step) tuple"
-        )
-    return Control(name, widget, kind, tuple(options))
-
-
-_MULTIPLE = (ipywidgets.SelectMultiple, ipywidgets.SelectionRangeSlider)
-
-
-def _options(options: Any) -> list[tuple[str, Any]]:
-    """``(label, value)`` pairs, as ipywidgets reads them."""
-    if isinstance(options, Mapping):
-        return [(str(label), value) for label, value in options.items()]
-    if all(isinstance(option, (tuple, list)) and len(option) == 2 for option in options):
-        return [(str(label), value) for label, value in options]
-    return [(str(option), option) for option in options]
-
-
-def _range(name: str, widget: ipywidgets.Widget) -> list[tuple[str, Any]]:
-    count = math.floor((widget.max - widget.min) / widget.step + 1e-9) + 1
-    if count > MAX_SETTINGS:
-        raise ValueError(
-            f"control {name!r} has {count} values, and {MAX_SETTINGS} is the limit: give a larger "
-            "step or fewer options"
-        )
-    values = [widget.min + i * widget.step for i in range(count)]
-    if isinstance(widget, ipywidgets.FloatLogSlider):
-        values = [widget.base**value for value in values]
-    if isinstance(widget.value, float):
-        values = [float(f"{value:.10g}") for value in values]
-    return [(str(value), value) for value in values]

@@ -29,10 +29,9 @@ class Player(anywidget.AnyWidget):
     ``question`` is what is asked first, None for nothing, and ``answer`` lists what the reader
     chose.
 
-    ``setting`` holds, for each control, the index of its option; ``settings`` gives the controls
-    and the traces of all settings, to compare with, as ``{"controls", "traces"}``: what
-    :func:`gradtrace.player.page.static_html` takes, each trace as its payload.  ``controls`` are
-    the live ones, in the same form: they may have more options than ``settings`` has traces of.
+    ``setting`` holds, for each control, the index of its option, None for another value.
+    ``controls`` are the live ones, in the form that :func:`gradtrace.player.page.static_html`
+    takes: they may have more options than a page has traces of.
 
     ``key`` names the places of a page that this player joins, none if it is empty; of several
     players with one key, the newest.
@@ -54,20 +53,19 @@ class Player(anywidget.AnyWidget):
     controls: Any = traitlets.List().tag(sync=True)
     key = traitlets.Unicode().tag(sync=True)
     born = traitlets.Float().tag(sync=True)
-    comparable = traitlets.Bool(False).tag(sync=True)
-    data = traitlets.Dict().tag(sync=True)
 
-    def __init__(
-        self, trace: TraceData, settings: Callable[[], dict[str, Any]] | None = None, **kwargs: Any
-    ):
+    def __init__(self, trace: TraceData, **kwargs: Any):
         super().__init__(
             trace=payload(trace),
-            comparable=settings is not None,
             born=time.time(),  # also later than one of a kernel that was restarted
             **kwargs,
         )
-        self._settings = settings
-        self.on_msg(self._asked_for)
+        self._run_source: Callable[[str], None] | None = None
+        self.on_msg(self._received)
+
+    def on_source(self, run: Callable[[str], None]) -> None:
+        """Call ``run`` with each program that a reader writes; it may raise ``ValueError``."""
+        self._run_source = run
 
     def show(self, trace: TraceData, setting: Sequence[int | None] = ()) -> None:
         """Play another trace, at the step that is shown as far as it goes."""
@@ -75,12 +73,15 @@ class Player(anywidget.AnyWidget):
             self.setting = list(setting)
             self.trace = payload(trace)
 
-    def _asked_for(self, _: Any, content: Any, buffers: Any) -> None:
-        """A page asks for its kernel; or the reader wants to compare, and is sent all settings."""
+    def _received(self, _: Any, content: Any, buffers: Any) -> None:
+        """Answer a page that looks for its kernel; run a program that the reader wrote."""
         if content == "there?":
             self.send("here")
-        elif content == "compare" and self._settings is not None:
-            self.data = self._settings()
+        elif isinstance(content, dict) and "source" in content and self._run_source is not None:
+            try:
+                self._run_source(content["source"])
+            except (TypeError, ValueError) as error:
+                self.send({"refused": str(error)})
 
     @traitlets.observe("trace")
     def _another_trace(self, change: dict[str, Any]) -> None:

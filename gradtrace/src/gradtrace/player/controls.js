@@ -9,11 +9,6 @@ const OTHER = "another value"; // than its options: Python may set any
 export const traceOf = (controls, setting) =>
   controls.reduce((index, { options }, k) => index * options.length + setting[k], 0);
 
-export const settingText = (controls, setting) =>
-  controls
-    .flatMap(({ name, options }, k) => (options.length > 1 ? [`${name} = ${options[setting[k]] ?? OTHER}`] : []))
-    .join(", ");
-
 /** Labelled inputs that show `setting`; `onChange(setting)` gets a new one. */
 export function drawControls(controls, setting, onChange) {
   const chosen = [...setting];
@@ -22,7 +17,7 @@ export function drawControls(controls, setting, onChange) {
     onChange([...chosen]);
   };
   return controls.flatMap(({ name, kind, options }, i) => {
-    if (options.length < 2) return [];
+    if (options.length < 2 || kind === "edits") return [];
     const label = element("code", {}, name);
     if (kind === "checkbox") {
       const box = element("input", {

@@ -26,9 +26,6 @@ export class Graph extends Panel {
   /** @type {number} of the timeline that is shown; undefined before the first */
   step;
 
-  /** @type {Set<number>} nodes that differ in the other setting */
-  differs;
-
   /** @type {import("./inside.js").Inside | null} where the reader stepped into a line */
   inside = null;
 
@@ -41,7 +38,6 @@ export class Graph extends Panel {
     this.onPick = onPick;
     this.onLight = onLight;
     this.crumbs = element("nav", { class: "crumbs", "aria-label": "Levels of the graph" });
-    this.title = element("span", { class: "setting" });
     this.tools = element(
       "div",
       { class: "tools" },
@@ -70,7 +66,7 @@ export class Graph extends Panel {
     this.box = element(
       "div",
       { class: "graph", role: "group", "aria-label": "Autograd graph" },
-      element("div", { class: "head" }, this.title, this.crumbs, this.tools),
+      element("div", { class: "head" }, this.crumbs, this.tools),
       this.stage,
       element("div", { class: "foot" }, this.legend, this.told, this.map),
     );
@@ -138,7 +134,7 @@ export class Graph extends Panel {
     this.showCrumbs();
     this.fitted = false;
     if (this.step === undefined) return;
-    this.show(this.step, this.differs, this.timeline, this.inside);
+    this.show(this.step, this.timeline, this.inside);
     if (this.offered) this.offer(...this.offered);
     this.settle();
   }
@@ -273,8 +269,8 @@ export class Graph extends Panel {
   }
 
   /** Step `step` of a timeline; `inside` is where the reader stepped into a line. */
-  show(step, differs = new Set(), timeline = this.lines, inside = null) {
-    Object.assign(this, { step, differs, timeline, inside, trace: timeline.trace });
+  show(step, timeline = this.lines, inside = null) {
+    Object.assign(this, { step, timeline, inside, trace: timeline.trace });
     const { trace } = timeline;
     const now = timeline.at(step);
     const before = timeline.at(step - 1);
@@ -289,7 +285,6 @@ export class Graph extends Panel {
       modified: new Set(did.modified),
       gradient: gradients,
       stopped: new Set(stopped === null ? [] : [stopped]),
-      differs,
       running: new Set(inside ? [inside.run(step).node] : []),
       ran: inside ? inside.ran(step) : new Set(),
     };
@@ -392,7 +387,6 @@ export class Graph extends Panel {
         some.gradient && ["gradient", `∇ ${number("gradient")}grad`],
         some.new && ["new", `+ ${number("new")}new`],
         some.running && !some.stopped && ["running", "▶ runs"],
-        some.differs && ["differs", "≠"],
       ]
         .filter(Boolean)
         .slice(0, folded ? 3 : 2),

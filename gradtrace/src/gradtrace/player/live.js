@@ -53,6 +53,7 @@ function join(player, model) {
     else if (String(setting) !== String(player.setting)) player.choose(setting);
   };
   const listeners = {
+    "msg:custom": ({ refused }) => refused && player.edits?.refuse(refused),
     "change:step": () => player.step !== model.get("step") && player.show(model.get("step")),
     "change:setting": another,
     "change:trace": another,
@@ -64,6 +65,7 @@ function join(player, model) {
     onStep: (step) => tell("step", step),
     onAnswer: (answer) => tell("answer", answer),
     onSetting: (setting) => tell("setting", setting),
+    onSource: (source) => model.send({ source }),
   };
   player.part = () => {
     for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);

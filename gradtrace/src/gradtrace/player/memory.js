@@ -59,15 +59,11 @@ export class Memory {
   setTrace(trace) {
     this.trace = trace;
     this.parts = trace.steps.map(({ held, gradients }) => [held[0], held[1] + held[2], gradients ?? 0]);
-    this.needs = Math.max(1, ...this.parts.map(([a, b, c], i) => Math.max(a + b + c, trace.steps[i].peak ?? 0)));
+    this.most = Math.max(1, ...this.parts.map(([a, b, c], i) => Math.max(a + b + c, trace.steps[i].peak ?? 0)));
     for (const [i, [kind]] of KINDS.entries())
       this.box.classList.toggle(`no-${kind}`, !this.parts.some((part) => part[i]));
     this.box.classList.toggle("no-peak", !trace.steps.some(({ peak }) => peak));
-  }
-
-  /** Draw with an axis that reaches `most` bytes. */
-  reach(most) {
-    this.most = most;
+    this.step = undefined;
     this.width = 0;
     this.draw();
   }
@@ -149,21 +145,14 @@ export class Memory {
     this.svg.replaceChildren(this.cursor, ...marks, ...this.bars, ...labels, this.pointer);
     this.across = across;
     this.until = undefined;
-    if (this.step !== undefined) this.show(this.step, this.shown, this.peer);
+    if (this.step !== undefined) this.show(this.step, this.shown);
   }
 
-  /** Mark a step; nothing after `shown` is drawn. `peer` is the step of another setting. */
-  show(step, shown, peer = null) {
+  /** Mark a step; nothing after `shown` is drawn. */
+  show(step, shown) {
     this.step = step;
     this.shown = shown;
-    this.peer = peer;
-    const differs = peer && peer.held[0] !== this.trace.steps[step].held[0];
-    this.reading.replaceChildren(
-      this.words(step),
-      ...(differs
-        ? [element("span", { class: "other" }, ` ≠ ${bytes(peer.held[0])} of activations in the other setting`)]
-        : []),
-    );
+    this.reading.textContent = this.words(step);
     if (!this.bars) return;
     this.cursor.setAttribute("transform", `translate(${LEFT + step * this.across} 0)`);
     if (this.until === shown) return;

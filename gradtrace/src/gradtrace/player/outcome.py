@@ -19,8 +19,8 @@ def outcome(trace: TraceData) -> list[str]:
     if trace.error is None:
         sentences.append("Ends without an error.")
     else:
-        what = f"{trace.error.type}: {trace.error.message}".removesuffix(": ")
-        sentences.append(f"Line {trace.error.line} raises {what}")
+        message = f"{trace.error.type}: {trace.error.message}".removesuffix(": ")
+        sentences.append(f"Line {trace.error.line} raises {message}")
         sentences += _cause(trace, trace.error)
     if trace.unrecorded:
         sentences.append(
@@ -39,10 +39,10 @@ def _cause(trace: TraceData, error: Raised) -> list[str]:
         state = next((state.state for state in step.changed if state.node == error.node), None)
         if state in (FREED, MODIFIED) and step.ran is not None:
             saved = "saved tensors were freed" if state == FREED else "saved tensor was changed"
-            again = ", when it ran before" if step.ran == error.line else ""
+            repeated = ", when it ran before" if step.ran == error.line else ""
             in_place = " in place" if state == MODIFIED else ""
             return [
                 f"Backward stopped in {trace.nodes[error.node].name}, whose {saved}{in_place} by "
-                f"line {step.ran}{again}."
+                f"line {step.ran}{repeated}."
             ]
     return []

@@ -29,7 +29,7 @@ from gradtrace.tracing.steps import TraceData
 _PLAYER = Path(__file__).parent
 _MODULES = (
     "dom", "python", "trace", "timeline", "inside", "words", "references", "narrow", "panel",
-    "graph", "source", "variables", "memory", "scene", "controls", "answers", "question",
+    "graph", "source", "variables", "memory", "controls", "edits", "answers", "question",
     "stepping", "player", "live", "mount", "widget",
 )  # fmt: skip
 
@@ -47,7 +47,7 @@ def module() -> str:
     """
     style = (_PLAYER / "player.css").read_text(encoding="utf-8")
     style = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)).strip()
-    style = re.sub(r'("[^"]*")| ?([{};,]) ?|(:) ', r"\1\2\3", style)
+    style = re.sub(r'("[^"]*")| ?([{};,>]) ?|(:) ', r"\1\2\3", style).replace(";}", "}")
     parts = [f"const STYLE = {json.dumps(style)};"]
     for name in _MODULES:
         text = (_PLAYER / f"{name}.js").read_text(encoding="utf-8")
@@ -55,9 +55,26 @@ def module() -> str:
         text = re.sub(r" +// .*$", "", text, flags=re.MULTILINE)
         text = re.sub(r"^import [^;]*;\n", "", text, flags=re.MULTILINE)
         text = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
-        text = re.sub(r"^\s+", "", text, flags=re.MULTILINE)
+        lines = (_without_spaces(line.strip()) for line in text.splitlines() if line.strip())
+        text = "\n".join(lines)
         parts.append(re.sub(r"(?<=[{(\[,;])\n", "", text))  # a notebook stores each line apart
     return "\n".join(parts)
+
+
+def _without_spaces(line: str) -> str:
+    """A line of JavaScript without the spaces around its operators.
+
+    Strings, and what lies between the first and the last backtick or slash, are left as they are.
+
+    >>> _without_spaces('if (a === "b = c" && d) return { e: `f = ${g}` };')
+    'if(a==="b = c"&&d)return{e:`f = ${g}`};'
+    """
+    verbatim = r"[`/].*[`/]|[`/]"
+    return re.sub(
+        rf'({verbatim}|"(?:[^"\\]|\\.)*")| *([=*<>!&|?:,;{{}}()\[\]]+) *| ([+-]) (?![+-])',
+        r"\1\2\3",
+        line,
+    )
 
 
 def payload(trace: TraceData) -> dict[str, Any]:
@@ -76,7 +93,7 @@ def _views(drawings: list[Drawing]) -> dict[str, Any]:
     """
     numbers: dict[int, int] = {}
     places: list[dict[str, Any]] = []
-    found = []
+    views = []
     for drawing in drawings:
         if drawing.like not in numbers:
             numbers[drawing.like] = len(places)
@@ -94,11 +111,11 @@ def _views(drawings: list[Drawing]) -> dict[str, Any]:
         last = 0
         nodes = []
         for box in drawing.boxes:
-            told = box.nodes if box.kind != "group" else []
-            nodes.append([node - past for past, node in pairwise([last, *told])])
-            last = told[-1] if told else last
+            new_nodes = box.nodes if box.kind != "group" else []
+            nodes.append([node - past for past, node in pairwise([last, *new_nodes])])
+            last = new_nodes[-1] if new_nodes else last
         tensors = [tensor_box.tensor for tensor_box in drawing.tensors]
-        found.append(
+        views.append(
             {
                 "title": drawing.title,
                 "parent": drawing.parent,
@@ -111,7 +128,7 @@ def _views(drawings: list[Drawing]) -> dict[str, Any]:
                 "things": [tensor - past for past, tensor in pairwise([0, *tensors])],
             }
         )
-    return {"views": found, "places": places}
+    return {"views": views, "places": places}
 
 
 # Of a trace: what is large, and often the same in several settings.
@@ -150,10 +167,10 @@ def _told_once(payloads: list[dict[str, Any]]) -> dict[str, Any]:
     """The traces, with the place in ``shared`` of what several of them may have in common."""
     shared: dict[str, list[Any]] = {key: [] for key in _SHARED}
     for trace in payloads:
-        for key, known in shared.items():
-            if trace[key] not in known:
-                known.append(trace[key])
-            trace[key] = known.index(trace[key])
+        for key, values in shared.items():
+            if trace[key] not in values:
+                values.append(trace[key])
+            trace[key] = values.index(trace[key])
         trace["steps"] = _rows(trace["steps"], _STEP)
     return {"shared": shared, "traces": payloads}
 
@@ -336,13 +353,14 @@ def _as_text(
         for control in reversed(controls):
             number, choice = divmod(number, len(control["options"]))
             setting.append(f"{control['name']} = {control['options'][choice]}")
-        when = html.escape(", ".join(reversed(setting))) or html.escape(trace.function)
-        rows.append(f"<tr><td>{when}</td><td>{html.escape(' '.join(outcome(trace)))}</td></tr>")
+        settings = html.escape(", ".join(reversed(setting))) or html.escape(trace.function)
+        rows.append(f"<tr><td>{settings}</td><td>{html.escape(' '.join(outcome(trace)))}</td></tr>")
     table = (
         "<table><thead><tr><th>setting</th><th>outcome</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>"
     )
     if question is None:
         return table
-    prompt, told = html.escape(question.prompt), html.escape(question.told)
-    return f"<p>{prompt}</p><details><summary>The answer</summary><p>{told}</p>{table}</details>"
+    prompt, explanation = html.escape(question.prompt), html.escape(question.explanation)
+    answer = f"<summary>The answer</summary><p>{explanation}</p>{table}"
+    return f"<p>{prompt}</p><details>{answer}</details>"

@@ -1,16 +1,20 @@
 // The player: one step of a program seen four ways (source, graph, bytes, variables) that light each
-// other up, with the buttons to move as in a debugger, a question first where one is asked, and a
-// second setting beside the first where that is wanted.
+// other up, with the buttons to move as in a debugger, a question first where one is asked, and edits of
+// the program that the reader may make.
 
 import { recall, remember } from "./answers.js";
-import { drawControls, settingText, traceOf } from "./controls.js";
+import { drawControls, traceOf } from "./controls.js";
 import { button, element, shape } from "./dom.js";
+import { Edits } from "./edits.js";
+import { Graph } from "./graph.js";
 import { Inside } from "./inside.js";
+import { Memory } from "./memory.js";
 import { Question, reach } from "./question.js";
-import { Scene, differences } from "./scene.js";
 import { Source, deeds } from "./source.js";
 import { Stepping } from "./stepping.js";
 import { STYLE } from "./style.js";
+import { Timeline } from "./timeline.js";
+import { unpacked } from "./trace.js";
 import { Variables } from "./variables.js";
 import { announcement, twin } from "./words.js";
 
@@ -22,7 +26,7 @@ export class Player extends Stepping {
   /**
    * `data` is that of a page: controls, initial, traces, step, question. A live notebook gives
    * `hooks`: `onStep(step)`, `onAnswer(ids)`, `onSetting(setting)` unless the controls are the
-   * notebook's own, and `compare()` where it can hand over the traces of other settings.
+   * notebook's own, and `onSource(text)` where Python can run a program that the reader writes.
    */
   constructor(host, data, hooks = {}) {
     super();
@@ -32,8 +36,6 @@ export class Player extends Stepping {
     this.hooks = hooks;
     this.choices = data.controls; // a kernel may have more options
     this.setting = [...data.initial];
-    this.scene = new Scene(this);
-    this.peer = null;
     this.build();
     if (data.question) this.askFirst();
     this.setTrace(data.traces[traceOf(data.controls, this.setting)]);
@@ -47,37 +49,33 @@ export class Player extends Stepping {
     return this.locked && (question.kind === "node" || question.kind === "tensor") ? question.at : 0;
   }
 
-  get trace() {
-    return this.scene.trace;
-  }
-
-  get timeline() {
-    return this.scene.timeline;
-  }
-
   build() {
     this.source = new Source(
       (line) => this.pickLine(line),
       (line) => this.light("line", line),
+      (edits) => this.edit(edits),
     );
+    this.graph = new Graph(
+      (kind, id) => this.pickInGraph(kind, id),
+      (kind, id) => this.light(kind, id),
+    );
+    this.graph.onOpen = (title) => (this.status.textContent = `Inside ${title || "the whole graph"}.`);
+    this.memory = new Memory((step) => this.go(step));
     this.variables = new Variables((name) => this.light("name", name));
     this.controls = element("div", { class: "controls" });
-    this.compare = element(
-      "button",
-      { type: "button", class: "quiet compare", "aria-pressed": "false", onclick: () => this.toggleCompare() },
-      "Compare",
-    );
-    if (document.fullscreenEnabled)
-      this.scene.graph.tools.append(button(corners(), "Full screen", () => this.fullScreen()));
+    if (document.fullscreenEnabled) this.graph.tools.append(button(corners(), "Full screen", () => this.fullScreen()));
     this.asking = element("div", { class: "asking" });
     this.first = button("⇤", "First step", () => this.go(0));
     this.back = button("←", "Step back (Left arrow)", () => this.goBack());
     this.next = button("→", "Step over (F10, n)", () => this.over(), { class: "primary" });
-    this.next.append(element("span", { class: "label" }, " Over"));
     this.into = button("↓", "Step into (F11, s)", () => this.stepInto());
-    this.into.append(element("span", { class: "label" }, " Into"));
     this.out = button("↑", "Step out (Shift+F11, r)", () => this.stepOut());
-    this.out.append(element("span", { class: "label" }, " Out"));
+    for (const [way, label] of [
+      [this.next, " Over"],
+      [this.into, " Into"],
+      [this.out, " Out"],
+    ])
+      way.append(element("span", { class: "label" }, label));
     this.last = button("⇥", "Last step", () => this.go(Infinity));
     this.scrubber = element("input", {
       type: "range",
@@ -86,8 +84,8 @@ export class Player extends Stepping {
       oninput: () => this.go(Number(this.scrubber.value)),
     });
     this.position = element("span", { class: "position" });
-    this.graphs = element("div", { class: "graphs" }, this.scene.graph.box);
-    this.charts = element("div", { class: "charts" }, this.scene.memory.box);
+    this.graphs = element("div", { class: "graphs" }, this.graph.box);
+    this.charts = element("div", { class: "charts" }, this.memory.box);
     this.outcome = element("div", { class: "outcome" });
     this.twin = element("div", { class: "twin mono" });
     this.words = element(
@@ -97,7 +95,7 @@ export class Player extends Stepping {
       this.twin,
     );
     this.status = element("div", { class: "unseen", role: "status", "aria-live": "polite" });
-    this.top = element("div", { class: "top" }, this.controls, this.compare);
+    this.top = element("div", { class: "top" }, this.controls);
     const buttons = element(
       "div",
       { class: "buttons" },
@@ -195,7 +193,6 @@ export class Player extends Stepping {
     this.keep(null);
     if (this.question && !this.question.open) Object.assign(this.question, { picked: [], open: true, told: false });
     this.question?.draw();
-    this.endCompare();
     if (this.data.controls.length) this.choose([...this.data.question.setting]);
     this.go(this.opening());
     this.questionChanged();
@@ -266,7 +263,7 @@ export class Player extends Stepping {
       kind === "line" ? picked : none,
       kind === "line" ? right : null,
     );
-    this.scene.graph.offer(kind, question.ids, picked, right);
+    this.graph.offer(kind, question.ids, picked, right);
   }
 
   /** What would give the answer away waits for it. */
@@ -274,8 +271,8 @@ export class Player extends Stepping {
     const { locked } = this;
     this.box.classList.toggle("locked", locked);
     for (const input of this.controls.querySelectorAll("input, select")) input.disabled = locked;
-    this.compare.hidden = locked || (this.data.traces.length < 2 && !this.hooks.compare);
-    this.top.hidden = this.compare.hidden && !this.controls.hasChildNodes();
+    this.edits?.opener.setAttribute("aria-disabled", String(locked));
+    this.top.hidden = !this.edits && !this.controls.hasChildNodes();
     this.scrubber.max = this.limit;
   }
 
@@ -283,14 +280,23 @@ export class Player extends Stepping {
     if (this.locked && (kind === this.data.question.kind || (kind === "leaf" && this.data.question.kind === "node"))) {
       if (this.question.pick(id)) reach(this.question.check, this.question.check.parentNode);
     } else if (this.locked && kind === "leaf" && this.data.question.kind === "tensor") {
-      this.question.pick(this.scene.graph.tensorOf(id));
+      this.question.pick(this.graph.tensorOf(id));
     } else this.light(kind === "tensor" ? "tensors" : "nodes", [id], true);
   }
 
   setTrace(stored) {
-    this.scene.setTrace(stored);
-    const { trace } = this;
-    this.shareAxis();
+    const trace = unpacked(stored);
+    this.trace = trace;
+    this.showEdits();
+    const rows =
+      this.edits?.rows() ??
+      Object.entries(trace.source).map(([line, text]) => ({ number: Number(line), text, sign: "" }));
+    this.timeline = new Timeline(trace, this.edits?.keys());
+    this.begins = trace.steps.findIndex(({ changed, inside }) => changed.length || inside.length); // the graph
+    if (this.begins < 0) this.begins = Infinity;
+    this.graph.step = undefined;
+    this.graph.setTrace(trace, this.timeline);
+    this.memory.setTrace(trace);
     const lines = Object.values(trace.source);
     this.source.box.classList.toggle("long", lines.length > LONG);
     this.desk.style.setProperty(
@@ -298,7 +304,7 @@ export class Player extends Stepping {
       `${(Math.max(...lines.map(({ length }) => length)) + BESIDE_CODE) * (lines.length > LONG ? 7.3 : 7.9)}px`,
     );
     this.box.setAttribute("aria-label", `Line player: ${trace.function}`);
-    this.source.setTrace(trace);
+    this.source.setTrace(trace, rows);
     this.variables.setTrace(trace);
     this.drawControls();
     const failed = trace.error !== null;
@@ -312,16 +318,10 @@ export class Player extends Stepping {
   }
 
   drawControls() {
-    const { controls } = this.data;
     const inputs = this.steers ? drawControls(this.choices, this.setting, (setting) => this.choose(setting)) : [];
     const focused = [...this.controls.querySelectorAll("input, select")].indexOf(this.root.activeElement);
     this.controls.replaceChildren(...inputs);
-    if (this.peer) {
-      this.controls.append(
-        element("span", { class: "versus" }, "against"),
-        ...drawControls(controls, this.peer.setting, (setting) => this.against(setting)),
-      );
-    }
+    this.edits?.offerDraft(this.hooks.onSource);
     this.controls.querySelectorAll("input, select")[focused]?.focus();
     this.lock();
   }
@@ -336,7 +336,6 @@ export class Player extends Stepping {
     const before = this.timeline;
     const { step } = this;
     this.setting = setting;
-    this.scene.setting = setting;
     this.setTrace(this.data.traces[traceOf(this.data.controls, setting)]);
     this.go(step === undefined ? 0 : before.matching(this.timeline, step));
     this.light(null);
@@ -351,57 +350,35 @@ export class Player extends Stepping {
     this.go(before.matching(this.timeline, step));
   }
 
-  /** All settings, from Python, when it was asked for them: compare with another one. */
-  settings({ controls, traces }) {
-    Object.assign(this.data, { controls, traces });
-    this.choices = controls;
-    this.toggleCompare();
-  }
+  // Edits.
 
-  // Two settings.
-
-  toggleCompare() {
-    if (this.peer) this.endCompare();
-    else if (this.data.traces.length < 2) this.hooks.compare();
-    else {
-      const { controls } = this.data;
-      const changed = controls.findIndex(({ options }) => options.length > 1);
-      this.against(controls.map(({ options }, k) => ((this.setting[k] ?? 0) + (k === changed)) % options.length));
+  /** The edits of the program as they are made in this setting, where it has any. */
+  showEdits() {
+    const k = this.data.controls.findIndex(({ kind }) => kind === "edits");
+    if (k < 0 || !this.steers) return;
+    const { controls } = this.data;
+    if (!this.edits) {
+      const unedited =
+        this.data.traces[
+          traceOf(
+            controls,
+            controls.map(() => 0),
+          )
+        ];
+      this.edits = new Edits(controls[k], unedited.source, (option) =>
+        this.choose(this.setting.map((other, i) => (i === k ? option : other))),
+      );
+      this.top.append(this.edits.box);
     }
-    this.compare.setAttribute("aria-pressed", String(Boolean(this.peer)));
+    const chosen = Object.fromEntries(controls.map(({ name }, i) => [name, this.setting[i]]));
+    this.edits.show(this.setting[k], this.trace.source, chosen);
   }
 
-  against(setting) {
-    if (!this.peer) {
-      this.peer = new Scene(this);
-      this.graphs.append(this.peer.graph.box);
-      this.charts.append(this.peer.memory.box);
-      this.box.classList.add("comparing");
-    }
-    this.peer.setting = setting;
-    this.peer.setTrace(this.data.traces[traceOf(this.data.controls, setting)]);
-    this.shareAxis();
-    this.drawControls();
-    this.show(this.step);
-  }
-
-  /** One axis of bytes for both settings. */
-  shareAxis() {
-    const most = Math.max(...[this.scene, this.peer].map((scene) => scene?.memory.needs ?? 1));
-    for (const scene of [this.scene, this.peer]) scene?.memory.reach(most);
-  }
-
-  endCompare() {
-    if (!this.peer) return;
-    this.peer.graph.box.remove();
-    this.peer.memory.box.remove();
-    this.peer = null;
-    this.shareAxis();
-    this.scene.graph.title.textContent = "";
-    this.box.classList.remove("comparing");
-    this.compare.setAttribute("aria-pressed", "false");
-    this.drawControls();
-    this.show(this.step);
+  /** Act on a click at a place to edit; false while a question is open. */
+  edit(edits) {
+    if (this.locked) return false;
+    this.edits.choose(edits);
+    return true;
   }
 
   // Drawing a step.
@@ -416,35 +393,20 @@ export class Player extends Stepping {
     const [shown, at] = this.moment;
     const did = shown.changes(at);
     this.showBar();
-    const graphs = [this.scene, ...(this.peer ? [this.peer] : [])].some(
-      (scene) => scene.begins <= this.step + (place > 0 ? 1 : 0),
-    );
-    this.desk.classList.toggle("graphless", !graphs);
-
-    const other =
-      this.peer && this.peer.timeline.trace.steps[(this.peer.step = timeline.matching(this.peer.timeline, this.step))];
-    const differs = this.peer ? differences(this.scene, this.step, this.peer) : [new Set(), new Set()];
+    this.desk.classList.toggle("graphless", this.begins > this.step + (place > 0 ? 1 : 0));
     const leapt = trace.unrecorded > 0 && this.step === timeline.last; // what changed, other lines did
-    this.source.show(now, at && !leapt ? deeds(did) : [], other);
-    this.scene.graph.show(at, place ? new Set() : differs[0], shown, place ? this.inside : null);
-    this.scene.memory.show(this.step, this.limit, other);
-    if (place) this.scene.memory.inside(this.inside.line, now.held);
-    const peerRows = this.peer && new Map(this.peer.timeline.at(this.peer.step).variables.map((row) => [row[0], row]));
-    this.variables.show(shown.at(at).variables, line.values, did, peerRows);
-    if (this.peer) {
-      this.scene.graph.title.textContent = settingText(this.choices, this.setting);
-      const missing = timeline.missing(this.peer.timeline, this.step);
-      this.peer.graph.title.textContent = `${settingText(this.data.controls, this.peer.setting)}${missing && `: this setting ${missing}`}`;
-      this.peer.graph.show(this.peer.step, differs[1]);
-      this.peer.memory.show(this.peer.step, this.peer.timeline.last, line);
-    }
+    this.source.show(now, at && !leapt ? deeds(did) : []);
+    this.graph.show(at, shown, place ? this.inside : null);
+    this.memory.show(this.step, this.limit);
+    if (place) this.memory.inside(this.inside.line, now.held);
+    this.variables.show(shown.at(at).variables, line.values, did);
     this.outcome.classList.toggle("waiting", this.step < timeline.last || this.locked);
     this.showTwin();
     this.status.textContent = place
       ? [`${this.where}.`, ...this.inside.sentences(place)].join(" ")
       : announcement(trace, timeline, this.step, this.where, this.locked);
     if (this.lit) this.light(null);
-    for (const part of [this.source, this.scene.graph, this.peer?.graph]) part?.settle();
+    for (const part of [this.source, this.graph]) part.settle();
   }
 
   /** What can be stepped into here. */
@@ -478,7 +440,7 @@ export class Player extends Stepping {
   lightAll(lit) {
     this.lit = lit !== NOTHING;
     this.source.light(lit.lines);
-    this.scene.graph.light(lit);
+    this.graph.light(lit);
     this.variables.light(lit.names);
   }
 

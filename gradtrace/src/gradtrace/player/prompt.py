@@ -18,8 +18,7 @@ class Question:
     before the answer.
     ``choices`` are ``{"id", "label"}``; an id is a line number, a node's or tensor's index, or a
     word.  ``right`` lists the ids that are right: any of them, or for ``"choices"`` all of them.
-    ``replies`` holds the answer to each choice, ``told`` what is said to those who would rather be
-    told.
+    ``replies`` holds the answer to each choice, ``explanation`` what *Show me* says.
     """
 
     kind: str
@@ -29,4 +28,4 @@ class Question:
     choices: tuple[dict[str, Any], ...]
     right: tuple[Choice, ...]
     replies: dict[Choice, str]
-    told: str
+    explanation: str

@@ -157,7 +157,7 @@ export class Question {
   /** The answer to this answer. */
   answer() {
     const { data, picked, told } = this;
-    if (told) return [element("p", {}, ...marked(data.told))];
+    if (told) return [element("p", {}, ...marked(data.explanation))];
     const said = picked.map((id) => this.choice(id).label ?? String(id));
     const missed = this.many ? this.data.right.filter((id) => !picked.some((other) => same(id, other))) : [];
     const wrong = this.many ? picked.filter((id) => !this.data.right.some((other) => same(id, other))) : picked;
@@ -183,7 +183,7 @@ export class Question {
   /** What is told, less what the reply has said. */
   beyond(reply) {
     const [fact] = reply.split(/\.( |$)/);
-    const rest = this.data.told
+    const rest = this.data.explanation
       .split(/(?<=\.) /)
       .filter((sentence) => !(fact && sentence.startsWith(fact)) && !reply.includes(sentence))
       .join(" ");

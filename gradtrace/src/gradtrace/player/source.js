@@ -6,10 +6,14 @@ import { coloured, tokenize } from "./python.js";
 const HANG = 2; // further than the line itself, in characters
 
 export class Source {
-  /** `onPick(line)` when a line is chosen, `onLight(line | null)` when one is pointed at. */
-  constructor(onPick, onLight) {
+  /**
+   * `onPick(line)` when a line is chosen, `onLight(line | null)` when one is pointed at, `onEdit(edits)` when
+   * a place to edit is clicked; it returns whether it may be edited now.
+   */
+  constructor(onPick, onLight, onEdit) {
     this.onPick = onPick;
     this.onLight = onLight;
+    this.onEdit = onEdit;
     this.list = element("div", { class: "lines" });
     this.box = element(
       "div",
@@ -20,54 +24,87 @@ export class Source {
     this.box.addEventListener("keydown", (event) => this.key(event));
   }
 
-  setTrace(trace) {
+  /** Show a program; `rows` are its lines and those that edits removed, as `Edits.rows` lists them. */
+  setTrace(trace, rows) {
     this.trace = trace;
     this.lines.clear();
-    const entries = Object.entries(trace.source);
-    const words = tokenize(entries.map(([, text]) => text));
-    const skipped = new Set(trace.skipped ?? []);
+    const words = tokenize(rows.map(({ text }) => text));
     this.statement = new Map(); // line → first line of its statement
     for (const [first, last] of Object.entries(trace.statements)) {
       for (let line = Number(first); line <= last; line += 1) this.statement.set(line, Number(first));
     }
-    const items = entries.map(([key, text], i) => {
-      const number = Number(key);
-      const mark = element("span", { class: "mark", "aria-hidden": "true" });
-      const flags = element("span", { class: "flags" });
-      const indent = Math.max(0, text.search(/\S/));
-      const code = element(
-        "span",
-        { class: "text", style: `--hang: ${indent + HANG}ch` },
-        ...coloured(words[i]),
-        flags,
-      );
-      const item = element(
-        "div",
-        {
-          role: "button",
-          tabindex: "-1",
-          "data-line": key,
-          onclick: () => getSelection().isCollapsed && this.onPick(number),
-          onpointerenter: () => this.onLight(number),
-          onpointerleave: () => this.onLight(null),
-          onfocus: () => this.onLight(number),
-          onblur: () => this.onLight(null),
-        },
-        mark,
-        element("span", { class: "number" }, key),
-        " ",
-        code,
-      );
-      if (skipped.has(number)) item.classList.add("skipped", ...(skipped.has(number - 1) ? [] : ["first"]));
-      this.lines.set(number, { item, mark, flags });
-      return item;
-    });
+    const skipped = new Set(trace.skipped ?? []);
+    const items = rows.map((row, i) =>
+      row.number === null ? this.drawRemoved(row, words[i]) : this.drawLine(row, words[i]),
+    );
+    for (const number of skipped)
+      this.lines.get(number)?.item.classList.add("skipped", ...(skipped.has(number - 1) ? [] : ["first"]));
     this.list.replaceChildren(...items);
     this.lines.values().next().value?.item.setAttribute("tabindex", "0");
   }
 
-  /** Mark the step `now`; `did` counts what the line before it did, `peer` is the step of another setting. */
-  show(now, did, peer) {
+  drawLine(row, words) {
+    const { number, text, sign } = row;
+    const mark = element("span", { class: "mark", "aria-hidden": "true" });
+    const flags = element("span", { class: "flags" });
+    const item = element(
+      "div",
+      {
+        role: "button",
+        tabindex: "-1",
+        class: sign && "added",
+        "data-line": number,
+        onclick: () => getSelection().isCollapsed && this.onPick(number),
+        onpointerenter: () => this.onLight(number),
+        onpointerleave: () => this.onLight(null),
+        onfocus: () => this.onLight(number),
+        onblur: () => this.onLight(null),
+      },
+      mark,
+      element("span", { class: "number" }, String(number)),
+      " ",
+      element("span", { class: "text", style: hang(text) }, ...this.drawText(row, words), flags),
+    );
+    this.lines.set(number, { item, mark, flags, sign });
+    return item;
+  }
+
+  /** A line that an edit removed: to look at, and to click for having it back. */
+  drawRemoved(row, words) {
+    return element(
+      "div",
+      { class: "removed", "aria-hidden": "true" },
+      element("span", { class: "mark" }),
+      element("span", { class: "number" }, "−"),
+      " ",
+      element("span", { class: "text", style: hang(row.text) }, ...this.drawText(row, words)),
+    );
+  }
+
+  /** The words of a row, with what can be clicked for an edit; the menu offers the same to the keyboard. */
+  drawText({ text, spans = [] }, words) {
+    let at = 0;
+    const parts = spans.flatMap(({ from, to, edits, isActive }) => {
+      const before = coloured(slice(words, at, from));
+      at = to;
+      const onclick = (event) => {
+        if (!getSelection().isCollapsed || !this.onEdit(edits)) return;
+        event.stopPropagation();
+      };
+      return [
+        ...before,
+        element(
+          "span",
+          { class: isActive ? "edit" : "can-edit", onclick },
+          ...(from === to ? [element("span", { class: "pen" }, " ✎")] : coloured(slice(words, from, to))),
+        ),
+      ];
+    });
+    return [...parts, ...coloured(slice(words, at, text.length))];
+  }
+
+  /** Mark the step `now`; `did` counts what the line before it did. */
+  show(now, did) {
     const failed = now.raised?.line ?? null;
     const end = this.trace.statements[now.line] ?? now.line;
     for (const [number, { item, mark, flags }] of this.lines) {
@@ -76,8 +113,7 @@ export class Source {
       item.classList.toggle("next", isNext);
       item.classList.toggle("failed", number === failed);
       item.classList.toggle("ran", isRan && number !== failed);
-      mark.textContent =
-        number === failed ? "✗" : number === now.line ? "▶" : isRan ? "✓" : peer && number === peer.line ? "▷" : "";
+      mark.textContent = number === failed ? "✗" : number === now.line ? "▶" : isRan ? "✓" : "";
       flags.replaceChildren(
         ...(number === (failed ?? now.ran ?? (now.run && now.line)) ? did : []).map(([kind, ...words]) =>
           signed(kind, ...words),
@@ -91,7 +127,7 @@ export class Source {
 
   /** What is read aloud of each line: its text in one piece, although it may be broken, and its marks in words. */
   name() {
-    for (const [number, { item, flags }] of this.lines) {
+    for (const [number, { item, flags, sign }] of this.lines) {
       const is = (name) => item.classList.contains(name);
       const state = is("skipped")
         ? "not run"
@@ -116,7 +152,7 @@ export class Source {
       const did = [...flags.children].map((flag) => flag.lastChild.textContent);
       item.setAttribute(
         "aria-label",
-        [`line ${number} ${this.trace.source[number].trim() || "blank"}`, ...did, state, answer]
+        [`${sign ? "edited " : ""}line ${number} ${this.trace.source[number].trim() || "blank"}`, ...did, state, answer]
           .filter(Boolean)
           .join(", "),
       );
@@ -167,6 +203,19 @@ export class Source {
     event.preventDefault();
     event.stopPropagation();
   }
+}
+
+/** Where the rest of a long line begins. */
+const hang = (text) => `--hang: ${Math.max(0, text.search(/\S/)) + HANG}ch`;
+
+/** The words between two characters of their line. */
+function slice(words, from, to) {
+  let at = 0;
+  return words.flatMap(([kind, text]) => {
+    const part = text.slice(Math.max(0, from - at), Math.max(0, to - at));
+    at += text.length;
+    return part ? [[kind, part]] : [];
+  });
 }
 
 /** What a line did, as flags beside it. */

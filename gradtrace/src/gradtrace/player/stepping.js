@@ -172,7 +172,7 @@ export class Stepping {
     if (node >= 0 && step === null && !this.timeline.state(node, this.step)) step = this.timeline.history[node][0][0];
     if (step !== null) this.go(step);
     if (node >= 0) {
-      this.scene.graph.reveal(node);
+      this.graph.reveal(node);
       this.light("nodes", [node], true);
     } else if (step !== null) {
       const { line, ran } = this.trace.steps[this.step];
@@ -211,6 +211,7 @@ export class Stepping {
       F11: () => this.stepInto(),
       s: () => this.stepInto(),
       r: () => this.stepOut(),
+      e: () => this.edits?.reveal([]),
     };
     return shiftKey ? key === "F11" && (() => this.stepOut()) : actions[key];
   }

@@ -1,8 +1,6 @@
 // What a trace says about each of its steps. Steps list only what differs from the step before;
 // here the state of every node at any step is looked up, and what a step changed is put together.
 
-import { plural } from "./dom.js";
-
 /** States of a slot that holds its tensor. */
 export const HELD = new Set(["alive", "modified", "packed"]);
 
@@ -10,7 +8,8 @@ export const HELD = new Set(["alive", "modified", "packed"]);
 const sameTensor = (before, now) => before[8] === now[8];
 
 export class Timeline {
-  constructor(trace) {
+  /** `keys` says of lines what they are called in other programs that come from the same one. */
+  constructor(trace, keys = new Map()) {
     this.trace = trace;
     this.last = trace.steps.length - 1;
     this.history = trace.nodes.map(() => []);
@@ -19,7 +18,8 @@ export class Timeline {
       for (const node of step.gone) this.history[node].push([time, null]);
     });
     const visits = new Map();
-    this.visits = trace.steps.map(({ line }) => {
+    this.visits = trace.steps.map(({ line: number }) => {
+      const line = keys.get(number) ?? number;
       visits.set(line, (visits.get(line) ?? 0) + 1);
       return `${line} ${visits.get(line)}`;
     });
@@ -129,28 +129,13 @@ export class Timeline {
     return lines;
   }
 
-  /** The step of another timeline at the same line on the same visit; -1 where it was never there. */
-  same(other, step) {
-    return other.visits.indexOf(this.visits[step]);
-  }
-
-  /** That step; where there is none, the one after the last line that both ran. */
+  /** The step of another timeline at the same line on the same visit, else after the last line that both ran. */
   matching(other, step) {
-    const found = this.same(other, step);
-    if (found >= 0) return found;
-    for (let time = step - 1; time >= 0; time -= 1) {
-      const shared = this.same(other, time);
-      if (shared >= 0) return Math.min(shared + 1, other.last);
+    for (let time = step; time >= 0; time -= 1) {
+      const same = other.visits.indexOf(this.visits[time]);
+      if (same >= 0) return time === step ? same : Math.min(same + 1, other.last);
     }
     return 0;
-  }
-
-  /** What another timeline has to say where it was never at the line of a step: a few words, or none. */
-  missing(other, step) {
-    if (this.same(other, step) >= 0) return "";
-    const { line } = this.trace.steps[step];
-    const times = other.trace.steps.filter((item) => item.line === line).length;
-    return times ? `ran line ${line} only ${plural(times, "time")}` : `did not run line ${line}`;
   }
 
   /**
@@ -170,18 +155,5 @@ export class Timeline {
       return found < 0 ? null : found;
     }
     return step === undefined ? null : Math.max(0, Math.min(step, this.last));
-  }
-
-  /** Nodes of two settings are the same when their line, name and place among such nodes are. */
-  get keys() {
-    if (!this.known) {
-      const counts = new Map();
-      this.known = this.trace.nodes.map(({ name, label, line, leaf }) => {
-        const key = leaf ? `leaf ${label}` : `${line} ${name}`;
-        counts.set(key, (counts.get(key) ?? 0) + 1);
-        return `${key} ${counts.get(key)}`;
-      });
-    }
-    return this.known;
   }
 }

@@ -106,15 +106,15 @@ def _calls(trace: TraceData) -> list[tuple[Scope, ...]]:
 
     A module that holds others without being called, such as a ``ModuleList``, is one, too.
     """
-    found: list[tuple[Scope, ...]] = []
+    scopes_by_call: list[tuple[Scope, ...]] = []
     for number, (name, parent) in enumerate(trace.calls):
         path = (*module_of(name), DOT.split(name)[-1])
-        around = found[parent] if parent is not None else ()
-        known = around[-1].path if around else ()
-        begin = len(known) + 1 if path[: len(known)] == known else len(path)
+        enclosing = scopes_by_call[parent] if parent is not None else ()
+        prefix = enclosing[-1].path if enclosing else ()
+        begin = len(prefix) + 1 if path[: len(prefix)] == prefix else len(path)
         holders = [Scope("module", None, None, path[:k]) for k in range(begin, len(path))]
-        found.append((*around, *holders, Scope("module", number, None, path)))
-    return found
+        scopes_by_call.append((*enclosing, *holders, Scope("module", number, None, path)))
+    return scopes_by_call
 
 
 def _loops(trace: TraceData) -> list[tuple[Scope, ...]]:
@@ -138,24 +138,24 @@ def _loops(trace: TraceData) -> list[tuple[Scope, ...]]:
         for end in [node.body[-1].end_lineno]
     )
     entries, counts = [0] * len(loops), [0] * len(loops)
-    found: list[tuple[Scope, ...]] = []
-    before = None
+    scopes_by_step: list[tuple[Scope, ...]] = []
+    previous = None
     for step in trace.steps:
         scopes: list[Scope] = []
         for k, (head, begin, end) in enumerate(loops):
-            ran = step.ran
-            if ran is None or not head <= ran <= end:
+            line = step.ran
+            if line is None or not head <= line <= end:
                 continue
-            if before is None or not head <= before <= end:
+            if previous is None or not head <= previous <= end:
                 entries[k], counts[k] = entries[k] + 1, 0
-            body_again = ran == begin and before != head and not _is_head(loops, begin)
-            if ran == head or body_again or counts[k] == 0:
+            body_again = line == begin and previous != head and not _is_head(loops, begin)
+            if line == head or body_again or counts[k] == 0:
                 counts[k] += 1
-            if ran != head or head == begin:
+            if line != head or head == begin:
                 scopes += [Scope("loop", entries[k], head), Scope("iteration", counts[k], head)]
-        before = step.ran
-        found.append(tuple(scopes))
-    return found
+        previous = step.ran
+        scopes_by_step.append(tuple(scopes))
+    return scopes_by_step
 
 
 def _is_head(loops: list[tuple[int, int, int]], line: int) -> bool:
@@ -164,16 +164,16 @@ def _is_head(loops: list[tuple[int, int, int]], line: int) -> bool:
 
 def _text(trace: TraceData, node: int, state: str, slots: Sequence[tuple[str, int | None]]) -> int:
     """The length of the longest text of a node in this state."""
-    known = trace.nodes[node]
-    longest = len(clipped(known.label)) + len("  freed") if state == FREED else 0
-    for slot, (now, _) in zip(known.slots, slots, strict=True):
+    description = trace.nodes[node]
+    longest = len(clipped(description.label)) + len("  freed") if state == FREED else 0
+    for slot, (now, _) in zip(description.slots, slots, strict=True):
         longest = max(longest, len(f"■ {slot.name}  {now}"))
     return longest
 
 
 def _names(trace: TraceData) -> dict[int, tuple[int, int, int]]:
     """For each tensor that variables name: the length of their names, first and last step."""
-    found: dict[int, tuple[int, int, int]] = {}
+    rooms: dict[int, tuple[int, int, int]] = {}
     for moment, step in enumerate(trace.steps):
         now: dict[int, list[str]] = defaultdict(list)
         for variable in step.variables:
@@ -181,9 +181,9 @@ def _names(trace: TraceData) -> dict[int, tuple[int, int, int]]:
                 now[variable.tensor].append(variable.name)
         for tensor, names in now.items():
             length = len(", ".join(names)) + (len(" and ") - len(", ")) * (len(names) > 1)
-            room, begin, _ = found.get(tensor, (0, moment, moment))
-            found[tensor] = max(room, min(length, _LONGEST_NAMES)), begin, moment
-    return found
+            room, begin, _ = rooms.get(tensor, (0, moment, moment))
+            rooms[tensor] = max(room, min(length, _LONGEST_NAMES)), begin, moment
+    return rooms
 
 
 def _tensors(
@@ -206,8 +206,8 @@ def _tensors(
 
     tensors: list[SceneTensor | None] = []
     for i, tensor in enumerate(trace.tensors):
-        around = homes[i] | savers[i]
-        if tensor.role == "leaf" or not around:
+        neighbours = homes[i] | savers[i]
+        if tensor.role == "leaf" or not neighbours:
             tensors.append(None)
             continue
         room, *life = names.get(i, (0,))
@@ -215,7 +215,7 @@ def _tensors(
         tensors.append(
             SceneTensor(
                 tensor.nbytes,
-                min(around, key=made),
+                min(neighbours, key=made),
                 frozenset(savers[i]),
                 i in names,
                 room,

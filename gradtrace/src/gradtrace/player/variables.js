@@ -64,11 +64,10 @@ export class Variables {
     });
   }
 
-  /** `peer` are the variables of another setting at the same line, by name. */
-  show(variables, values, did, peer) {
-    this.shown = [variables, values, did, peer];
+  show(variables, values, did) {
+    this.shown = [variables, values, did];
     const rows = this.entries(variables).map(({ row, inside, name, together }) =>
-      together ? this.group(name, together, did) : this.variable(row, inside, did.variables.get(row[0]) ?? [], peer),
+      together ? this.group(name, together, did) : this.variable(row, inside, did.variables.get(row[0]) ?? []),
     );
     if (!rows.length)
       rows.push(element("tr", {}, element("td", { class: "none", colspan: HEAD.length }, "No live tensors yet.")));
@@ -76,9 +75,10 @@ export class Variables {
     this.values.textContent = values.map(([name, value]) => `${name} = ${value}`).join("   ");
   }
 
-  variable(row, inside, what, peer) {
+  variable(row, inside, what) {
     const yes = (truth) => (truth ? "yes" : "no");
-    const cells = ([name, size, requires, leaf, version, grad, , , , value]) => [
+    const [name, size, requires, leaf, version, grad, , , , value] = row;
+    const cells = [
       name,
       dimensions(size),
       value || "–",
@@ -87,17 +87,9 @@ export class Variables {
       yes(requires),
       yes(leaf),
     ];
-    const other = peer?.get(row[0]) && cells(peer.get(row[0]));
-    const texts = cells(row).map((text, i) => {
-      const [tag, at] = i ? ["td", { "data-head": HEAD[i + 1] }] : ["th", { scope: "row" }];
-      if (!peer || (other ? other[i] === text : i > 0)) return element(tag, at, text);
-      return element(
-        tag,
-        { class: "differs", ...at },
-        text,
-        element("span", { class: "other" }, ` ≠ ${other ? other[i] : "not there"}`),
-      );
-    });
+    const texts = cells.map((text, i) =>
+      i ? element("td", { "data-head": HEAD[i + 1] }, text) : element("th", { scope: "row" }, text),
+    );
     texts[0].classList.toggle("inside", Boolean(inside));
     return element(
       "tr",

@@ -23,7 +23,6 @@ function render({ model, el }) {
   const player = new Player(host, data, {
     onStep: (step) => tell("step", step),
     onAnswer: (answer) => tell("answer", answer),
-    ...(model.get("comparable") && { compare: () => model.send("compare") }),
   });
   if (player.step !== model.get("step")) tell("step", player.step);
   el.gradtrace = player;
@@ -31,7 +30,6 @@ function render({ model, el }) {
   const listeners = {
     "change:trace": () => player.replace(model.get("trace"), model.get("setting")),
     "change:step": () => player.step !== model.get("step") && player.show(model.get("step")),
-    "change:data": () => player.settings(model.get("data")),
   };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
   return () => Object.entries(listeners).forEach(([name, listener]) => model.off(name, listener));

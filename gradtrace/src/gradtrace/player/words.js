@@ -29,7 +29,6 @@ export function describe(trace, now, index, changed) {
   if (changed.cut.has(index)) parts.push("freed now");
   if (changed.new.has(index)) parts.push("new");
   if (changed.gradient.has(index)) parts.push("its gradient was written now");
-  if (changed.differs.has(index)) parts.push("not the same in the other setting");
   if (changed.stopped.has(index)) parts.push("backward stopped here");
   return parts.join("; ");
 }
@@ -75,7 +74,6 @@ export function twin(trace, timeline, step) {
     modified: new Set(did.modified),
     gradient: new Set(written),
     stopped: new Set(stopped == null ? [] : [stopped]),
-    differs: new Set(),
   };
   const nodes = [...now.nodes.keys()].map((node) =>
     element("li", {}, [called(trace.nodes[node]), describe(trace, now, node, changed)].filter(Boolean).join("; ")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -50,27 +50,27 @@ class WhichLineRaises(Asked):
 
     kind: ClassVar[str] = "line"
 
-    def _beliefs(self, seen: TraceData) -> dict[Choice, str]:
+    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
         return {
-            choice if choice == NO_LINE else line_of(choice, seen.source): text
+            choice if choice == NO_LINE else line_of(choice, trace.source): text
             for choice, text in self.believes.items()
         }
 
-    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
-        lines = statement_lines(seen)
-        right: Choice = NO_LINE if seen.error is None else seen.error.line
-        choices: dict[Choice, str] = {line: seen.source[line].strip() for line in lines}
-        facts: dict[Choice, str] = {line: what_it_did(seen, line) for line in lines}
-        end = ending(seen)
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
+        lines = statement_lines(trace)
+        right: Choice = NO_LINE if trace.error is None else trace.error.line
+        choices: dict[Choice, str] = {line: trace.source[line].strip() for line in lines}
+        facts: dict[Choice, str] = {line: what_it_did(trace, line) for line in lines}
+        end = ending(trace)
         facts[right] = end
-        if right != NO_LINE and seen.error is not None:
-            facts[NO_LINE] = f"Line {right} raises {seen.error.type}."
+        if right != NO_LINE and trace.error is not None:
+            facts[NO_LINE] = f"Line {right} raises {trace.error.type}."
         return TraceAnswer(
             prompt="Which line raises?",
             choices=choices | {NO_LINE: "no line: it runs to the end"},
             right=(right,),
             facts=facts,
-            told=end,
+            explanation=end,
         )
 
 
@@ -85,14 +85,14 @@ class DoesItRaise(Asked):
     (('runs',), 'Ends without an error. Nothing here goes backward.')
     """
 
-    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
-        end = ending(seen)
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
+        end = ending(trace)
         return TraceAnswer(
             prompt="Does it raise?",
             choices={"raises": "it raises", "runs": "it runs to the end"},
-            right=("runs" if seen.error is None else "raises",),
+            right=("runs" if trace.error is None else "raises",),
             facts={"raises": end, "runs": end},
-            told=end,
+            explanation=end,
         )
 
 
@@ -118,43 +118,47 @@ class WhatIsFreedNext(Asked):
 
     kind: ClassVar[str] = "node"
 
-    def _beliefs(self, seen: TraceData) -> dict[Choice, str]:
+    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
         beliefs: dict[Choice, str] = {}
         for choice, text in self.believes.items():
             nodes = [
                 state.node
-                for state in seen.states(self._step(seen))
-                if choice in (state.node, label_of_node(seen, state.node))
+                for state in trace.states(self._step(trace))
+                if choice in (state.node, label_of_node(trace, state.node))
             ]
             beliefs |= dict.fromkeys(nodes, text) or {choice: text}
         return beliefs
 
-    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
-        at = self._step(seen)
-        there = [state.node for state in seen.states(at)]
-        when = {node: step for node, step in freed_at(seen).items() if step > at}
-        first = min((when[node] for node in there if node in when), default=None)
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
+        at = self._step(trace)
+        present = [state.node for state in trace.states(at)]
+        freeing_steps = {node: step for node, step in freed_at(trace).items() if step > at}
+        first = min(
+            (freeing_steps[node] for node in present if node in freeing_steps), default=None
+        )
         if first is None:
             raise ValueError(
                 f"{self._name} of {program.name}: nothing that is there after line "
-                f"{seen.steps[at].ran} is freed later"
+                f"{trace.steps[at].ran} is freed later"
             )
-        right = tuple(node for node in there if when.get(node) == first)
-        facts = {node: self._fact(seen, at, node, when) for node in there}
+        right = tuple(node for node in present if freeing_steps.get(node) == first)
+        facts = {node: self._fact(trace, at, node, freeing_steps) for node in present}
         return TraceAnswer(
             prompt="Which node lets go next of what it saved?",
-            choices={node: label_of_node(seen, node) for node in there},
+            choices={node: label_of_node(trace, node) for node in present},
             right=right,
             facts=facts,
-            told=f"Line {seen.steps[first].ran} frees what {names_of_nodes(seen, right)} saved.",
+            explanation=(
+                f"Line {trace.steps[first].ran} frees what {names_of_nodes(trace, right)} saved."
+            ),
         )
 
     @staticmethod
-    def _fact(seen: TraceData, at: int, node: int, when: Mapping[int, int]) -> str:
-        name, leaf = label_of_node(seen, node), seen.nodes[node].leaf
-        state = next(state.state for state in seen.states(at) if state.node == node)
-        if node in when:
-            return f"Line {seen.steps[when[node]].ran} frees what {name} saved."
+    def _fact(trace: TraceData, at: int, node: int, freeing_steps: Mapping[int, int]) -> str:
+        name, leaf = label_of_node(trace, node), trace.nodes[node].leaf
+        state = next(state.state for state in trace.states(at) if state.node == node)
+        if node in freeing_steps:
+            return f"Line {trace.steps[freeing_steps[node]].ran} frees what {name} saved."
         if leaf:
             return f"{name} is a leaf: backward frees nothing there, it adds to its .grad."
         if state == FREED:
@@ -187,35 +191,35 @@ class WhichTensorGoesNext(Asked):
 
     kind: ClassVar[str] = "tensor"
 
-    def _beliefs(self, seen: TraceData) -> dict[Choice, str]:
-        named = {v.name: v.tensor for v in seen.steps[self._step(seen)].variables}
-        found: dict[Choice, str] = {}
+    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
+        named = {v.name: v.tensor for v in trace.steps[self._step(trace)].variables}
+        beliefs: dict[Choice, str] = {}
         for choice, text in self.believes.items():
             tensor = named.get(choice, choice)
-            found[choice if tensor is None else tensor] = text
-        return found
+            beliefs[choice if tensor is None else tensor] = text
+        return beliefs
 
-    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
-        at = self._step(seen)
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
+        at = self._step(trace)
         labels = {
-            tensor: f"{holder_names(named_by)}, {seen.tensors[tensor].nbytes:,} B"
-            for tensor, named_by in holders_by_tensor(seen, at).items()
+            tensor: f"{holder_names(named_by)}, {trace.tensors[tensor].nbytes:,} B"
+            for tensor, named_by in holders_by_tensor(trace, at).items()
         }
         goes: dict[int, int] = {}
-        for index in range(at + 1, len(seen.steps)):
-            held = holders_by_tensor(seen, index)
+        for index in range(at + 1, len(trace.steps)):
+            holders = holders_by_tensor(trace, index)
             for tensor in labels:
-                if tensor not in held:
+                if tensor not in holders:
                     goes.setdefault(tensor, index)
         if not goes:
             raise ValueError(
                 f"{self._name} of {program.name}: no tensor that is there after line "
-                f"{seen.steps[at].ran} goes later"
+                f"{trace.steps[at].ran} goes later"
             )
         first = min(goes.values())
-        last = holders_by_tensor(seen, -1)
+        last = holders_by_tensor(trace, -1)
         facts = {
-            tensor: f"Line {seen.steps[goes[tensor]].ran} lets it go: nothing holds it after that."
+            tensor: f"Line {trace.steps[goes[tensor]].ran} lets it go: nothing holds it after that."
             if tensor in goes
             else f"It is held to the end: {holder_names(last[tensor])}."
             for tensor in labels
@@ -227,7 +231,7 @@ class WhichTensorGoesNext(Asked):
             choices=dict(labels),
             right=right,
             facts=facts,
-            told=f"Line {seen.steps[first].ran} lets go: {named}.",
+            explanation=f"Line {trace.steps[first].ran} lets go: {named}.",
         )
 
 
@@ -250,7 +254,7 @@ class HowManyBytes(Asked):
     ((8,), '8 bytes are held, by ExpBackward0 (result 8 B).')
     """
 
-    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         if self.after is None:
             raise ValueError(f"{self._name} of {program.name}: say after which line, as after=...")
         if not self.believes:
@@ -258,16 +262,16 @@ class HowManyBytes(Asked):
                 f"{self._name} of {program.name}: give the numbers of bytes to choose from as "
                 "believes={bytes: what that belief is}"
             )
-        at = self._step(seen)
-        right = seen.steps[at].held[0]
+        at = self._step(trace)
+        right = trace.steps[at].held[0]
         numbers = sorted({right, *self.believes})
-        fact = bytes_held(seen, at)
+        fact = bytes_held(trace, at)
         return TraceAnswer(
-            prompt=f"How many bytes do saved tensors hold after line {seen.steps[at].ran}?",
+            prompt=f"How many bytes do saved tensors hold after line {trace.steps[at].ran}?",
             choices={number: f"{number:,} B" for number in numbers},
             right=(right,),
             facts=dict.fromkeys(numbers, fact),
-            told=fact,
+            explanation=fact,
         )
 
 
@@ -289,31 +293,31 @@ class WhichLineHoldsMost(Asked):
 
     kind: ClassVar[str] = "line"
 
-    def _beliefs(self, seen: TraceData) -> dict[Choice, str]:
-        return {line_of(line, seen.source): text for line, text in self.believes.items()}
+    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
+        return {line_of(line, trace.source): text for line, text in self.believes.items()}
 
-    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
-        held: dict[int, int] = {}
-        for step in seen.steps:
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
+        bytes_by_line: dict[int, int] = {}
+        for step in trace.steps:
             if step.ran is not None:
-                held[step.ran] = max(step.held[0], held.get(step.ran, 0))
-        most = max(held.values(), default=0)
-        if most == 0:
+                bytes_by_line[step.ran] = max(step.held[0], bytes_by_line.get(step.ran, 0))
+        maximum = max(bytes_by_line.values(), default=0)
+        if maximum == 0:
             raise ValueError(f"{self._name} of {program.name}: no line leaves an activation saved")
-        visits = {line: sum(step.ran == line for step in seen.steps) for line in held}
+        visits = {line: sum(step.ran == line for step in trace.steps) for line in bytes_by_line}
         facts: dict[Choice, str] = {
             line: f"After line {line} they hold {nbytes:,} bytes"
             + (" at most." if visits[line] > 1 else ".")
-            for line, nbytes in sorted(held.items())
+            for line, nbytes in sorted(bytes_by_line.items())
         }
-        right = tuple(line for line in sorted(held) if held[line] == most)
+        right = tuple(line for line in sorted(bytes_by_line) if bytes_by_line[line] == maximum)
         lines = " and ".join(map(str, right))
         return TraceAnswer(
             prompt="After which line do saved tensors hold the most?",
-            choices={line: seen.source[line].strip() for line in sorted(held)},
+            choices={line: trace.source[line].strip() for line in sorted(bytes_by_line)},
             right=right,
             facts=facts,
-            told=f"They hold the most, {most:,} bytes, after line {lines}.",
+            explanation=f"They hold the most, {maximum:,} bytes, after line {lines}.",
         )
 
 
@@ -338,10 +342,10 @@ class WhichGetGradients(Asked):
 
     kind: ClassVar[str] = "choices"
 
-    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
-        last = seen.steps[-1]
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
+        last = trace.steps[-1]
         if self.until is not None:
-            last = seen.steps[dataclasses.replace(self, after=self.until)._step(seen)]
+            last = trace.steps[dataclasses.replace(self, after=self.until)._step(trace)]
         leaves = {v.name: v.grad for v in last.variables if v.leaf and v.requires_grad}
         if not leaves:
             raise ValueError(
@@ -352,19 +356,19 @@ class WhichGetGradients(Asked):
             name: f"{name}.grad is None." if grad is None else f"{name}.grad is {grad}."
             for name, grad in leaves.items()
         }
-        whole = " ".join(facts.values())
+        summary = " ".join(facts.values())
         return TraceAnswer(
             prompt="Which of these get a gradient?",
             choices={name: name for name in leaves} | {NONE_OF_THEM: NONE_OF_THEM},
             right=right,
-            facts=facts | {NONE_OF_THEM: whole},
-            told=whole,
+            facts=facts | {NONE_OF_THEM: summary},
+            explanation=summary,
         )
 
 
-def raises(seen: TraceData) -> bool:
+def raises(trace: TraceData) -> bool:
     """Whether the traced program ended with an exception."""
-    return seen.error is not None
+    return trace.error is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,6 +378,7 @@ class WhichSettings(Asked):
     Args:
         control: the name of the control; the others stand as ``setting`` says.
         that: what is asked of the trace of each option.
+        options: the labels to choose from; by default all that the control has.
 
     ``believes`` has labels of options, and "none of them".  All right ones are to be chosen.
 
@@ -395,35 +400,45 @@ class WhichSettings(Asked):
 
     control: str
     that: Callable[[TraceData], bool] = raises
+    options: Sequence[str] = ()
 
     kind: ClassVar[str] = "choices"
 
-    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         if self.control not in program.options:
             raise ValueError(
                 f"{self._name} of {program.name}: there is no control {self.control!r}; its "
                 f"controls: {', '.join(program.options) or 'none'}"
             )
-        whole = self._whole(program)
-        options = program.options[self.control]
-        traces = {label: program.trace(**whole | {self.control: value}) for label, value in options}
-        so = [label for label, seen in traces.items() if self.that(seen)]
-        facts = {label: self._fact(seen) for label, seen in traces.items()}
-        right = tuple(so) or (NONE_OF_THEM,)
-        named = listed([f"`{label}`" for label in so]) or NONE_OF_THEM
+        setting = self._whole(program)
+        options = dict(program.options[self.control])
+        for label in self.options:
+            if label not in options:
+                raise ValueError(
+                    f"{self._name} of {program.name}: {self.control} has no option {label!r}; its "
+                    f"options: {', '.join(options)}"
+                )
+        traces = {
+            label: program.trace(**setting | {self.control: options[label]})
+            for label in self.options or options
+        }
+        matching = [label for label, trace in traces.items() if self.that(trace)]
+        facts = {label: self._fact(trace) for label, trace in traces.items()}
+        right = tuple(matching) or (NONE_OF_THEM,)
+        named = listed([f"`{label}`" for label in matching]) or NONE_OF_THEM
         return TraceAnswer(
             prompt=f"With which {self.control} does it raise?",
             choices={label: label for label in traces} | {NONE_OF_THEM: NONE_OF_THEM},
             right=right,
             facts=facts | {NONE_OF_THEM: f"It is so with {named}."},
-            told=f"It is so with {named}.",
+            explanation=f"It is so with {named}.",
         )
 
-    def _fact(self, seen: TraceData) -> str:
+    def _fact(self, trace: TraceData) -> str:
         """How it ended; of one that ended well, whether what was asked is so there."""
-        if self.that is raises or raises(seen):
-            return ending(seen)
-        return "So it is here." if self.that(seen) else "Here it is not so."
+        if self.that is raises or raises(trace):
+            return ending(trace)
+        return "So it is here." if self.that(trace) else "Here it is not so."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -451,7 +466,7 @@ class WhichIsTrue(Asked):
 
     statements: Mapping[str, Callable[[Callable[..., TraceData]], bool]]
 
-    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         right = tuple(text for text, check in self.statements.items() if check(program.trace))
         if len(right) != 1:
             raise ValueError(
@@ -469,5 +484,5 @@ class WhichIsTrue(Asked):
             choices={text: text for text in self.statements},
             right=right,
             facts=dict.fromkeys(self.statements, "") | {right[0]: "That is what the run shows."},
-            told=f"{right[0][:1].upper()}{right[0][1:]}.",
+            explanation=f"{right[0][:1].upper()}{right[0][1:]}.",
         )

@@ -12,12 +12,12 @@ from gradtrace.player.outcome import outcome
 from gradtrace.tracing.steps import TraceData
 
 
-def ending(seen: TraceData) -> str:
+def ending(trace: TraceData) -> str:
     """How the program ended, of a long message only the beginning."""
-    first, *rest = outcome(seen)
-    if seen.error is not None:
-        short = seen.error.message.partition(" (")[0].partition(": [")[0].rstrip(".")
-        first = f"Line {seen.error.line} raises {seen.error.type}: {short}.".replace(": .", ".")
+    first, *rest = outcome(trace)
+    if trace.error is not None:
+        short = trace.error.message.partition(" (")[0].partition(": [")[0].rstrip(".")
+        first = f"Line {trace.error.line} raises {trace.error.type}: {short}.".replace(": .", ".")
     return joined(first, *rest)
 
 
@@ -25,13 +25,13 @@ def joined(*sentences: str) -> str:
     return " ".join(filter(None, sentences))
 
 
-def label_of_node(seen: TraceData, node: int) -> str:
-    return seen.nodes[node].label
+def label_of_node(trace: TraceData, node: int) -> str:
+    return trace.nodes[node].label
 
 
-def names_of_nodes(seen: TraceData, nodes: Iterable[int]) -> str:
+def names_of_nodes(trace: TraceData, nodes: Iterable[int]) -> str:
     """Each name once, with how often: "ExpBackward0 and 2 × MulBackward0"; many as a number."""
-    count = Counter(label_of_node(seen, node) for node in nodes)
+    count = Counter(label_of_node(trace, node) for node in nodes)
     if len(count) > 3:
         return f"{count.total()} nodes"
     return listed([name if n == 1 else f"{n} × {name}" for name, n in count.items()])
@@ -42,20 +42,20 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def statement_lines(seen: TraceData) -> list[int]:
+def statement_lines(trace: TraceData) -> list[int]:
     """The first line of each statement of the function; where it cannot be parsed, what ran."""
-    first = min(seen.source, default=0)
-    text = textwrap.dedent("\n".join(seen.source[n] for n in sorted(seen.source)))
-    ran = {step.ran for step in seen.steps if step.ran is not None}
+    first = min(trace.source, default=0)
+    text = textwrap.dedent("\n".join(trace.source[n] for n in sorted(trace.source)))
+    traced_lines = {step.ran for step in trace.steps if step.ran is not None}
     try:
         tree = ast.parse(text)
     except SyntaxError:
-        return sorted(ran)
+        return sorted(traced_lines)
     function = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), None)
     if function is None:
-        return sorted(ran)
+        return sorted(traced_lines)
     return sorted(
-        ran
+        traced_lines
         | {
             first + node.lineno - 1
             for statement in function.body
@@ -72,44 +72,44 @@ def _runs_nothing(node: ast.stmt) -> bool:
     return isinstance(node, (ast.Pass, ast.FunctionDef, ast.ClassDef))
 
 
-def what_it_did(seen: TraceData, line: int) -> str:
+def what_it_did(trace: TraceData, line: int) -> str:
     """What a line did that is not the one that raised."""
-    visits = [index for index, step in enumerate(seen.steps) if step.ran == line]
+    visits = [index for index, step in enumerate(trace.steps) if step.ran == line]
     if not visits:
-        if seen.error is not None and line > seen.error.line:
-            return f"Line {line} is never reached: line {seen.error.line} raises before it."
+        if trace.error is not None and line > trace.error.line:
+            return f"Line {line} is never reached: line {trace.error.line} raises before it."
         return f"Line {line} does not run in this setting."
-    freed = [node for node, at in freed_at(seen).items() if at in visits]
-    made = [i for i, node in enumerate(seen.nodes) if node.line == line and not node.leaf]
-    did = []
-    if made:
-        did.append(f"It recorded {names_of_nodes(seen, made)}.")
+    freed = [node for node, at in freed_at(trace).items() if at in visits]
+    operations = [i for i, node in enumerate(trace.nodes) if node.line == line and not node.leaf]
+    sentences = []
+    if operations:
+        sentences.append(f"It recorded {names_of_nodes(trace, operations)}.")
     if freed:
-        did.append(f"It freed what {names_of_nodes(seen, freed)} had saved.")
-    written, changed = _written(seen, visits)
+        sentences.append(f"It freed what {names_of_nodes(trace, freed)} had saved.")
+    written, changed = _written(trace, visits)
     if written and not freed:
-        did.append(f"It wrote {few_or_count(written, 'gradients')} and freed nothing.")
+        sentences.append(f"It wrote {few_or_count(written, 'gradients')} and freed nothing.")
     if changed:
-        did.append(f"It changed {few_or_count(changed, 'tensors')} in place.")
-    return joined(f"Line {line} ran.", *(did or ["It changed nothing in the graph."]))
+        sentences.append(f"It changed {few_or_count(changed, 'tensors')} in place.")
+    return joined(f"Line {line} ran.", *(sentences or ["It changed nothing in the graph."]))
 
 
-def _written(seen: TraceData, visits: Iterable[int]) -> tuple[list[str], list[str]]:
+def _written(trace: TraceData, visits: Iterable[int]) -> tuple[list[str], list[str]]:
     """The gradients that were written at these steps, and the variables that were changed."""
     written: dict[str, None] = {}
     changed: dict[str, None] = {}
     for index in visits:
-        before = {v.name: v for v in seen.steps[index - 1].variables}
-        for now in seen.steps[index].variables:
-            was = before.get(now.name)
-            if was is None or was.shape != now.shape:
+        variables = {v.name: v for v in trace.steps[index - 1].variables}
+        for new in trace.steps[index].variables:
+            old = variables.get(new.name)
+            if old is None or old.shape != new.shape:
                 continue
-            if was.node != now.node and (was.tensor is None or was.tensor != now.tensor):
+            if old.node != new.node and (old.tensor is None or old.tensor != new.tensor):
                 continue  # another tensor; one that has a graph gets a node when it is changed
-            if now.grad is not None and now.grad != was.grad:
-                written[f"{now.name}.grad"] = None
-            if None not in (was.version, now.version) and now.version != was.version:
-                changed[now.name] = None
+            if new.grad is not None and new.grad != old.grad:
+                written[f"{new.name}.grad"] = None
+            if None not in (old.version, new.version) and new.version != old.version:
+                changed[new.name] = None
     return list(written), list(changed)
 
 
@@ -118,53 +118,57 @@ def few_or_count(names: Sequence[str], what: str) -> str:
     return " and ".join(names) if len(names) <= 2 else f"{len(names)} {what}"
 
 
-def freed_at(seen: TraceData) -> dict[int, int]:
+def freed_at(trace: TraceData) -> dict[int, int]:
     """For each node that was freed, the index of the first step at which it was."""
-    found: dict[int, int] = {}
-    for index, step in enumerate(seen.steps):
+    steps: dict[int, int] = {}
+    for index, step in enumerate(trace.steps):
         for state in step.changed:
             if state.state == FREED:
-                found.setdefault(state.node, index)
-    return found
+                steps.setdefault(state.node, index)
+    return steps
 
 
-def holders_by_tensor(seen: TraceData, at: int) -> dict[int, tuple[list[str], list[str]]]:
+def holders_by_tensor(trace: TraceData, at: int) -> dict[int, tuple[list[str], list[str]]]:
     """For each tensor that is no leaf, the variables that name it and the nodes that saved it."""
-    held: dict[int, tuple[list[str], list[str]]] = {}
-    for variable in seen.steps[at].variables:
+    holders: dict[int, tuple[list[str], list[str]]] = {}
+    for variable in trace.steps[at].variables:
         if variable.tensor is not None:
-            held.setdefault(variable.tensor, ([], []))[0].append(variable.name)
-    for state in seen.states(at):
-        node = seen.nodes[state.node]
+            holders.setdefault(variable.tensor, ([], []))[0].append(variable.name)
+    for state in trace.states(at):
+        node = trace.nodes[state.node]
         for slot, (slot_state, _) in zip(node.slots, state.slots, strict=True):
             if slot.tensor is not None and slot_state in (ALIVE, MODIFIED):
-                held.setdefault(slot.tensor, ([], []))[1].append(node.label)
-    return {tensor: by for tensor, by in held.items() if seen.tensors[tensor].role != "leaf"}
+                holders.setdefault(slot.tensor, ([], []))[1].append(node.label)
+    return {
+        tensor: named_by
+        for tensor, named_by in holders.items()
+        if trace.tensors[tensor].role != "leaf"
+    }
 
 
-def holder_names(held: tuple[list[str], list[str]]) -> str:
+def holder_names(holders: tuple[list[str], list[str]]) -> str:
     """The names of a tensor; of one without a name, the nodes that saved it."""
-    names, nodes = held
+    names, nodes = holders
     return ", ".join(names) if names else f"saved by {' and '.join(dict.fromkeys(nodes))}"
 
 
-def bytes_held(seen: TraceData, at: int) -> str:
+def bytes_held(trace: TraceData, at: int) -> str:
     """What is held at a step, and by which nodes."""
     holders, total = [], 0
-    (activations, _, _) = seen.steps[at].held
-    for state in seen.states(at):
-        node = seen.nodes[state.node]
+    (activations, _, _) = trace.steps[at].held
+    for state in trace.states(at):
+        node = trace.nodes[state.node]
         saved = [
             slot
             for slot, (slot_state, _) in zip(node.slots, state.slots, strict=True)
             if slot_state in (ALIVE, MODIFIED) and slot.role == "activation" and slot.nbytes
         ]
-        kept = [f"{slot.name} {slot.nbytes:,} B" for slot in saved]
+        parts = [f"{slot.name} {slot.nbytes:,} B" for slot in saved]
         total += sum(slot.nbytes or 0 for slot in saved)
-        if kept:
-            holders.append(f"{node.label} ({', '.join(kept)})")
+        if parts:
+            holders.append(f"{node.label} ({', '.join(parts)})")
     if not holders:
         return f"{activations:,} bytes are held: no node keeps an activation."
-    named = [who if n == 1 else f"{n} × {who}" for who, n in Counter(holders).items()]
+    named = [holder if n == 1 else f"{n} × {holder}" for holder, n in Counter(holders).items()]
     shared = "" if total == activations else " A tensor that several saved is held once."
     return f"{activations:,} bytes are held, by {' and '.join(named)}.{shared}"

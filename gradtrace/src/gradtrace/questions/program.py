@@ -32,12 +32,12 @@ class Program:
         """
         for name in setting:
             if name not in self.options:
-                known = ", ".join(self.options) or "none"
+                names = ", ".join(self.options) or "none"
                 raise ValueError(
                     f"the question to {self.name} is about {name}={setting[name]!r}, but there is "
-                    f"no such control; its controls: {known}"
+                    f"no such control; its controls: {names}"
                 )
-        found = []
+        chosen = []
         for name, options in self.options.items():
             value = setting.get(name, self.initial[name])
             index = place(value, options)
@@ -46,8 +46,8 @@ class Program:
                     f"the question to {self.name} is about {name}={value!r}, which is none of its "
                     f"options: {', '.join(label for label, _ in options)}"
                 )
-            found.append(index)
-        return tuple(found)
+            chosen.append(index)
+        return tuple(chosen)
 
 
 def place(value: Any, options: Sequence[tuple[str, Any]]) -> int | None:
@@ -78,11 +78,11 @@ def line_of(where: int | str, source: Mapping[int, str]) -> int:
                 f"{min(source)} to {max(source)}"
             )
         return where
-    found = [n for n, text in source.items() if text.strip() == where.strip()]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        numbers = " and ".join(map(str, found))
+    lines = [n for n, text in source.items() if text.strip() == where.strip()]
+    if len(lines) == 1:
+        return lines[0]
+    if lines:
+        numbers = " and ".join(map(str, lines))
         raise ValueError(f"lines {numbers} all read {where!r}: give the number of one")
     raise ValueError(f"no line reads {where!r}: give the whole line, or its number")
 
@@ -118,30 +118,30 @@ class Asked:
                 not hold the answer.
         """
         indices = program.indices(self.setting)
-        seen = program.trace(**self._whole(program))
-        found = self._found(seen, program)
-        beliefs = self._beliefs(seen)
+        trace = program.trace(**self._whole(program))
+        answer = self._answer(trace, program)
+        beliefs = self._misconceptions(trace)
         for choice in beliefs:
-            if choice in found.right:
+            if choice in answer.right:
                 raise ValueError(
-                    f"{self._name} of {program.name}: {choice!r} is right ({found.facts[choice]}), "
-                    "so nobody is mistaken who chooses it: say it in why="
+                    f"{self._name} of {program.name}: {choice!r} is right "
+                    f"({answer.facts[choice]}), so it is no misconception: say it in why="
                 )
-            if choice not in found.choices:
+            if choice not in answer.choices:
                 raise ValueError(
                     f"{self._name} of {program.name}: there is a belief about {choice!r}, which "
-                    f"cannot be chosen; what can be: {', '.join(map(str, found.choices))}"
+                    f"cannot be chosen; what can be: {', '.join(map(str, answer.choices))}"
                 )
-        said = {choice: self.why for choice in found.right} | beliefs
+        remarks = {choice: self.why for choice in answer.right} | beliefs
         return Question(
             kind=self.kind,
-            prompt=self.prompt or found.prompt,
+            prompt=self.prompt or answer.prompt,
             setting=indices,
-            at=self._step(seen),
-            choices=tuple({"id": id, "label": label} for id, label in found.choices.items()),
-            right=found.right,
-            replies={id: joined(found.facts[id], said.get(id, "")) for id in found.choices},
-            told=joined(found.told, self.why),
+            at=self._step(trace),
+            choices=tuple({"id": id, "label": label} for id, label in answer.choices.items()),
+            right=answer.right,
+            replies={id: joined(answer.facts[id], remarks.get(id, "")) for id in answer.choices},
+            explanation=joined(answer.explanation, self.why),
         )
 
     @property
@@ -151,20 +151,20 @@ class Asked:
     def _whole(self, program: Program) -> dict[str, Any]:
         return {name: self.setting.get(name, value) for name, value in program.initial.items()}
 
-    def _step(self, seen: TraceData) -> int:
+    def _step(self, trace: TraceData) -> int:
         """The index of the step at which the question is asked."""
         if self.after is None:
             return 0
-        line = line_of(self.after, seen.source)
-        for index, step in enumerate(seen.steps):
+        line = line_of(self.after, trace.source)
+        for index, step in enumerate(trace.steps):
             if step.ran == line:
                 return index
         raise ValueError(f"{self._name}: line {line} does not run, so nothing comes after it")
 
-    def _beliefs(self, seen: TraceData) -> dict[Choice, str]:
+    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
         return dict(self.believes)
 
-    def _found(self, seen: TraceData, program: Program) -> TraceAnswer:
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         raise NotImplementedError
 
 
@@ -176,4 +176,4 @@ class TraceAnswer:
     choices: dict[Any, str]
     right: tuple[Choice, ...]
     facts: dict[Any, str]
-    told: str
+    explanation: str

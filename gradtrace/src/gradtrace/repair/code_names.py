@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import libcst as cst
 
-from gradtrace.autograd.source import names, reads_first
+from gradtrace.autograd.syntax import names, reads_first
 from gradtrace.repair.edits import Loop, Source
 
 # Functions that return something else each time: a repair does not call them again.

@@ -71,16 +71,16 @@ class Calls:
         row = [numbers[i] for i in order]
         calls: list[ModuleCall] = []
         inner: list[int | None] = [None] * len(numbers)
-        around: list[tuple[int, int]] = []  # calls that go on: the place in calls, and the end
+        open_calls: list[tuple[int, int]] = []  # calls that go on: the place in calls, and the end
         for begin, end, name in zip(self._begins, self._ends, self._names, strict=True):
             first, last = bisect.bisect_left(row, begin), bisect.bisect_left(row, end)
             if name is None or first >= last:
                 continue
-            while around and around[-1][1] <= begin:
-                around.pop()
+            while open_calls and open_calls[-1][1] <= begin:
+                open_calls.pop()
             for i in order[first:last]:
                 inner[i] = len(calls)
-            parent = around[-1][0] if around else None
-            around.append((len(calls), end))
+            parent = open_calls[-1][0] if open_calls else None
+            open_calls.append((len(calls), end))
             calls.append(ModuleCall(name, parent))
         return calls, inner

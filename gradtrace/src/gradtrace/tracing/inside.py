@@ -75,7 +75,7 @@ class _Run:
     recorded: bool
     hooks: list[str]
     operations: list[str] = field(default_factory=list)
-    done: bool = False
+    finished: bool = False
 
 
 class BackwardRecorder:
@@ -125,8 +125,8 @@ class BackwardRecorder:
         if not self._line_changes:
             return step
         self._line_changes.add(step, self._live.entered)
-        changed, gone = self._line_changes.take()
-        return replace(step, changed=changed, gone=gone, inside=tuple(self._steps))
+        changed, dead = self._line_changes.take()
+        return replace(step, changed=changed, gone=dead, inside=tuple(self._steps))
 
     def on_call(self, frame: FrameType) -> None:
         """A Python function begins: one of the program's hooks, if the engine called it."""
@@ -137,7 +137,7 @@ class BackwardRecorder:
             return
         if str(frame.f_globals.get("__name__", "")).startswith("gradtrace."):
             return
-        begun = bool(self._running) and not self._running[-1].done
+        begun = bool(self._running) and not self._running[-1].finished
         hooks = self._running[-1].hooks if begun else self._hooks
         hooks.append(frame.f_code.co_qualname.rpartition("<locals>.")[2])
 
@@ -224,9 +224,9 @@ class BackwardRecorder:
         depth = self._calls.index(call)
         name = name_of(node)
         needed = tuple(successor is not None for successor, _ in edges_of(node))
-        before = functools.partial(self._before_node, depth, self._keys, index, name, leaf)
-        after = functools.partial(self._after_node, self._keys, needed)
-        call.handles += node.register_prehook(before), node.register_hook(after)
+        prehook = functools.partial(self._before_node, depth, self._keys, index, name, leaf)
+        posthook = functools.partial(self._after_node, self._keys, needed)
+        call.handles += node.register_prehook(prehook), node.register_hook(posthook)
 
     # A node of it.
 
@@ -270,18 +270,18 @@ class BackwardRecorder:
             running = next((run for run in reversed(self._running) if run.key == key), None)
             if running is None:
                 return
-            running.done = True
+            running.finished = True
             state = self._live.state(running.run.node)
             if state is not None and state.state == HIDDEN and not keeps_graph():
                 current_node().metadata[FREED_UNSEEN_TAG] = True
             if running.recorded:
                 with undisturbed():
-                    wanted = [g for g, needs in zip(passed, needed, strict=False) if needs]
-                    running.run = replace(running.run, passed=tuple(map(gradient_text, wanted)))
+                    expected = [g for g, needs in zip(passed, needed, strict=False) if needs]
+                    running.run = replace(running.run, passed=tuple(map(gradient_text, expected)))
 
     def _flush(self) -> None:
         """Record the nodes that are done, since by now the engine released what they saved."""
-        for running in [run for run in self._running if run.done]:
+        for running in [run for run in self._running if run.finished]:
             self._running.remove(running)
             self._live.ran(running.run.node)
             if running.recorded:
@@ -293,7 +293,7 @@ class BackwardRecorder:
         if not self._thread:
             return
         index = running.run.node
-        before, held = self._live.state(index), self._held
+        state_before, bytes_before = self._live.state(index), self._held
         step = self._look()
         now = self._live.state(index)
         written = running.run.written
@@ -304,13 +304,13 @@ class BackwardRecorder:
             running.run,
             passed=passed,
             written=written if passed is not None else None,
-            released=_released(self._live, before, now),
-            returned=max(0, held - self._held) if passed is not None else 0,
+            released=_released(self._live, state_before, now),
+            returned=max(0, bytes_before - self._held) if passed is not None else 0,
             hooks=tuple(running.hooks),
             recomputed=tuple(running.operations),
         )
-        changed, gone = self._changes.take()
-        self._steps.append(replace(step, changed=changed, gone=gone, node=running.name, run=run))
+        changed, dead = self._changes.take()
+        self._steps.append(replace(step, changed=changed, gone=dead, node=running.name, run=run))
         self._total += 1
 
     def _look(self) -> Step:
@@ -350,9 +350,9 @@ class _Changes:
     def take(self) -> tuple[tuple[NodeState, ...], tuple[int, ...]]:
         """Both in the order of their nodes; nothing is left here."""
         changed = tuple(self._changed[index] for index in sorted(self._changed))
-        gone = tuple(sorted(self._gone))
+        dead = tuple(sorted(self._gone))
         self._changed, self._gone, self._new = {}, set(), set()
-        return changed, gone
+        return changed, dead
 
 
 class _RecordedOperations(TorchFunctionMode):
@@ -386,13 +386,15 @@ def _gradient_of(leaf: TensorWeakRef) -> str | None:
     return None if tensor is None else gradient_text(tensor.grad)
 
 
-def _released(live: LiveGraph, before: NodeState | None, now: NodeState | None) -> tuple[str, ...]:
+def _released(
+    live: LiveGraph, state_before: NodeState | None, now: NodeState | None
+) -> tuple[str, ...]:
     """The slots that a node held something in before, and that are freed now."""
-    if before is None or now is None:
+    if state_before is None or now is None:
         return ()
     slots = live.nodes[now.node].slots
     return tuple(
         slot.name
-        for slot, (old, _), (new, _) in zip(slots, before.slots, now.slots, strict=True)
+        for slot, (old, _), (new, _) in zip(slots, state_before.slots, now.slots, strict=True)
         if new == FREED and old not in (FREED, NOT_NEEDED)
     )

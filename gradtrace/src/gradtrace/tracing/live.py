@@ -101,13 +101,13 @@ class LiveGraph:
         With them come the calls of modules that made them.
         """
         numbers = {index: node.order for index, node in enumerate(self.nodes)}
-        made = [index for index, number in numbers.items() if number is not None]
-        made.sort(key=lambda index: numbers[index] or 0)
-        found, inner = calls.found([numbers[index] or 0 for index in made])
+        operations = [index for index, number in numbers.items() if number is not None]
+        operations.sort(key=lambda index: numbers[index] or 0)
+        module_calls, inner = calls.found([numbers[index] or 0 for index in operations])
         nodes = list(self.nodes)
-        for order, (index, call) in enumerate(zip(made, inner, strict=True)):
+        for order, (index, call) in enumerate(zip(operations, inner, strict=True)):
             nodes[index] = dataclasses.replace(nodes[index], order=order, call=call)
-        return tuple(nodes), tuple(found)
+        return tuple(nodes), tuple(module_calls)
 
     def look(
         self,
@@ -121,18 +121,20 @@ class LiveGraph:
         ``line`` is the line that has just run; ``last`` says that no other look will follow.
         ``roots`` are nodes of which the graph is read, too: those of a backward that runs now.
         """
-        found = _Found()
+        live_nodes = _LiveNodes()
         named = {
-            name: self._meet_tensor(tensor, found)
+            name: self._meet_tensor(tensor, live_nodes)
             for name, tensor in tensors.items()
             if has_graph(tensor)
         }
-        running = {self._meet(node, found) for node in roots}
-        for index in found.entered:  # grows while it is read
-            found.links[index] = [self._meet(node, found) for node in _next(found.nodes[index])]
-            for successor in found.links[index]:
+        running = {self._meet(node, live_nodes) for node in roots}
+        for index in live_nodes.entered:  # grows while it is read
+            live_nodes.links[index] = [
+                self._meet(node, live_nodes) for node in _next(live_nodes.nodes[index])
+            ]
+            for successor in live_nodes.links[index]:
                 self._users[successor].add(index)
-        self.entered = frozenset(found.entered)
+        self.entered = frozenset(live_nodes.entered)
         self._let_go(running.union(named.values()))
 
         self._unread_lines += 1
@@ -143,9 +145,9 @@ class LiveGraph:
         in_doubt = self._drain_ran() | written
         if self.whole:
             in_doubt = self._users.keys() - self._leaves.keys()
-        in_doubt = (in_doubt & self._users.keys()).difference(found.entered)
-        self._fetch(in_doubt, found)
-        self._read([*found.entered, *in_doubt], found, tensors, line)
+        in_doubt = (in_doubt & self._users.keys()).difference(live_nodes.entered)
+        self._fetch(in_doubt, live_nodes)
+        self._read([*live_nodes.entered, *in_doubt], live_nodes, tensors, line)
         self._name(tensors, named, line)
         return named
 
@@ -168,13 +170,13 @@ class LiveGraph:
 
     # Which nodes are alive
 
-    def _meet_tensor(self, tensor: torch.Tensor, found: _Found) -> int:
+    def _meet_tensor(self, tensor: torch.Tensor, live_nodes: _LiveNodes) -> int:
         index = self._leaf_indices.get(tensor) if tensor.is_leaf else None
         if index is not None and index in self._users:
             return index  # the node of a leaf takes long to get
-        return self._meet(root_node(tensor), found)
+        return self._meet(root_node(tensor), live_nodes)
 
-    def _meet(self, node: LiveNode, found: _Found) -> int:
+    def _meet(self, node: LiveNode, live_nodes: _LiveNodes) -> int:
         """The index of a node; it enters the picture if it was not alive before."""
         leaf = node.variable if isinstance(node, LEAF) else None
         index = self._index(node, leaf)
@@ -182,8 +184,8 @@ class LiveGraph:
             self._users[index] = set()
             if leaf is not None:
                 self._leaves[index] = TensorWeakRef(leaf)
-            found.entered.append(index)
-        found.nodes[index] = node
+            live_nodes.entered.append(index)
+        live_nodes.nodes[index] = node
         return index
 
     def _index(self, node: LiveNode, leaf: torch.Tensor | None) -> int:
@@ -205,65 +207,65 @@ class LiveGraph:
         """Forget the nodes that died: no variable names them, no live node leads to them."""
         pending = list(self._named - named)
         self._named = named
-        gone = []
+        dead = []
         for index in pending:  # grows while it is read
             if index in named or index not in self._users or self._users[index]:
                 continue
             for alive in (self._users, self._states, self._leaves):
                 alive.pop(index, None)
             self._memory.let_go(index)
-            gone.append(index)
+            dead.append(index)
             for successor in self.nodes[index].next:
                 self._users[successor].discard(index)
                 pending.append(successor)
-        self.gone = tuple(sorted(gone))
+        self.gone = tuple(sorted(dead))
 
     # What state they are in
 
     def _drain_ran(self) -> set[int]:
-        ran = set()
+        indices = set()
         while self._ran:  # other threads may run backward meanwhile
-            ran.add(self._ran.pop())
-        return ran
+            indices.add(self._ran.pop())
+        return indices
 
-    def _fetch(self, wanted: Iterable[int], found: _Found) -> None:
+    def _fetch(self, targets: Iterable[int], live_nodes: _LiveNodes) -> None:
         """Get hold of the wanted nodes: up along known edges to one at hand, and down again."""
         down: dict[int, set[int]] = defaultdict(set)
-        for index in wanted:
-            while index not in found.nodes:
+        for index in targets:
+            while index not in live_nodes.nodes:
                 user = next(iter(self._users[index]))
                 been_there = user in down
                 down[user].add(index)
                 if been_there:
                     break
                 index = user
-        pending = [index for index in down if index in found.nodes]
+        pending = [index for index in down if index in live_nodes.nodes]
         for index in pending:  # grows while it is read
-            successors = zip(self.nodes[index].next, _next(found.nodes[index]), strict=True)
+            successors = zip(self.nodes[index].next, _next(live_nodes.nodes[index]), strict=True)
             for successor, node in successors:
-                if successor in down[index] and successor not in found.nodes:
-                    found.nodes[successor] = node
+                if successor in down[index] and successor not in live_nodes.nodes:
+                    live_nodes.nodes[successor] = node
                     if successor in down:
                         pending.append(successor)
 
     def _read(
         self,
         indices: Sequence[int],
-        found: _Found,
+        live_nodes: _LiveNodes,
         tensors: dict[str, torch.Tensor],
         line: int | None,
     ) -> None:
         """Read these nodes; those seen for the first time come in the order of their indices."""
-        nodes = [found.nodes[index] for index in indices]
-        links = [found.links.get(index, ()) for index in indices]
+        nodes = [live_nodes.nodes[index] for index in indices]
+        links = [live_nodes.links.get(index, ()) for index in indices]
         described = describe(nodes, links, self._memory.roles()).nodes
         names = {id(tensor): name for name, tensor in reversed(tensors.items())}
         changed = []
         for index, node, now in zip(indices, nodes, described, strict=True):
             if index == len(self.nodes):
                 label = names.get(id(node.variable), _UNNAMED) if now.leaf else now.name
-                made = shapes_of(now.outputs or outputs_of(node))  # a leaf's are known
-                self.nodes.append(self._first_seen(now, label, line, made))
+                shapes = shapes_of(now.outputs or outputs_of(node))  # a leaf's are known
+                self.nodes.append(self._first_seen(now, label, line, shapes))
             state = _state(index, self.nodes[index], now)
             if self._states.get(index) != state:
                 self._states[index] = state
@@ -326,7 +328,7 @@ class LiveGraph:
 
 
 @dataclass
-class _Found:
+class _LiveNodes:
     """What one look meets: the nodes at hand, those that enter the picture, and their edges."""
 
     nodes: dict[int, LiveNode] = field(default_factory=dict)

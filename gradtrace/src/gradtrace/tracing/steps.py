@@ -303,11 +303,11 @@ class TraceData:
 
         def tensors(indices: Iterable[int | None]) -> list[int | None]:
             nonlocal tensor
-            found: list[int | None] = []
+            distances: list[int | None] = []
             for index in indices:
-                found.append(None if index is None else index - tensor)
+                distances.append(None if index is None else index - tensor)
                 tensor = tensor if index is None else index
-            return found
+            return distances
 
         nodes = []
         for i, node in enumerate(self.nodes):
@@ -317,11 +317,10 @@ class TraceData:
             grown = None
             if node.order is not None:
                 grown, order = node.order - order, node.order
-            own, *saved = tensors([node.tensor, *(slot.tensor for slot in node.slots)])
+            home, *saved = tensors([node.tensor, *(slot.tensor for slot in node.slots)])
             links = [link - i for link in node.next]
-            nodes.append([kind, node.line, node.call, grown, own, links, saved])
+            nodes.append([kind, node.line, node.call, grown, home, links, saved])
         encoder = _StepEncoder([node.name for node in self.nodes])
-        steps = [encoder.encode(step) for step in self.steps]
         return {
             "schema": SCHEMA,
             "function": self.function,
@@ -330,10 +329,10 @@ class TraceData:
             "skipped": self.skipped,
             "kinds": list(kinds),
             "nodes": nodes,
-            "tensors": [list(vars(known).values()) for known in self.tensors],
-            "states": list(encoder.states),
+            "tensors": [list(vars(tensor_data).values()) for tensor_data in self.tensors],
+            "steps": [encoder.encode(step) for step in self.steps],
+            "states": list(encoder.states),  # which the steps have filled
             "rows": list(encoder.rows),
-            "steps": steps,
             "error": self.error and dataclasses.asdict(self.error),
             "unrecorded": self.unrecorded,
             "calls": self.calls,
@@ -415,10 +414,10 @@ class _StepEncoder:
 
     def encode(self, step: Step) -> dict[str, Any]:
         """A line, with the steps inside of it."""
-        before, inside = self._before, []
+        previous, inner_steps = self._before, []
         for inner in step.inside:
-            inside.append(self._inside(inner, before))
-            before = inner
+            inner_steps.append(self._inside(inner, previous))
+            previous = inner
         encoded = self._common(step, self._before) | {
             "line": step.line,
             "ran": step.ran,
@@ -426,7 +425,7 @@ class _StepEncoder:
             "device": step.device,
             "values": step.values,
             "raised": step.raised and dataclasses.asdict(step.raised),
-            "inside": inside,
+            "inside": inner_steps,
             "unrecorded": step.unrecorded or None,
         }
         self._before = step
@@ -486,10 +485,10 @@ class _StepDecoder:
     def decode(self, item: dict[str, Any]) -> Step:
         """A line, with the steps inside of it."""
         values = tuple((name, value) for name, value in item.get("values", ()))
-        before, inside = self._before, []
+        previous, inner_steps = self._before, []
         for inner in item.get("inside", ()):
-            before = self._inside(inner, item["ran"], before)
-            inside.append(before)
+            previous = self._inside(inner, item["ran"], previous)
+            inner_steps.append(previous)
         self._before = Step(
             line=item["line"],
             ran=item["ran"],
@@ -497,7 +496,7 @@ class _StepDecoder:
             device=item.get("device"),
             values=values,
             raised=Raised(**item["raised"]) if "raised" in item else None,
-            inside=tuple(inside),
+            inside=tuple(inner_steps),
             unrecorded=item.get("unrecorded", 0),
             **self._common(item, self._before),
         )
@@ -551,10 +550,10 @@ def _same(before: Sequence[object], now: Sequence[object]) -> tuple[int, int]:
     >>> _same("abcd", "abxcd"), _same("aa", "aaa")
     ((2, 2), (2, 0))
     """
-    most = min(len(before), len(now))
-    start = next((k for k in range(most) if before[k] is not now[k]), most)
-    most -= start
-    end = next((k for k in range(most) if before[-1 - k] is not now[-1 - k]), most)
+    limit = min(len(before), len(now))
+    start = next((k for k in range(limit) if before[k] is not now[k]), limit)
+    limit -= start
+    end = next((k for k in range(limit) if before[-1 - k] is not now[-1 - k]), limit)
     return start, end
 
 
@@ -569,10 +568,10 @@ def _nodes(kinds: list[Any], nodes: list[Any]) -> Iterator[TraceNode]:
         tensor += distance
         return tensor
 
-    for i, (kind, line, call, step, own, links, saved) in enumerate(nodes):
-        name, label, leaf, made, slots = kinds[kind]
+    for i, (kind, line, call, step, home_distance, links, saved) in enumerate(nodes):
+        name, label, leaf, shapes, slots = kinds[kind]
         order += step or 0
-        home = grown(own)
+        home = grown(home_distance)
         yield TraceNode(
             name=name,
             label=label,
@@ -597,5 +596,5 @@ def _nodes(kinds: list[Any], nodes: list[Any]) -> Iterator[TraceNode]:
             order=None if step is None else order,
             tensor=home,
             call=call,
-            made=made,
+            made=shapes,
         )

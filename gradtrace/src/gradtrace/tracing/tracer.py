@@ -17,18 +17,16 @@ While a line runs backward, :mod:`gradtrace.tracing.inside` has the state read a
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import dis
 import functools
 import inspect
 import itertools
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -38,6 +36,7 @@ from gradtrace.autograd.live_bytes import LiveBytes
 from gradtrace.autograd.tensors import gradient_of, is_cut_off, shape_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.tracing.calls import Calls
+from gradtrace.tracing.function_source import function_source
 from gradtrace.tracing.inside import BackwardRecorder
 from gradtrace.tracing.live import LiveGraph
 from gradtrace.tracing.steps import MAX_STEPS, Raised, Step, TraceData, Variable
@@ -136,78 +135,6 @@ def _code(fn: Callable[..., Any]) -> CodeType:
     return inner.__code__
 
 
-_KINDS = {
-    inspect.CO_GENERATOR: "generator",
-    inspect.CO_COROUTINE: "coroutine",
-    inspect.CO_ASYNC_GENERATOR: "asynchronous generator",
-}
-
-
-class _Source(NamedTuple):
-    """The text of a function by line, without its decorators.
-
-    ``statements`` maps the first line of each statement that spans several to its last.
-    ``branches`` are the lines of each block that may be passed by, with the line that decides it.
-    """
-
-    lines: dict[int, str]
-    statements: dict[int, int]
-    branches: list[tuple[int, range]]
-
-
-def _source(name: str, code: CodeType) -> _Source:
-    for flag, kind in _KINDS.items():
-        if code.co_flags & flag:
-            raise TypeError(
-                f"calling the {kind} function {name} runs none of its lines: trace a function "
-                "that consumes it"
-            )
-    try:
-        lines, first = inspect.getsourcelines(code)
-    except (OSError, TypeError):
-        raise ValueError(
-            f"the source of {name} cannot be found (it was typed at a prompt or made by "
-            "exec): put it into a file or a notebook cell"
-        ) from None
-    text = textwrap.dedent("".join(lines))
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:  # a lambda in the middle of an expression
-        tree = ast.Module([], [])
-    begin = tree.body[0].lineno if tree.body else 1  # the line of def: decorators come before
-    statements = {}
-    branches = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
-            inside = _first_inside(node)
-            last = node.end_lineno if inside is None else inside - 1  # of its head, if it has one
-            if last is not None and last > node.lineno:
-                statements[first + node.lineno - 1] = first + last - 1
-            for block in _blocks(node):
-                end = block[-1].end_lineno or block[-1].lineno
-                branches.append(
-                    (first + node.lineno - 1, range(first + block[0].lineno - 1, first + end))
-                )
-    numbered = enumerate(text.splitlines(), first)
-    kept = {number: line for number, line in numbered if number - first + 1 >= begin}
-    return _Source(kept, statements, branches)
-
-
-def _first_inside(statement: ast.stmt) -> int | None:
-    """The first line behind the head of a statement that contains others."""
-    if isinstance(statement, ast.Match):
-        return statement.cases[0].pattern.lineno
-    body = getattr(statement, "body", None)
-    return body[0].lineno if body else None
-
-
-def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
-    """What a statement may pass by."""
-    if isinstance(statement, ast.If | ast.For | ast.While):
-        return [block for block in (statement.body, statement.orelse) if block]
-    return [case.body for case in statement.cases] if isinstance(statement, ast.Match) else []
-
-
 def _raised(exception: BaseException, line: int, node: int | None = None) -> Raised:
     try:
         message = str(exception)
@@ -276,7 +203,7 @@ class _Recorder:
 
     def read_source(self, code: CodeType) -> None:
         self.code = code
-        self.source = _source(self.name, code)
+        self.source = function_source(self.name, code)
         self.statement = {
             line: first
             for first, last in self.source.statements.items()
@@ -406,7 +333,7 @@ class _Recorder:
         with undisturbed():
             names = namespace(frame)
             modules: dict[int, str] | None = {} if self.calls.wanting else None
-            tensors = {found.name: found.value for found in reach(names, modules)}
+            tensors = {variable.name: variable.value for variable in reach(names, modules)}
             if modules is not None:
                 self.calls.name(modules)
             nodes = self.live.look(tensors, self.line, last=last, roots=roots)
@@ -463,8 +390,8 @@ class _Recorder:
 
     def text_of(self, tensor: torch.Tensor, numbers: Callable[[torch.Tensor], str]) -> str:
         version = version_of(tensor)
-        before, text = self.texts.get(tensor, (None, ""))
-        if version is None or version != before or self.live.whole:
+        known_version, text = self.texts.get(tensor, (None, ""))
+        if version is None or version != known_version or self.live.whole:
             text = numbers(tensor)
             self.texts[tensor] = version, text
         return text
@@ -477,9 +404,11 @@ class _Recorder:
         lines = (n for frame, n in walk_tb(exception.__traceback__) if frame.f_code is self.code)
         line = next(lines, last)
         line = self.statement.get(line, line)
-        seen = (step.raised for step in reversed(self.steps) if step.raised is not None)
+        raised_by_steps = (step.raised for step in reversed(self.steps) if step.raised is not None)
         raised = _raised(exception, line)
-        return next((r for r in seen if dataclasses.replace(r, node=None) == raised), raised)
+        return next(
+            (r for r in raised_by_steps if dataclasses.replace(r, node=None) == raised), raised
+        )
 
     def first_line(self, frame: FrameType) -> int:
         """The first line of the statement that the frame is at."""

@@ -7,7 +7,6 @@ watches. When the last watch ends, PyTorch is as it was.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import threading
 import weakref
@@ -29,8 +28,6 @@ from gradtrace.autograd.traversal import (
     walk,
 )
 from gradtrace.watching.record import FREED_TAG, SCALING, BackwardCall
-
-_MAX_OPERATIONS = 100
 
 
 class Listener(Protocol):
@@ -176,13 +173,13 @@ def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
     """Mark each node that ``call`` freed with that call, unless an earlier call freed it."""
     roots = [node for node in roots_of(outputs) if type(node) is not _torch.LEAF]
     call.roots = tuple(map(_torch.sequence_nr, itertools.chain(*map(_scaled, roots))))
+    tensors = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+    call.output_nrs = frozenset(tensor.output_nr for tensor in tensors)
     if inputs:
-        freed = _that_ran(inputs, roots)
-        for node in freed:
+        for node in _that_ran(inputs, roots):
             node.metadata.setdefault(FREED_TAG, call)
     else:
-        freed = _mark_all(call, roots)
-    call.operations = _kept_once(tuple([type(node).__name__ for node in freed[:_MAX_OPERATIONS]]))
+        _mark_all(call, roots)
 
 
 def _computing_in_forward(outputs: Any) -> tuple[weakref.ref[type], ...]:
@@ -210,12 +207,6 @@ def _scaled(root: Any) -> list[Any]:
     return scaled
 
 
-@functools.lru_cache(maxsize=1_000)
-def _kept_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the same tuple object for equal names, so that all iterations share one."""
-    return names
-
-
 def mark_what_ran(call: BackwardCall, outputs: Any) -> None:
     """Mark the nodes that a failed backward call had freed before it stopped."""
     with undisturbed():
@@ -225,7 +216,7 @@ def mark_what_ran(call: BackwardCall, outputs: Any) -> None:
                 node.metadata.setdefault(FREED_TAG, call)
 
 
-def _mark_all(call: BackwardCall, roots: list[Any]) -> list[Any]:
+def _mark_all(call: BackwardCall, roots: list[Any]) -> None:
     """Mark the nodes that the roots reach, except those behind a complete earlier call.
 
     An earlier call that ran to the leaves has freed everything behind its nodes, so the traversal
@@ -252,7 +243,6 @@ def _mark_all(call: BackwardCall, roots: list[Any]) -> list[Any]:
             for successor, _ in edges:
                 if successor is not None and type(successor) is not leaf:
                     pending.append(successor)
-    return pending
 
 
 def _that_ran(inputs: Sequence[Any], roots: list[Any]) -> list[Any]:

@@ -52,16 +52,16 @@ GROWING = 5  # backwards from one line, each over a larger retained graph
 class BackwardCall:
     """A call of ``backward`` or ``autograd.grad``; ``sequence_nr`` is the thread's counter then.
 
-    ``operations`` are the types of nodes that it freed, those nearest to the loss; ``roots`` the
-    numbers of the nodes that it began at, and of those that these only scale.  ``whole`` calls ran
-    to the leaves, not to some inputs only.  ``failed`` calls may have freed a part of their graph.
+    ``roots`` are the numbers of the nodes that it began at, and of those that these only scale;
+    ``output_nrs`` say which outputs of these nodes were the losses. ``whole`` calls ran to the
+    leaves, not to some inputs only. ``failed`` calls may have freed a part of their graph.
     """
 
     keeps_graph = False
     creates_graph = False
     functions: tuple[weakref.ref[type], ...] = ()  # the custom functions in its graph
-    operations: tuple[str, ...] = ()
     roots: tuple[int, ...] = ()
+    output_nrs: frozenset[int] = frozenset()
     whole = True
     failed = False
     derived: tuple[weakref.ref[type], ...] = ()  # those that use in backward what forward computed

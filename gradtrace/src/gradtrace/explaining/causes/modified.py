@@ -1,17 +1,17 @@
-"""A saved tensor, or a leaf, was changed in place."""
+"""Causes of an error that says that a saved tensor, or a leaf, was changed in place."""
 
 from __future__ import annotations
 
-from gradtrace.explaining.causes.table import CERTAIN, LIKELY, SEEN, Cause, Fix, Rule
+from gradtrace.explaining.causes.table import CERTAIN, LIKELY, OBSERVED, Cause, Criterion, Fix
 
-RULES = {
+CRITERIA = {
     "modified": (
-        Rule("optimizer_step_between_backwards", ("optimizer_wrote",), SEEN),
-        Rule("inplace_on_buffer", ("a_buffer",), CERTAIN),
-        Rule("optimizer_step_between_backwards", ("a_leaf", "backward_between"), LIKELY),
-        Rule("inplace_on_parameter_in_forward", ("a_leaf",), LIKELY),
-        Rule("inplace_on_saved", (), SEEN),
-    ),
+        Criterion("optimizer_step_between_backwards", ("optimizer_wrote",), OBSERVED),
+        Criterion("inplace_on_buffer", ("a_buffer",), CERTAIN),
+        Criterion("optimizer_step_between_backwards", ("a_leaf", "backward_between"), LIKELY),
+        Criterion("inplace_on_parameter_in_forward", ("a_leaf",), LIKELY),
+        Criterion("inplace_on_saved", (), OBSERVED),
+    )
 }
 
 CAUSES = (
@@ -20,128 +20,91 @@ CAUSES = (
         "modified",
         "the optimizer changed weights in place after this loss was computed with the old ones,"
         " and its backward needs the old ones",
-        (
-            Fix(
-                "leave retain_graph=True out, and at the end of each iteration: {detached|h ="
-                " h.detach()}",
-                needs=("carried_over", "not trained_only_there"),
-                proof=("every_entry_is_named",),
-                otherwise="detach all that goes from one iteration into the next",
-            ),
-            Fix(
-                "reset {it|the state} in each iteration, and leave retain_graph=True out",
-                needs=("carried_over",),
-                proof=None,
-                otherwise="where the state is to go on, detach {it|it} at the end of each"
-                " iteration",
-            ),
-            Fix(
-                "take the step as a new tensor, fast = w - lr * gradient, with gradient from"
-                " torch.autograd.grad(loss, w, create_graph=True), and compute this loss with fast"
-                " (torch.func.functional_call)",
-                needs=("differentiable_step",),
-                proof=None,
-                otherwise="leave create_graph=True out, and recompute this loss after the step,"
-                " if nothing is to be differentiated through the step",
-            ),
-            Fix(
-                "recompute {it|the older part} after each step: it was computed with the old"
-                " weights",
-                needs=("partly_new", "one_optimizer"),
-                proof=None,
-                otherwise="detach {it|it}, where it is made, if it is to enter as numbers",
-            ),
-            Fix(
-                "recompute this loss after the step, by a new forward pass",
-                needs=("owned_twice",),
-                proof=None,
-                otherwise="let one optimizer hold all that both losses train, add the losses, and"
-                " call backward and step once",
-            ),
-            Fix(
-                "recompute this loss after the step, by a new forward pass",
-                needs=("one_optimizer",),
-                proof=None,
-                otherwise="call all backwards before the step",
-            ),
-            Fix(
-                "recompute this loss after the step, by a new forward pass; or let each backward"
-                " reach its own parameters only, loss.backward(inputs=list(own.parameters())), and"
-                " step after all of them",
-                proof=None,
-                otherwise="only if this loss is to train the stepped network, too, call all"
-                " backwards before all steps without inputs=",
-            ),
+        Fix(
+            "leave retain_graph=True out, and at the end of each iteration: {detached|h ="
+            " h.detach()}",
+            needs=("carried_over",),
+            proof=("every_entry_is_named",),
+        ),
+        Fix(
+            "take the step as a new tensor, fast = w - lr * gradient, with gradient from"
+            " torch.autograd.grad(loss, w, create_graph=True), and compute this loss with fast"
+            " (torch.func.functional_call)",
+            needs=("differentiable_step",),
+            proof=None,
+            otherwise="leave create_graph=True out, and recompute this loss after the step,"
+            " if nothing is to be differentiated through the step",
+        ),
+        Fix(
+            "recompute this loss after the step, by a new forward pass",
+            needs=("owned_twice",),
+            proof=None,
+            otherwise="let one optimizer hold all that both losses train, add the losses, and"
+            " call backward and step once",
+        ),
+        Fix(
+            "recompute this loss after the step, by a new forward pass",
+            needs=("one_optimizer",),
+            proof=None,
+            otherwise="call all backwards before the step",
+        ),
+        Fix(
+            "recompute this loss after the step, by a new forward pass; or let each backward"
+            " reach its own parameters only, loss.backward(inputs=list(own.parameters())), and"
+            " step after all of them",
+            proof=None,
+            otherwise="only if this loss is to train the stepped network, too, call all"
+            " backwards before all steps without inputs=",
         ),
     ),
     Cause(
         "inplace_on_saved",
         "modified",
         "a tensor that an operation had saved for backward was changed in place",
-        (
-            Fix(
-                "give the layer that changes {it|it} inplace=False",
-                needs=("by_a_layer",),
-                proof=None,
-                otherwise="hand that layer a clone of {it|it}",
-            ),
-            Fix(
-                "write into {it|it} after the backward, and without a graph: value.detach()",
-                needs=("keeps_what_is_written",),
-                proof=None,
-                otherwise="make a new tensor instead of writing into {it|it}, and detach it"
-                " after each backward",
-            ),
-            Fix(
-                "put a new tensor together from the changed and the unchanged parts (torch.cat,"
-                " torch.stack, torch.where), instead of writing through a view of {it|it}",
-                needs=("through_a_view",),
-                proof=None,
-                otherwise="write into a clone of {it|it}, and let all that is computed before the"
-                " change have the original",
-            ),
-            Fix(
-                "do not write into {it|it} after its use: take an out-of-place operation, or"
-                " write into a clone",
-                proof=("written_once",),
-                otherwise="let the operation that needs the old values have a clone of them",
-            ),
+        Fix(
+            "give the layer that changes {it|it} inplace=False",
+            needs=("by_a_layer",),
+            proof=None,
+            otherwise="hand that layer a clone of {it|it}",
+        ),
+        Fix(
+            "put a new tensor together from the changed and the unchanged parts (torch.cat,"
+            " torch.stack, torch.where), instead of writing through a view of {it|it}",
+            needs=("through_a_view",),
+            proof=None,
+            otherwise="write into a clone of {it|it}, and let all that is computed before the"
+            " change have the original",
+        ),
+        Fix(
+            "do not write into {it|it} after its use: take an out-of-place operation, or"
+            " write into a clone",
+            proof=("written_once",),
         ),
     ),
     Cause(
         "inplace_on_buffer",
         "modified",
         "a module's buffer that an operation had saved was changed in place",
-        (
-            Fix(
-                "compute with a clone of {it|the buffer}, or update the buffer after backward",
-            ),
-        ),
+        Fix("compute with a clone of {it|the buffer}, or update the buffer after backward"),
     ),
     Cause(
         "inplace_on_parameter_in_forward",
         "modified",
         "the forward pass itself changed a parameter in place after it had been used",
-        (
-            Fix(
-                "let the earlier use have a clone of {it|the parameter}: the layer changes it"
-                " each time that it runs, as max_norm asks it to",
-                needs=("by_a_layer",),
-            ),
-            Fix(
-                "change {it|the parameter} before it is used, or let the earlier use have a clone",
-            ),
+        Fix(
+            "let the earlier use have a clone of {it|the parameter}: the layer changes it"
+            " each time that it runs, as max_norm asks it to",
+            needs=("by_a_layer",),
         ),
+        Fix("change {it|the parameter} before it is used, or let the earlier use have a clone"),
     ),
     Cause(
         "leaf_inplace",
         "leaf_inplace",
         "a leaf that requires grad was changed in place while gradients were recorded",
-        (
-            Fix(
-                "change it under torch.no_grad(); where the loss is to see the change, make a"
-                " new tensor of it instead",
-            ),
+        Fix(
+            "change it under torch.no_grad(); where the loss is to see the change, make a"
+            " new tensor of it instead"
         ),
     ),
 )

@@ -1,44 +1,39 @@
-"""Nothing is raised, but a gradient is wrong or a graph grows."""
+"""Causes of failures that raise nothing: a gradient is wrong, or a graph grows."""
 
 from __future__ import annotations
 
-from gradtrace.explaining.causes.table import LIKELY, Cause, Fix, Rule
+from gradtrace.explaining.causes.table import LIKELY, Cause, Criterion, Fix
 
-RULES = {
+CRITERIA = {
     "silent": (
-        Rule("custom_function_ctx", ("on_ctx",), LIKELY),
-        Rule("optimizer_step_between_backwards_silent", ("optimizer_wrote",), LIKELY),
-        Rule("data_edit_silent", (), LIKELY),
-    ),
+        Criterion("custom_function_ctx", ("on_ctx",), LIKELY),
+        Criterion("optimizer_step_between_backwards_silent", ("optimizer_wrote",), LIKELY),
+        Criterion("data_edit_silent", (), LIKELY),
+    )
 }
 
 CAUSES = (
     Cause(
         "optimizer_step_between_backwards_silent",
         "silent",
-        "an optimizer changed saved weights without PyTorch noticing (fused optimizers do not"
-        " bump the version), so this backward mixes old activations with new weights",
-        (
-            Fix(
-                "recompute this loss after the step, by a new forward pass; or let each"
-                " backward reach its own parameters only,"
-                " loss.backward(inputs=list(own.parameters())), and step after all of them;"
-                " torch.autograd.graph.increment_version(parameter), for each parameter after"
-                " the step, brings the error back",
-            ),
+        "a fused optimizer changed saved weights without a new version, so that PyTorch raises"
+        " nothing: this backward pass mixes old activations with new weights",
+        Fix(
+            "recompute this loss after the step, by a new forward pass; or let each backward"
+            " reach its own parameters only, loss.backward(inputs=list(own.parameters())), and step"
+            " after all of them. To get PyTorch's error, call"
+            " torch.autograd.graph.increment_version(parameter) for each parameter after the step"
         ),
     ),
     Cause(
         "checkpoint_recomputes_anew",
         "silent",
-        "a checkpoint runs its forward pass again in backward, and weights were changed since the"
-        " first time: it computes with the new ones, and no check notices",
-        (
-            Fix(
-                "recompute this loss after the step, by a new forward pass; or call this"
-                " backward before the step",
-                proof=None,
-            ),
+        "a checkpoint recomputes its forward pass in backward, but the weights were changed since:"
+        " it computes with the new ones, and no check detects that",
+        Fix(
+            "recompute this loss after the step, by a new forward pass; or call this"
+            " backward before the step",
+            proof=None,
         ),
     ),
     Cause(
@@ -46,56 +41,41 @@ CAUSES = (
         "silent",
         "a tensor saved for backward was changed past autograd (.data, numpy or dlpack), so the"
         " gradient is silently wrong",
-        (
-            Fix(
-                "recompute this loss after the change, by a new forward pass; or call this"
-                " backward before it",
-                needs=("a_leaf",),
-                proof=None,
-            ),
-            Fix(
-                "edit a clone, or use .detach() instead of .data, which brings the error back",
-            ),
+        Fix(
+            "recompute this loss after the change, by a new forward pass; or call this"
+            " backward before it",
+            needs=("a_leaf",),
+            proof=None,
         ),
+        Fix("edit a clone, or use .detach() instead of .data, which brings the error back"),
     ),
     Cause(
         "graph_grows",
         "silent",
         "a graph is kept alive and grows with each iteration",
-        (
-            Fix(
-                "set .grad to None in each iteration, as optimizer.zero_grad() does; or take"
-                " torch.autograd.grad(loss, parameters, create_graph=True), which leaves .grad"
-                " alone",
-                needs=("creates_graph",),
-            ),
-            Fix(
-                "keep numbers instead of tensors (.item()), or detach what is carried over",
-            ),
+        Fix(
+            "set .grad to None in each iteration, as optimizer.zero_grad() does; or take"
+            " torch.autograd.grad(loss, parameters, create_graph=True), which leaves .grad"
+            " alone",
+            needs=("creates_graph",),
         ),
+        Fix("keep numbers instead of tensors (.item()), or detach what is carried over"),
     ),
     Cause(
         "custom_function_ctx",
         "silent",
         "a custom function keeps a tensor as an attribute of ctx; it was changed in place"
         " since, and no check notices",
-        (
-            Fix(
-                "use ctx.save_for_backward for tensors",
-            ),
-        ),
+        Fix("use ctx.save_for_backward for tensors"),
     ),
     Cause(
         "never_trained",
         "silent",
         "an optimizer holds {it|parameters} that never got a gradient: the graph is cut between"
         " them and the loss",
-        (
-            Fix(
-                "take the cut out; or, if they are not to be trained, take them out of the"
-                " optimizer",
-                proof=None,
-            ),
+        Fix(
+            "take the cut out; or, if they are not to be trained, take them out of the optimizer",
+            proof=None,
         ),
     ),
     Cause(
@@ -103,30 +83,23 @@ CAUSES = (
         "silent",
         "an optimizer holds parameters that never got a gradient, and that no variable reaches"
         " any more: they were replaced after it was made",
-        (
-            Fix(
-                "make the optimizer after the model is complete",
-                proof=None,
-            ),
-        ),
+        Fix("make the optimizer after the model is complete", proof=None),
     ),
     Cause(
         "in_no_optimizer",
         "silent",
         "{it|parameters} get gradients from a loss that an optimizer steps by, but no optimizer"
         " holds them: they keep their first values, and their gradients are never cleared",
-        (
-            Fix(
-                "copy the new values into the old parameter under torch.no_grad(), or make the"
-                " optimizer after {it|the parameter} has been replaced",
-                needs=("replaced",),
-                proof=None,
-            ),
-            Fix(
-                "put the modules into nn.ModuleList or nn.ModuleDict, parameters into"
-                " nn.ParameterList: model.parameters() lacks what a plain list or dict holds",
-                proof=None,
-            ),
+        Fix(
+            "copy the new values into the old parameter under torch.no_grad(), or make the"
+            " optimizer after {it|the parameter} has been replaced",
+            needs=("replaced",),
+            proof=None,
+        ),
+        Fix(
+            "put the modules into nn.ModuleList or nn.ModuleDict, parameters into"
+            " nn.ParameterList: model.parameters() lacks what a plain list or dict holds",
+            proof=None,
         ),
     ),
     Cause(
@@ -134,12 +107,10 @@ CAUSES = (
         "silent",
         "{it|these parameters} still have a gradient of the other optimizer's loss, and this loss"
         " adds to it: their step follows both",
-        (
-            Fix(
-                "clear these gradients before this loss's backward(), by optimizer.zero_grad(); or"
-                " freeze {it|them}, requires_grad_(False), while the other loss is computed",
-                proof=None,
-            ),
+        Fix(
+            "clear these gradients before this loss's backward(), by optimizer.zero_grad(); or"
+            " freeze {it|them}, requires_grad_(False), while the other loss is computed",
+            proof=None,
         ),
     ),
     Cause(
@@ -147,11 +118,9 @@ CAUSES = (
         "silent",
         "autocast keeps the casts of weights until its block ends; after an optimizer's step the"
         " forward pass still used the casts of the old weights",
-        (
-            Fix(
-                "enter torch.autocast in each iteration, around the forward pass and the loss only",
-                proof=None,
-            ),
+        Fix(
+            "enter torch.autocast in each iteration, around the forward pass and the loss only",
+            proof=None,
         ),
     ),
     Cause(
@@ -159,48 +128,36 @@ CAUSES = (
         "silent",
         "the backward of {it|a custom function} changes the gradient that it is given in place;"
         " other parts of the graph may still need it",
-        (
-            Fix(
-                "compute with a new tensor there: grad_output * x in place of grad_output.mul_(x)",
-                proof=None,
-            ),
+        Fix(
+            "compute with a new tensor there: grad_output * x in place of grad_output.mul_(x)",
+            proof=None,
         ),
     ),
     Cause(
         "step_inside_backward",
         "silent",
-        "an optimizer made a step while backward ran (in a hook), without PyTorch noticing (fused"
-        " optimizers do not bump the version), and a part of backward that was still to run needs"
-        " what it changed",
-        (
-            Fix(
-                "make the step after backward has ended",
-                proof=None,
-            ),
-        ),
+        "a fused optimizer made a step in a hook while backward ran, and the rest of this backward"
+        " pass needs the weights that it changed (PyTorch raises nothing)",
+        Fix("make the step after backward has ended", proof=None),
     ),
     Cause(
         "ddp_not_averaged",
         "silent",
         "DistributedDataParallel averages gradients once for each forward pass; this backward runs"
         " again over one whose graph was kept, and leaves its gradient as it is in each process",
-        (
-            Fix(
-                "add the losses and call backward once",
-                proof=None,
-                otherwise="run the forward pass again for the second loss",
-            ),
+        Fix(
+            "add the losses and call backward once",
+            proof=None,
+            otherwise="run the forward pass again for the second loss",
         ),
     ),
     Cause(
         "gradient_still_scaled",
         "silent",
         "a gradient of a scaled loss is a part of this loss, and is still scaled",
-        (
-            Fix(
-                "unscale the gradient before it enters the loss: divide it by scaler.get_scale()",
-                proof=None,
-            ),
+        Fix(
+            "unscale the gradient before it enters the loss: divide it by scaler.get_scale()",
+            proof=None,
         ),
     ),
     Cause(
@@ -208,12 +165,10 @@ CAUSES = (
         "silent",
         "{it|a custom function} saves for backward what it computed in forward, which has no graph:"
         " the second derivative leaves out what goes through that",
-        (
-            Fix(
-                "save the inputs, and compute it from them in backward; or return it as one more"
-                " output, and save that",
-                proof=None,
-            ),
+        Fix(
+            "save the inputs, and compute it from them in backward; or return it as one more"
+            " output, and save that",
+            proof=None,
         ),
     ),
 )

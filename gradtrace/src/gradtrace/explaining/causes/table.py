@@ -1,4 +1,4 @@
-"""The entries of the table of causes: a cause, its fixes, and the rules that decide on it."""
+"""The entries of the table of causes: a cause, its fixes, and the facts that entail it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 CERTAIN, LIKELY, UNKNOWN = "certain", "likely", "unknown"
-SEEN = "certain if a strict watch saw it, else likely"
+OBSERVED = "certain if a strict watch observed it, else likely"
 
 
 @dataclass(frozen=True)
 class Fix:
-    """What to do, where the evidence that it ``needs`` holds.
+    """What to change in the program, where the facts that the fix ``needs`` hold.
 
-    ``proof`` is the evidence that the change takes what is wrong out of this loss, and cuts no
-    trained parameter's only path; None where nothing can tell.  ``otherwise`` is what to try next
-    where that does not hold.
+    ``proof`` are the facts that prove the fix: it removes the failure from this loss, and no
+    trained parameter loses its gradient. It is None where no facts prove that. ``otherwise`` is
+    the alternative to try next where the fix is not proven.
 
-    In the texts ``{it}`` stands for the variables that carried it, ``{trained}`` for parameters; or
-    for what follows the bar where they are not known: ``{it|the state}``.
+    In the texts ``{it}`` stands for the variables that hold the tensor and ``{trained}`` for
+    parameters. What follows the bar stands where they are not known: ``{it|the state}``.
     """
 
     text: str
@@ -34,18 +34,18 @@ class Fix:
         return None if self.otherwise is None else _filled(self.otherwise, names)
 
 
-@dataclass(frozen=True)
 class Cause:
-    """What can go wrong: ``meaning`` says what happened and ``fixes`` what to do.
+    """A cause of a failure: ``meaning`` says what happened, and ``fixes`` what to change.
 
-    Of the fixes the first whose needs are met is for this program; the last needs nothing.
-    ``family`` is None for what any family may end in.
+    The first fix whose needs are met applies; the last one needs nothing. ``family`` is None for a
+    cause that occurs in every family.
     """
 
-    name: str
-    family: str | None
-    meaning: str
-    fixes: tuple[Fix, ...]
+    def __init__(self, name: str, family: str | None, meaning: str, *fixes: Fix):
+        self.name = name
+        self.family = family
+        self.meaning = meaning
+        self.fixes = fixes
 
     def meaning_for(self, names: Mapping[str, str]) -> str:
         return _filled(self.meaning, names)
@@ -56,9 +56,9 @@ def _filled(text: str, names: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A cause, and the evidence that must all hold; ``not name`` is evidence that must not."""
+class Criterion:
+    """The facts that together entail a cause; ``not name`` is a fact that must not hold."""
 
     cause: str
-    evidence: tuple[str, ...]
+    facts: tuple[str, ...]
     confidence: str

@@ -1,14 +1,14 @@
-"""PyTorch cannot differentiate this part of the program in this way."""
+"""Causes of errors for a computation that PyTorch cannot differentiate in this way."""
 
 from __future__ import annotations
 
-from gradtrace.explaining.causes.table import CERTAIN, LIKELY, Cause, Fix, Rule
+from gradtrace.explaining.causes.table import CERTAIN, LIKELY, Cause, Criterion, Fix
 
-RULES = {
+CRITERIA = {
     "function": (
-        Rule("function_backward_twice", ("ran_before",), LIKELY),
-        Rule("function_backward_failed", (), CERTAIN),
-    ),
+        Criterion("function_backward_twice", ("ran_before",), LIKELY),
+        Criterion("function_backward_failed", (), CERTAIN),
+    )
 }
 
 CAUSES = (
@@ -16,23 +16,19 @@ CAUSES = (
         "double_backward_unsupported",
         "unsupported",
         "an operation in this graph has no second derivative in PyTorch",
-        (
-            Fix(
-                "use an operation that has one (for cuDNN RNNs:"
-                " torch.backends.cudnn.flags(enabled=False) around the forward pass)",
-            ),
+        Fix(
+            "use an operation that has one (for cuDNN RNNs:"
+            " torch.backends.cudnn.flags(enabled=False) around the forward pass)"
         ),
     ),
     Cause(
         "double_backward_compiled",
         "unsupported",
         "the backward of what torch.compile compiled cannot be differentiated again",
-        (
-            Fix(
-                "where the gradient is part of the loss, call the model that torch.compile was"
-                " given, not what it returned; or keep the part that is differentiated twice out"
-                " of it: torch.compiler.disable(part)",
-            ),
+        Fix(
+            "where the gradient is part of the loss, call the model that torch.compile was"
+            " given, not what it returned. Or exclude the part that is differentiated twice:"
+            " torch.compiler.disable(part)"
         ),
     ),
     Cause(
@@ -40,60 +36,46 @@ CAUSES = (
         "unsupported",
         "reentrant checkpointing runs its forward pass without gradients: it needs an input"
         " that requires grad, and supports loss.backward() only, not autograd.grad or inputs=",
-        (
-            Fix(
-                "checkpoint(..., use_reentrant=False)",
-            ),
-        ),
+        Fix("checkpoint(..., use_reentrant=False)"),
     ),
     Cause(
         "checkpoint_differs",
         "unsupported",
         "a checkpoint runs its forward pass again in backward, and the second run of {it|the"
         " function} did not save the same tensors as the first",
-        (
-            Fix(
-                "let {it|the checkpointed function} compute the same in both runs: do not change"
-                " {state|a cache, a counter or another state} in it; switch its caches off for"
-                " training (use_cache=False)",
-                proof=None,
-                otherwise="call {it|the function} without a checkpoint",
-            ),
+        Fix(
+            "let {it|the checkpointed function} compute the same in both runs: do not change"
+            " {state|a cache, a counter or another state} in it; switch its caches off for"
+            " training (use_cache=False)",
+            proof=None,
+            otherwise="call {it|the function} without a checkpoint",
         ),
     ),
     Cause(
         "cudnn_rnn_eval",
         "unsupported",
         "the RNN's forward pass ran in eval mode, in which cuDNN keeps nothing for backward",
-        (
-            Fix(
-                "run the forward pass in train() mode, or with"
-                " torch.backends.cudnn.flags(enabled=False)",
-            ),
+        Fix(
+            "run the forward pass in train() mode, or with"
+            " torch.backends.cudnn.flags(enabled=False)"
         ),
     ),
     Cause(
         "ddp_unused_parameter",
         "unsupported",
         "a parameter took no part in the loss, and DistributedDataParallel waits for its gradient",
-        (
-            Fix(
-                "use every output in the loss, or pass find_unused_parameters=True",
-            ),
-        ),
+        Fix("use every output in the loss, or pass find_unused_parameters=True"),
     ),
     Cause(
         "ddp_ready_twice",
         "unsupported",
         "DistributedDataParallel averages the gradient of each parameter once for each forward"
-        " pass, and a second backward brought one anew",
-        (
-            Fix(
-                "add the losses and call backward once for each forward pass",
-                proof=None,
-                otherwise="checkpoint(..., use_reentrant=False), where a checkpoint runs: the"
-                " reentrant kind calls backward inside backward",
-            ),
+        " pass, and a second backward call computed it again",
+        Fix(
+            "add the losses and call backward once for each forward pass",
+            proof=None,
+            otherwise="checkpoint(..., use_reentrant=False), where a checkpoint runs: the"
+            " reentrant kind calls backward inside backward",
         ),
     ),
     Cause(
@@ -101,15 +83,12 @@ CAUSES = (
         "unsupported",
         "the backward of {it|a custom function} leaves no graph, so what it computes cannot be"
         " differentiated again",
-        (
-            Fix(
-                "write its backward with operations that have a derivative: without detach(),"
-                " .data or no_grad(), with create_graph=True in a gradient that it computes,"
-                " and without the mark @once_differentiable",
-                proof=None,
-                otherwise="use an ordinary function in its place where second derivatives are"
-                " needed",
-            ),
+        Fix(
+            "write its backward with operations that have a derivative: without detach(),"
+            " .data or no_grad(), with create_graph=True in a gradient that it computes,"
+            " and without the mark @once_differentiable",
+            proof=None,
+            otherwise="use an ordinary function in its place where second derivatives are needed",
         ),
     ),
     Cause(
@@ -117,30 +96,24 @@ CAUSES = (
         "unsupported",
         "a view that must not be written to (of unbind, split or chunk, or what a custom"
         " function returned as it came) was changed in place",
-        (
-            Fix(
-                "make a new tensor instead: x = x * s in place of x *= s; or write into a clone",
-            ),
-        ),
+        Fix("make a new tensor instead: x = x * s in place of x *= s; or write into a clone"),
     ),
     Cause(
         "donated_buffers",
         "unsupported",
         "what torch.compile compiled gives its saved tensors away in the first backward, so"
         " this graph cannot be kept",
-        (
-            Fix(
-                "where the gradient is part of the loss, call the model that torch.compile was"
-                " given, not what it returned: what is compiled has no second derivative",
-                needs=("asks_for_a_graph",),
-                proof=None,
-            ),
-            Fix(
-                "add the losses and call backward once, without retain_graph=True",
-                proof=None,
-                otherwise="compile with torch._functorch.config.donated_buffer = False, which"
-                " keeps them",
-            ),
+        Fix(
+            "where the gradient is part of the loss, call the model that torch.compile was"
+            " given, not what it returned: what is compiled has no second derivative",
+            needs=("asks_for_a_graph",),
+            proof=None,
+        ),
+        Fix(
+            "add the losses and call backward once, without retain_graph=True",
+            proof=None,
+            otherwise="compile with torch._functorch.config.donated_buffer = False, which"
+            " keeps them",
         ),
     ),
     Cause(
@@ -148,23 +121,19 @@ CAUSES = (
         "unsupported",
         "saved-tensor hooks (a checkpoint without reentry sets some) do not work inside the"
         " transforms of torch.func",
-        (
-            Fix(
-                "call the function without the checkpoint under torch.func; or compute this by"
-                " torch.autograd.functional, or torch.autograd.grad",
-            ),
+        Fix(
+            "call the function without the checkpoint under torch.func; or compute this by"
+            " torch.autograd.functional, or torch.autograd.grad"
         ),
     ),
     Cause(
         "nan_in_backward",
         "unsupported",
         "anomaly mode found the first gradient that is not a number",
-        (
-            Fix(
-                "look at the forward call that the warning above this error shows: a division"
-                " by zero, sqrt, log, norm or atan2 at zero; keep its input away from there",
-                proof=None,
-            ),
+        Fix(
+            "look at the forward call that the warning above this error shows: a division"
+            " by zero, sqrt, log, norm or atan2 at zero; keep its input away from there",
+            proof=None,
         ),
     ),
     Cause(
@@ -172,36 +141,30 @@ CAUSES = (
         "unsupported",
         "the backward of {it|a custom function} raised this when it ran for the second time: it"
         " has dropped what it needs",
-        (
-            Fix(
-                "keep what backward needs by ctx.save_for_backward, and delete nothing from ctx"
-                " in backward",
-                proof=None,
-                otherwise="run backward through it once only: add the losses",
-            ),
+        Fix(
+            "keep what backward needs by ctx.save_for_backward, and delete nothing from ctx"
+            " in backward",
+            proof=None,
+            otherwise="run backward through it once only: add the losses",
         ),
     ),
     Cause(
         "function_backward_failed",
         "unsupported",
         "the backward of {it|a custom function} raised this itself",
-        (
-            Fix(
-                "mend that backward: it gets one gradient for each output of forward, and"
-                " returns one for each input, or None",
-                proof=None,
-            ),
+        Fix(
+            "mend that backward: it gets one gradient for each output of forward, and"
+            " returns one for each input, or None",
+            proof=None,
         ),
     ),
     Cause(
         "unknown",
         None,
         "what led to this cannot be told from what was seen",
-        (
-            Fix(
-                "print(x.requires_grad, x.grad_fn) for each tensor that the loss is computed from:"
-                " the graph ends where grad_fn is None and requires_grad is False",
-            ),
+        Fix(
+            "print(x.requires_grad, x.grad_fn) for each tensor that the loss is computed from:"
+            " the graph ends where grad_fn is None and requires_grad is False"
         ),
     ),
 )

@@ -1,6 +1,6 @@
-"""What is known around an error: one class for each family whose text leaves the cause open.
+"""The evidence about an error: a class for each family whose text leaves the cause open.
 
-The properties of these classes have the names of :data:`gradtrace.explaining.causes.EVIDENCE`; each
-is looked for when a rule asks.  They read the graph as it stands when backward has just failed,
-what the watch recorded, and the variables of the program.  They decide nothing.
+The properties of these classes have the names of :data:`gradtrace.explaining.causes.FACTS`, and
+each is computed when a criterion needs it. They read the graph as the failed backward call left it,
+the record of the watch, and the program's variables. They decide nothing.
 """

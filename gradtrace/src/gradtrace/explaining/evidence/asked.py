@@ -1,4 +1,4 @@
-"""A gradient was asked for something that has none: ``autograd.grad`` or ``inputs=``."""
+"""Evidence about a gradient requested for a tensor that has none (``grad`` or ``inputs=``)."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from gradtrace.explaining.evidence.base import Evidence
 
 
 class AskedEvidence(Evidence):
-    """``missing`` are those of the inputs that do not require grad, or that no path leads to."""
+    """``missing`` are the inputs that do not require grad, or that the outputs do not depend on."""
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
-        inputs = [one for one in self.inputs if isinstance(one, torch.Tensor)]
-        off = [one for one in inputs if not one.requires_grad]
+        inputs = [tensor for tensor in self.inputs if isinstance(tensor, torch.Tensor)]
+        off = [tensor for tensor in inputs if not tensor.requires_grad]
         self.asked_of_what_is_off = bool(off)
         if off:
             self.missing = off
         else:
-            reached = set(walk(roots_of(self.outputs))[0])
-            self.missing = [one for one in inputs if roots_of([one])[0] not in reached]
-        cuts = (self.timeline.cuts.get(one) for one in self.missing)
+            nodes = set(walk(roots_of(self.outputs))[0])
+            self.missing = [tensor for tensor in inputs if roots_of([tensor])[0] not in nodes]
+        cuts = (self.timeline.cuts.get(tensor) for tensor in self.missing)
         self.cut = next((cut for cut in cuts if cut is not None), None)
-        if self.cut is None and not off:  # or was it cut off after it had been made?
-            of = {storage_of(one)[0] for one in self.missing}
-            self.cut = self.timeline.cuts.of(of)
+        if self.cut is None and not off:  # it may have been cut after it was created
+            self.cut = self.timeline.cuts.of({storage_of(t)[0] for t in self.missing})
         self.began_at = None if self.cut is None else self.cut.location
 
     @property
@@ -40,11 +39,11 @@ class AskedEvidence(Evidence):
         return 0 < len(self.missing) < len(self.inputs)
 
     @property
-    def cut_by_freezing(self) -> bool:
+    def frozen(self) -> bool:
         return self.cut is not None and self.cut.how == "frozen"
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        ids = {id(one) for one in self.missing}
-        name = carriers.name_of(one for one in self.variables if id(one.value) in ids)
+        ids = {id(tensor) for tensor in self.missing}
+        name = carriers.name_of(v for v in self.variables if id(v.value) in ids)
         return {} if name is None else {"it": name}

@@ -1,4 +1,4 @@
-"""What the evidence of all families has in common."""
+"""The base class of the evidence of all families."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 
 from gradtrace import _torch
 from gradtrace.autograd.frames import Location, belongs_to_user, namespace, reach, user_frames
-from gradtrace.explaining.evidence.carriers import Held
+from gradtrace.explaining.evidence.carriers import Variable
 from gradtrace.watching.record import BackwardCall, Record
 
 
 class NoEvidence(Exception):
-    """Too little is known for any rule of the family to tell."""
+    """Too little is recorded for any criterion of the family."""
 
 
 class Evidence:
-    """What is known around one error.
+    """The evidence about one error.
 
-    ``outputs`` are what backward was called on, ``inputs`` what it was asked for, if anything, and
-    ``call`` is that call; ``frame`` is the innermost of the user's, ``error`` the text.
+    ``outputs`` are the tensors that backward was called on, ``inputs`` those whose gradient was
+    requested, if any, and ``call`` is that call. ``frame`` is the innermost frame of the user's
+    code, and ``error`` the text.
 
     Raises:
         NoEvidence: from the constructor.
@@ -29,7 +30,7 @@ class Evidence:
 
     began_at: Location | None = None
     made_at: Location | None = None
-    exception: BaseException | None = None  # where the error's text alone decides the cause
+    exception: BaseException | None = None  # if the error's text alone decides the cause
     made_through: tuple[Location, ...] = ()  # the calls that led to that line, innermost first
 
     def __init__(
@@ -50,17 +51,17 @@ class Evidence:
         self.frame = frame
         self.error = error
 
-    def holds(self, evidence: str) -> bool:
-        """Whether this evidence of the table holds; ``not name``: whether it does not.
+    def holds(self, fact: str) -> bool:
+        """Whether a fact of the table holds; of ``not name``, whether it does not.
 
-        What is not looked for in this family does not hold.
+        A fact that this family has no property for does not hold.
         """
-        name = evidence.removeprefix("not ")
-        return bool(getattr(self, name, False)) == (name == evidence)
+        name = fact.removeprefix("not ")
+        return bool(getattr(self, name, False)) == (name == fact)
 
     @property
-    def seen(self) -> bool:
-        """Whether it was seen, rather than inferred."""
+    def observed(self) -> bool:
+        """Whether the watch recorded the cause, so that it is not inferred."""
         return True
 
     @property
@@ -77,35 +78,32 @@ class Evidence:
 
     @property
     def asks_for_a_graph(self) -> bool:
-        """Whether the failed call was to record the gradient's own graph."""
+        """Whether the failed call has ``create_graph=True``."""
         return self.call is not None and self.call.creates_graph
 
     @property
     def names(self) -> Mapping[str, str]:
-        """What the texts of the causes leave open: ``it`` is the variable that carried it."""
+        """The names for the texts of the causes: ``it`` is the variable that holds the tensor."""
         return {}
 
-    def _was_made(self, sequence_nr: int) -> None:
-        """Where the operation of this number ran is where it was made, if that is known."""
+    def _locate(self, sequence_nr: int) -> None:
+        """Set ``made_at`` to the line that ran the operation of this number, if it is known."""
         chain = self.timeline.lines.find(sequence_nr)
         if chain is not None:
             self.made_at, *through = chain.locations
             self.made_through = tuple(through)
 
     def _kept_since(self, sequence_nr: int) -> BackwardCall | None:
-        """The last backward before this one that kept its graph, after that number."""
-        kept = (
-            call
-            for call in reversed(tuple(self.timeline.calls))
-            if call.keeps_graph and call.sequence_nr > sequence_nr and call is not self.call
-        )
-        return next(kept, None)
+        """Return the last earlier call that kept its graph and ran after that number."""
+        calls = reversed(tuple(self.timeline.calls))
+        retaining = (c for c in calls if c.keeps_graph and c is not self.call)
+        return next((call for call in retaining if call.sequence_nr > sequence_nr), None)
 
     @cached_property
-    def variables(self) -> list[Held]:
-        """What the variables reach, from the innermost frame of the user's outward."""
+    def variables(self) -> list[Variable]:
+        """The variables that reach tensors, from the user's innermost frame outward."""
         return [
-            Held(*found, frame)
+            Variable(*reachable, frame)
             for frame in user_frames(self.frame)
-            for found in reach(namespace(frame))
+            for reachable in reach(namespace(frame))
         ]

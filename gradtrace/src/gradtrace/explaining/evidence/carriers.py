@@ -1,8 +1,8 @@
-"""The variables that carry a tensor from one iteration to the next, and what to call them.
+"""The variables that carry a tensor from one iteration to the next, and their names in texts.
 
-A variable carries if it is still there when the next iteration begins, with its value: an
-attribute, an entry of a container, a variable of the loop that is read before it is assigned.
-What is assigned anew before it is read (``loss``) holds the same graph, but carries nothing.
+A variable carries a tensor if it still holds it when the next iteration begins: an attribute, an
+entry of a container, or a variable of the loop that is read before it is assigned. A variable that
+is assigned before it is read (``loss``) may hold the same graph, but carries nothing.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ import torch
 
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import belongs_to_user
+from gradtrace.autograd.syntax import reads_first
 
 _MAX_NAMES = 4
 
 
-class Held(NamedTuple):
-    """A tensor that a variable of ``frame`` reaches; ``owners`` are on the way, outermost first."""
+class Variable(NamedTuple):
+    """A name in ``frame`` that reaches a tensor, through ``owners``, outermost first."""
 
     name: str
     value: Any
     owners: tuple[Any, ...]
     frame: FrameType
 
-    def inside(self, kinds: tuple[type, ...]) -> bool:
-        """Whether it lies in something of these kinds."""
+    def is_inside(self, kinds: tuple[type, ...]) -> bool:
+        """Whether an owner is of one of these types."""
         return any(isinstance(owner, kinds) for owner in self.owners)
 
     @property
@@ -45,26 +46,36 @@ class Held(NamedTuple):
         )
 
     @property
-    def goes_round(self) -> bool:
-        """Whether it is a plain variable that a loop goes on with."""
+    def is_loop_state(self) -> bool:
+        """Whether it is a plain variable whose value the next iteration of a loop uses."""
         return not self.owners and self.carries and source.loop_around(self.frame) is not None
 
     @property
+    def is_constant(self) -> bool:
+        """Whether it is a plain variable that keeps its value over the iterations."""
+        if self.owners:
+            return False
+        loop = source.loop_around(self.frame)
+        if loop is not None and not source.assigns_name(loop, self.name):
+            return True
+        return source.assigned_once(self.frame, self.name)
+
+    @property
     def carries(self) -> bool:
-        """Whether it is there, and with this value, when the next iteration begins."""
+        """Whether it still holds this tensor when the next iteration begins."""
         frame, root = self.frame, self.root
         scoped = frame.f_code.co_flags & inspect.CO_NEWLOCALS
         if scoped and root not in frame.f_code.co_varnames:
-            return True  # a global, or of a function around this one
+            return True  # a global, or a variable of an enclosing function
         loop = source.loop_around(frame)
         if loop is not None and source.assigns_name(loop, root):
-            return source.reads_first(loop, root)
+            return reads_first(loop, root)
         return not scoped or loop is not None or source.assigned_at(frame, root) is None
 
 
-def name_of(carriers: Iterable[Held]) -> str | None:
-    """What to call them: by their roots, each place once; None where there are none."""
-    names = [*dict.fromkeys(_without_index(_short(one)) for one in _each_place_once(carriers))]
+def name_of(carriers: Iterable[Variable]) -> str | None:
+    """Return the names of the variables without indices, each place once; None without any."""
+    names = [*dict.fromkeys(_without_index(_short(v)) for v in _each_place_once(carriers))]
     if len(names) <= _MAX_NAMES:
         return ", ".join(names) or None
     attribute = names[0].rpartition(".")[2]
@@ -73,8 +84,8 @@ def name_of(carriers: Iterable[Held]) -> str | None:
     return f"{', '.join(names[:_MAX_NAMES])} and {len(names) - _MAX_NAMES} more"
 
 
-def detached(carriers: Iterable[Held]) -> str | None:
-    """The statements that detach them, where they can be written out; None where there are none."""
+def detached(carriers: Iterable[Variable]) -> str | None:
+    """Return the statements that detach the variables, or a description; None without any."""
     carriers = list(carriers)
     statements = dict.fromkeys(map(_detached, _each_place_once(carriers)))
     if None in statements or len(statements) > _MAX_NAMES:
@@ -82,63 +93,65 @@ def detached(carriers: Iterable[Held]) -> str | None:
     return "; ".join(map(str, statements)) or None
 
 
-def _detached(one: Held) -> str | None:
-    name = _without_index(one.name)
-    if _short(one) != one.name:
+def _detached(variable: Variable) -> str | None:
+    """Return the statement that detaches a variable; None if it has no simple form."""
+    name = _without_index(variable.name)
+    if _short(variable) != variable.name:
         return None
     name = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)  # an entry of a ModuleList or Sequential
-    nested = one.name.count("[", len(_without_index(one.name)))
+    nested = variable.name.count("[", len(_without_index(variable.name)))
     if nested == 0:
         return f"{name} = {name}.detach()"
     if nested > 1:
         return None
-    each = f"one.detach() for one in {name}"
+    items = f"tensor.detach() for tensor in {name}"
     forms: dict[type, str] = {
-        list: f"{name} = [{each}]",
-        tuple: f"{name} = tuple({each})",
-        dict: f"{name} = {{key: one.detach() for key, one in {name}.items()}}",
+        list: f"{name} = [{items}]",
+        tuple: f"{name} = tuple({items})",
+        dict: f"{name} = {{key: tensor.detach() for key, tensor in {name}.items()}}",
     }
-    return forms.get(type(one.owners[-1]))
+    return forms.get(type(variable.owners[-1]))
 
 
-def _each_place_once(carriers: Iterable[Held]) -> list[Held]:
-    """Each attribute or entry under one name; of plain variables those that a loop goes on with.
+def _each_place_once(carriers: Iterable[Variable]) -> list[Variable]:
+    """Return each attribute, entry and loop variable once, and plain variables of other tensors.
 
-    Two places may hold one tensor: to detach it in one of them leaves the other.
+    Two places may hold one tensor: if it is detached in one of them, the other still has it.
     """
-    found: dict[Any, Held] = {}
-    plain: dict[int, Held] = {}
-    for one in carriers:
-        if one.owners:
-            found.setdefault((id(one.owners[-1]), re.split(r"[.\[]", one.name)[-1]), one)
-        elif source.loop_around(one.frame) is not None:
-            found.setdefault((id(one.frame), one.name), one)
+    places: dict[Any, Variable] = {}
+    plain: dict[int, Variable] = {}
+    for v in carriers:
+        if v.owners:
+            places.setdefault((id(v.owners[-1]), re.split(r"[.\[]", v.name)[-1]), v)
+        elif source.loop_around(v.frame) is not None:
+            places.setdefault((id(v.frame), v.name), v)
         else:
-            plain.setdefault(id(one.value), one)
-    held = {id(one.value) for one in found.values()}
-    return [*found.values(), *(one for key, one in plain.items() if key not in held)]
+            plain.setdefault(id(v.value), v)
+    ids = {id(v.value) for v in places.values()}
+    return [*places.values(), *(v for key, v in plain.items() if key not in ids)]
 
 
 def _without_index(name: str) -> str:
-    """``states`` for ``states[0]``: whoever holds one of them holds them all."""
+    """Return ``states`` for ``states[0]``: the advice is the same for all entries."""
     return re.sub(r"(\[[^\[\]]*\])+$", "", name)
 
 
-def _short(one: Held) -> str:
-    """Its name, without a path through what belongs to a library."""
-    inside = [i for i, owner in enumerate(one.owners) if _internal(owner)]
-    if not inside:
-        return one.name
-    for i in range(inside[-1] + 1, len(one.owners)):
-        if belongs_to_user(type(one.owners[i])):
-            path = one.name.split(".")[-(len(one.owners) - i) :]
-            return ".".join([type(one.owners[i]).__name__, *path])
-    parts = re.findall(r"\[[^\]]*\]|\.?[^.\[]+", one.name)
-    return "".join(parts[: len(parts) - (len(one.owners) - inside[0])]) or one.root
+def _short(variable: Variable) -> str:
+    """Return its name without a path through objects of a library."""
+    name, owners = variable.name, variable.owners
+    internal = [i for i, owner in enumerate(owners) if _internal(owner)]
+    if not internal:
+        return name
+    for i in range(internal[-1] + 1, len(owners)):
+        if belongs_to_user(type(owners[i])):
+            path = name.split(".")[-(len(owners) - i) :]
+            return ".".join([type(owners[i]).__name__, *path])
+    parts = re.findall(r"\[[^\]]*\]|\.?[^.\[]+", name)
+    return "".join(parts[: len(parts) - (len(owners) - internal[0])]) or variable.root
 
 
 def _internal(owner: Any) -> bool:
-    """An object of a library's own, that no program is meant to reach into."""
+    """Whether the object is internal to a library, so that a program does not name its parts."""
     kind = type(owner)
     return not isinstance(
         owner, (type, torch.nn.Module, torch.Tensor, list, tuple, dict, set)

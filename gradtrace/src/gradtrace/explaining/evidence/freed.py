@@ -1,4 +1,4 @@
-"""A backward failed because an earlier one had freed a part of its graph."""
+"""Evidence about a backward call that failed because an earlier one freed its graph."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from gradtrace.watching.record import BackwardCall, freed_by
 
 
 class FreedEvidence(Reuse):
-    """The earlier backward freed what it ran through."""
+    """The earlier backward calls freed the nodes that they used."""
 
     def _earlier(self) -> dict[int, BackwardCall]:
         calls = ((i, freed_by(live)) for i, live in enumerate(self.live))
         return {i: call for i, call in calls if call is not None}
 
-    def _stopped(self) -> set[int]:
+    def _blocking(self) -> set[int]:
         return {i for i in self.earlier if self.nodes[i].state in (FREED, HIDDEN)}

@@ -1,4 +1,4 @@
-"""An error that the backward of a ``torch.autograd.Function`` raised, or leads to."""
+"""Evidence about an error that involves the backward of a ``torch.autograd.Function``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradtrace.watching.record import BackwardCall, freed_by
 
 
 def node_that_raised(error: BaseException) -> Any:
-    """The node of the custom function whose backward, written by the user, raised; else None."""
+    """Return the node of the custom function whose backward raised; None if none of them did."""
     node = None
     for frame, _ in walk_tb(error.__traceback__):
         if frame.f_code is _torch.APPLY_BACKWARD:
@@ -30,23 +30,23 @@ def node_that_raised(error: BaseException) -> Any:
 
 
 def outside_of_backward(frame: FrameType | None) -> FrameType | None:
-    """The frame from which the outermost of the backwards that run was called."""
-    found, here = frame, frame
-    while here is not None:
-        if here.f_code is _torch.APPLY_BACKWARD:
-            found = here.f_back
-        here = here.f_back
-    return found
+    """Return the frame that called the outermost running backward pass."""
+    outermost, current = frame, frame
+    while current is not None:
+        if current.f_code is _torch.APPLY_BACKWARD:
+            outermost = current.f_back
+        current = current.f_back
+    return outermost
 
 
 class FunctionEvidence(Evidence):
-    """``node`` is that of the function, ``ran_before`` the call that ran it before this one."""
+    """``node`` is the function's node, ``ran_before`` the earlier call that ran it."""
 
     def __init__(self, node: Any, *arguments: Any):
         super().__init__(*arguments)
         self._node = node
         self.began_at = None if self.ran_before is None else self.ran_before.location
-        self._was_made(_torch.sequence_nr(node))
+        self._locate(_torch.sequence_nr(node))
 
     @cached_property
     def ran_before(self) -> BackwardCall | None:
@@ -62,27 +62,23 @@ class FunctionEvidence(Evidence):
 
 
 class TwiceEvidence(Evidence):
-    """A gradient of a gradient went through a function that says it has none."""
+    """Evidence about a second derivative through a function marked ``@once_differentiable``."""
 
     @property
     def names(self) -> Mapping[str, str]:
-        functions = (
-            one
-            for call in reversed(tuple(self.timeline.calls))
-            if call.creates_graph
-            for reference in call.functions
-            if (one := reference()) is not None and _torch.is_once_differentiable(one)
-        )
-        function = next(functions, None)
+        calls = (c for c in reversed(tuple(self.timeline.calls)) if c.creates_graph)
+        functions = (reference() for call in calls for reference in call.functions)
+        marked = (f for f in functions if f is not None and _torch.is_once_differentiable(f))
+        function = next(marked, None)
         return {} if function is None else {"it": place_of(function, "backward")}
 
 
 class RecomputedEvidence(Evidence):
-    """A checkpoint's second forward pass saved other tensors than the first."""
+    """Evidence about a checkpoint whose second forward pass saved other tensors than the first."""
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The function that was checkpointed, and the attributes that it assigns."""
+        """The checkpointed function, and the attributes that it assigns."""
         for module, code in _checkpointed(self.exception):
             written = source.attributes_written(code)
             names = {"it": type(module).__name__ if module is not None else code.co_qualname}
@@ -91,7 +87,7 @@ class RecomputedEvidence(Evidence):
 
 
 def _checkpointed(error: BaseException | None) -> Iterator[tuple[Any, CodeType]]:
-    """The modules and functions that a checkpoint in this traceback recomputed."""
+    """Yield the modules and functions that a checkpoint in this traceback recomputed."""
     for frame, _ in walk_tb(None if error is None else error.__traceback__):
         recomputed = getattr(frame.f_locals.get("frame"), "recompute_fn", None)
         for cell in getattr(recomputed, "__closure__", None) or ():
@@ -103,7 +99,7 @@ def _checkpointed(error: BaseException | None) -> Iterator[tuple[Any, CodeType]]
 
 
 class NamedEvidence(Evidence):
-    """The error names the node of the function."""
+    """Evidence about a function whose node the error names."""
 
     @property
     def names(self) -> Mapping[str, str]:

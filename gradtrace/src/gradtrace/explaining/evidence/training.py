@@ -1,4 +1,4 @@
-"""Which parameters the program trains, and which optimizer trains which."""
+"""The parameters that the program trains, and the optimizer of each."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gradtrace.watching.record import BackwardCall, Timeline
 
 
 class Training:
-    """The optimizers that hold any of some leaves, and what else they hold, by storage.
+    """The optimizers that hold any of some leaves, given and compared by their storages.
 
-    Others may be left over from what ran before, in a notebook or a test.  Where there is none, a
-    program updates by hand: then every leaf that was changed is trained.
+    Other optimizers may be left over from an earlier cell or test. If there is none, the program
+    updates by hand, so every leaf that was changed counts as trained.
     """
 
     def __init__(self, timeline: Timeline, leaves: Collection[int]):
@@ -27,32 +27,29 @@ class Training:
     def optimizers(self) -> list[tuple[torch.optim.Optimizer, frozenset[int]]]:
         """Each optimizer with the storages of its parameters."""
         kind = torch.optim.Optimizer
-        found = (one for one in gc.get_objects() if issubclass(type(one), kind))
-        held = ((one, _storages(one)) for one in found if "param_groups" in vars(one))
-        return [(one, storages) for one, storages in held if not storages.isdisjoint(self._leaves)]
-
-    @property
-    def known(self) -> bool:
-        return bool(self.optimizers)
+        optimizers = (o for o in gc.get_objects() if issubclass(type(o), kind))
+        pairs = ((o, _storages(o)) for o in optimizers if "param_groups" in vars(o))
+        return [(o, storages) for o, storages in pairs if not storages.isdisjoint(self._leaves)]
 
     def trained(self, leaves: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-        """Those of the leaves that are trained."""
-        if self.known:
-            held = frozenset().union(*(storages for _, storages in self.optimizers))
-            return [leaf for leaf in leaves if storage_of(leaf)[0] in held]
+        """Return the leaves that are trained."""
+        if self.optimizers:
+            trained = frozenset().union(*(storages for _, storages in self.optimizers))
+            return [leaf for leaf in leaves if storage_of(leaf)[0] in trained]
         return [leaf for leaf in leaves if leaf._version > 0]
 
     def owners(self, storages: Collection[int]) -> list[torch.optim.Optimizer]:
-        """The optimizers that hold any of these."""
-        return [one for one, held in self.optimizers if not held.isdisjoint(storages)]
+        """Return the optimizers that hold any of these storages."""
+        return [o for o, owned in self.optimizers if not owned.isdisjoint(storages)]
 
     def stepped_since(self, call: BackwardCall) -> list[torch.optim.Optimizer]:
-        """The optimizers that have made a step after that backward."""
-        since = [step.optimizer() for step in self._timeline.steps if step.last_call >= call.number]
-        return [one for one, _ in self.optimizers if any(one is other for other in since)]
+        """Return the optimizers that have made a step after that backward call."""
+        steps = (step for step in self._timeline.steps if step.last_call >= call.number)
+        ids = {id(step.optimizer()) for step in steps}
+        return [optimizer for optimizer, _ in self.optimizers if id(optimizer) in ids]
 
     def changed_since(self, call: BackwardCall, leaves: Iterable[torch.Tensor]) -> bool:
-        """Whether any of these leaves was changed after that backward, as far as it was seen."""
+        """Whether a recorded change of any of these leaves is later than that backward call."""
         return any(
             edit.last_call >= call.number
             for leaf in leaves
@@ -63,39 +60,39 @@ class Training:
 def upstream(
     owners: Mapping[int, Collection[int]], links: Sequence[Sequence[int]]
 ) -> set[tuple[int, int]]:
-    """Pairs (x, y): an operation on y's parameters takes what x's parameters made.
+    """Return the pairs (x, y) where an operation on y's parameters uses a result of x's.
 
-    ``owners`` are those of each leaf, by its place in the graph.
+    ``owners`` are the owners of each leaf, by its index in the graph.
     """
-    reached: list[set[int]] = [set(owners.get(i, ())) for i in range(len(links))]
+    sources: list[set[int]] = [set(owners.get(i, ())) for i in range(len(links))]
     for i in leaves_first(links):
         for j in links[i]:
-            reached[i] |= reached[j]
+            sources[i] |= sources[j]
     pairs = set()
     for successors in links:
         for j in successors:
             chain = j
             while len(links[chain]) == 1:  # a transposed weight
                 chain = links[chain][0]
-            others = set().union(*(reached[k] for k in successors if k != j), set())
-            pairs |= {(x, y) for x in others for y in owners.get(chain, ()) if x != y}
+            inputs = set().union(*(sources[k] for k in successors if k != j), set())
+            pairs |= {(x, y) for x in inputs for y in owners.get(chain, ()) if x != y}
     return pairs
 
 
 def leaves_first(links: Sequence[Sequence[int]]) -> list[int]:
-    """The nodes in an order in which each comes after its successors."""
+    """Return the nodes in an order in which each comes after its inputs."""
     order: list[int] = []
-    done = [False] * len(links)
+    visited = [False] * len(links)
     for start in range(len(links)):
         pending = [(start, False)]
         while pending:
             i, ready = pending.pop()
             if ready:
                 order.append(i)
-            elif not done[i]:
-                done[i] = True
+            elif not visited[i]:
+                visited[i] = True
                 pending.append((i, True))
-                pending.extend((j, False) for j in links[i] if not done[j])
+                pending.extend((j, False) for j in links[i] if not visited[j])
     return order
 
 

@@ -1,7 +1,7 @@
 """Failures that raise nothing: a gradient that will be wrong, a graph that grows.
 
-Each detector reads what a strict watch recorded, and the graph of the backward that is about to
-run; it yields findings and remembers nothing of its own.
+Each detector reads the record of a strict watch and the graph of the backward call that is about to
+run. It yields findings and keeps no state of its own.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ __all__ = ["finding", "in_backward", "in_step", "leaks", "never_trained", "untra
 def in_backward(
     timeline: Timeline, call: BackwardCall, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
 ) -> Iterator[Diagnosis]:
-    """What the backward that is about to run over the nodes ``live`` will get wrong."""
+    """Yield what the backward call that is about to run over the nodes ``live`` will get wrong."""
     numbers = [_torch.sequence_nr(node) for node in live if not isinstance(node, _torch.LEAF)]
     oldest = min(numbers, default=0)
     if timeline.has_exports or timeline.last_write > oldest:
         with undisturbed():
-            found = list(changed_unnoticed(timeline, call, live, links))
-        yield from found
+            findings = list(changed_unnoticed(timeline, call, live, links))
+        yield from findings
     yield from used_without_graph(timeline, call, numbers)
     yield from still_scaled(call, live, links)
     yield from saved_intermediates(timeline, call, live)
     yield from not_averaged(timeline, call, live, links)
     with undisturbed():
-        found = [
+        findings = [
             *stale_casts(timeline, call, live, links),
             *leaking(timeline, call, live, links),
             *in_no_optimizer(timeline, call, live),
         ]
-    yield from found
+    yield from findings
     yield from growing(timeline, call, len(live), oldest)
     if len(timeline.sums):
         alive = timeline.sums.alive()

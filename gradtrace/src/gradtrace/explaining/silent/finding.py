@@ -1,4 +1,4 @@
-"""What a detector yields."""
+"""A finding of a detector: a diagnosis of the family ``silent``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def finding(
     began_at: Location | None,
     carried_by: str | None = None,
     made_at: Location | None = None,
-    evidence: Collection[str] = (),
+    facts: Collection[str] = (),
 ) -> Diagnosis:
-    """A diagnosis of the family ``silent``, with the first fix for which there is evidence."""
+    """Return a diagnosis of the family ``silent``, with the first fix whose facts hold."""
     names = {} if carried_by is None else {"it": carried_by}
-    fix = next(one for one in CAUSES[cause].fixes if set(one.needs) <= {*evidence})
+    fix = next(fix for fix in CAUSES[cause].fixes if set(fix.needs) <= {*facts})
     return Diagnosis(
         "silent",
         cause,

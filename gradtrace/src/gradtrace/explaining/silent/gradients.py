@@ -1,4 +1,4 @@
-"""Gradients that are another thing than the program takes them for."""
+"""Gradients that differ from those that the program needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gradtrace.explaining.silent.training import names_of
 from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, BackwardCall, Timeline
 
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
-# What hands a scale on as it is.
+# Operations whose result is scaled as their input is.
 _LINEAR = frozenset(
     f"{name}Backward0"
     for name in (
@@ -38,9 +38,10 @@ _LINEAR = frozenset(
 def used_without_graph(
     timeline: Timeline, call: BackwardCall, numbers: Iterable[int]
 ) -> Iterator[Diagnosis]:
-    """What is made of a gradient without a graph is added to this loss, and trains nothing.
+    """Yield the terms of this loss that are computed from a gradient without a graph.
 
-    Where it comes from what this loss trains.  Another network's gradient may be meant as a number.
+    Such a term trains nothing. It counts only if the gradient is of a tensor that depends on this
+    loss's own parameters; another network's gradient may be meant as a number.
     """
     if not timeline.first_order:
         return
@@ -53,7 +54,7 @@ def used_without_graph(
 def still_scaled(
     call: BackwardCall, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
 ) -> Iterator[Diagnosis]:
-    """A scaled loss is made of the gradient of a scaled loss, which was not unscaled."""
+    """Yield the gradients of a scaled loss that enter this scaled loss without being unscaled."""
     if not any(SCALED_TAG in node.metadata for node in live[:1]):
         return
     users = users_of(links)
@@ -69,12 +70,12 @@ def _is_unscaled(
     links: Sequence[Sequence[int]],
     users: Sequence[Sequence[int]],
 ) -> bool:
-    """Whether all that uses a gradient divides it by a number first, or multiplies it."""
-    pending, seen = [*users[start]], set()
+    """Whether every use of a gradient first divides or multiplies it by a number."""
+    pending, visited = [*users[start]], set()
     for i in pending:
-        if i in seen:
+        if i in visited:
             continue
-        seen.add(i)
+        visited.add(i)
         name = type(live[i]).__name__
         by_a_number = name in ("MulBackward0", "DivBackward0") and len(links[i]) == 1
         if name in _LINEAR:
@@ -87,9 +88,9 @@ def _is_unscaled(
 def saved_intermediates(
     timeline: Timeline, call: BackwardCall, live: Sequence[LiveNode]
 ) -> Iterator[Diagnosis]:
-    """A backward that is to be differentiated uses what a custom function computed in forward.
+    """Yield the custom functions whose backward uses values that their forward computed.
 
-    That has no graph: the derivative through it is left out.
+    Those values have no graph, so a second derivative through them is missing.
     """
     if not call.creates_graph or not len(timeline.cuts):
         return
@@ -107,8 +108,10 @@ def saved_intermediates(
 def stale_casts(
     timeline: Timeline, call: BackwardCall, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
 ) -> Iterator[Diagnosis]:
-    """A cast of a weight from before the optimizer's step is used after it: autocast keeps casts
-    until its outermost block ends."""
+    """Yield a finding if a weight's cast from before an optimizer step is used after the step.
+
+    Autocast caches the casts of weights until its outermost block ends.
+    """
     if not timeline.steps or not torch.is_autocast_cache_enabled():
         return
     users = users_of(links)
@@ -132,30 +135,31 @@ def stale_casts(
 def leaking(
     timeline: Timeline, call: BackwardCall, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
 ) -> Iterator[Diagnosis]:
-    """A gradient that another optimizer's loss has left is added to that of this loss.
+    """Yield the gradients of another optimizer's loss to which this loss adds its own.
 
-    This loss trains one optimizer's parameters, which take what the other's made: an adversary.
+    This loss trains the parameters of one optimizer, whose inputs the other's parameters compute,
+    as for a discriminator and a generator.
     """
     if len(timeline.optimizers) < 2 or not call.whole:
         return
     training = Training(timeline, call.leaves)
     leaves = [node.variable for node in live if isinstance(node, _torch.LEAF)]
-    for optimizer, held in training.optimizers:
-        grown = [one for one in leaves if one.grad is not None and storage_of(one)[0] in held]
-        if not any(bool(one.grad.detach().any()) for one in grown):
+    for optimizer, storages in training.optimizers:
+        receivers = [p for p in leaves if p.grad is not None and storage_of(p)[0] in storages]
+        if not any(bool(parameter.grad.detach().any()) for parameter in receivers):
             timeline.cleared[optimizer] = call.number
         elif len(training.optimizers) == 1:
             earlier = _other_loss(timeline, call, optimizer)
             if earlier is not None:
                 place = earlier.location
-                yield finding("gradient_leaks", call.location, place, names_of(grown))
+                yield finding("gradient_leaks", call.location, place, names_of(receivers))
     call.fed_by = _fed_by(training, live, links)
 
 
 def _other_loss(
     timeline: Timeline, call: BackwardCall, optimizer: torch.optim.Optimizer
 ) -> BackwardCall | None:
-    """The call since this optimizer's gradients were cleared that another has stepped by since."""
+    """Return the call whose gradients another optimizer used since this one's were cleared."""
     cleared = timeline.cleared.get(optimizer, call.number)
     for earlier in timeline.calls:
         for feeding, fed in earlier.fed_by if cleared <= earlier.number < call.number else ():
@@ -170,11 +174,11 @@ def _other_loss(
 def _fed_by(
     training: Training, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
 ) -> tuple[tuple[Any, Any], ...]:
-    """The pairs of optimizers, weakly: the second one's parameters take what the first's made."""
+    """Return weak pairs of optimizers (a, b): b's parameters are applied to results of a's."""
     if len(training.optimizers) < 2:
         return ()
     owners = {
-        i: {n for n, (_, held) in enumerate(training.optimizers) if storage in held}
+        i: {n for n, (_, storages) in enumerate(training.optimizers) if storage in storages}
         for i, node in enumerate(live)
         if isinstance(node, _torch.LEAF) and (storage := storage_of(node.variable)[0])
     }
@@ -185,15 +189,15 @@ def _fed_by(
 def not_averaged(
     timeline: Timeline, call: BackwardCall, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
 ) -> Iterator[Diagnosis]:
-    """A backward runs again over a forward pass whose gradients were averaged between processes."""
-    kept = [one for one in timeline.calls if one.keeps_graph and one.whole and one is not call]
-    if not kept or not call.whole or not _torch.is_distributed():
+    """Yield a finding if backward runs again over a graph whose gradients DDP has averaged."""
+    retaining = [c for c in timeline.calls if c.keeps_graph and c.whole and c is not call]
+    if not retaining or not call.whole or not _torch.is_distributed():
         return
     averaged = {
-        storage_of(found.value)[0]
+        storage_of(variable.value)[0]
         for frame in user_frames(sys._getframe(1))
-        for found in reach(namespace(frame, forget=True))
-        if any(map(_torch.is_averaged, found.owners))
+        for variable in reach(namespace(frame, forget=True))
+        if any(map(_torch.is_averaged, variable.owners))
     }
     users = users_of(links)
     for i, node in enumerate(live):
@@ -201,30 +205,30 @@ def not_averaged(
             continue
         used = max(_torch.sequence_nr(live[j]) for j in users[i])
         storage = storage_of(node.variable)[0]
-        for earlier in kept:
+        for earlier in retaining:
             if used < earlier.sequence_nr and storage in earlier.leaves:
                 yield finding("ddp_not_averaged", call.location, earlier.location)
                 return
 
 
 def in_step(timeline: Timeline) -> Iterator[Diagnosis]:
-    """An optimizer made a step while a backward runs, and a part that is still to run needs what it
-    changed."""
+    """Yield a finding if an optimizer stepped during a backward pass that still needs the
+    parameters that it changed."""
     if not timeline.running or timeline.looked_inside >= _LOOKS_INSIDE:
         return
     timeline.looked_inside += 1
     call, outputs = timeline.running[-1]
-    if call.keeps_graph:  # what has run looks like what has not
+    if call.keeps_graph:  # nodes that have run cannot be distinguished from the others
         return
     step = timeline.steps[-1]
     with undisturbed():
-        found = _needs(outputs, step.storages or frozenset())
-    if found:
+        needed = _needs(outputs, step.storages or frozenset())
+    if needed:
         yield finding("step_inside_backward", call.location, step.location)
 
 
 def _needs(outputs: Any, storages: frozenset[int]) -> bool:
-    """Whether a node that has not run saved any of these, and the change was not noticed."""
+    """Whether a node that has not run yet saved one of these, past its version counter."""
     return any(
         saved.state == ALIVE and saved.storage in storages
         for node in describe(*walk(roots_of(outputs))).nodes

@@ -1,4 +1,4 @@
-"""Graphs that grow, and those that are kept alive."""
+"""Graphs that grow, and graphs that variables keep alive."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gradtrace.explaining.silent.finding import finding
 from gradtrace.watching.record import GROWING, BackwardCall, Timeline, freed_by
 from gradtrace.watching.running_sums import LONG
 
-_MANY = 30  # graphs that nothing ever used, for a list of them to be called growing
-_NEAR = 4  # links from a variable's node to the sum behind it
+_MANY = 30  # unused graphs in one container before it counts as growing
+_NEAR = 4  # links from a variable's node to the sum that it was computed from
 
 
 def growing(timeline: Timeline, call: BackwardCall, size: int, oldest: int) -> Iterator[Diagnosis]:
-    """Each backward from one line runs over all that the one before ran over, and more.
+    """Yield a finding if each backward call of one line runs over a larger graph than the last.
 
-    With an optimizer's step in between: else it is an inner loop that is unrolled on purpose.
-    Where the program has no optimizer, many in a row that create graphs, as such loops do.
+    An optimizer's step must lie between the calls, because an inner loop is unrolled on purpose.
+    Without an optimizer, more calls in a row must create graphs, as such a loop does.
     """
     if not call.keeps_graph:
         return
@@ -34,22 +34,19 @@ def growing(timeline: Timeline, call: BackwardCall, size: int, oldest: int) -> I
     sizes = timeline.sizes.setdefault(call.location, deque(maxlen=4 * GROWING))
     sizes.append((size, oldest, step))
     grows = all(
-        before[0] < after[0] and before[1] == after[1] and (step is None or before[2] != after[2])
-        for before, after in itertools.pairwise([*sizes][-long:])
+        a[0] < b[0] and a[1] == b[1] and (step is None or a[2] != b[2])
+        for a, b in itertools.pairwise([*sizes][-long:])
     )
     if len(sizes) >= long and grows:
-        # What grows may be .grad, where a whole backward gives that a graph.
-        creating = (one for one in reversed(timeline.calls) if one.creates_graph and one.whole)
-        began = next(creating, None)
-        if began is None:
-            yield finding("graph_grows", call.location, call.location)
-        else:
-            evidence = ("creates_graph",)
-            yield finding("graph_grows", call.location, began.location, evidence=evidence)
+        # With create_graph=True, .grad has a graph, which may be the one that grows.
+        creating = (c for c in reversed(timeline.calls) if c.creates_graph and c.whole)
+        creator = next(creating, None)
+        facts = () if creator is None else ("creates_graph",)
+        yield finding("graph_grows", call.location, (creator or call).location, facts=facts)
 
 
 def unused_sums(timeline: Timeline) -> Iterator[Diagnosis]:
-    """Long sums of losses that went before any backward ran through them."""
+    """Yield the long sums of losses that were freed before any backward call used them."""
     while timeline.sums.died:
         location = timeline.sums.died.pop()
         yield finding("graph_grows", location, location)
@@ -58,15 +55,15 @@ def unused_sums(timeline: Timeline) -> Iterator[Diagnosis]:
 def leaks(
     timeline: Timeline, variables: Mapping[str, Any], in_use: Iterable[Any] | None = None
 ) -> Iterator[Diagnosis]:
-    """Sums and lists among the variables that keep the graphs of many iterations alive.
+    """Yield the sums and lists among the variables that keep many iterations' graphs alive.
 
-    ``in_use`` are the nodes that are about to go through a backward: what belongs to them is left
-    out.  None when the program has ended.
+    ``in_use`` are the nodes of the backward call that is about to run, which do not count; None
+    when the program has ended.
     """
     yield from unused_sums(timeline)
     with undisturbed():
-        found = list(_kept_alive(timeline, variables, in_use))
-    yield from found
+        findings = list(_kept_alive(timeline, variables, in_use))
+    yield from findings
 
 
 def _kept_alive(
@@ -75,17 +72,17 @@ def _kept_alive(
     sums = timeline.sums.alive()
     ended, in_use = in_use is None, set(in_use or ())
     stored: dict[tuple[int, Location], list[Found]] = {}
-    for found in reach(variables):
-        node = _torch.grad_fn_of(found.value)
+    for variable in reach(variables):
+        node = _torch.grad_fn_of(variable.value)
         if node is None or node in in_use:
             continue
         total = next((sums[n] for n in _sequence_numbers(node) if n in sums), None)
         if total is not None and freed_by(node) is None:
-            yield finding("graph_grows", total.location, total.location, carried_by=found.name)
-        elif found.owners and isinstance(found.owners[-1], (list, deque, dict)):
+            yield finding("graph_grows", total.location, total.location, carried_by=variable.name)
+        elif variable.owners and isinstance(variable.owners[-1], (list, deque, dict)):
             made_at = timeline.line_of(_torch.sequence_nr(node))
             if made_at is not None:
-                stored.setdefault((id(found.owners[-1]), made_at), []).append(found)
+                stored.setdefault((id(variable.owners[-1]), made_at), []).append(variable)
     for (_, made_at), entries in stored.items():
         if len(entries) >= (_MANY if ended else LONG) and _of_many_iterations(
             timeline, entries, ended
@@ -95,11 +92,11 @@ def _kept_alive(
 
 
 def _of_many_iterations(timeline: Timeline, entries: list[Found], ended: bool) -> bool:
-    """Whether iterations lie between the entries.
+    """Whether the entries belong to different iterations.
 
-    When the program has ended: or none of them had a backward, and each has a graph of its own.
+    When the program has ended, entries with separate graphs that no backward call used count, too.
     """
-    nodes = [_torch.grad_fn_of(found.value) for found in entries]
+    nodes = [_torch.grad_fn_of(entry.value) for entry in entries]
     ends = sorted(end.sequence_nr for end in timeline.steps or timeline.calls)
     if len({bisect.bisect_right(ends, _torch.sequence_nr(node)) for node in nodes}) >= LONG:
         return True
@@ -111,11 +108,11 @@ def _of_many_iterations(timeline: Timeline, entries: list[Found], ended: bool) -
 
 
 def _sequence_numbers(node: LiveNode) -> list[int]:
-    """The numbers of a node and of those that few links lead to."""
-    found: list[int] = []
+    """Return the sequence numbers of a node and of the nodes few links away from it."""
+    numbers: list[int] = []
     pending = [(node, 0)]
-    for here, distance in pending:
-        found.append(_torch.sequence_nr(here))
-        if distance < _NEAR and len(found) < LONG:
-            pending.extend((n, distance + 1) for n, _ in _torch.edges_of(here) if n is not None)
-    return found
+    for current, distance in pending:
+        numbers.append(_torch.sequence_nr(current))
+        if distance < _NEAR and len(numbers) < LONG:
+            pending.extend((n, distance + 1) for n, _ in _torch.edges_of(current) if n is not None)
+    return numbers

@@ -1,4 +1,4 @@
-"""Saved tensors that were changed without a change of version."""
+"""Saved tensors that were changed while their version counter stayed the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradtrace.autograd.frames import Location, namespace, user_frames
 from gradtrace.autograd.nodes import ALIVE, PACKED, Node
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.explaining.causes import RULES
+from gradtrace.explaining.causes import CRITERIA
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.silent.finding import finding
 from gradtrace.watching.operations import checksum
@@ -26,6 +26,7 @@ from gradtrace.watching.record import BackwardCall, Edit, Export, Memory, Timeli
 def changed_unnoticed(
     timeline: Timeline, call: BackwardCall, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
 ) -> Iterator[Diagnosis]:
+    """Yield the saved tensors of this graph that were changed past their version counter."""
     for i, node in enumerate(describe(live, links).nodes):
         yield from _recomputed_with_others(timeline, call, live, i, links[i], node)
         for saved in node.saved:
@@ -34,7 +35,7 @@ def changed_unnoticed(
             saved_by = _saved_by(timeline, live[i])
             tensor = _saved_tensor(live[i], saved.name)
             edit = _edit_of(timeline, saved_by, saved.storage, tensor)
-            evidence = {
+            facts = {
                 "on_ctx": saved.name.startswith("ctx."),
                 "optimizer_wrote": edit is not None and edit.by_optimizer,
                 "a_leaf": saved.role == "leaf",
@@ -45,10 +46,10 @@ def changed_unnoticed(
                 continue
             else:
                 began_at = _write_to(timeline, export, saved_by) or export.location
-            rule = next(r for r in RULES["silent"] if all(evidence[name] for name in r.evidence))
+            criterion = next(c for c in CRITERIA["silent"] if all(facts[name] for name in c.facts))
             made_at = timeline.line_of(saved_by)
-            held = {name for name, holds in evidence.items() if holds}
-            yield finding(rule.cause, call.location, began_at, made_at=made_at, evidence=held)
+            holding = {name for name, holds in facts.items() if holds}
+            yield finding(criterion.cause, call.location, began_at, made_at=made_at, facts=holding)
 
 
 def _recomputed_with_others(
@@ -59,7 +60,7 @@ def _recomputed_with_others(
     links: Sequence[int],
     node: Node,
 ) -> Iterator[Diagnosis]:
-    """A checkpoint will compute anew what this node needs, with weights that were changed since."""
+    """Yield a finding if a checkpoint will recompute this node's inputs with changed weights."""
     if not any(
         saved.state == PACKED and _torch.packed_by_checkpoint(_saved_tensor(live[i], saved.name))
         for saved in node.saved
@@ -76,17 +77,17 @@ def _recomputed_with_others(
 
 
 def _saved_by(timeline: Timeline, node: LiveNode) -> int:
-    """The number from which on a change counts as one after the node saved its tensors.
+    """Return the sequence number from which a change counts as later than the node's saving.
 
-    A node that another thread recorded has a number of that thread, which says nothing about what
-    happened in this one.  It is no older than the last backward that another thread recorded, and
-    of an older node whatever happened before that backward was looked at when it began.
+    A node that another thread recorded has a number of that thread, which cannot be compared. For
+    such a node the last backward call of another thread is the bound, because earlier changes were
+    examined when that call began.
     """
     return max(_torch.sequence_nr(node), timeline.graph_elsewhere)
 
 
 def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
-    """The tensor in a node's slot; None where PyTorch does not show it."""
+    """Return the saved tensor in a node's slot; None if PyTorch does not show it."""
     if name.startswith("ctx."):
         return None
     slot, _, index = name.partition("[")
@@ -99,7 +100,7 @@ def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
 def _edit_of(
     timeline: Timeline, sequence_nr: int, storage: int, tensor: torch.Tensor | None
 ) -> Edit | None:
-    """The first change of what was saved after the operation had saved it."""
+    """Return the first change of the saved memory after the operation had saved it."""
     memory = None if tensor is None else Memory.of(tensor)
     for edit in timeline.edits_since(sequence_nr, storage):
         if memory is None or edit.memory is None or memory.overlaps(edit.memory):
@@ -110,10 +111,10 @@ def _edit_of(
 def _changed_export(
     timeline: Timeline, sequence_nr: int, storage: int, tensor: torch.Tensor | None
 ) -> Export | None:
-    """Memory shared with numpy that is not what it was when the operation saved it."""
+    """Return memory shared with NumPy whose contents differ from those that were saved."""
     exports = timeline.exports_of(storage)
-    before = [export for export in exports if export.sequence_nr <= sequence_nr]
-    export = before[-1] if before else next(iter(exports), None)
+    earlier = [export for export in exports if export.sequence_nr <= sequence_nr]
+    export = earlier[-1] if earlier else next(iter(exports), None)
     if export is None or tensor is None:
         return None
     memory = Memory.of(tensor)
@@ -123,7 +124,7 @@ def _changed_export(
 
 
 def _write_to(timeline: Timeline, export: Export, sequence_nr: int) -> Location | None:
-    """The line that wrote to this memory: by another tensor, or through an array of that name."""
+    """Return the line that wrote to this memory through another tensor or a NumPy array."""
     address = export.memory.address
     edit = next(timeline.edits_of(address, sequence_nr), None)
     if edit is not None:
@@ -136,7 +137,7 @@ def _write_to(timeline: Timeline, export: Export, sequence_nr: int) -> Location 
 
 
 def _address_of(value: Any) -> int | None:
-    """Where a numpy array's memory begins."""
+    """Return the address of a NumPy array's first element; None for other values."""
     if not hasattr(type(value), "__array_interface__"):
         return None
     return value.__array_interface__["data"][0]

@@ -1,4 +1,4 @@
-"""Parameters of an optimizer that never get a gradient."""
+"""Parameters that never get a gradient, or that no optimizer steps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import sys
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType
 
 import torch
 
@@ -26,117 +27,120 @@ from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.silent.finding import finding
 from gradtrace.watching.record import BackwardCall, Stray, Timeline, Untrained
 
-_FEW, _LATEST = 3, 8  # steps of an optimizer: after so many, what has no gradient is looked at
+_FEW, _LATEST = 3, 8  # the first and last step at which missing gradients are examined
 _MAX_STRAYS = 10_000
 _GROWN = 2  # times that a gradient has grown without being cleared
-_NAMES = 4  # shown
+_NAMES = 4  # names shown
 
 
 def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[Diagnosis]:
-    """What the optimizer holds and never gets a gradient, after its first steps.
+    """Yield the optimizer's parameters that have no gradient after its first steps.
 
-    Either the parameters were replaced and nothing leads to them any more, or a cut lies between
-    them and the loss: that is looked for in the steps after these.  What no loss uses is left out.
-    What runs in ``no_grad()``, or is detached outside of a module's forward, may be meant so, for a
-    while or for ever: see :func:`never_trained`.
+    Either the parameters were replaced, so that no variable reaches them any more, or a cut lies
+    between them and the loss, which the following steps look for. Parameters that no loss uses do
+    not count. A computation in ``no_grad()``, or a tensor detached outside of a module's forward,
+    may be intended, for a while or until the end: see :func:`never_trained`.
     """
-    known = timeline.untrained.get(id(optimizer))
-    if known is not None and known.optimizer() is not optimizer:
-        known = None  # of another one, that had this address
-    if known is not None and not known.places and not known.doubtful:
-        return  # as mostly
-    held = [one for group in optimizer.param_groups for one in group["params"]]
-    if known is None:
-        known = timeline.untrained[id(optimizer)] = Untrained(
-            weakref.ref(optimizer), [*range(len(held))]
-        )
-    known.steps += 1
-    known.last_step = timeline.steps[-1].location
+    entry = timeline.untrained.get(id(optimizer))
+    if entry is not None and entry.optimizer() is not optimizer:
+        entry = None  # it belongs to an optimizer that had this address before
+    if entry is not None and not entry.places and not entry.doubtful:
+        return
+    parameters = _parameters(optimizer)
+    if entry is None:
+        places = [*range(len(parameters))]
+        entry = timeline.untrained[id(optimizer)] = Untrained(weakref.ref(optimizer), places)
+    entry.steps += 1
+    entry.last_step = timeline.steps[-1].location
     with _torch.no_torch_function(), undisturbed():
-        known.places = _without_gradient(known.places, held)
-        known.doubtful = {
+        entry.places = _without_gradient(entry.places, parameters)
+        entry.doubtful = {
             location: (places, names)
-            for location, (places, names) in known.doubtful.items()
-            if _without_gradient(places, held) == places
+            for location, (places, names) in entry.doubtful.items()
+            if _without_gradient(places, parameters) == places
         }
-        if known.steps == _FEW:
-            yield from _replaced(timeline, optimizer, known, held)
-        elif known.steps > _FEW:
-            yield from _cut_off(timeline, known, held)
+        if entry.steps == _FEW:
+            yield from _replaced(timeline, optimizer, entry, parameters)
+        elif entry.steps > _FEW:
+            yield from _cut_off(timeline, entry, parameters)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def in_no_optimizer(
     timeline: Timeline, call: BackwardCall, live: Sequence[_torch.LiveNode]
 ) -> Iterator[Diagnosis]:
-    """Parameters that get gradients, and that no optimizer steps, though it was meant to.
+    """Yield the parameters that get gradients but that no optimizer steps.
 
-    They are in a list or dict of a module whose other parameters an optimizer holds, or they have
-    replaced one that it still holds.  Their gradients grow and are never cleared.  A network that
-    somebody forgot to freeze is neither.
+    They are in a list or dict of a module whose other parameters an optimizer steps, or they have
+    replaced a parameter that it still steps, and their gradients grow and are never cleared. A
+    network that was not frozen, although it is not trained, is neither.
     """
     if not timeline.steps or not call.whole:
         return
-    held = {id(p) for o in timeline.optimizers for group in o.param_groups for p in group["params"]}
+    stepped = {id(p) for optimizer in timeline.optimizers for p in _parameters(optimizer)}
     if len(timeline.strays) > _MAX_STRAYS:
         timeline.strays.clear()
     grown = []
     for node in live:
-        if not isinstance(node, _torch.LEAF) or id(leaf := node.variable) in held:
+        if not isinstance(node, _torch.LEAF) or id(leaf := node.variable) in stepped:
             continue
         gradient, stray = leaf.grad, timeline.strays.setdefault(id(leaf), Stray())
-        seen = (0, 0) if gradient is None else (id(gradient), gradient._version)
-        is_growing = seen == (stray.gradient, stray.version + 1)
-        stray.gradient, stray.version = seen
+        identity = (0, 0) if gradient is None else (id(gradient), gradient._version)
+        is_growing = identity == (stray.gradient, stray.version + 1)
+        stray.gradient, stray.version = identity
         stray.count = stray.count + 1 if is_growing else 0
         if stray.count == _GROWN:
             grown.append(leaf)
     if grown:
         with undisturbed():
-            yield from _strays(timeline, call, grown, held)
+            yield from _strays(timeline, call, grown, stepped)
 
 
 def _strays(
-    timeline: Timeline, call: BackwardCall, grown: list[torch.Tensor], held: set[int]
+    timeline: Timeline, call: BackwardCall, grown: list[torch.Tensor], stepped: set[int]
 ) -> Iterator[Diagnosis]:
-    spaces = (namespace(frame, forget=True) for frame in user_frames(sys._getframe(1)))
-    reached = {id(one.value): one for space in spaces for one in reach(space)}
-    lost = [
+    """Yield a finding for each line that hid these parameters, or replaced others by them."""
+    variables = {id(variable.value): variable for variable in _variables(sys._getframe(1))}
+    replaced = [
         parameter
         for optimizer in timeline.optimizers
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        if id(parameter) not in reached and storage_of(parameter)[0] not in call.leaves
+        for parameter in _parameters(optimizer)
+        if id(parameter) not in variables and storage_of(parameter)[0] not in call.leaves
     ]
     places: dict[Location | None, list[torch.Tensor]] = {}
     for leaf in grown:
-        variable = reached.get(id(leaf))
-        hidden = variable is not None and _is_hidden(variable, held)
-        if variable is not None and (hidden or lost):
+        variable = variables.get(id(leaf))
+        hidden = variable is not None and _is_hidden(variable, stepped)
+        if variable is not None and (hidden or replaced):
             places.setdefault(_assigned_at(variable, hidden), []).append(leaf)
-    evidence = ("replaced",) if lost else ()
+    facts = ("replaced",) if replaced else ()
     for place, leaves in places.items():
-        names = names_of(leaves)
-        yield finding(
-            "in_no_optimizer", call.location, place or call.location, names, evidence=evidence
-        )
+        began_at = place or call.location
+        yield finding("in_no_optimizer", call.location, began_at, names_of(leaves), facts=facts)
 
 
-def _is_hidden(variable: Found, held: set[int]) -> bool:
-    """Whether it is in a container of a module, so that module.parameters() lacks it."""
-    for module, inside in itertools.pairwise(variable.owners):
-        if isinstance(module, torch.nn.Module) and isinstance(inside, (list, tuple, dict)):
-            registered = inside in (module._parameters, module._modules, module._buffers)
-            others = next(iter(_roots(variable)), module).parameters()
-            return not registered and any(id(one) in held for one in others)
+def _variables(frame: FrameType | None) -> Iterator[Found]:
+    """Yield the tensors that the variables of the user's frames reach, innermost frame first."""
+    for user_frame in user_frames(frame):
+        yield from reach(namespace(user_frame, forget=True))
+
+
+def _is_hidden(variable: Found, stepped: set[int]) -> bool:
+    """Whether a plain container of a module holds it, so that module.parameters() lacks it."""
+    outermost = next((o for o in variable.owners if isinstance(o, torch.nn.Module)), None)
+    for module, container in itertools.pairwise(variable.owners):
+        if isinstance(module, torch.nn.Module) and isinstance(container, (list, tuple, dict)):
+            registered = container in (module._parameters, module._modules, module._buffers)
+            parameters = () if outermost is None else outermost.parameters()
+            return not registered and any(id(parameter) in stepped for parameter in parameters)
     return False
 
 
-def _roots(variable: Found) -> list[torch.nn.Module]:
-    return [one for one in variable.owners if isinstance(one, torch.nn.Module)]
-
-
 def _assigned_at(variable: Found, hidden: bool) -> Location | None:
-    """The line that assigned it, or the container it is in, to an attribute of a module."""
+    """Return the line that assigned it, or its container, to an attribute of a module."""
     for name in reversed(re.findall(r"\.([A-Za-z_]\w*)", variable.name)):
         for owner in reversed(variable.owners):
             if name not in dir(owner) or not belongs_to_user(type(owner)):
@@ -148,116 +152,117 @@ def _assigned_at(variable: Found, hidden: bool) -> Location | None:
     return None
 
 
-def _without_gradient(places: Iterable[int], held: Sequence[torch.Tensor]) -> list[int]:
-    off = (i for i in places if i < len(held))
-    return [i for i in off if held[i].requires_grad and held[i].grad is None]
+def _without_gradient(places: Iterable[int], parameters: Sequence[torch.Tensor]) -> list[int]:
+    valid = (i for i in places if i < len(parameters))
+    return [i for i in valid if parameters[i].requires_grad and parameters[i].grad is None]
 
 
 def never_trained(timeline: Timeline) -> Iterator[Diagnosis]:
-    """What was cut off where it may have been meant, and never got a gradient until the end."""
-    for known in timeline.untrained.values():
-        for location, (_, names) in known.doubtful.items():
-            yield finding("never_trained", known.last_step, location, names)
-        known.doubtful = {}
+    """Yield the parameters whose cut may have been intended, but that never got a gradient."""
+    for entry in timeline.untrained.values():
+        for location, (_, names) in entry.doubtful.items():
+            yield finding("never_trained", entry.last_step, location, names)
+        entry.doubtful = {}
 
 
 def _replaced(
     timeline: Timeline,
     optimizer: torch.optim.Optimizer,
-    known: Untrained,
-    held: list[torch.Tensor],
+    entry: Untrained,
+    parameters: list[torch.Tensor],
 ) -> Iterator[Diagnosis]:
-    spaces = [(frame, namespace(frame, forget=True)) for frame in user_frames(sys._getframe(1))]
-    reached = {id(found.value) for _, space in spaces for found in reach(space)}
-    gone = [i for i in known.places if id(held[i]) not in reached]
-    known.places = [i for i in known.places if id(held[i]) in reached]
-    timeline.suspects.update((_torch.tensor_identity(held[i]), None) for i in known.places)
-    others = any(id(one) in reached for one in held)
-    if gone and (others or _trains_nothing_held(timeline)):
-        made = (
-            Location(frame.f_code.co_filename, line)
-            for frame, space in spaces
-            for name, value in space.items()
-            if value is optimizer and (line := source.assigned_at(frame, name)) is not None
+    """Yield a finding if some of these parameters were replaced after the optimizer was made."""
+    frame = sys._getframe(1)
+    reachable = {id(variable.value) for variable in _variables(frame)}
+    replaced = [i for i in entry.places if id(parameters[i]) not in reachable]
+    entry.places = [i for i in entry.places if id(parameters[i]) in reachable]
+    timeline.suspects.update((_torch.tensor_identity(parameters[i]), None) for i in entry.places)
+    in_use = any(id(parameter) in reachable for parameter in parameters)
+    if replaced and (in_use or _trains_no_leaf(timeline)):
+        created_at = (
+            Location(user_frame.f_code.co_filename, line)
+            for user_frame in user_frames(frame)
+            for name, value in namespace(user_frame, forget=True).items()
+            if value is optimizer and (line := source.assigned_at(user_frame, name)) is not None
         )
         step = timeline.steps[-1].location
-        yield finding("optimizer_holds_replaced", step, next(made, step))
+        yield finding("optimizer_holds_replaced", step, next(created_at, step))
 
 
-def _trains_nothing_held(timeline: Timeline) -> bool:
-    """Whether no optimizer holds anything of what the last backward gave gradients to."""
-    call = next((one for one in reversed(timeline.calls) if one.whole), None)
+def _trains_no_leaf(timeline: Timeline) -> bool:
+    """Whether no optimizer steps any parameter that the last backward call gave a gradient to."""
+    call = next((call for call in reversed(timeline.calls) if call.whole), None)
     if call is None or not call.leaves:
         return False
-    optimizers = (known.optimizer() for known in timeline.untrained.values())
+    optimizers = (entry.optimizer() for entry in timeline.untrained.values())
     return not any(
         storage_of(parameter)[0] in call.leaves
         for optimizer in optimizers
         if optimizer is not None
-        for group in optimizer.param_groups
-        for parameter in group["params"]
+        for parameter in _parameters(optimizer)
     )
 
 
-def _cut_off(timeline: Timeline, known: Untrained, held: list[torch.Tensor]) -> Iterator[Diagnosis]:
-    if not known.places:
+def _cut_off(
+    timeline: Timeline, entry: Untrained, parameters: list[torch.Tensor]
+) -> Iterator[Diagnosis]:
+    """Yield the parameters without a gradient that a cut separates from the loss."""
+    if not entry.places:
         return
-    nothing = all(one.grad is None for one in held)
+    none_trained = all(parameter.grad is None for parameter in parameters)
     sure: dict[Location, list[int]] = {}
     doubtful: dict[Location, list[int]] = {}
-    for i in known.places:
-        found = timeline.suspects.get(_torch.tensor_identity(held[i]))
-        if found is None or _others_train(timeline, known, held[i]):
+    for i in entry.places:
+        suspect = timeline.suspects.get(_torch.tensor_identity(parameters[i]))
+        if suspect is None or _is_trained_elsewhere(timeline, entry, parameters[i]):
             continue
-        cut, meant = found
+        cut, meant = suspect
         location = cut.location
         if location is None or source.is_conditional(location):
-            continue  # the program says when
-        if not meant or (nothing and cut.how != "region"):
+            continue  # the program decides when the parameter is trained
+        if not meant or (none_trained and cut.how != "region"):
             sure.setdefault(location, []).append(i)
-        elif location in timeline.fed and not _goes_another_way(timeline, held[i]):
+        elif location in timeline.fed and not _is_changed_otherwise(timeline, parameters[i]):
             doubtful.setdefault(location, []).append(i)
     for location, places in sure.items():
-        names = names_of(held[i] for i in places)
+        names = names_of(parameters[i] for i in places)
         yield finding("never_trained", timeline.steps[-1].location, location, names)
-    if sure or known.steps > _LATEST:
-        known.doubtful = {
-            location: (places, names_of(held[i] for i in places))
+    if sure or entry.steps > _LATEST:
+        entry.doubtful = {
+            location: (places, names_of(parameters[i] for i in places))
             for location, places in doubtful.items()
         }
-        for i in known.places:
-            timeline.suspects.pop(_torch.tensor_identity(held[i]), None)
-        known.places = []
+        for i in entry.places:
+            timeline.suspects.pop(_torch.tensor_identity(parameters[i]), None)
+        entry.places = []
 
 
-def _others_train(timeline: Timeline, known: Untrained, parameter: torch.Tensor) -> bool:
+def _is_trained_elsewhere(timeline: Timeline, entry: Untrained, parameter: torch.Tensor) -> bool:
     """Whether another optimizer has made steps with a gradient of this parameter."""
     storage = storage_of(parameter)[0]
     return any(
-        step.optimizer() is not known.optimizer() and storage in (step.storages or ())
+        step.optimizer() is not entry.optimizer() and storage in (step.storages or ())
         for step in tuple(timeline.steps)
     )
 
 
-def _goes_another_way(timeline: Timeline, parameter: torch.Tensor) -> bool:
-    """Whether the program itself writes the parameter, or its module is in eval mode."""
+def _is_changed_otherwise(timeline: Timeline, parameter: torch.Tensor) -> bool:
+    """Whether the program itself changes the parameter, or its module is in eval mode."""
     edits = timeline.edits_since(-1, storage_of(parameter)[0])
     if any(edit.last_call and not edit.by_optimizer for edit in edits):
         return True
     owners = (
-        found.owners[-1]
-        for frame in user_frames(sys._getframe(1))
-        for found in reach(namespace(frame, forget=True))
-        if found.value is parameter and found.owners
+        variable.owners[-1]
+        for variable in _variables(sys._getframe(1))
+        if variable.value is parameter and variable.owners
     )
-    return any(isinstance(one, torch.nn.Module) and not one.training for one in owners)
+    return any(isinstance(owner, torch.nn.Module) and not owner.training for owner in owners)
 
 
 def names_of(parameters: Iterable[torch.Tensor]) -> str | None:
-    """What the variables call them."""
-    wanted = {id(one) for one in parameters}
-    spaces = (namespace(frame, forget=True) for frame in user_frames(sys._getframe(1)))
-    names = [one.name for space in spaces for one in reach(space) if id(one.value) in wanted]
-    shown = ", ".join([*dict.fromkeys(names)][:_NAMES])
-    more = f" and {len(wanted) - _NAMES} more" if len(wanted) > _NAMES else ""
-    return shown + more or None
+    """Return the names under which the program's variables reach these parameters."""
+    ids = {id(parameter) for parameter in parameters}
+    names = [v.name for v in _variables(sys._getframe(1)) if id(v.value) in ids]
+    text = ", ".join([*dict.fromkeys(names)][:_NAMES])
+    remainder = f" and {len(ids) - _NAMES} more" if len(ids) > _NAMES else ""
+    return text + remainder or None

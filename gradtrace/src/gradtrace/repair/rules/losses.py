@@ -74,7 +74,7 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
                 if sums & reads(code):
                     break  # an earlier sum: its terms would count twice
                 continue
-            sums |= accumulated(source, previous) & needed
+            sums |= (accumulated(source, previous) | writes(code) & reads(code)) & needed
             if changes_in_place(source, previous) & needed:
                 lines = [code, *lines]
                 needed |= reads(code)
@@ -85,7 +85,8 @@ def forward_again(failure: Failure) -> Iterator[Candidate]:
             if parts and not any(map(DRAWS.search, parts)):
                 needed |= {name for part in parts for name in reads(part)}
                 lines = [*parts, *lines]
-                if sums - {name for line in lines for name in writes(line)}:
+                starts = {name for line in lines for name in writes(line) - reads(line)}
+                if sums - starts:
                     continue  # the sum would not begin at zero
                 title = f"again, before line {statement.line.line}: {'; '.join(lines)}"
                 changes = source.next_to(statement.node, before=lines)

@@ -164,12 +164,14 @@ def _parallel_lists(failure: Failure, statement: Statement, name: str) -> list[s
     source = statement.source
     scope = source.scope_of(statement.node)
     code = source.code(scope.body if isinstance(scope, Function) else scope)
+    loop = next(source.around(statement.node, cst.For, cst.While), None)
+    created = writes(code if loop is None else source.code(loop))  # in each iteration or call
     filled = {list_ for source in failure.sources for list_, _ in additions(source)}
     names = {list_.rpartition(".")[2] for list_ in filled}
     owner, _, last = name.rpartition(".")
     return sorted(
         path
-        for path in reads(code) - writes(code) - {name}
+        for path in reads(code) - created - {name}
         if path.rpartition(".")[2] in names - {last} and path.rpartition(".")[0] == owner
     )
 

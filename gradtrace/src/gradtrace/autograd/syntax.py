@@ -1,0 +1,61 @@
+"""Questions about a syntax tree alone: which names it reads and writes, and in which order."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+Loop = ast.For | ast.AsyncFor | ast.While
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def reads_first(loop: Loop, name: str) -> bool:
+    """Whether an iteration reads the variable before assigning it, so that it is carried over."""
+    head = loop.test if isinstance(loop, ast.While) else loop.target
+    return _first_access([head, *loop.body], name) is ast.Load
+
+
+def _first_access(nodes: Iterable[ast.AST], name: str) -> type[ast.expr_context] | None:
+    """Return whether nodes, in the order in which they run, load the variable first or store it."""
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            if node.id == name:
+                return type(node.ctx)
+            continue
+        if isinstance(node, ast.If):  # either branch may run
+            accesses = [
+                _first_access([node.test, *part], name) for part in (node.body, node.orelse)
+            ]
+            if ast.Load in accesses or None not in accesses:
+                return ast.Load if ast.Load in accesses else ast.Store
+            continue
+        if isinstance(node, Function | ast.Lambda):
+            continue
+        first = _first_access(_as_they_run(node), name)
+        if first is not None:
+            return ast.Load if isinstance(node, ast.AugAssign) else first
+    return None
+
+
+def _as_they_run(node: ast.AST) -> list[ast.AST]:
+    """Return the parts of a statement or expression in the order in which Python evaluates them."""
+    parts = list(ast.iter_child_nodes(node))
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+        value = node.value
+        return [*([value] if value else []), *(part for part in parts if part is not value)]
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+        return [node.iter, *(part for part in parts if part is not node.iter)]
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+        return [*node.generators, *(part for part in parts if part not in node.generators)]
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return [*node.items, *node.body]
+    return parts
+
+
+def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    """Return the names, and attributes such as ``self.mem``, that the code loads or stores."""
+    return {
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, context)
+    }

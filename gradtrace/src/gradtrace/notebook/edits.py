@@ -1,0 +1,260 @@
+"""Edits of a function that a reader may make, and the programs that they give.
+
+An edit maps lines of the function to the text that takes their place: an empty text removes the
+line, and a line ``...`` of the text stands for the line as it is, so that lines can be added before
+or after it.  Edits combine unless two of them replace the same line.  Each combination is compiled
+into a function of its own, whose source the debugger, the tracer and tracebacks find as usual.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import linecache
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from gradtrace.questions import line_of
+from gradtrace.tracing.function_source import function_source
+
+UNEDITED = "as written"
+_THE_LINE = "..."
+
+Combination = tuple[int, ...]
+"""The indices of the edits that are made, in the order in which they are listed."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One edit: for each line that it touches the lines that take its place, None the line itself.
+
+    The lines of ``changes`` are indented as in the function.
+    """
+
+    name: str
+    changes: Mapping[int, tuple[str | None, ...]]
+
+    @property
+    def replaced(self) -> set[int]:
+        """The numbers of the lines that are gone when this edit is made."""
+        return {line for line, texts in self.changes.items() if None not in texts}
+
+
+class Edits:
+    """The edits of one function.
+
+    Args:
+        function: a Python function with source code.
+        edits: for each edit its name, and for each line (by number or text) what takes its place.
+        limit: the largest number of combinations.
+
+    Raises:
+        TypeError: ``function`` is no plain Python function.
+        ValueError: a line cannot be found, a combination of edits is no valid program, or there are
+            more combinations than ``limit``.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        edits: Mapping[str, Mapping[int | str, str]],
+        limit: int,
+    ):
+        if not isinstance(function, FunctionType):
+            raise TypeError(
+                f"edits= needs a function defined with def, but {function!r} is a "
+                f"{type(function).__name__}"
+            )
+        self.original = function
+        self.lines = function_source(function.__name__, function.__code__).lines
+        self.edits = [self._edit(name, changes) for name, changes in edits.items()]
+        self.combinations = self._combinations(limit)
+        self.labels = [self._label(combination) for combination in self.combinations]
+        self._functions = {
+            label: compiled(function, self.source(combination))
+            for label, combination in zip(self.labels, self.combinations, strict=True)
+        }
+
+    def _edit(self, name: str, changes: Mapping[int | str, str]) -> Edit:
+        if name == UNEDITED or " + " in name:
+            raise ValueError(f"an edit cannot be called {name!r}: choose another name")
+        by_line = {}
+        for key, text in changes.items():
+            line = line_of(key, self.lines)
+            source = self.lines[line]
+            indent = source[: len(source) - len(source.lstrip())]
+            by_line[line] = tuple(
+                None if row.strip() == _THE_LINE else (indent + row).rstrip()
+                for row in text.splitlines()
+            )
+        return Edit(name, by_line)
+
+    def _combinations(self, limit: int) -> list[Combination]:
+        """Every set of edits of which no two replace the same line, small sets first."""
+        combinations: list[Combination] = [()]
+        for index, edit in enumerate(self.edits):
+            combinations += [
+                (*combination, index)
+                for combination in combinations
+                if not any(edit.replaced & self.edits[k].replaced for k in combination)
+            ]
+            if len(combinations) > limit:
+                raise ValueError(
+                    f"the {len(self.edits)} edits of {self.original.__name__} have more than "
+                    f"{limit} combinations, and {limit} is the limit: list fewer edits"
+                )
+        return sorted(combinations, key=lambda combination: (len(combination), combination))
+
+    def _label(self, combination: Combination) -> str:
+        return " + ".join(self.edits[index].name for index in combination) or UNEDITED
+
+    def _in_place_of(self, line: int, combination: Combination) -> list[str]:
+        """The lines that take the place of a line."""
+        touching = [
+            self.edits[index].changes[line]
+            for index in combination
+            if line in self.edits[index].changes
+        ]
+        replacements = [texts for texts in touching if None not in texts]
+        lines: list[str | None] = [*replacements[0]] if replacements else [self.lines[line]]
+        for texts in touching:
+            if None in texts:
+                at = texts.index(None)
+                lines = [*texts[:at], *lines, *texts[at + 1 :]]
+        return [text for text in lines if text is not None]
+
+    def source(self, combination: Combination) -> str:
+        """The function's text with these edits."""
+        lines = (text for line in self.lines for text in self._in_place_of(line, combination))
+        return "\n".join(lines) + "\n"
+
+    def function(self, label: str) -> FunctionType:
+        """The function with the edits that ``label`` names.
+
+        Raises:
+            ValueError: there is no such combination.
+        """
+        if label not in self._functions:
+            raise ValueError(
+                f"{self.original.__name__} has no edits {label!r}; its edits: "
+                f"{', '.join(map(repr, self.labels))}"
+            )
+        return self._functions[label]
+
+    def data(self) -> dict[str, Any]:
+        """The edits for the front end.
+
+        ``sizes`` says of each combination how many lines stand in the place of a line, where that
+        is not one.
+        """
+        sizes = [
+            {
+                line: size
+                for line in self.lines
+                if (size := len(self._in_place_of(line, combination))) != 1
+            }
+            for combination in self.combinations
+        ]
+        return {
+            "edits": [{"name": edit.name, "changes": dict(edit.changes)} for edit in self.edits],
+            "combinations": self.combinations,
+            "sizes": sizes,
+        }
+
+
+def compiled(function: FunctionType, source: str) -> FunctionType:
+    """A function with this source and with the globals, defaults and closure of another.
+
+    Its first line has the number of the other's ``def``.
+
+    Raises:
+        ValueError: the source is not that of one valid function.
+    """
+    first = min(function_source(function.__name__, function.__code__).lines)
+    digest = hashlib.sha256(source.encode("utf-8", "backslashreplace")).hexdigest()[:12]
+    filename = f"<{function.__name__}, edited: {digest}>"
+    free = function.__code__.co_freevars
+    # Names of an enclosing function stay names of an enclosing function.
+    tree = ast.parse(f"def enclosing({', '.join(free)}): pass")
+    try:
+        body = ast.parse("\n" * (first - 1) + source, filename).body
+        tree.body[0].body = body  # type: ignore[attr-defined]
+        code = _code_of(function.__name__, compile(tree, filename, "exec"))
+    except SyntaxError as error:
+        raise ValueError(
+            f"the edited {function.__name__} is no valid program ({error.msg}):\n{source}"
+        ) from None
+    lines = [*("\n" * (first - 1)), *source.splitlines(keepends=True)]
+    linecache.cache[filename] = len(source), None, lines, filename
+    cells = dict(zip(free, function.__closure__ or (), strict=True))
+    edited = FunctionType(
+        code,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        tuple(cells[name] for name in code.co_freevars),
+    )
+    edited.__kwdefaults__ = function.__kwdefaults__
+    edited.__qualname__ = function.__qualname__
+    return edited
+
+
+def _code_of(name: str, module: CodeType) -> CodeType:
+    """The code of the function ``name`` that is defined in the module's only function."""
+    (enclosing,) = (const for const in module.co_consts if isinstance(const, CodeType))
+    for const in enclosing.co_consts:
+        if isinstance(const, CodeType) and const.co_name == name:
+            return const
+    raise SyntaxError(f"it does not define {name}")
+
+
+def definitions(function: FunctionType) -> str:
+    """Statements that define, in an empty notebook, the globals that a function reads.
+
+    Modules and the names of other modules are imported; the source of what the function's own
+    module defines is copied, and constants are written out where their ``repr`` is an expression.
+    """
+    statements: dict[str, None] = {}
+    _collect(function, statements, {function.__name__})
+    return "\n".join(statements)
+
+
+def _collect(function: FunctionType, statements: dict[str, None], names: set[str]) -> None:
+    """Add the definitions of the globals that ``function`` reads and ``names`` does not list."""
+    for name in _global_names(function.__code__):
+        if name in names or name not in function.__globals__:
+            continue
+        names.add(name)
+        value = function.__globals__[name]
+        module = getattr(value, "__module__", None)
+        if isinstance(value, ModuleType):
+            parent, _, last = value.__name__.rpartition(".")
+            alias = "" if value.__name__ == name else f" as {name}"
+            is_submodule = parent and last == name
+            imported = (
+                f"from {parent} import {name}"
+                if is_submodule
+                else f"import {value.__name__}{alias}"
+            )
+            statements[imported] = None
+        elif isinstance(value, FunctionType) and module == function.__module__:
+            _collect(value, statements, names)
+            source = function_source(name, value.__code__).lines.values()
+            statements["\n".join(("", *source, ""))] = None
+        elif module and module != function.__module__ and hasattr(sys.modules.get(module), name):
+            statements[f"from {module} import {name}"] = None
+        elif isinstance(value, bool | int | float | str):
+            statements[f"{name} = {value!r}"] = None
+
+
+def _global_names(code: CodeType) -> list[str]:
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return [*code.co_names, *(name for const in inner for name in _global_names(const))]
+
+
+def expression(value: Any, label: str) -> str:
+    """A value as source code; one that is no constant by its label."""
+    return repr(value) if isinstance(value, bool | int | float | str | None) else label

@@ -1,0 +1,273 @@
+// Edits that the reader may make: which lines of the program they touch, where to click for them, the
+// same as a menu, and the edited program as a notebook's cell.
+
+import { element, plural } from "./dom.js";
+
+const word = /\w/;
+
+/**
+ * The part in which a line and what it became differ: `from` and `to` in the line, `size` of what stands there
+ * now, and whether something was only inserted.
+ */
+export function difference(line, other) {
+  const most = Math.min(line.length, other.length);
+  let from = 0;
+  while (from < most && line[from] === other[from]) from += 1;
+  let end = 0;
+  while (end < most - from && line[line.length - 1 - end] === other[other.length - 1 - end]) end += 1;
+  const to = line.length - end;
+  return { from, to, size: other.length - end - from, isInsertion: from === to };
+}
+
+/** Where to click in a line for what turns it into `other`: the words around the difference. */
+function target(line, other) {
+  let { from, to } = difference(line, other);
+  if (from === to && line[from - 1] === "(") from -= 1; // an argument: its call
+  if (line[to] === ")" && line[from] === "(") to += 1;
+  while (from > 0 && word.test(line[from - 1])) from -= 1;
+  while (to < line.length && word.test(line[to])) to += 1;
+  const indent = line.search(/\S/);
+  return [Math.max(from, indent), Math.max(to, indent + 1)];
+}
+
+export class Edits {
+  /** @type {Record<string, string>} lines of the program that is shown */
+  program;
+
+  /** @type {Record<string, number>} the option of each control */
+  setting;
+
+  /**
+   * @param {{ name: string, kind: string, options: string[], edits: any[], combinations: number[][],
+   *   sizes: Record<string, number>[], cell: any }} control
+   * @param {Record<string, string>} source of the program as written
+   * @param {(option: number) => void} onChange
+   */
+  constructor(control, source, onChange) {
+    this.control = control;
+    this.source = source;
+    this.onChange = onChange;
+    this.option = 0;
+    this.panel = element("div", { class: "panel", role: "group", "aria-label": "Edits of the program", hidden: true });
+    const quiet = (text, onclick, attributes = {}) =>
+      element("button", { type: "button", class: "quiet", onclick, ...attributes }, text);
+    this.opener = quiet("", () => this.toggleMenu(), { title: "Keyboard: e", "aria-expanded": "false" });
+    this.note = element("p", { class: "note", role: "status" });
+    this.box = element(
+      "div",
+      { class: "edits", onkeydown: (event) => event.key === "Escape" && this.toggleMenu(false) },
+      this.opener,
+      this.panel,
+    );
+    this.checks = control.edits.map((edit, k) => {
+      const check = element("input", { type: "checkbox", onchange: () => this.toggle(k) });
+      const lines = Object.entries(edit.changes).flatMap(([line, texts]) => [
+        ...(texts.includes(null) ? [] : [["−", source[line]]]),
+        ...texts.map((text) => (text === null ? [" ", source[line]] : ["+", text])),
+      ]);
+      const listing = lines.map(([sign, text]) => `${sign} ${text.trim()}`).join("\n");
+      const label = element("label", {}, check, element("span", {}, edit.name), element("pre", {}, listing));
+      this.panel.append(label);
+      return check;
+    });
+    this.panel.append(
+      element(
+        "div",
+        { class: "commit" },
+        quiet("Copy as a cell", () => this.copy()),
+      ),
+      this.note,
+    );
+  }
+
+  /** The edits that are made; none in a program of the reader's own. */
+  get active() {
+    return this.control.combinations[this.option] ?? [];
+  }
+
+  /** Show this option, null for a program of the reader's own; `source` is what ran. */
+  show(option, program, setting) {
+    Object.assign(this, { option, program, setting });
+    this.checks.forEach((check, k) => (check.checked = this.active.includes(k)));
+    const state = option === null ? ": your own" : this.active.length ? `: ${plural(this.active.length, "edit")}` : "";
+    this.opener.textContent = `✎ Edit the program${state}`;
+    this.opener.classList.toggle("active", option !== 0);
+    this.note.textContent = "";
+    if (this.draft && !this.panel.contains(document.activeElement)) this.draft.value = this.text;
+  }
+
+  /** The program that is shown, as text. */
+  get text() {
+    return Object.values(this.program).join("\n");
+  }
+
+  toggleMenu(open = this.panel.hidden) {
+    if (this.opener.getAttribute("aria-disabled") === "true") return;
+    const inside = this.box.contains(this.box.getRootNode().activeElement);
+    this.panel.hidden = !open;
+    this.opener.setAttribute("aria-expanded", String(open));
+    if (!open && inside) this.opener.focus();
+  }
+
+  /** Open the menu at the first of these edits. */
+  reveal(edits) {
+    this.toggleMenu(true);
+    this.checks[edits[0] ?? 0].focus();
+  }
+
+  /** Act on a click in the program: one edit is made or undone, among several the menu lets choose. */
+  choose(edits) {
+    if (edits.length === 1) this.toggle(edits[0]);
+    else this.reveal(edits);
+  }
+
+  /** Make an edit, in place of those that it excludes, or undo it. */
+  toggle(k) {
+    const isUndone = this.active.includes(k);
+    const wanted = isUndone ? this.active.filter((other) => other !== k) : [...this.active, k];
+    const fits = (edits) => edits.every((edit) => wanted.includes(edit)) && (isUndone || edits.includes(k));
+    this.onChange(this.control.combinations.map(fits).lastIndexOf(true)); // the largest is the last
+  }
+
+  /**
+   * The listing of the program that ran: rows `{ number, text, sign, line, spans }`. `line` is that of the
+   * program as written; a row without a number is no longer there; `spans` are `{ from, to, edits, isActive }`.
+   */
+  rows() {
+    if (this.option === null)
+      return Object.entries(this.program).map(([number, text]) => ({ number: Number(number), text, sign: "" }));
+    const sizes = this.control.sizes[this.option];
+    let number = Number(Object.keys(this.source)[0]);
+    return Object.entries(this.source).flatMap(([key, text]) => {
+      const line = Number(key);
+      const numbers = Array.from({ length: sizes[key] ?? 1 }, (_, i) => number + i);
+      number += numbers.length;
+      return this.rowsOf(line, text, numbers);
+    });
+  }
+
+  rowsOf(line, text, numbers) {
+    const { edits } = this.control;
+    const touching = edits.map((_, k) => k).filter((k) => line in edits[k].changes);
+    const active = touching.filter((k) => this.active.includes(k));
+    const change = numbers.length === 1 ? difference(text, this.program[numbers[0]]) : null;
+    const rows = numbers.map((number) => {
+      const now = this.program[number];
+      if (now === text) return { number, text, sign: "", line, spans: this.spans(line, text, touching) };
+      const [from, to] = change?.isInsertion
+        ? [change.from, change.from + change.size]
+        : [now.search(/\S/), now.length];
+      return {
+        number,
+        text: now,
+        sign: "+",
+        line: change && line,
+        spans: [{ from, to, edits: active, isActive: true }],
+      };
+    });
+    const last = rows.at(-1);
+    if (last?.sign) {
+      const end = last.text.length; // where other edits may still add lines
+      for (const { from, to, edits: others } of this.spans(line, text, touching))
+        if (from === to && !active.includes(others[0]))
+          last.spans.push({ from: end, to: end, edits: others, isActive: false });
+    }
+    if (change?.isInsertion || rows.some(({ sign }) => !sign)) return rows;
+    const spans = [{ from: text.search(/\S/), to: text.length, edits: active, isActive: true }];
+    return [{ number: null, text, sign: "−", line, spans }, ...rows];
+  }
+
+  /**
+   * What can be clicked in a line as it was written: the words that an edit changes, or, for edits that only
+   * add or remove lines, a mark at the line's end. Those of edits that overlap are one.
+   */
+  spans(line, text, touching) {
+    const { edits } = this.control;
+    const spans = [];
+    for (const k of touching) {
+      const isChange = (at) => edits[k].changes[at].length === 1 && edits[k].changes[at][0] !== null;
+      if (!isChange(line) && Object.keys(edits[k].changes).some(isChange)) continue; // there it can be clicked
+      const end = text.length;
+      const [from, to] = isChange(line) ? target(text, edits[k].changes[line][0]) : [end, end];
+      const other = spans.find((span) => (from === to ? span.from === end : from < span.to && span.from < to));
+      if (other) {
+        other.from = Math.min(from, other.from);
+        other.to = Math.max(to, other.to);
+        other.edits.push(k);
+      } else spans.push({ from, to, edits: [k], isActive: false });
+    }
+    return spans.sort((a, b) => a.from - b.from);
+  }
+
+  /** For each line of the program that ran a key by which it is found in another combination. */
+  keys() {
+    return new Map(
+      this.rows()
+        .filter(({ number }) => number !== null)
+        .map(({ number, line, text }) => [number, line ?? text]),
+    );
+  }
+
+  /** A field to write a program of one's own in, which `run(text)` gives to the kernel. */
+  offerDraft(run) {
+    if (run && this.draft) return;
+    this.draft?.parentNode.remove();
+    this.draft = null;
+    if (!run) return;
+    this.draft = element("textarea", { class: "mono", "aria-label": "Your program" });
+    if (this.program) this.draft.value = this.text;
+    this.panel.append(
+      element(
+        "div",
+        { class: "draft" },
+        this.draft,
+        element(
+          "button",
+          {
+            type: "button",
+            onclick: () => {
+              this.note.textContent = "Python runs it.";
+              run(this.draft.value);
+            },
+          },
+          "Run this program",
+        ),
+      ),
+    );
+  }
+
+  /** Say why Python refused a program. */
+  refuse(reason) {
+    this.note.textContent = reason;
+  }
+
+  /** The edited program with all that it needs, and a call that plays it. */
+  cell() {
+    const { definitions, arguments: values } = this.control.cell;
+    const name = this.text.match(/def (\w+)/)?.[1];
+    const given = Object.entries(values).map(([argument, options]) => {
+      const choice = this.setting[argument] ?? 0;
+      return `, ${argument}=${options[choice] ?? options[0]}`;
+    });
+    const parts = [
+      definitions,
+      "from gradtrace import trace",
+      "",
+      "",
+      this.text,
+      "",
+      "",
+      `trace(${name}${given.join("")})`,
+    ];
+    return parts.join("\n");
+  }
+
+  /** Copy the cell; where the page may not use the clipboard, show it to be copied by hand. */
+  async copy() {
+    const text = element("textarea", { class: "mono", readonly: true, "aria-label": "The cell" });
+    text.value = this.cell();
+    this.note.replaceChildren("Paste this into a cell of a notebook.", text);
+    text.select();
+    await navigator.clipboard?.writeText(text.value).catch(() => {});
+  }
+}

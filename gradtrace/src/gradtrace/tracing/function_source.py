@@ -1,0 +1,82 @@
+"""The source of a function: its lines by number, its statements and its branches."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from types import CodeType
+from typing import NamedTuple
+
+_KINDS = {
+    inspect.CO_GENERATOR: "generator",
+    inspect.CO_COROUTINE: "coroutine",
+    inspect.CO_ASYNC_GENERATOR: "asynchronous generator",
+}
+
+
+class FunctionSource(NamedTuple):
+    """The text of a function by line, without its decorators.
+
+    ``statements`` maps the first line of each statement that spans several to its last.
+    ``branches`` are the lines of each block that may be passed by, with the line that decides it.
+    """
+
+    lines: dict[int, str]
+    statements: dict[int, int]
+    branches: list[tuple[int, range]]
+
+
+def function_source(name: str, code: CodeType) -> FunctionSource:
+    for flag, kind in _KINDS.items():
+        if code.co_flags & flag:
+            raise TypeError(
+                f"calling the {kind} function {name} runs none of its lines: trace a function "
+                "that consumes it"
+            )
+    try:
+        lines, first = inspect.getsourcelines(code)
+    except (OSError, TypeError):
+        raise ValueError(
+            f"the source of {name} cannot be found (it was typed at a prompt or made by "
+            "exec): put it into a file or a notebook cell"
+        ) from None
+    text = textwrap.dedent("".join(lines))
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # a lambda in the middle of an expression
+        tree = ast.Module([], [])
+    begin = tree.body[0].lineno if tree.body else 1  # the line of def: decorators come before
+    statements = {}
+    branches = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            first_in_body = _first_inside(node)
+            last = (
+                node.end_lineno if first_in_body is None else first_in_body - 1
+            )  # of its head, if it has one
+            if last is not None and last > node.lineno:
+                statements[first + node.lineno - 1] = first + last - 1
+            for block in _blocks(node):
+                end = block[-1].end_lineno or block[-1].lineno
+                branches.append(
+                    (first + node.lineno - 1, range(first + block[0].lineno - 1, first + end))
+                )
+    numbered = enumerate(text.splitlines(), first)
+    lines_by_number = {number: line for number, line in numbered if number - first + 1 >= begin}
+    return FunctionSource(lines_by_number, statements, branches)
+
+
+def _first_inside(statement: ast.stmt) -> int | None:
+    """The first line behind the head of a statement that contains others."""
+    if isinstance(statement, ast.Match):
+        return statement.cases[0].pattern.lineno
+    body = getattr(statement, "body", None)
+    return body[0].lineno if body else None
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """What a statement may pass by."""
+    if isinstance(statement, ast.If | ast.For | ast.While):
+        return [block for block in (statement.body, statement.orelse) if block]
+    return [case.body for case in statement.cases] if isinstance(statement, ast.Match) else []

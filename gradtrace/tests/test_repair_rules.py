@@ -1,0 +1,141 @@
+"""The rules of repair: which candidates they list for a failure, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("libcst")
+
+from gradtrace.repair.rule import Candidate
+from gradtrace.repair.rules import candidates
+from gradtrace.repair.run.observations import FreedVariable, ProgramLine, ProgramRun
+
+GAN = """\
+for real in data:
+    fake = G(noise)
+    d_loss = D(real).mean() - D(fake).mean()
+    opt_d.zero_grad()
+    d_loss.backward()
+    opt_d.step()
+    g_loss = D(fake).mean()
+    opt_g.zero_grad()
+    g_loss.backward()
+    opt_g.step()
+"""
+ACCUMULATED = """\
+loss = 0
+loss += f(model(x))
+out = model(y)
+loss += f(out)
+z = model(y)
+loss = loss + f(z)
+loss.backward()
+opt.first_step()
+loss.backward()
+"""
+UPDATED = """\
+class Sign(torch.optim.Optimizer):
+    def step(self):
+        for p in self.parameters:
+            p.add_(p.grad.sign())
+
+def average(p, q):
+    with torch.no_grad():
+        p.mul_(0.9)
+    q.mul_(2)
+    return q
+"""
+ADVANTAGE = """\
+values, old = critic(states), actor(states)
+returns = gae(rewards, values)
+advantage = returns - critic(states)
+for epoch in range(4):
+    loss = (actor(states) / old * advantage).mean()
+    loss.backward()
+"""
+ROLLOUT = """\
+rewards, log_probs = [], []
+for episode in range(3):
+    for state in rollout():
+        log_probs.append(policy(state))
+        rewards.append(reward(state))
+    loss = -sum(r * p for r, p in zip(rewards, log_probs))
+    loss.backward()
+"""
+
+
+@pytest.fixture
+def list_candidates(tmp_path):
+    def list_candidates(text: str, *lines: int, variables=(), **diagnosis) -> list[Candidate]:
+        path = tmp_path / "train.py"
+        path.write_text(text, encoding="utf-8")
+        raised_at = tuple(ProgramLine(str(path), line, "<module>") for line in lines)
+        for key in ("began_at", "made_at"):
+            if key in diagnosis:
+                diagnosis[key] = {"file": str(path), "line": diagnosis[key]}
+        run = ProgramRun("raised", "RuntimeError", raised_at, files=[str(path)])
+        run.freed_variables = [FreedVariable(*variable, raised_at[0]) for variable in variables]
+        run.diagnosis = {"family": "freed", "cause": "shared_subgraph", **diagnosis}
+        failures: list[str] = []
+        found = candidates(run, failures.append)
+        assert failures == []
+        return found
+
+    return list_candidates
+
+
+def test_the_textbook_idiom_comes_first(list_candidates):
+    kinds = [one.repair.name for one in list_candidates(GAN, 9, began_at=5)]
+    order = ["add_losses", "detach_shared", "forward_again", "own_inputs", "retain_graph"]
+    listed = [kind for kind in dict.fromkeys(kinds) if kind in order]
+    assert listed == [kind for kind in order if kind in kinds]
+    assert {"detach_shared", "own_inputs", "retain_graph"} <= set(kinds)
+
+
+def test_of_one_kind_the_smallest_edit_comes_first(list_candidates):
+    again = [
+        one.title for one in list_candidates(GAN, 9, began_at=5) if "again, before" in one.title
+    ]
+    assert len(again) > 1
+    assert again == sorted(again, key=lambda title: title.count(";"))
+
+
+def test_a_sum_is_repeated_from_its_beginning_only(list_candidates):
+    for one in list_candidates(ACCUMULATED, 9, began_at=7):
+        (text,) = one.edits.values()
+        for term in ("f(model(x))", "f(out)", "f(z)"):
+            assert text.count(term) <= text.count("loss = 0"), one.title
+
+
+def test_a_tensor_that_is_updated_in_place_is_not_assigned_again(list_candidates):
+    listed = list_candidates(UPDATED, 4, 8, 9, family="modified", cause="inplace_on_saved")
+    text = "\n".join(text for one in listed for text in one.edits.values())
+    assert "q = q.mul(2)" in text
+    assert "p = p" not in text
+
+
+def test_two_variables_of_the_advice_are_detached_together(list_candidates):
+    listed = list_candidates(ADVANTAGE, 6, carried_by="advantage, returns", made_at=2)
+    both = next(one for one in listed if one.title == "detach advantage and returns")
+    (text,) = both.edits.values()
+    assert "returns = gae(rewards, values).detach()" in text
+    assert "advantage = (returns - critic(states)).detach()" in text
+
+
+def test_lists_that_are_read_together_are_cleared_together(list_candidates):
+    listed = list_candidates(ROLLOUT, 7, variables=[("log_probs[0]", "list")])
+    (clear,) = [one for one in listed if one.repair.name == "clear"]
+    assert clear.title == "log_probs.clear(); rewards.clear()"
+
+
+@pytest.mark.parametrize(
+    "line", ["y = nn.functional.relu(x) * 0", "y = -1 * x", "y = (yield x)", "y = torch.exp(x)"]
+)
+def test_every_candidate_compiles_and_calls_tensors_only(list_candidates, line):
+    text = f"import torch\nfrom torch import nn\n\ndef f(x):\n    {line}\n    y.sum().backward()\n"
+    listed = list_candidates(text, 6, made_at=5, family="modified", cause="inplace_on_saved")
+    for one in listed:
+        (edited,) = one.edits.values()
+        compile(edited, "train.py", "exec")
+        for wrong in ("nn.clone()", "torch.clone()", "functional.clone()", "0.clone", "1.clone"):
+            assert wrong not in edited, one.title
