@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from backward_twice.cells import defined_names, needed, parsed, used_names, without_magic
+from backward_twice.cell_sources import defined_names, needed, parsed, used_names, without_magic
 
 FOLDER = Path(__file__).parent
 _ALL = "..."
