@@ -81,7 +81,7 @@ grade: $(FULL) ## grade submissions (SUBMISSIONS=folder OUT=folder ROSTER=csv; G
 report: override export OUT := $(value OUT)
 report: $(FULL) ## a page on a graded class: what was solved, by whom, how long it took (OUT=folder)
 	@test -n "$$OUT" || { echo "make report OUT=folder"; exit 2; }
-	$(BIN)/python -m backward_twice.grading.report "$$OUT"
+	$(BIN)/python -m backward_twice.grading.class_report "$$OUT"
 
 gradescope: override export PRIVATE := $(value PRIVATE)
 gradescope: $(FULL) ## write autograders for Gradescope (EXERCISE=name for one; PRIVATE=folder)

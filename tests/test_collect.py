@@ -8,12 +8,14 @@ import csv
 import io
 import json
 import os
+import shutil
 import stat
 import subprocess
 import zipfile
+from datetime import datetime
 
 import pytest
-from test_roster import CANVAS, GITHUB, WORKSHEET, roster_of
+from test_roster import CANVAS, GITHUB, WORKSHEET, roster_of, set_due
 from test_submissions import CHECKOUT
 from test_teacher import Here, answered, table
 
@@ -218,38 +220,12 @@ def test_moodles_hidden_names_and_groups(here, collected):
     }
 
 
-IN_A_GROUP = (
-    WORKSHEET
-    + """\
-Participant 9004,"Kahn, Anne-Marie",anne@example.org,Submitted for grading,,3.00
-Participant 9005,Siobhán O'Hara,siobhan@example.org,Submitted for grading,,3.00
-Participant 9006,李 小龍,li@example.org,Submitted for grading,,3.00
-Participant 9007,Eve_Marie Roe,eve@example.org,Submitted for grading,,3.00
-"""
-)
 # As clean_filename leaves them: "_" is a space, and there is no apostrophe.
-MEMBERS = {
-    "Group A-Ada Lovelace_9001": "ada@example.org",
-    "Group A-Kahn, Anne-Marie_9004": "anne@example.org",
-    "Team-B 2-Siobhán OHara_9005": "siobhan@example.org",
-    "Default group-李 小龍_9006": "li@example.org",
-    "Default group-Eve Marie Roe_9007": "eve@example.org",
-}
-
-
-def without_numbers(worksheet):
-    """The class list without Moodle's numbers, so that only the names say who is who."""
-    return "\n".join(line.partition(",")[2] for line in worksheet.splitlines()) + "\n"
-
-
-@pytest.mark.parametrize("roster", [IN_A_GROUP, without_numbers(IN_A_GROUP)])
-@pytest.mark.parametrize("form", [MOODLE["before 4.1"], MOODLE["all in one folder"]])
-def test_moodles_members_of_groups_are_known_behind_their_groups_name(
-    here, collected, tmp_path, form, roster
-):
-    files = {form.format(student=student, file=FILE): RIGHT for student in MEMBERS}
-    assert "class list" not in collected(files, "--roster", str(roster_of(tmp_path, roster)))
-    assert handed_in(here).keys() == set(MEMBERS.values())
+MEMBERS = (
+    "Group A-Ada Lovelace_9001",
+    "Group A-Kahn, Anne-Marie_9004",
+    "Team-B 2-Siobhán OHara_9005",
+)
 
 
 def test_a_groups_number_is_not_taken_for_a_participants(here, collected, tmp_path):
@@ -498,6 +474,30 @@ def test_clones_of_github_classroom(here, tmp_path, above, capsys):
     assert here.grade("--roster", roster) == 0
     names = {student: row["name"] for student, row in table(here.out).items()}
     assert names == {"ada": "Ada Lovelace", "bob-k": "Bob Kahn", "zoe": "Zoë Müller"}
+
+
+def test_a_clones_lateness_is_by_its_notebooks_last_commit(here, tmp_path):
+    download = tmp_path / "week-submissions"
+    notebook = f"exercises/{NAME}/{FILE}"
+    for student in ("ada", "bob"):
+        folder = download / f"week-{student}"
+        clone(folder, notebook)
+        shutil.rmtree(folder / ".git")
+        for day, changed in ((1, notebook), (9, "README.md")):
+            when = f"2026-03-0{day}T12:00:00+01:00"
+            (folder / "timestamp.txt").write_text("2020-01-01 00:00:00 UTC")  # of the student's
+            for command in (["init", "-q"], ["add", changed], ["commit", "-qm", "work"]):
+                git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", *command]
+                env = os.environ | {"GIT_COMMITTER_DATE": when}
+                subprocess.run(git, cwd=folder, check=True, env=env)
+    shutil.rmtree(download / "week-bob" / ".git" / "objects")  # damaged
+    assert collect.main([str(download), NAME, "--into", str(here.submissions)]) == 0
+    stamp = here.submissions / "ada" / NAME / "timestamp.txt"
+    assert stamp.read_text() == "2026-03-01T12:00:00+01:00"
+    assert not (here.submissions / "bob" / NAME / "timestamp.txt").exists()
+    assert here.grade() == 0
+    set_due(here, datetime(2026, 2, 28, 11))
+    assert here.grade("--late", "10") == 0 and here.points() == {"ada": 2.7, "bob": 1}
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ from packaging.utils import canonicalize_name
 import backward_twice
 from backward_twice.grading import GradingError
 from backward_twice.grading import gradescope as gradescope_command
+from backward_twice.grading.judging.master import parsed
 from backward_twice.grading.platforms.gradescope import autograder
 from backward_twice.grading.platforms.gradescope.archive import contents, is_shipped, write
-from backward_twice.grading.run.master import parsed
 
 ROOT = Path(__file__).parent.parent
 EXERCISE = "two_losses"
@@ -421,7 +421,7 @@ def test_what_ran_out_of_time_by_the_clock_is_tried_once_more(
         clock[0] += took
         return {"points": points, **({"slow": True} if slow else {})}
 
-    monkeypatch.setattr(autograder.judge, "grade", grade)
+    monkeypatch.setattr(autograder.grader, "grade", grade)
     monkeypatch.setattr(autograder.time, "monotonic", lambda: clock[0])
     assert autograder._graded({"limits": asdict(autograder.LIMITS)})["points"] == final
     assert totals == asked

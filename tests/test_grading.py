@@ -20,14 +20,14 @@ from nbgrader import api
 
 from backward_twice.checks import question
 from backward_twice.grading import GradingError
-from backward_twice.grading.feedback import table
-from backward_twice.grading.feedback.page import page, write_page
+from backward_twice.grading.feedback import tables
+from backward_twice.grading.feedback.student_page import page, write_page
 from backward_twice.grading.intake.rebuild import answers
+from backward_twice.grading.judging import grader, journal, modules
+from backward_twice.grading.judging.answers import Answers
+from backward_twice.grading.judging.draws import DRAWS, Draws, read_draws
+from backward_twice.grading.judging.master import read_master
 from backward_twice.grading.platforms.nbgrader import gradebook
-from backward_twice.grading.run import journal, judge, modules
-from backward_twice.grading.run.answers import Answers
-from backward_twice.grading.run.draws import DRAWS, Draws, read_draws
-from backward_twice.grading.run.master import read_master
 
 CHECKOUT = Path(__file__).parents[1]
 MISCONCEPTIONS = CHECKOUT / "src" / "backward_twice" / "misconceptions"
@@ -38,14 +38,14 @@ ONE, TRUNK = (answer.id for answer in MASTER.answers)
 ASKED_ONE, ASKED_TRUNK = MASTER.questions
 SETTINGS = {
     "limits": {"seconds": 30.0, "memory": 1 << 30},
-    "sandbox": {"kind": "none", "image": None, "hide": []},
+    "sandbox": {"kind": "bubblewrap", "hide": []},
 }
 SECRET = Draws(b"secret of the test")
 GIVEN = Answers({ONE: ("def one_update(): ...",), TRUNK: ("def trunk_gradients(): ...",)}, {}, ())
 
 
 def job(given=GIVEN, draws=SECRET):
-    return judge.drawn(judge.job("ada", MASTER, given, draws, SETTINGS))
+    return grader.drawn(grader.job("ada", MASTER, given, draws, SETTINGS))
 
 
 def ran(job, **changed):
@@ -76,7 +76,7 @@ def raised(name, text):
 
 def test_all_right():
     asked = job()
-    result = judge.judged(asked, ran(asked))
+    result = grader.judged(asked, ran(asked))
     assert (result["state"], result["points"], result["max_points"]) == ("graded", 3, 3)
     assert result["detail"] == ""
     assert [found["outcome"] for found in result["questions"]] == ["passed", "passed"]
@@ -104,7 +104,7 @@ WRONG = [
 @pytest.mark.parametrize("observed", WRONG, ids=range(len(WRONG)))
 def test_whatever_else_comes_out_has_no_points(observed):
     asked = job()
-    result = judge.judged(asked, ran(asked, one_update={"observed": observed}))
+    result = grader.judged(asked, ran(asked, one_update={"observed": observed}))
     assert (result["state"], result["points"]) == ("graded", 1)
     assert result["questions"][0]["outcome"] == "failed"
     assert not all(finding["passed"] for finding in result["questions"][0]["findings"])
@@ -114,22 +114,22 @@ def test_one_wrong_draw_is_wrong():
     asked = job()
     results = ran(asked)
     results[2]["observed"][-1] = "{}"
-    assert judge.judged(asked, results)["points"] == 1
+    assert grader.judged(asked, results)["points"] == 1
 
 
 def test_too_few_answers_are_wrong():
     asked = job()
     results = ran(asked)
     results[2]["observed"].pop()
-    assert judge.judged(asked, results)["points"] == 1
+    assert grader.judged(asked, results)["points"] == 1
 
 
 def test_an_error_is_an_ordinary_failure():
     asked = job()
-    result = judge.judged(asked, ran(asked, one_update=raised("ValueError", "no")))
+    result = grader.judged(asked, ran(asked, one_update=raised("ValueError", "no")))
     assert (result["state"], result["points"]) == ("graded", 1)
     assert result["questions"][0]["error"] == "ValueError: no"
-    result = judge.judged(asked, ran(asked, one_update=raised("NotImplementedError", "")))
+    result = grader.judged(asked, ran(asked, one_update=raised("NotImplementedError", "")))
     assert result["questions"][0]["error"] == "one_update is not written yet"
 
 
@@ -139,7 +139,7 @@ def test_the_answer_cells_own_error_is_told():
         "answer_one_update": raised("SyntaxError", "invalid"),
         "one_update": raised("NameError", "no cell defines one_update"),
     }
-    result = judge.judged(asked, ran(asked, **changed))
+    result = grader.judged(asked, ran(asked, **changed))
     assert result["questions"][0]["error"] == "SyntaxError: invalid"
     assert result["points"] == 1
 
@@ -148,13 +148,13 @@ def test_the_answer_cells_own_error_is_told():
 def test_what_was_not_judged(outcome):
     asked = job()
     bad = {"outcome": outcome, "error": "why", "observed": None}
-    result = judge.judged(asked, ran(asked, trunk_gradients=bad))
+    result = grader.judged(asked, ran(asked, trunk_gradients=bad))
     assert (result["state"], result["points"]) == ("partial", 2)
     assert result["detail"] == f"trunk_gradients: {outcome} (why)"
-    result = judge.judged(asked, ran(asked, trunk_gradients=bad, one_update=bad))
+    result = grader.judged(asked, ran(asked, trunk_gradients=bad, one_update=bad))
     assert (result["state"], result["points"]) == (outcome, 0)
     # A question inherits what became of its answer, whatever is there under the answer's name.
-    result = judge.judged(asked, ran(asked, answer_one_update=bad))
+    result = grader.judged(asked, ran(asked, answer_one_update=bad))
     assert (result["state"], result["points"]) == ("partial", 1)
     assert result["questions"][0]["outcome"] == outcome
 
@@ -162,21 +162,21 @@ def test_what_was_not_judged(outcome):
 def test_what_was_not_reached_counts_as_too_long():
     asked = job()
     bad = {"outcome": "skipped", "error": "not run", "observed": None}
-    result = judge.judged(asked, ran(asked, one_update=bad, trunk_gradients=bad))
+    result = grader.judged(asked, ran(asked, one_update=bad, trunk_gradients=bad))
     assert result["state"] == "timeout"
 
 
 def test_a_missing_answer_is_a_clear_failure():
     given = Answers({ONE: GIVEN.sources[ONE]}, {TRUNK: "the answer cell is not there"}, ())
     asked = job(given)
-    result = judge.judged(asked, ran(asked))  # even if another cell defines what is asked for
+    result = grader.judged(asked, ran(asked))  # even if another cell defines what is asked for
     assert (result["state"], result["points"]) == ("graded", 2)
     assert result["questions"][1]["error"] == "the answer cell is not there"
 
 
 def test_a_fault_of_the_masters_own_is_nobodys_zero():
     asked = job()
-    result = judge.judged(asked, ran(asked, set_up=raised("ImportError", "no torch")))
+    result = grader.judged(asked, ran(asked, set_up=raised("ImportError", "no torch")))
     assert (result["state"], result["points"], result["max_points"]) == ("crashed", 0, 3)
     assert "the master's own cell set-up failed: ImportError: no torch" in result["detail"]
     assert result["again"]
@@ -185,15 +185,15 @@ def test_a_fault_of_the_masters_own_is_nobodys_zero():
 def test_a_slow_machine_is_no_fault_of_the_masters_either():
     asked = job()
     slow = {"outcome": "slow", "error": "took longer than 60 s by the clock"}
-    result = judge.judged(asked, ran(asked, set_up=slow))
+    result = grader.judged(asked, ran(asked, set_up=slow))
     assert result["slow"] and result["again"] and "set-up failed" in result["detail"]
 
 
 def test_a_comparison_that_raises_is_a_failure(monkeypatch):
     asked = job()
     results = ran(asked)
-    monkeypatch.setattr(judge.question(ASKED_ONE.question).__class__, "findings", lambda *_: 1 / 0)
-    result = judge.judged(asked, results)
+    monkeypatch.setattr(grader.question(ASKED_ONE.question).__class__, "findings", lambda *_: 1 / 0)
+    result = grader.judged(asked, results)
     assert result["points"] == 0
     assert "ZeroDivisionError" in result["questions"][0]["findings"][0]["text"]
 
@@ -203,23 +203,23 @@ def test_no_finding_is_no_pass(monkeypatch, of_draws):
     asked = job()
     results = ran(asked)
     told = itertools.cycle(of_draws)
-    right = judge.Finding("it", True, "exact")
+    right = grader.Finding("it", True, "exact")
     monkeypatch.setattr(
-        judge.question(ASKED_ONE.question).__class__, "findings", lambda *_: [right] * next(told)
+        grader.question(ASKED_ONE.question).__class__, "findings", lambda *_: [right] * next(told)
     )
-    assert judge.judged(asked, results)["points"] == 0
+    assert grader.judged(asked, results)["points"] == 0
 
 
 def test_a_result_is_of_bounded_size():
     asked = job()
     long = {"output": "x" * 100_000, **raised("E", "y" * 100_000)}
-    result = judge.judged(asked, ran(asked, answer_one_update=long, one_update=long))
+    result = grader.judged(asked, ran(asked, answer_one_update=long, one_update=long))
     assert len(json.dumps(result)) < 30_000
 
 
 def test_a_worker_with_other_checks_refuses():
     with pytest.raises(GradingError, match="other checks"):
-        judge.grade(job() | {"checks": "another"})
+        grader.grade(job() | {"checks": "another"})
 
 
 def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeypatch):
@@ -229,7 +229,7 @@ def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeyp
     (tmp_path / "question.py").write_text("from backward_twice.checks.plain import loads")
     (tmp_path / "mine.py").write_text("from backward_twice.checks.helper import f")
     monkeypatch.setattr(modules, "_FOLDER", tmp_path)
-    fresh = judge.checks_digest.__wrapped__
+    fresh = grader.checks_digest.__wrapped__
     known = {fresh("mine")}
     (tmp_path / "other.py").write_text("1")
     assert fresh("mine") in known
@@ -255,11 +255,11 @@ def test_right_answers_have_all_points_and_wrong_ones_lose_theirs(exercise):
     right = answers(cells, master)
     settings = {
         "limits": {},
-        "sandbox": {"kind": "bubblewrap", "image": None, "hide": []},
+        "sandbox": {"kind": "bubblewrap", "hide": []},
     }
 
     def graded(given):
-        return judge.grade(judge.job("ada", master, given, SECRET, settings))
+        return grader.grade(grader.job("ada", master, given, SECRET, settings))
 
     result = graded(right)
     assert (result["state"], result["points"]) == ("graded", master.max_points), result
@@ -320,15 +320,15 @@ def test_private_variants_are_asked_in_addition_and_last(private, tmp_path):
     asked = job(draws=draws)
     assert [step["id"] for step in asked["steps"]][-1] == "one_update (private)"
     assert len(asked["steps"][-1]["draws"]) == DRAWS
-    assert judge.judged(asked, ran(asked))["points"] == 3
+    assert grader.judged(asked, ran(asked))["points"] == 3
     for bad in ({"observed": ["{}"] * DRAWS}, raised("ValueError", "hidden: 0.123")):
-        result = judge.judged(asked, ran(asked, **{"one_update_(private)": bad}))
+        result = grader.judged(asked, ran(asked, **{"one_update_(private)": bad}))
         assert result["points"] == 1
         told = json.dumps(result)
         assert "private inputs" in told and "0.123" not in told and "(private)" not in told
         assert "ValueError" not in told
     bad = {"outcome": "timeout", "error": "took long", "observed": None}
-    result = judge.judged(asked, ran(asked, **{"one_update_(private)": bad}))
+    result = grader.judged(asked, ran(asked, **{"one_update_(private)": bad}))
     assert (result["state"], result["points"]) == ("partial", 1)
 
 
@@ -354,7 +354,7 @@ def test_private_findings_do_not_tell_the_inputs(private, tmp_path):
     for value in shifted.values():
         value["tensor"][0] += 5.4321
     results[-1]["observed"][0] = json.dumps(shifted)
-    result = judge.judged(asked, results)
+    result = grader.judged(asked, results)
     wrong = [f for f in result["questions"][0]["findings"] if not f["passed"]]
     assert wrong and {f["text"] for f in wrong} == {"not shown, as it was asked of private inputs"}
     assert [f["what"] for f in wrong] == [f"of private inputs, property {n}" for n in range(1, 5)]
@@ -370,10 +370,10 @@ def test_no_word_that_comes_after_private_inputs_is_shown(private, tmp_path):
         results[-1] |= _broken(chance)
         if chance.random() < 0.3:
             results[-2] |= {"outcome": "crashed", "error": "ended", "observed": None}
-        result = judge.judged(asked, results)
+        result = grader.judged(asked, results)
         assert result["points"] < 3
         assert "LEAK" not in json.dumps(result)
-        assert "LEAK" not in repr([table.row(result, []), page(result, MASTER, [])])
+        assert "LEAK" not in repr([tables.row(result, []), page(result, MASTER, [])])
 
 
 def _broken(chance):
@@ -419,7 +419,7 @@ def test_a_broken_private_folder_is_said(private, tmp_path, name, text, said):
 def result(student="ada", points=3.0, **more):
     asked = job()
     wrong = {"trunk_gradients": {"observed": ["{}"] * DRAWS}} if points < 3 else {}
-    return judge.judged(asked, ran(asked, **wrong)) | {"student": student, **more}
+    return grader.judged(asked, ran(asked, **wrong)) | {"student": student, **more}
 
 
 def test_the_journal_remembers_and_a_later_line_counts(tmp_path):
@@ -474,7 +474,7 @@ def test_two_gradings_do_not_write_one_journal(tmp_path):
     with journal.open_journal(path):
         code = (
             "import sys; from pathlib import Path\n"
-            "from backward_twice.grading.run.journal import open_journal\n"
+            "from backward_twice.grading.judging.journal import open_journal\n"
             "with open_journal(Path(sys.argv[1])): pass"
         )
         other = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
@@ -548,7 +548,7 @@ def test_the_gradebook_has_the_points(url, tmp_path):
 
 
 def test_nbgraders_own_export_agrees(url, tmp_path):
-    record(url, result(), result("bob", 2), judge.rejected("eve", NAME, "why", 3))
+    record(url, result(), result("bob", 2), grader.rejected("eve", NAME, "why", 3))
     bin = Path(sys.executable).parent
     exported = tmp_path / "exported.csv"
     subprocess.run(
@@ -602,7 +602,7 @@ def test_how_late_is_counted_from_the_due_date_and_its_extension(url):
 
 def test_a_rejected_submission_takes_back_its_points(url):
     record(url, result())
-    record(url, judge.rejected("ada", NAME, "why", 3.0), judge.rejected("x", "nowhere", "why", 0))
+    record(url, grader.rejected("ada", NAME, "why", 3.0), grader.rejected("x", "nowhere", "why", 0))
     assert [(key[0], key[3]) for key in rows(url)] == [("ada", 0)]
 
 
@@ -687,8 +687,8 @@ FORMULAS = [
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_is_a_formula(tmp_path, text, before):
     text = before + text
-    row = table.Row(text, text, 1.5, 3, text, text, text, text)
-    table.write_table(tmp_path / "grades.csv", [row])
+    row = tables.Row(text, text, 1.5, 3, text, text, text, text)
+    tables.write_table(tmp_path / "grades.csv", [row])
     written = (tmp_path / "grades.csv").read_text(encoding="utf-8").splitlines()[1]
     for separator in ",;\t|":
         for quote in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE):
@@ -704,24 +704,24 @@ def test_no_word_of_a_students_is_in_the_table():
     asked = job()
     said = {"error": "took more than 1 MB of memory", "ename": "MemoryError", "observed": None}
     bad = {"outcome": "memory", **said}
-    result = judge.judged(asked, ran(asked, one_update=bad))
+    result = grader.judged(asked, ran(asked, one_update=bad))
     assert result["detail"] == "one_update: memory (took more than 1 MB of memory)"
 
 
 def test_the_table_is_written_as_a_whole_or_not_at_all(tmp_path):
     path = tmp_path / "grades.csv"
-    table.write_table(path, [table.Row("Zoë", NAME, 1, 3, "graded", 'a "quoted", detail')])
+    tables.write_table(path, [tables.Row("Zoë", NAME, 1, 3, "graded", 'a "quoted", detail')])
     assert path.read_text(encoding="utf-8") == (
-        "student,assignment,points,max_points,state,detail,name,identifier\n"
-        'Zoë,two_losses,1,3,graded,"a ""quoted"", detail",,\n'
+        "student,assignment,points,max_points,state,detail,name,identifier,earlier_points\n"
+        'Zoë,two_losses,1,3,graded,"a ""quoted"", detail",,,\n'
     )
 
     def rows():
-        yield table.Row("eve", NAME, 1, 3, "graded", "")
+        yield tables.Row("eve", NAME, 1, 3, "graded", "")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        table.write_table(path, rows())
+        tables.write_table(path, rows())
     assert "Zoë" in path.read_text(encoding="utf-8")
     assert [found.name for found in tmp_path.iterdir()] == ["grades.csv"]
 
@@ -778,7 +778,7 @@ def test_the_page_tells_what_was_wrong_and_no_hidden_test(tmp_path):
 
 
 def test_a_rejected_submission_has_a_page_that_says_why(tmp_path):
-    write_page(tmp_path, judge.rejected("ada", NAME, "no <b>", 3.0), MASTER, [])
+    write_page(tmp_path, grader.rejected("ada", NAME, "no <b>", 3.0), MASTER, [])
     assert "rejected: no &lt;b&gt;" in (tmp_path / "ada" / NAME / f"{NAME}.html").read_text()
 
 

@@ -9,12 +9,12 @@ from test_grading import CHECKOUT, MASTER, SECRET, job, ran
 from backward_twice import checks
 from backward_twice.checks import Question, question
 from backward_twice.checks.plain import dumps, loads
-from backward_twice.grading.feedback.page import page
-from backward_twice.grading.run import judge
-from backward_twice.grading.run.answers import Answers
-from backward_twice.grading.run.draws import DRAWS
-from backward_twice.grading.run.master import read_master
-from backward_twice.grading.run.played import MOST_LINES, played
+from backward_twice.grading.feedback.student_page import page
+from backward_twice.grading.judging import grader
+from backward_twice.grading.judging.answers import Answers
+from backward_twice.grading.judging.draws import DRAWS
+from backward_twice.grading.judging.master import read_master
+from backward_twice.grading.judging.played import MOST_LINES, played
 
 TWICE = """x = torch.ones(2, requires_grad=True)
 y = x.exp().sum()
@@ -82,8 +82,8 @@ def test_the_page_shows_it_and_runs_nothing():
     name = "which_need_saved"
     master = read_master(CHECKOUT / "solutions" / name / f"{name}.ipynb")
     answers = {answer.id: ("pass",) for answer in master.answers}
-    asked = judge.drawn(judge.job("ada", master, Answers(answers, {}, ()), SECRET, {}))
-    result = judge.judged(asked, ran(asked, bytes_held={"observed": ["{}"] * DRAWS}))
+    asked = grader.drawn(grader.job("ada", master, Answers(answers, {}, ()), SECRET, {}))
+    result = grader.judged(asked, ran(asked, bytes_held={"observed": ["{}"] * DRAWS}))
     [found] = [each for each in result["questions"] if each["id"] == "bytes_held"]
     assert found["played"][0]["line"] == "from gradtrace import snapshot"
     text = page(result, master, [])
@@ -93,6 +93,6 @@ def test_the_page_shows_it_and_runs_nothing():
 
 def test_what_is_right_has_no_case():
     asked = job()
-    result = judge.judged(asked, ran(asked))
+    result = grader.judged(asked, ran(asked))
     assert all(found["played"] == [] for found in result["questions"])
     assert "The same, line by line" not in page(result, MASTER, [])

@@ -13,13 +13,13 @@ import textwrap
 import pytest
 from test_grading import CHECKOUT, MASTER, MASTERS, NAME
 
-from backward_twice.grading.feedback import table
-from backward_twice.grading.feedback.page import page
+from backward_twice.grading.feedback import tables
+from backward_twice.grading.feedback.student_page import page
+from backward_twice.grading.judging import grader
+from backward_twice.grading.judging.answers import Answers
+from backward_twice.grading.judging.draws import read_draws
 from backward_twice.grading.platforms.gradescope import autograder
 from backward_twice.grading.platforms.nbgrader.autograded import notebook
-from backward_twice.grading.run import judge
-from backward_twice.grading.run.answers import Answers
-from backward_twice.grading.run.draws import read_draws
 
 BROKEN = int(os.environ.get("BROKEN", 40))
 NEEDLES = ("7341.0625", "QZXW")
@@ -150,7 +150,7 @@ def broken(chance):
 def settings(bubblewrap):
     return {
         "limits": {"seconds": 3.0, "total": 12.0, "memory": 1 << 30},
-        "sandbox": {"kind": "bubblewrap", "image": None, "hide": []},
+        "sandbox": {"kind": "bubblewrap", "hide": []},
     }
 
 
@@ -162,12 +162,12 @@ def test_broken_answers_tell_nothing_of_private_inputs(settings, tmp_path):
     told, passed = 0, 0
     for seed in range(BROKEN):
         given = broken(random.Random(seed))
-        asked = judge.job("eve", MASTER, given, draws, settings)
-        result = judge.grade(asked)
+        asked = grader.job("eve", MASTER, given, draws, settings)
+        result = grader.grade(asked)
         outputs = json.dumps(
             [
                 result,
-                table.row(result, []).detail,
+                tables.row(result, []).detail,
                 page(result, MASTER, []),
                 notebook(result, master),
                 autograder.report(result, MASTER),
@@ -184,7 +184,7 @@ def test_the_ways_do_tell_where_inputs_are_public(settings, tmp_path):
     draws = read_draws(tmp_path, None, MASTERS)
     ways = " ".join(
         json.dumps(
-            judge.grade(judge.job("eve", MASTER, broken(random.Random(seed)), draws, settings))
+            grader.grade(grader.job("eve", MASTER, broken(random.Random(seed)), draws, settings))
         )
         for seed in range(10)
     )

@@ -11,11 +11,11 @@ from test_submissions import CHECKOUT, NAME
 from backward_twice.checks import question
 from backward_twice.checks.asking import LOOKS_LIKE
 from backward_twice.checks.recognition import known
-from backward_twice.grading import report
-from backward_twice.grading.feedback.page import page
+from backward_twice.grading import class_report
+from backward_twice.grading.feedback.student_page import page
+from backward_twice.grading.judging import grader
+from backward_twice.grading.judging.journal import open_journal
 from backward_twice.grading.platforms.nbgrader.autograded import notebook
-from backward_twice.grading.run import judge
-from backward_twice.grading.run.journal import open_journal
 
 EVIL = "<script>alert(1)</script>"
 
@@ -56,15 +56,15 @@ def out(tmp_path):
             ("kim", nothing, "def one_update(): ..."),
             (EVIL.replace("/", ""), {}, f"x = {EVIL!r}\n" * 10),
         ):
-            found = judge.judged(asked, ran(asked, **changed)) | {"student": student}
+            found = grader.judged(asked, ran(asked, **changed)) | {"student": student}
             found["cells"][0]["source"] = source
             journal.add(student, found | {"seconds": 0.25})
-        journal.add("", judge.rejected("zoe", NAME, f"no notebook {EVIL}", 3.0))
+        journal.add("", grader.rejected("zoe", NAME, f"no notebook {EVIL}", 3.0))
     return tmp_path
 
 
 def page_of(out):
-    assert report.main([str(out), "--solutions", str(CHECKOUT / "solutions")]) == 0
+    assert class_report.main([str(out), "--solutions", str(CHECKOUT / "solutions")]) == 0
     return (out / "report.html").read_text(encoding="utf-8")
 
 
@@ -76,8 +76,6 @@ def test_what_was_solved_and_what_it_looks_like(out):
     assert "trunk&#39;s first layer 2" in said
     assert "&#34;Detach what is shared.&#34; It runs, and the trunk learns nothing" in said
     assert "loss. 2" in said and "ValueError 1" in said
-    assert "half of them at most 0.25" in said
-    assert "one_update is asked 0.12 0.12 0.12" in said
 
 
 def test_behind_each_number_are_the_students(out):
@@ -109,13 +107,13 @@ def test_nothing_of_a_students_runs_on_the_report(out):
 
 
 def test_nothing_graded_is_said(tmp_path, capsys):
-    assert report.main([str(tmp_path)]) == 2
+    assert class_report.main([str(tmp_path)]) == 2
     assert "nothing was graded into" in capsys.readouterr().err
 
 
 def test_a_belief_reaches_page_gradebook_and_notebook(tmp_path, empty_gradebook):
     asked = job()
-    found = judge.judged(asked, ran(asked, **believed(asked, "one_update", "Detach what")))
+    found = grader.judged(asked, ran(asked, **believed(asked, "one_update", "Detach what")))
     [first, second] = found["questions"]
     [belief] = first["beliefs"]
     assert "Detach what is shared" in belief and second["beliefs"] == []

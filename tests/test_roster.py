@@ -1,10 +1,11 @@
 """Class lists as Canvas, Moodle and GitHub Classroom export them, and the table that goes back."""
 
 import csv
+import re
 import shutil
+from datetime import datetime
 
 import pytest
-from nbgrader import api
 from test_teacher import RIGHT, Here, answered, gradebook_in, write
 
 from backward_twice.grading import GradingError
@@ -198,7 +199,7 @@ def test_a_formula_in_a_name_is_text_and_an_identifier_stays(here, tmp_path):
 
 def test_one_table_of_students_and_exercises_without_a_class_list(here):
     here.hand_in("ada", "bob")
-    path = here.submissions / "ada" / "Hidden-State" / "hidden_state.ipynb"
+    path = here.submissions / "ada" / "hidden_state" / "hidden_state.ipynb"
     path.parent.mkdir()
     path.write_text("nonsense")
     assert here.grade() == 0
@@ -253,18 +254,12 @@ def test_the_table_is_never_shortened(here, capsys):
     assert here.grade() == 0 and here.graded == ["bob"]
 
 
-def test_a_folder_named_otherwise_is_understood(here, capsys):
-    here.hand_in("ada", "bob", "eve")
-    for student, called in (("ada", "Two_Losses"), ("bob", "two losses"), ("eve", "TWO-LOSSES")):
-        folder = here.submissions / student
-        (folder / NAME).rename(folder / called)
-    assert here.grade() == 0 and here.points() == {"ada": 3, "bob": 1, "eve": 3}
+def test_a_folder_named_otherwise_is_rejected_and_named(here):
     here.hand_in("ada")
+    (here.submissions / "ada" / NAME).rename(here.submissions / "ada" / "Two Losses")
     assert here.grade() == 0
-    with (here.out / "grades.csv").open() as file:
-        states = {(row["student"], row["assignment"]): row["state"] for row in csv.DictReader(file)}
-    assert states["ada", NAME] == "graded"
-    assert "several folders for two_losses" in states["ada", "Two_Losses"]
+    state = table(here.out / "grades.csv")[1][4]
+    assert state.startswith("rejected: there is no assignment 'Two Losses'; there is ")
 
 
 def late(here, student, when):
@@ -272,14 +267,18 @@ def late(here, student, when):
     (here.submissions / student / NAME / "timestamp.txt").write_text(when)
 
 
+def set_due(here, when):
+    with gradebook_in(here.out) as gradebook:
+        gradebook.find_assignment(NAME).duedate = when
+        gradebook.db.commit()
+
+
 def test_what_lateness_costs_is_taken_off_everywhere(here):
     late(here, "ada", "2026-03-01 12:00:00 UTC")
     late(here, "bob", "2026-03-01 12:10:00 UTC")
     late(here, "eve", "2026-03-03 12:00:00 UTC")
     here.grade()
-    with gradebook_in(here.out) as gradebook:
-        gradebook.find_assignment(NAME).duedate = api.utils.parse_utc("2026-03-01 12:00:00 UTC")
-        gradebook.db.commit()
+    set_due(here, datetime(2026, 3, 1, 12))
     assert here.grade("--late", 10, "--grace", 15) == 0 and here.graded == []
     assert here.points() == {"ada": 3, "bob": 1, "eve": pytest.approx(2.4)}
     with (here.out / "grades.csv").open() as file:
@@ -320,3 +319,32 @@ def test_the_class_list_is_kept_and_its_names_are_understood(here, tmp_path, cap
     assert "no submission of 'Zoë Müller'" in capsys.readouterr().err
     assert here.grade("--roster", here.out / "roster.csv") == 0
     assert (here.out / "grades.csv").read_bytes() == before[0]
+
+
+def test_a_regrade_shows_what_changed_and_a_scores_history(here, capsys):
+    here.hand_in("ada", "bob")
+    assert here.grade() == 0 and "other points" not in capsys.readouterr().out
+    (here.submissions / "ada" / NAME / f"{NAME}.ipynb").write_text("nonsense")
+    assert here.grade() == 0
+    said = capsys.readouterr().out
+    assert "1 with other points than before" in said and "ada, two_losses: 3 → 0 points" in said
+    assert here.grade("--again") == 0 and "other points" not in capsys.readouterr().out
+    here.hand_in("ada")
+    assert here.grade() == 0 and "0 → 3 points" in capsys.readouterr().out
+    header, ada, bob = table(here.out / "grades.csv")
+    assert header[-1] == "earlier_points" and bob[-1] == ""
+    assert re.fullmatch(r"3 \(\d{4}-\d\d-\d\d\); 0 \(\d{4}-\d\d-\d\d\)", ada[-1])
+
+
+def test_an_extension_is_one_students_and_stays(here, capsys):
+    for student in ("ada", "bob"):
+        late(here, student, "2026-03-03 12:00:00 UTC")
+    here.grade()
+    set_due(here, datetime(2026, 3, 1, 12))
+    assert here.grade("--late", 10, "--extension", "bob", NAME, "1.5") == 0
+    assert here.points() == {"ada": 2.4, "bob": 0.9}
+    assert here.grade("--late", 10) == 0 and here.points() == {"ada": 2.4, "bob": 0.9}
+    assert here.grade("--extension", "bob", NAME, "x") == 2
+    assert here.grade("--extension", "eve", NAME, "1") == 2
+    said = capsys.readouterr().err
+    assert "'x' is no number of days" in said and "no submission of 'eve'" in said

@@ -13,9 +13,8 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -60,7 +59,7 @@ class Address:
 
     @property
     def site(self) -> str:
-        """Where GitHub Pages serves the repository's site."""
+        """The address at which GitHub Pages serves the repository's site."""
         owner, name = self.slug.split("/")
         root = f"{owner.lower()}.github.io"
         return f"https://{root}/" if name.lower() == root else f"https://{root}/{name}/"
@@ -132,68 +131,42 @@ def with_bootstrap(notebook: str, address: Address | None) -> str:
     return nbformat.writes(read) + "\n"
 
 
-def _readme(address: Address) -> str:
-    tests = f"{address.url}/actions/workflows/deploy.yml"  # on the main branch, after the tests
-    colab = "https://colab.research.google.com/assets/colab-badge.svg"
-    binder = "https://mybinder.org/badge_logo.svg"
-    return (
-        f"[![Tests]({tests}/badge.svg)]({tests})\n"
-        f"[![Open in Colab]({colab})]({address.colab(FIRST_CHAPTER)})\n"
-        f"[![Open in Binder]({binder})]({address.binder(FIRST_CHAPTER)})\n\n"
-        f"**[Read it online]({address.site})**"
-    )
+_README = """\
+[![Tests]({url}/actions/workflows/deploy.yml/badge.svg)]({url}/actions/workflows/deploy.yml)
+[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab})
+[![Open in Binder](https://mybinder.org/badge_logo.svg)]({binder})
 
+**[Read it online]({site})**"""  # the workflow runs on the main branch, after the tests
+_TOOL_README = """\
+[API]({site}book/api.html) ·
+[every cause and its fix]({site}book/causes.html) ·
+[the error messages of autograd]({site}notebooks/error_atlas.html)"""
+_INSTALL = """\
+In the environment of your program:
 
-def _tool_readme(address: Address) -> str:
-    """Shown where gradtrace is published, so its links name the site."""
-    return (
-        f"[API]({address.site}book/api.html) ·\n"
-        f"[every cause and its fix]({address.site}book/causes.html) ·\n"
-        f"[the error messages of autograd]({address.site}notebooks/error_atlas.html)"
-    )
-
-
-def _install(address: Address) -> str:
-    """The command that installs gradtrace without a clone of the repository."""
-    return (
-        "In the environment of your program:\n\n"
-        f'```sh\npip install "gradtrace @ git+{address.url}#subdirectory=gradtrace"\n```'
-    )
-
-
-def _urls(address: Address, changelog: str) -> str:
-    return (
-        "[project.urls]\n"
-        f'Homepage = "{address.site}"\n'
-        f'Documentation = "{address.site}book/api.html"\n'
-        f'Source = "{address.url}"\n'
-        f'Issues = "{address.url}/issues"\n'
-        f'Changelog = "{address.url}/blob/{address.branch}/{changelog}"'
-    )
-
-
-def _citation(address: Address) -> str:
-    return f"repository-code: {address.url}\nurl: {address.site}"
-
-
-def _issue_links(address: Address) -> str:
-    return (
-        "contact_links:\n"
-        "  - name: My program raises an error\n"
-        f"    url: {address.site}notebooks/error_atlas.html\n"
-        "    about: The error atlas lists the messages of autograd with their causes and fixes."
-    )
-
-
-_Texts = Mapping[str, Callable[[Address], str]]
+```sh
+pip install "gradtrace @ git+{url}#subdirectory=gradtrace"
+```"""
+_PROJECT = """\
+[project.urls]
+Homepage = "{site}"
+Documentation = "{site}book/api.html"
+Source = "{url}"
+Issues = "{url}/issues"
+Changelog = "{url}/blob/{branch}/"""
+_ISSUE_LINKS = """\
+contact_links:
+  - name: My program raises an error
+    url: {site}notebooks/error_atlas.html
+    about: The error atlas lists the messages of autograd with their causes and fixes."""
 # Where such text stands, between two marks, the first of which may name one of several in a file.
 DERIVED = {
-    "README.md": {"": _readme, "install": _install},
-    "gradtrace/README.md": {"": _tool_readme, "install": _install},
-    "pyproject.toml": {"": partial(_urls, changelog="CHANGELOG.md")},
-    "gradtrace/pyproject.toml": {"": partial(_urls, changelog="gradtrace/CHANGELOG.md")},
-    "CITATION.cff": {"": _citation},
-    ".github/ISSUE_TEMPLATE/config.yml": {"": _issue_links},
+    "README.md": {"": _README, "install": _INSTALL},
+    "gradtrace/README.md": {"": _TOOL_README, "install": _INSTALL},
+    "pyproject.toml": {"": _PROJECT + 'CHANGELOG.md"'},
+    "gradtrace/pyproject.toml": {"": _PROJECT + 'gradtrace/CHANGELOG.md"'},
+    "CITATION.cff": {"": "repository-code: {url}\nurl: {site}"},
+    ".github/ISSUE_TEMPLATE/config.yml": {"": _ISSUE_LINKS},
 }
 _MARKED = re.compile(
     r"(?P<begin>^(#|<!--) derived: make address(?: \((?P<name>\w+)\))?(?: -->)?\n)"
@@ -202,13 +175,18 @@ _MARKED = re.compile(
 )
 
 
+def _filled(text: str, address: Address) -> str:
+    links = {"colab": address.colab(FIRST_CHAPTER), "binder": address.binder(FIRST_CHAPTER)}
+    return text.format(url=address.url, site=address.site, branch=address.branch, **links) + "\n"
+
+
 def derived(root: Path) -> Iterator[tuple[Path, str]]:
     """Each file that holds derived text, and what all of it should be."""
     address = read_address(root)
     for file_name, texts in DERIVED.items():
 
-        def rewrite(mark: re.Match[str], texts: _Texts = texts) -> str:
-            text = f"{texts[mark['name'] or ''](address)}\n" if address else ""
+        def rewrite(mark: re.Match[str], texts: Mapping[str, str] = texts) -> str:
+            text = _filled(texts[mark["name"] or ""], address) if address else ""
             return mark["begin"] + text + mark["end"]
 
         path = root / file_name

@@ -31,14 +31,14 @@ def drawn() -> list[dict[str, Any]]:
 
 
 def _all() -> Iterator[dict[str, Any]]:
-    asked = question("name_the_cause.name_the_cause")
+    exercise = question("name_the_cause.name_the_cause")
     for seed in count(_FIRST_SEED):
-        programs = loads(asked.inputs(seed))["programs"]
-        truth = asked.expect(programs)
+        programs = loads(exercise.inputs(seed))["programs"]
+        truth = exercise.expect(programs)
         for number, lines in enumerate(programs, 1):
             cause, raises, freed = (
-                truth[f"program {number}: {what}"]
-                for what in ("cause", "line that raises", "line where it began")
+                truth[f"program {number}: {property_name}"]
+                for property_name in ("cause", "line that raises", "line where it began")
             )
             until = lines[: raises or 0]
             calls = [line for line in until if ".backward(" in line]

@@ -36,7 +36,7 @@ class Quiz:
         return "\n".join(lines)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        asked = "".join(
+        fieldsets = "".join(
             self._question(number, *item) for number, item in enumerate(self.questions.items(), 1)
         )
         button = "Check my answers" if len(self.questions) > 1 else "Check my answer"
@@ -50,7 +50,7 @@ class Quiz:
         return {
             "text/plain": repr(self),
             "text/html": (
-                f'<form class="quiz"><style>{style}</style>{asked}'
+                f'<form class="quiz"><style>{style}</style>{fieldsets}'
                 f'<p class="actions" hidden><button type="submit">{button}</button> '
                 '<button type="reset">Begin again</button></p><p role="status"></p>'
                 f"<details><summary>Answers</summary><ol>{answers}</ol></details>"

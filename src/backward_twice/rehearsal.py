@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from backward_twice.cells import defined_names, needed, parsed, used_names, without_magic
+from backward_twice.cell_sources import defined_names, needed, parsed, used_names, without_magic
 
 
 def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any], str]) -> str:
@@ -33,19 +33,21 @@ def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any],
     if shell is None:
         return ""
     cells = _cells(shell)
-    own = [i for i, cell in enumerate(cells) if name in defined_names(parsed(cell) or _NOTHING)]
-    if not own:
+    definers = [
+        i for i, cell in enumerate(cells) if name in defined_names(parsed(cell) or _NOTHING)
+    ]
+    if not definers:
         return ""
     if shell.user_ns.get(name) is not answer and _wrong(asks, shell.user_ns.get(name)):
         return f"what is graded is called {name}, and that is not what was checked here"
-    if own[-1] == len(cells) - 1 and _current_cell(shell) in (test_cell, None):
+    if definers[-1] == len(cells) - 1 and _current_cell(shell) in (test_cell, None):
         return (
             f"{name} is defined in the cell that checks it; write it into the answer cell above, "
             "for this one is replaced"
         )
-    cell = cells.pop(own[-1])
-    mine = defined_names(parsed(cell))
-    helpers = needed(used_names(cell) - mine, cells, mine)
+    cell = cells.pop(definers[-1])
+    own_names = defined_names(parsed(cell))
+    helpers = needed(used_names(cell) - own_names, cells, own_names)
     fresh = {"__name__": "__main__", "get_ipython": lambda: _NoShell()}
     with _as_it_was():
         try:
@@ -61,7 +63,7 @@ def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any],
 
 
 def _wrong(asks: Callable[[Any], str], answer: Any) -> str:
-    """What is wrong with an answer, be it an error; "" if nothing is."""
+    """Describe what is wrong with an answer, be it an error; "" if nothing is."""
     try:
         return asks(answer)
     except Exception as error:
@@ -84,7 +86,7 @@ def _shell() -> Any:
 
 
 def _cells(shell: Any) -> list[str]:
-    """What was run, as Python; of a cell under a magic, such as ``%%time``, what is below it."""
+    """Return the cells that were run, as Python; of one under a magic like ``%%time`` the rest."""
     history = shell.history_manager
     if history is None:  # a shell that keeps none
         return []

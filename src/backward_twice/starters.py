@@ -1,4 +1,4 @@
-"""What nbgrader does not do when it makes an exercise: a starter that is broken code.
+"""Starters that are broken code, which nbgrader alone cannot put into an exercise.
 
 nbgrader replaces a solution by a stub that raises.  An exercise of the kind *repair this* begins
 with code to repair instead.  In the solution notebook that code stands in a cell of its own,
@@ -19,6 +19,13 @@ from nbgrader.utils import is_solution
 SOLUTION_ONLY = "solution-only"
 
 
+def drop_solution_only(notebook: NotebookNode) -> None:
+    """Drop the cells, and the word in the title, that only a solution shows."""
+    cells = notebook.cells
+    notebook.cells = [cell for cell in cells if SOLUTION_ONLY not in cell.metadata.get("tags", ())]
+    notebook.cells[0].source = notebook.cells[0].source.replace("# Solution: ", "# ", 1)
+
+
 class ClearSolutionsKeepStarters(ClearSolutions):
     """Clear the solutions, put in the starters, leave out what only the solution shows."""
 
@@ -32,8 +39,7 @@ class ClearSolutionsKeepStarters(ClearSolutions):
         """
         source_of = {cell.id: cell.source for cell in nb.cells}
         nb, resources = super().preprocess(nb, resources)
-        nb.cells = [cell for cell in nb.cells if SOLUTION_ONLY not in cell.metadata.get("tags", ())]
-        nb.cells[0].source = nb.cells[0].source.replace("# Solution: ", "# ", 1)
+        drop_solution_only(nb)
         for cell in filter(is_solution, nb.cells):
             for folding in ("tags", "mystnb"):  # folded in the solution, open in the exercise
                 cell.metadata.pop(folding, None)

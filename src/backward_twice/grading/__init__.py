@@ -5,18 +5,18 @@ on those above it and on none below:
 
 ====================  ==============================================================================
 :mod:`.sandbox`       run a notebook where it can reach nothing; what comes out is plain data
-:mod:`.run`           draw hidden inputs, run the answers in sandboxes, judge what comes out
+:mod:`.judging`       draw hidden inputs, run the answers in sandboxes, judge what comes out
 :mod:`.intake`        read what was handed in, and take its answers, where limits hold
 :mod:`.platforms`     the formats of learning platforms: downloads, class lists, uploads
 :mod:`.feedback`      tables for the teacher, a page for each student
-:mod:`.command`       the command line; the other modules beside it are commands too
+:mod:`.grade_command` the command line; the other modules beside it are commands too
 ====================  ==============================================================================
 
 Every file is written atomically (:mod:`.atomic`).  Three commands besides: :mod:`.collect` sorts a
-platform's download into folders of submissions, before grading; :mod:`.report` writes a page on a
-class, after grading; :mod:`.gradescope` writes what the platform Gradescope needs, which grades by
-itself.  ``book/promises.md`` names for each promise made to teachers the code and the tests that
-keep it.
+platform's download into folders of submissions, before grading; :mod:`.class_report` writes a page
+on a class, after grading; :mod:`.gradescope` writes the autograders of the platform Gradescope,
+which grades by itself.  ``book/promises.md`` names the code and the tests that keep each promise
+made to teachers.
 """
 
 

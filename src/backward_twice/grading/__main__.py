@@ -1,4 +1,4 @@
-"""``python -m backward_twice.grading``; see :mod:`backward_twice.grading.command`.
+"""``python -m backward_twice.grading``; see :mod:`backward_twice.grading.grade_command`.
 
 Dask's workers import this module anew, as multiprocessing's children do: so it imports nothing.
 """
@@ -6,6 +6,6 @@ Dask's workers import this module anew, as multiprocessing's children do: so it 
 import sys
 
 if __name__ == "__main__":
-    from backward_twice.grading.command import main
+    from backward_twice.grading.grade_command import main
 
     sys.exit(main())

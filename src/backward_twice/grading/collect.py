@@ -18,13 +18,16 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from backward_twice.grading import GradingError
+from backward_twice.grading import GradingError, atomic
 from backward_twice.grading.intake.limited import Limited
-from backward_twice.grading.intake.submissions import Rejected, in_words, shown
+from backward_twice.grading.intake.submissions import TIMESTAMP, Rejected, in_words, shown
 from backward_twice.grading.intake.unpacking import copied, folder_name, listed
+from backward_twice.grading.judging.master import read_masters
+from backward_twice.grading.platforms.clones import commit_time
 from backward_twice.grading.platforms.downloads import (
     CANVAS,
     FOLDER,
+    GITHUB,
     MOODLE,
     Download,
     File,
@@ -40,7 +43,6 @@ from backward_twice.grading.platforms.people import (
 )
 from backward_twice.grading.platforms.roster import Roster, read_roster
 from backward_twice.grading.platforms.upload import Collected, read_all_collected
-from backward_twice.grading.run.master import read_masters
 
 
 def collect(
@@ -60,58 +62,62 @@ def collect(
     with Limited() as limited:
         paths = _paths(limited, download)
         root = download.stem if download.is_file() else download.name
-        found = recognised(paths, root, exercise)
-        if not found.files:
+        source = recognised(paths, root, exercise)
+        if not source.files:
             raise GradingError(
                 f"no submission found in {download}: give what the platform offers for download, "
                 f"or a folder of <student>/{exercise}.ipynb"
             )
         collected = read_all_collected(submissions)
-        known = collected.get(exercise, Collected(found.platform))
-        if known.platform != found.platform:  # its keys are nothing to the other platform
-            known = Collected(found.platform)
+        record = collected.get(exercise, Collected(source.platform))
+        if record.platform != source.platform:  # its keys are nothing to the other platform
+            record = Collected(source.platform)
         people = read_people(submissions)
         _, warnings = people.add_list(roster) if roster else (None, [])
-        folders, remarks = _folders(found, people, known, collected, roster)
+        folders, remarks = _folders(source, people, record, collected, roster)
         warnings += remarks
         by_folder: dict[str, list[File]] = defaultdict(list)
-        for file in found.files:
+        for file in source.files:
             by_folder[folders[file.student, file.number]].append(file)
         groups = []
         for student, files in sorted(by_folder.items()):
             problems = _copied(limited, download, files, submissions / student, exercise)
+            if source.platform == GITHUB and download.is_dir():
+                clone = download / files[0].path.removesuffix(files[0].name)
+                if committed := commit_time(clone):
+                    atomic.write(submissions / student / exercise / TIMESTAMP, committed.encode())
             warnings += [f"{shown(student)}: {problem}" for problem in problems]
             # Canvas gives feedback back under the file's own name, so it goes to a notebook.
-            keys = [f.key for f in files if found.platform != CANVAS or f.name.endswith(".ipynb")]
-            if found.platform == MOODLE and roster and roster.members(files[0].student):
+            keys = [f.key for f in files if source.platform != CANVAS or f.name.endswith(".ipynb")]
+            if source.platform == MOODLE and roster and roster.members(files[0].student):
                 groups.append(student)
                 keys = []  # Moodle would take the group's number for a participant's
-            known.keys[student] = keys[0] if keys else ""
+            record.keys[student] = keys[0] if keys else ""
             late = {student} if any(file.late for file in files) else set()
-            known.students[student] = files[0].student, files[0].number
-            known.late = sorted({*known.late} - {student} | late)
+            record.students[student] = files[0].student, files[0].number
+            record.late = sorted({*record.late} - {student} | late)
     if groups:
-        few = ", ".join(map(shown, groups[:5])) + (", …" if len(groups) > 5 else "")
+        listed = ", ".join(map(shown, groups[:5])) + (", …" if len(groups) > 5 else "")
         warnings.append(
-            f"{len(groups)} are groups ({few}): graded with this class list, their members get the "
-            "points, and with the grading worksheet the feedback too"
+            f"{len(groups)} are groups ({listed}): graded with this class list, their members get "
+            "the points, and with the grading worksheet the feedback too"
         )
-    if found.strays:
-        few = ", ".join(map(shown, found.strays[:5]))
-        warnings.append(f"{len(found.strays)} files are nobody's by their names: {few}")
-    known.write(submissions, exercise)
+    if source.strays:
+        listed = ", ".join(map(shown, source.strays[:5]))
+        warnings.append(f"{len(source.strays)} files are nobody's by their names: {listed}")
+    record.write(submissions, exercise)
     write_people(submissions, people)
-    return found.platform, len(by_folder), warnings
+    return source.platform, len(by_folder), warnings
 
 
 def _folders(
     download: Download,
     people: People,
-    known: Collected,
+    collected_before: Collected,
     collected: Mapping[str, Collected],
     roster: Roster | None,
 ) -> tuple[dict[tuple[str, str], str], list[str]]:
-    """Return each student's folder, by name and number, and what has to be said of them.
+    """Return each student's folder, by name and number, and warnings.
 
     It is that of the first time; else the person's, and else it is called as on the platform.
 
@@ -120,32 +126,34 @@ def _folders(
         collected: what was collected of all of them.
     """
     students = sorted({(file.student, file.number) for file in download.files})
-    everybody = {*students, *map(tuple, known.students.values())}
+    everybody = {*students, *map(tuple, collected_before.students.values())}
     numbered_all = {str(n): whose for n, whose in enumerate(sorted(everybody))}
     called = handles(Collected(download.platform, students=numbered_all))
-    alike = Counter(name.casefold() for name, _ in students)
-    before = known.folders
+    counts = Counter(name.casefold() for name, _ in students)
+    recorded = collected_before.folders
     earlier = _folders_of_persons(people, collected)
     folders: dict[tuple[str, str], str] = {}
     unknown = []
     for name, number in students:
         handle = called[name, number]
-        folder = before.get((name, number), "")
+        folder = recorded.get((name, number), "")
         person = people.person(folder, handle)
         numbered = folder_name(f"{name} {number}")
         # Canvas's number is the person's, Moodle's is another one in each assignment.
-        clear = download.platform != CANVAS and alike[name.casefold()] == 1 and not is_hidden(name)
+        clear = download.platform != CANVAS and counts[name.casefold()] == 1 and not is_hidden(name)
         named = folder_name(name) if clear else numbered
         row = people.rows.get(named)
         if person is None and download.platform != FOLDER and row and not row.same_as:
             # Under that name the work would be another's.
             named = numbered = people.free_name(numbered)
-        wanted = earlier.get(person.student, person.student) if person else named
-        others = (other for whose, other in before.items() if whose != (name, number))
+        first_choice = earlier.get(person.student, person.student) if person else named
+        in_use = (path for whose, path in recorded.items() if whose != (name, number))
         # Some file systems do not tell "Ada" from "ada".
-        taken = {other.casefold() for other in (*folders.values(), *others)}
-        free = (wanted, numbered, *(f"{numbered} ({n})" for n in range(2, len(taken) + 3)))
-        folder = folder or next(each for each in free if each.casefold() not in taken)
+        taken = {path.casefold() for path in (*folders.values(), *in_use)}
+        free = (first_choice, numbered, *(f"{numbered} ({n})" for n in range(2, len(taken) + 3)))
+        folder = folder or next(
+            free_folder for free_folder in free if free_folder.casefold() not in taken
+        )
         folders[name, number] = folder
         in_a_group = roster is not None and bool(roster.members(name))
         if person or in_a_group or is_hidden(name):
@@ -153,15 +161,15 @@ def _folders(
         else:
             unknown += [folder] if any(people.persons) else []
             people.add_folder(folder, handle)
-    return folders, _of_unknown(unknown, alike, download.platform, people)
+    return folders, _of_unknown(unknown, counts, download.platform, people)
 
 
 def _folders_of_persons(people: People, collected: Mapping[str, Collected]) -> dict[str, str]:
     """The folder that each person has had in some exercise."""
     earlier: dict[str, str] = {}
-    for _, known in sorted(collected.items()):
-        called = handles(known)
-        for folder, whose in known.students.items():
+    for _, of_exercise in sorted(collected.items()):
+        called = handles(of_exercise)
+        for folder, whose in of_exercise.students.items():
             if person := people.person(folder, called[tuple(whose)]):
                 earlier.setdefault(person.student, folder)
     return earlier
@@ -198,15 +206,16 @@ def _copied(
     limited: Limited, download: Path, files: list[File], student: Path, exercise: str
 ) -> list[str]:
     """Copy a student's files; a zip that cannot be looked into within the limits, as it is."""
-    named = [(file.path, file.name) for file in files]
-    said: list[str] = []
+    # A student's own file of that name would be read as nbgrader's time of collection.
+    named = [(file.path, file.name) for file in files if Path(file.name).name != TIMESTAMP]
+    problems: list[str] = []
     for look_inside in (True, False):
         try:
             copy = partial(copied, download, named, student, exercise, look_inside)
-            return [*limited.call(copy), *said]
+            return [*limited.call(copy), *problems]
         except Rejected as why:
-            said = [f"a zip in it was not looked into: {why}"]
-    return [f"{said[0]}, nor copied; what was collected before stays"]
+            problems = [f"a zip in it was not looked into: {why}"]
+    return [f"{problems[0]}, nor copied; what was collected before stays"]
 
 
 def main(arguments: list[str] | None = None) -> int:

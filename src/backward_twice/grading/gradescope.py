@@ -12,9 +12,9 @@ from pathlib import Path
 
 from backward_twice.grading import GradingError
 from backward_twice.grading.intake.submissions import in_words
+from backward_twice.grading.judging.master import read_masters
 from backward_twice.grading.platforms.gradescope.archive import write
 from backward_twice.grading.platforms.gradescope.autograder import LIMITS
-from backward_twice.grading.run.master import read_masters
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -29,8 +29,8 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--memory", type=int, metavar="MB", help="limit of the student's processes")
     parser.add_argument("--into", type=Path, default=Path("_build/gradescope"))
-    asked = parser.parse_args(arguments)
-    limits = {"seconds": asked.seconds, "memory": asked.memory and asked.memory << 20}
+    options = parser.parse_args(arguments)
+    limits = {"seconds": options.seconds, "memory": options.memory and options.memory << 20}
     limits = {name: limit for name, limit in limits.items() if limit is not None}
     try:
         replace(LIMITS, **limits)
@@ -38,13 +38,13 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(str(error))
     try:
         masters = read_masters(Path("solutions"))
-        for exercise in asked.exercises or masters:
-            path = write(exercise, Path(), asked.into, asked.private, limits)
+        for exercise in options.exercises or masters:
+            path = write(exercise, Path(), options.into, options.private, limits)
             print(f"{path}: {masters[exercise].max_points:g} points")
     except GradingError as error:
         sys.exit(f"error: {error}")
     except OSError as error:
-        sys.exit(f"error: {in_words(error, asked.into)}")
+        sys.exit(f"error: {in_words(error, options.into)}")
 
 
 if __name__ == "__main__":

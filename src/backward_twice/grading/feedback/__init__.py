@@ -1,1 +1,1 @@
-"""What a grading leaves for people: a :mod:`.table` for the teacher, a :mod:`.page` a learner."""
+"""The :mod:`.tables` for the teacher and a page for each student (:mod:`.student_page`)."""

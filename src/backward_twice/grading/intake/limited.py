@@ -89,15 +89,15 @@ class Limited:
             raise Rejected(f"it is more than {_MOST >> 20} MB when it is read") from None
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
+        near_end, far_end = socket.socketpair()
+        with far_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", "-m", __name__, str(far_end.fileno())],
+                pass_fds=[far_end.fileno()],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
                 start_new_session=True,  # Ctrl-C is for the process that asks
             )
-        self._connection = Connection(ours.detach())
+        self._connection = Connection(near_end.detach())
         try:
             self._connection.send((self._kept, self._seconds))
             self._connection.recv()
@@ -123,7 +123,7 @@ class Limited:
 def main(descriptor: int) -> None:
     """Call what the process at the other end of a socket asks for, until it closes its end."""
     connection = Connection(descriptor)
-    kept, seconds = connection.recv()
+    arguments, seconds = connection.recv()
     _limit_memory()
     connection.send(None)
     while True:
@@ -134,19 +134,19 @@ def main(descriptor: int) -> None:
         # The signal's own answer is to end the process, wherever it is.
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            came = {"gave": function(*kept)}
+            outcome = {"gave": function(*arguments)}
         except Rejected as why:
-            came = {"rejected": str(why)}
+            outcome = {"rejected": str(why)}
         except GradingError as why:
-            came = {"failed": str(why)}
+            outcome = {"failed": str(why)}
         except OSError as why:
-            where = why.filename and os.fsdecode(why.filename)
-            came = {"error": [why.errno, why.strerror or str(why), where]}
+            file_name = why.filename and os.fsdecode(why.filename)
+            outcome = {"error": [why.errno, why.strerror or str(why), file_name]}
         except MemoryError:
-            came = {"rejected": f"it cannot be read within {_MEMORY >> 20} MB of memory"}
-        said = json.dumps(came).encode()
+            outcome = {"rejected": f"it cannot be read within {_MEMORY >> 20} MB of memory"}
+        answer = json.dumps(outcome).encode()
         signal.setitimer(signal.ITIMER_PROF, 0)
-        connection.send_bytes(said)
+        connection.send_bytes(answer)
 
 
 def _limit_memory() -> None:
@@ -154,8 +154,8 @@ def _limit_memory() -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except FileNotFoundError:  # no Linux
         return
-    most = pages * resource.getpagesize() + _MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    address_space = pages * resource.getpagesize() + _MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
 
 
 if __name__ == "__main__":

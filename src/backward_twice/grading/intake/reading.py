@@ -14,15 +14,15 @@ from typing import Any
 from backward_twice.grading.intake.limited import SECONDS, Limited
 from backward_twice.grading.intake.rebuild import answers
 from backward_twice.grading.intake.submissions import Handed
-from backward_twice.grading.run.answers import Answers
-from backward_twice.grading.run.master import Master
+from backward_twice.grading.judging.answers import Answers
+from backward_twice.grading.judging.master import Master
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What a submission is graded by, and what has to be said about it."""
+    """A submission's answers, remarks on it, and its time."""
 
     answers: Answers
     notes: tuple[str, ...]
@@ -45,11 +45,11 @@ class Reader(Limited):
             Rejected: it is none that can be graded, or reading it takes too much time or memory.
             GradingError: nothing can be read here.
         """
-        came = self.call(partial(_rebuilt, opened, assignment))
-        sources = {name: tuple(parts) for name, parts in came["sources"].items()}
-        when = came["timestamp"] and datetime.fromisoformat(came["timestamp"])
-        given = Answers(sources, came["missing"], tuple(came["notes"]))
-        return Submission(given, (*came["said"], *given.notes), when)
+        parts = self.call(partial(_rebuilt, opened, assignment))
+        sources = {name: tuple(cells) for name, cells in parts["sources"].items()}
+        timestamp = parts["timestamp"] and datetime.fromisoformat(parts["timestamp"])
+        read_answers = Answers(sources, parts["missing"], tuple(parts["notes"]))
+        return Submission(read_answers, (*parts["said"], *read_answers.notes), timestamp)
 
     def __enter__(self) -> Reader:
         return self
@@ -57,11 +57,11 @@ class Reader(Limited):
 
 def _rebuilt(opened: Callable[[], Handed], assignment: str, masters: Mapping[str, Master]) -> Json:
     handed = opened()
-    given = answers(handed.cells, masters[assignment], masters)
+    rebuilt_answers = answers(handed.cells, masters[assignment], masters)
     return {
-        "sources": given.sources,
-        "missing": given.missing,
-        "notes": given.notes,
+        "sources": rebuilt_answers.sources,
+        "missing": rebuilt_answers.missing,
+        "notes": rebuilt_answers.notes,
         "said": handed.notes,
         "timestamp": handed.timestamp and handed.timestamp.isoformat(),
     }

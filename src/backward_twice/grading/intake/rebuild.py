@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backward_twice.cells import (
+from backward_twice.cell_sources import (
     MAX_CHARACTERS,
     defined_names,
     is_python,
@@ -29,8 +29,8 @@ from backward_twice.cells import (
     used_names,
 )
 from backward_twice.grading.intake.submissions import Rejected
-from backward_twice.grading.run.answers import Answers
-from backward_twice.grading.run.master import Answer, Given, Master
+from backward_twice.grading.judging.answers import Answers
+from backward_twice.grading.judging.master import AnswerCell, GivenCell, Master
 
 _MOST_PARTS = 20
 _SHOWN = 60  # characters of a name
@@ -64,23 +64,23 @@ def answers(
     notes: list[str] = []
     taken: set[int] = set()
     for answer in master.answers:
-        found, remark = _cells_of(answer, handed, master)
-        taken |= set(found)
-        code = [handed[i].source for i in found if handed[i].kind == "code"]
+        indices, remark = _cells_of(answer, handed, master)
+        taken |= set(indices)
+        code = [handed[i].source for i in indices if handed[i].kind == "code"]
         if code:
             sources[answer.id] = _parts(code)
             notes += [remark] if remark else []
         else:
-            kind = f" a code cell but {handed[found[0]].kind}" if found else " there"
+            kind = f" a code cell but {handed[indices[0]].kind}" if indices else " there"
             missing[answer.id] = f"the answer cell is not{kind}"
     if not sources:
         raise Rejected(_whose(handed, master, masters or {}))
-    others = [
+    other_sources = [
         cell.source
         for i, cell in enumerate(handed)
         if cell.kind == "code" and i not in taken and not _is_test(cell, master)
     ]
-    notes += _with_what_they_use(sources, others, master)
+    notes += _with_what_they_use(sources, other_sources, master)
     notes += _defined_elsewhere(handed, taken, sources, master)
     sources, remarks = _without_installs(sources)
     notes += remarks
@@ -112,14 +112,14 @@ def _is_masters(cell: _Cell, master: Master) -> bool:
     return cell.grade_id in master.known_ids or cell.cell_id in master.known_ids
 
 
-def _cells_of(answer: Answer, handed: list[_Cell], master: Master) -> tuple[list[int], str]:
-    """The cells that hold the answer, in the notebook's order, and what has to be said of it."""
+def _cells_of(answer: AnswerCell, handed: list[_Cell], master: Master) -> tuple[list[int], str]:
+    """Return the indices of the answer's cells, in the notebook's order, and a remark."""
     names = "|".join(map(re.escape, answer.defines))
     defines = re.compile(rf"^(?:(?:async +def|def|class) +)?(?:{names})\s*(?:\(|:|=(?!=))", re.M)
-    found = [i for i, cell in enumerate(handed) if cell.grade_id == answer.id]
-    found = found or [i for i, cell in enumerate(handed) if cell.cell_id == answer.cell_id]
+    indices = [i for i, cell in enumerate(handed) if cell.grade_id == answer.id]
+    indices = indices or [i for i, cell in enumerate(handed) if cell.cell_id == answer.cell_id]
     remark = ""
-    if not any(handed[i].kind == "code" and defines.search(handed[i].source) for i in found):
+    if not any(handed[i].kind == "code" and defines.search(handed[i].source) for i in indices):
         named = [
             i
             for i, cell in enumerate(handed)
@@ -127,75 +127,79 @@ def _cells_of(answer: Answer, handed: list[_Cell], master: Master) -> tuple[list
         ]
         if named:
             remark = f"taken as {answer.id} by the name it defines: a cell without that id"
-        found = sorted({*found, *named})
-    return _with_rest(found, handed, master), remark
+        indices = sorted({*indices, *named})
+    return _with_rest(indices, handed, master), remark
 
 
-def _with_rest(found: list[int], handed: list[_Cell], master: Master) -> list[int]:
-    """``found``, and the cells behind it that are no Python without it but are so with it."""
-    for _ in range(_MOST_PARTS if found else 0):
-        rest = next((i for i in range(found[-1] + 1, len(handed)) if handed[i].kind == "code"), -1)
-        if rest < 0 or _is_masters(handed[rest], master):
+def _with_rest(indices: list[int], handed: list[_Cell], master: Master) -> list[int]:
+    """Add to the indices the cells behind them that are no Python alone but are so with them."""
+    for _ in range(_MOST_PARTS if indices else 0):
+        part = next(
+            (i for i in range(indices[-1] + 1, len(handed)) if handed[i].kind == "code"), -1
+        )
+        if part < 0 or _is_masters(handed[part], master):
             break
-        before = "\n".join(handed[i].source for i in found if handed[i].kind == "code")
-        alone = parsed(before) is not None and parsed(handed[rest].source) is not None
-        if alone or parsed(f"{before}\n{handed[rest].source}") is None:
+        beginning = "\n".join(handed[i].source for i in indices if handed[i].kind == "code")
+        is_complete = parsed(beginning) is not None and parsed(handed[part].source) is not None
+        if is_complete or parsed(f"{beginning}\n{handed[part].source}") is None:
             break
-        found = [*found, rest]
-    return found
+        indices = [*indices, part]
+    return indices
 
 
 def _parts(code: list[str]) -> tuple[str, ...]:
     """The cells as they are, or joined if only together they can be read as Python."""
-    whole = "\n".join(code)
+    joined = "\n".join(code)
     if len(code) > _MOST_PARTS:
-        return (whole,)
-    if any(parsed(part) is None for part in code) and parsed(whole) is not None:
-        return (whole,)
+        return (joined,)
+    if any(parsed(part) is None for part in code) and parsed(joined) is not None:
+        return (joined,)
     return tuple(code)
 
 
 def _whose(handed: list[_Cell], master: Master, masters: Mapping[str, Master]) -> str:
     ids = {cell.grade_id for cell in handed} | {cell.cell_id for cell in handed}
-    others = [
+    owners = [
         name
-        for name, other in masters.items()
-        if name != master.name and any(ids & {a.id, a.cell_id} for a in other.answers)
+        for name, candidate in masters.items()
+        if name != master.name and any(ids & {a.id, a.cell_id} for a in candidate.answers)
     ]
-    if others:
-        return f"no answer cell of {master.name} in it; it has those of {', '.join(others)}"
+    if owners:
+        return f"no answer cell of {master.name} in it; it has those of {', '.join(owners)}"
     return f"no answer cell of {master.name} in it"
 
 
 def _is_test(cell: _Cell, master: Master) -> bool:
-    tests = {asked.id for asked in master.questions}
+    tests = {question_cell.id for question_cell in master.questions}
     return cell.grade_id in tests or cell.cell_id in {id.replace("_", "-") for id in tests}
 
 
 def _with_what_they_use(
-    sources: dict[str, tuple[str, ...]], others: list[str], master: Master
+    sources: dict[str, tuple[str, ...]], other_sources: list[str], master: Master
 ) -> list[str]:
     """Put before each answer what it uses of the student's other cells; remarks on what that is."""
-    known = {"check"}
+    available = {"check"}
     for cell in master.cells:
-        if isinstance(cell, Given) and (tree := parsed(cell.source)):
-            known |= defined_names(tree)
+        if isinstance(cell, GivenCell) and (tree := parsed(cell.source)):
+            available |= defined_names(tree)
     remarks = []
     for answer in master.answers:
         parts = sources.get(answer.id, ())
-        own = set().union(*(defined_names(tree) for tree in map(parsed, parts) if tree is not None))
-        wanted = set().union(*map(used_names, parts)) - known - own
-        statements = needed(wanted, others, known | own) if wanted else ()
+        names = set().union(
+            *(defined_names(tree) for tree in map(parsed, parts) if tree is not None)
+        )
+        undefined = set().union(*map(used_names, parts)) - available - names
+        statements = needed(undefined, other_sources, available | names) if undefined else ()
         if statements:
             helpers = "\n".join(statements)
             sources[answer.id] = (helpers, *parts)
             brought = defined_names(parsed(helpers) or ast.Module([]))
-            known |= brought
+            available |= brought
             listed = ", ".join(name[:_SHOWN] for name in sorted(brought)[:5]) + (
                 ", …" if len(brought) > 5 else ""
             )
             remarks.append(f"taken from other cells for {answer.id}: {listed}")
-        known |= own
+        available |= names
     return remarks
 
 
@@ -203,16 +207,16 @@ def _defined_elsewhere(
     handed: list[_Cell], taken: set[int], sources: Mapping[str, tuple[str, ...]], master: Master
 ) -> list[str]:
     """A remark if what is asked for is also defined in a cell that is no answer cell."""
-    asked = {name for answer in master.answers if answer.id in sources for name in answer.defines}
-    few: list[str] = []
+    targets = {name for answer in master.answers if answer.id in sources for name in answer.defines}
+    sources_read: list[str] = []
     length = 0
     for i, cell in enumerate(handed):
-        theirs = not _is_masters(cell, master) or _is_test(cell, master)
-        if cell.kind == "code" and i not in taken and theirs:
+        is_students = not _is_masters(cell, master) or _is_test(cell, master)
+        if cell.kind == "code" and i not in taken and is_students:
             length += len(cell.source)
-            few += [cell.source] if length <= MAX_CHARACTERS else []
-    trees = [tree for tree in map(parsed, few) if tree is not None]
-    twice = sorted(asked & set().union(*map(defined_names, trees)))
+            sources_read += [cell.source] if length <= MAX_CHARACTERS else []
+    trees = [tree for tree in map(parsed, sources_read) if tree is not None]
+    twice = sorted(targets & set().union(*map(defined_names, trees)))
     return [f"only the answer cell counts, not the other that defines {name}" for name in twice]
 
 

@@ -20,13 +20,15 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 MAX_BYTES = 5_000_000
 """The largest notebook that is read, in bytes."""
 
 MAX_ENTRIES = 1_000
 """The most entries that a submission's folder may have."""
+
+TIMESTAMP = "timestamp.txt"
+"""The file beside a notebook with the time at which it was handed in."""
 
 MAX_NAME = 128
 """The longest student's name, in characters: nbgrader's gradebook takes no longer one."""
@@ -44,7 +46,7 @@ _JOINERS = "\u200c\u200d"  # parts of words in several scripts, though they do n
 _ARCHIVE = re.compile(r"\.(zip|tar|tgz|gz|bz2|xz|7z|rar)$", re.I)
 _TIMESTAMP = re.compile(
     r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)"
-    r" ?(?:UTC|GMT|Z|(?P<offset>[+-]\d\d:?\d\d)|(?P<zone>[A-Za-z]+(?:/[A-Za-z_]+)*))?"
+    r" ?(?:UTC|GMT|Z|(?P<offset>[+-]\d\d:?\d\d))?"
 )
 
 
@@ -53,21 +55,17 @@ class Rejected(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a submission lies; ``problem`` says why there is nothing to open.
-
-    ``folder`` is how the assignment's folder is called, where that is not the assignment's name.
-    """
+class SubmissionFolder:
+    """The folder of a submission; ``problem`` is the reason why there is nothing to open."""
 
     student: str
     assignment: str
     problem: str | None = None
-    folder: str | None = None
 
 
 @dataclass(frozen=True)
 class Handed:
-    """What was read: the notebook's code and text cells, and what has to be said about it.
+    """The code and text cells of a notebook that was read, and remarks on it.
 
     ``timestamp`` is when it was handed in, in UTC without zone, as nbgrader's gradebook keeps it.
     """
@@ -87,7 +85,7 @@ def shown(name: str) -> str:
 
 
 def in_words(error: OSError, place: str | os.PathLike[str]) -> str:
-    """What went wrong, and where: at the file that the error names, or else at ``place``.
+    """Describe an error, and its place: the file that the error names, or else ``place``.
 
     >>> in_words(OSError(28, "No space left on device"), "graded")
     'graded: No space left on device'
@@ -105,11 +103,13 @@ def entries(folder: str | int) -> list[os.DirEntry[str]]:
         Rejected: there are too many to look at.
         OSError: it cannot be read.
     """
-    with os.scandir(folder) as inside:
-        found = list(islice((entry for entry in inside if not hidden(entry.name)), MAX_ENTRIES + 1))
-    if len(found) > MAX_ENTRIES:
+    with os.scandir(folder) as iterator:
+        visible = list(
+            islice((entry for entry in iterator if not hidden(entry.name)), MAX_ENTRIES + 1)
+        )
+    if len(visible) > MAX_ENTRIES:
         raise Rejected(f"more than {MAX_ENTRIES} entries in the folder")
-    return found
+    return visible
 
 
 def hidden(name: str) -> bool:
@@ -134,8 +134,8 @@ def read_folder(root: Path, *names: str, assignment: str) -> Handed:
             content = _read_bounded(folder, name)
             timestamp, remark = _timestamp_in(folder)
     except OSError as error:
-        what = shown(error.filename) if isinstance(error.filename, str) else "it"
-        raise Rejected(f"{what} cannot be read: {error.strerror}") from error
+        file_name = shown(error.filename) if isinstance(error.filename, str) else "it"
+        raise Rejected(f"{file_name} cannot be read: {error.strerror}") from error
     return Handed(_cells(content), (*notes, *remark), timestamp)
 
 
@@ -154,17 +154,17 @@ def _folder(root: Path, *names: str) -> Iterator[int]:
 
 
 def _notebook_in(folder: int, assignment: str) -> tuple[str, list[str]]:
-    """The name of the notebook that counts, and what has to be said of the choice."""
+    """Return the name of the notebook that counts, and remarks on the choice."""
     names = sorted(entry.name for entry in entries(folder))
-    wanted = f"{assignment}.ipynb"
-    found = [name for name in names if name.endswith(".ipynb")]
-    others = ", ".join(shown(name) for name in found if name != wanted)
-    if wanted in found:
-        return wanted, [f"only {wanted} counts, not {others}"] if others else []
-    if len(found) == 1:
-        return found[0], [f"named {others} instead of {wanted}"]
-    if found:
-        raise Rejected(f"no {wanted}, and several notebooks of other names: {others}")
+    expected = f"{assignment}.ipynb"
+    notebooks = [name for name in names if name.endswith(".ipynb")]
+    other_names = ", ".join(shown(name) for name in notebooks if name != expected)
+    if expected in notebooks:
+        return expected, [f"only {expected} counts, not {other_names}"] if other_names else []
+    if len(notebooks) == 1:
+        return notebooks[0], [f"named {other_names} instead of {expected}"]
+    if notebooks:
+        raise Rejected(f"no {expected}, and several notebooks of other names: {other_names}")
     if archives := [shown(name) for name in names if is_archive(name)]:
         raise Rejected(f"no notebook but an archive, {archives[0]}; hand in the notebook itself")
     if names:
@@ -204,29 +204,27 @@ def _only_regular(info: os.stat_result, name: str) -> None:
 
 
 def _timestamp_in(folder: int) -> tuple[datetime | None, list[str]]:
-    """When nbgrader collected the submission, and what has to be said if that cannot be read."""
+    """Return when the submission was handed in, and a remark if that cannot be read."""
     try:
-        text = _read_bounded(folder, "timestamp.txt", 1000).decode().strip()
+        text = _read_bounded(folder, TIMESTAMP, 1000).decode().strip()
         return _utc(text), []
     except FileNotFoundError:
         return None, []
-    except (Rejected, OSError, ValueError, OverflowError, ZoneInfoNotFoundError):
-        return None, ["timestamp.txt holds no time that can be read"]
+    except (Rejected, OSError, ValueError, OverflowError):
+        return None, [f"{TIMESTAMP} holds no time that can be read"]
 
 
 def _utc(text: str) -> datetime:
     """nbgrader's ``2026-03-01 12:30:00.5 UTC``; its own reader takes +0100 for 100 seconds."""
-    found = _TIMESTAMP.fullmatch(text)
-    if not found:
+    match = _TIMESTAMP.fullmatch(text)
+    if not match:
         raise ValueError(text)
-    when = datetime.fromisoformat(found[1] + (found["offset"] or ""))
-    if found["zone"]:
-        when = when.replace(tzinfo=ZoneInfo(found["zone"]))
-    return when.astimezone(UTC).replace(tzinfo=None) if when.tzinfo else when
+    time = datetime.fromisoformat(match[1] + (match["offset"] or ""))
+    return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
 
 
 def _cells(content: bytes) -> list[dict[str, Any]]:
-    """The cells of a notebook of format 4, or of format 3 made to look like it."""
+    """The cells of a notebook of format 4."""
     if not content.strip():
         raise Rejected("the notebook is an empty file")
     try:
@@ -240,19 +238,10 @@ def _cells(content: bytes) -> list[dict[str, Any]]:
     version = notebook.get("nbformat") if isinstance(notebook, dict) else None
     if type(version) is not int or not 0 < version < 1000:
         raise Rejected("it is JSON, but not a notebook")
-    if version == 3:
-        sheets = notebook.get("worksheets")
-        sheets = sheets if isinstance(sheets, list) else []
-        cells = [c for s in sheets if isinstance(s, dict) for c in _list(s.get("cells"))]
-        cells = [{"source": c.get("input"), **c} for c in cells if isinstance(c, dict)]
-    elif version == 4:
-        cells = [cell for cell in _list(notebook.get("cells")) if isinstance(cell, dict)]
-    else:
-        raise Rejected(f"it is a notebook of format {version}; formats 3 and 4 can be read")
+    if version != 4:
+        raise Rejected(f"it is a notebook of format {version}; save it as format 4")
+    cells = notebook.get("cells")
+    cells = [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
     if not cells:
         raise Rejected("the notebook has no cells")
     return cells
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

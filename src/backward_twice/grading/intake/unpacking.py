@@ -148,8 +148,8 @@ def copied(
                 return [f"{in_words(error, path)}; what was collected before stays"]
             problems.append(f"{shown(name)} cannot be read: {error}"[:300])
             continue
-        inside = _inside(head) if look_inside and name.lower().endswith(".zip") else {}
-        for inner, (start, length) in (inside or {name: (head, size)}).items():
+        members = _inside(head) if look_inside and name.lower().endswith(".zip") else {}
+        for inner, (start, length) in (members or {name: (head, size)}).items():
             written = half / _free(half, inner)
             written.write_bytes(start)
             if length > len(start):

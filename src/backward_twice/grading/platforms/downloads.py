@@ -80,13 +80,13 @@ def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
     lost = [path for path in paths if _hidden(path) and not _is_nobodys(path)]
     clones = sorted({path.split("/.git/")[0] for path in paths if "/.git/" in path})
     in_clones = _of_clones(clones, root, exercise) if clones else None
-    around = _around(visible)
+    depth = _around(visible)
 
     def most(reader: Callable[[str], File | None]) -> bool:
         """Whether it knows most: what one student hands in does not decide whose all of it is."""
         tops: dict[str, bool] = {}
         for path in visible:
-            top = path.split("/")[around]
+            top = path.split("/")[depth]
             tops[top] = tops.get(top, False) or reader(path) is not None
         return 2 * sum(tops.values()) > len(tops)
 
@@ -97,7 +97,7 @@ def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
     elif in_clones and most(in_clones):
         platform, reader = GITHUB, in_clones
     else:
-        platform, reader = FOLDER, _of_folder(around, exercise)
+        platform, reader = FOLDER, _of_folder(depth, exercise)
     files = {path: reader(path) for path in visible}
     return Download(
         platform,
@@ -131,8 +131,8 @@ def _is_nobodys(path: str) -> bool:
 def _moodle(path: str) -> File | None:
     parts = path.split("/")
     for place, part in enumerate(parts):
-        if found := _MOODLE.fullmatch(part):
-            student, number, _, rest = found.groups()
+        if match := _MOODLE.fullmatch(part):
+            student, number, _, rest = match.groups()
             inner = "/".join(filter(None, [rest or "", *parts[place + 1 :]]))
             if place + 1 == len(parts):  # all in one folder
                 part = part.removesuffix(rest or "")
@@ -144,17 +144,17 @@ def _canvas(path: str) -> File | None:
     base = path.rsplit("/", 1)[-1]
     if text := _CANVAS_TEXT.fullmatch(base):
         return File(path, text[1], text[3], base.removeprefix(f"{text[1]}_"), "", bool(text[2]))
-    found = _CANVAS.fullmatch(base)
-    if not found:
+    match = _CANVAS.fullmatch(base)
+    if not match:
         return None
-    student, late, user, _, name, late_anonymous, anonymous, _, its_name = found.groups()
+    student, late, user, _, name, late_anonymous, anonymous, _, its_name = match.groups()
     if anonymous:
         return File(path, f"anon {anonymous}", "", its_name, base, bool(late_anonymous))
     return File(path, student, user, name, base, bool(late))
 
 
 def _of_clones(clones: list[str], root: str, exercise: str) -> Callable[[str], File | None]:
-    """Whose clone it is: its name without the assignment's, which all of them begin with."""
+    """Return a reader of clones: the student is the clone's name without the common beginning."""
     bases = [clone.rsplit("/", 1)[-1] for clone in clones]
     above = (clones[0].rsplit("/", 1)[0] if "/" in clones[0] else root).rsplit("/", 1)[-1]
     columns = zip(*(base.split("-")[:-1] for base in bases), strict=False)
@@ -174,14 +174,14 @@ def _of_clones(clones: list[str], root: str, exercise: str) -> Callable[[str], F
 
 
 def _around(paths: list[str]) -> int:
-    """How many folders lie around all of the paths; the last two names of each do not count."""
+    """Count the folders around all of the paths; the last two names of each do not count."""
     split = [path.split("/") for path in paths]
-    around = 0
-    while split and all(len(parts) > around + 2 for parts in split):
-        if len({parts[around] for parts in split}) > 1:
+    depth = 0
+    while split and all(len(parts) > depth + 2 for parts in split):
+        if len({parts[depth] for parts in split}) > 1:
             break
-        around += 1
-    return around
+        depth += 1
+    return depth
 
 
 def _of_folder(around: int, exercise: str) -> Callable[[str], File | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 _DROPPED = re.compile(r"[&<>\"`|'’‘ʼ:\\/]")
 """What Moodle leaves out of a name that becomes a file's (``PARAM_FILE`` in
@@ -27,23 +27,7 @@ def squashed(name: str) -> str:
     return re.sub(r"[\W_]+", "", folded(name))
 
 
-def behind_groups(name: str) -> Iterator[str]:
-    """Yield what a person may be called: ``Group A-Ada Lovelace`` is perhaps Ada Lovelace."""
-    yield name
-    while "-" in name:
-        name = name.partition("-")[2]
-        yield name
-
-
-def unique_names(students: Collection[tuple[str, str]], in_groups: bool) -> set[str]:
-    """Return the names that one student alone goes by, in whatever form, behind groups' names too.
-
-    Args:
-        students: name and number of each.
-        in_groups: whether the platform writes groups' names before those of persons.
-    """
-    distinct = {folded(name) for name, _ in students}
-    dashed = in_groups and len(distinct) > 1 and all("-" in name for name in distinct)
-    names = [each for name, _ in students for each in (behind_groups(name) if dashed else [name])]
+def unique_names(names: Collection[str]) -> set[str]:
+    """Return the names, one for each student, that one student alone goes by, in whatever form."""
     by_words, by_letters = Counter(map(words, names)), Counter(map(squashed, names))
     return {name for name in names if by_words[words(name)] == by_letters[squashed(name)] == 1}

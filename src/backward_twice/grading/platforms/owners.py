@@ -1,4 +1,4 @@
-"""Whose a submission is: its folder, as it was collected, found among the people of the class."""
+"""The owner of each submission, found among the people of the class by its folder."""
 
 from __future__ import annotations
 
@@ -7,28 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from backward_twice.grading.platforms.downloads import FOLDER, MOODLE
-from backward_twice.grading.platforms.names import behind_groups, unique_names
+from backward_twice.grading.judging.journal import Key
+from backward_twice.grading.platforms.downloads import FOLDER
+from backward_twice.grading.platforms.names import unique_names
 from backward_twice.grading.platforms.people import Handle, Identity, People, read_people
 from backward_twice.grading.platforms.roster import Person, Roster
 from backward_twice.grading.platforms.upload import Collected
-from backward_twice.grading.run.journal import Key
 
 
 def handles(collected: Collected) -> dict[tuple[str, str], Handle]:
-    """What the platform calls everybody whose work was collected, by name and number."""
+    """Return the handle of everybody whose work was collected, by name and number."""
     students = list(collected.students.values())
-    in_groups = collected.platform == MOODLE
-    unique = unique_names(students, in_groups=in_groups)
+    unique = unique_names([name for name, _ in students])
     return {
-        (name, number): Handle(
-            collected.platform,
-            name,
-            number,
-            tuple(
-                each for each in (behind_groups(name) if in_groups else [name]) if each in unique
-            ),
-        )
+        (name, number): Handle(collected.platform, name, number, is_unique=name in unique)
         for name, number in students
     }
 
@@ -55,20 +47,20 @@ class Owners:
         return self.people.person(key[0], self.handle(key))
 
     def handle(self, key: Key) -> Handle:
-        """What the platform calls the owner of a folder; its name, where no platform gave one."""
+        """Return the platform's handle of a folder's owner, or one with the folder's name."""
         folder, exercise = key
         called = exercise in self.collected and self.collected[exercise].students.get(folder)
         if not called:
-            return Handle(FOLDER, folder, names=(folder,))
+            return Handle(FOLDER, folder, is_unique=True)
         return self._handles[exercise][tuple(called)]
 
     def find(self, name: str) -> Person | None:
         """The one in the class list who has this name, number, address or account."""
-        identity = self.people.person(name, Handle(FOLDER, name, names=(name,)))
+        identity = self.people.person(name, Handle(FOLDER, name, is_unique=True))
         return identity and self._by_student.get(identity.student)
 
     def members(self, key: Key) -> Sequence[Person]:
-        """Whose submission it is besides, where a group has handed it in.
+        """Return the members of the group that handed the submission in, if it was a group.
 
         A platform takes an exercise from groups or from persons.  So where one of the class handed
         it in, a group's name is only what somebody calls himself.
@@ -76,7 +68,7 @@ class Owners:
         if self.person(key) or key[1] in self._of_persons:
             return ()
         handle = self.handle(key)
-        return self.roster.members(handle.name) if handle.name in handle.names else ()
+        return self.roster.members(handle.name) if handle.is_unique else ()
 
     @cached_property
     def _handles(self) -> dict[str, dict[tuple[str, str], Handle]]:

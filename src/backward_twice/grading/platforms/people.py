@@ -1,4 +1,4 @@
-"""Who is who in a class: one row for each person, in a file that the teacher may read and edit.
+"""The identity of each person of a class, one row of a file that the teacher may edit.
 
 ``SUBMISSIONS/people.csv`` has for each person the name of the folder, which never changes, and what
 class lists and platforms know the person by: name, address, login, number, Canvas's number,
@@ -24,7 +24,7 @@ from backward_twice.grading import GradingError, atomic
 from backward_twice.grading.intake.submissions import shown
 from backward_twice.grading.intake.unpacking import folder_name
 from backward_twice.grading.platforms.downloads import CANVAS, FOLDER, GITHUB, HIDDEN
-from backward_twice.grading.platforms.names import behind_groups, folded, squashed, words
+from backward_twice.grading.platforms.names import folded, squashed, words
 from backward_twice.grading.platforms.roster import Person, Roster
 from backward_twice.grading.platforms.spreadsheet import safe, unquoted
 
@@ -57,8 +57,8 @@ class Identity:
     def goes_by(self, name: str) -> bool:
         """Whether this is a name of the person, in whatever order or as Canvas writes it."""
         return bool(words(name)) and any(
-            words(name) == words(own) or squashed(name) in _turned(own)
-            for own in self.marks.get(_NAME, ())
+            words(name) == words(own_name) or squashed(name) in _turned(own_name)
+            for own_name in self.marks.get(_NAME, ())
         )
 
     def add(self, marks: Mapping[str, str]) -> None:
@@ -71,15 +71,15 @@ class Identity:
 
 @dataclass(frozen=True)
 class Handle:
-    """What a platform calls somebody who has handed in: platform, name and number.
+    """The platform's name and number of somebody who handed in.
 
-    ``names`` are those of the owner's possible names that nobody else in the download goes by.
+    ``is_unique`` says that nobody else in the download goes by this name.
     """
 
     platform: str
     name: str
     number: str = ""
-    names: tuple[str, ...] = ()
+    is_unique: bool = False
 
 
 def _turned(name: str) -> set[str]:
@@ -107,7 +107,7 @@ class People:
         """
         names = Counter(words(person.name) for person in roster.people)
         values = Counter(mark for person in roster.people for mark in _folded_marks(person))
-        known: dict[Person, Identity] = {}
+        identities: dict[Person, Identity] = {}
         problems = []
         for person in roster.people:
             marks = {
@@ -122,15 +122,19 @@ class People:
                 rows = rows if len(rows) == 1 else []
             if len(rows) > 1:
                 listed = " and ".join(shown(row.student) for row in rows)
-                problems.append(f"{shown(person.name)} in the class list is {listed} in {PEOPLE}")
+                problems.append(
+                    f"{shown(person.name)} in the class list is {listed} in {PEOPLE}: if they are "
+                    f"one person, write {shown(rows[0].student)} into the column 'same as' of the "
+                    "others"
+                )
                 continue
             if not rows and not marks and not is_unique:
                 problems.append(f"two in the class list are called {shown(person.name)}, no more")
                 continue
             row = rows[0] if rows else self._new(person.identifier)
             row.add({_NAME: person.name} | marks)
-            known[person] = row
-        return known, problems
+            identities[person] = row
+        return identities, problems
 
     def _new(self, wanted: str) -> Identity:
         row = Identity(self.free_name(wanted))
@@ -169,10 +173,10 @@ class People:
             return self.rows[row.same_as]
         if handle.platform == FOLDER and row and not row.same_as:
             return row
-        found = self._exact(handle)
-        if not found and handle.platform != GITHUB:
-            found = self._by_name(handle)
-        return found[0] if len(found) == 1 else None
+        candidates = self._exact(handle)
+        if not candidates and handle.platform != GITHUB:
+            candidates = self._by_name(handle)
+        return candidates[0] if len(candidates) == 1 else None
 
     def _exact(self, handle: Handle) -> list[Identity]:
         """The persons who have exactly this account, number or address."""
@@ -191,15 +195,13 @@ class People:
         numbered = [row for row in persons if row.has(kind, handle.number)]
         if is_hidden(handle.name):
             return numbered
-        return [row for row in numbered if any(map(row.goes_by, behind_groups(handle.name)))]
+        return [row for row in numbered if row.goes_by(handle.name)]
 
     def _by_name(self, handle: Handle) -> list[Identity]:
         """The persons of this name, of whom the platform's own number says nothing else."""
-        for name in handle.names:
-            if rows := [row for row in self.persons if row.goes_by(name)]:
-                numbered = any(row.marks.get("canvas") for row in rows)
-                return [] if handle.platform == CANVAS and numbered else rows
-        return []
+        rows = [row for row in self.persons if handle.is_unique and row.goes_by(handle.name)]
+        numbered = any(row.marks.get("canvas") for row in rows)
+        return [] if handle.platform == CANVAS and numbered else rows
 
     def _guess(self, handle: Handle) -> str:
         """The one person of whose name, address or account this is a part; "" if it is not one."""

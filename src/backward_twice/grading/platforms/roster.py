@@ -65,7 +65,7 @@ class Roster:
     """The class: the columns that say who somebody is, the others, and everybody."""
 
     columns: tuple[str, ...]
-    others: tuple[str, ...]
+    other_columns: tuple[str, ...]
     people: tuple[Person, ...]
 
     @property
@@ -74,7 +74,7 @@ class Roster:
         return self.columns[0] == "Student" and "Section" in self.columns
 
     def members(self, name: str) -> Sequence[Person]:
-        """Who is in the group of this name, as Moodle writes it into the names of files."""
+        """Return the members of the group of this name, as Moodle writes it into file names."""
         return self._groups.get(words(name), ())
 
     def column_of(self, exercise: str) -> str:
@@ -82,10 +82,10 @@ class Roster:
 
         Canvas writes ``two_losses (4711)``, Moodle ``Assignment: two_losses (Real)``.
         """
-        wanted = words(exercise)
-        for column in self.others:
+        exercise_words = words(exercise)
+        for column in self.other_columns:
             bare = re.sub(r"\s*\((?:\d+|real|points)\)$", "", column.strip(), flags=re.I)
-            if words(re.sub(r"^assignment:", "", bare, flags=re.I)) == wanted:
+            if words(re.sub(r"^assignment:", "", bare, flags=re.I)) == exercise_words:
                 return column
         return exercise
 
@@ -102,11 +102,11 @@ class Roster:
 
 
 def _index(pairs: Iterable[tuple[Any, Person]]) -> dict[Any, list[Person]]:
-    found: dict[Any, list[Person]] = defaultdict(list)
+    index: dict[Any, list[Person]] = defaultdict(list)
     for key, person in pairs:
-        if person not in found[key]:
-            found[key].append(person)
-    return dict(found)
+        if person not in index[key]:
+            index[key].append(person)
+    return dict(index)
 
 
 def read_roster(path: Path) -> Roster:
@@ -131,23 +131,23 @@ def read_roster(path: Path) -> Roster:
         raise GradingError(f"the class list {path} is no CSV file: {error}") from error
     if not rows:
         raise GradingError(f"the class list {path} is empty")
-    known = [re.sub(r"[\s_]+", " ", name).strip().casefold() for name in rows[0]]
-    kept = [i for i, name in enumerate(known) if name in _KEPT]
-    if not any(known[i] in {*_IDENTIFIERS, *_NAMES} for i in kept):
+    headings = [re.sub(r"[\s_]+", " ", name).strip().casefold() for name in rows[0]]
+    identity_columns = [i for i, name in enumerate(headings) if name in _KEPT]
+    if not any(headings[i] in {*_IDENTIFIERS, *_NAMES} for i in identity_columns):
         raise GradingError(
             f"the class list {path} has no column that says who is who; it needs a header with one "
             f"of {', '.join((*_IDENTIFIERS, *_NAMES))}"
         )
     people = [
-        _person([*row, *[""] * len(known)], known, kept)
+        _person([*row, *[""] * len(headings)], headings, identity_columns)
         for row in rows[1:]
         if "points possible" not in row[0].casefold() and not _is_remark(row)
         # Canvas lists the student as whom a teacher looks at the course.
         if row[0] != "Student, Test"
     ]
-    others = tuple(name for i, name in enumerate(rows[0]) if i not in kept)
+    other_columns = tuple(name for i, name in enumerate(rows[0]) if i not in identity_columns)
     people = [person for person in people if person.identifier]
-    return Roster(tuple(rows[0][i] for i in kept), others, tuple(people))
+    return Roster(tuple(rows[0][i] for i in identity_columns), other_columns, tuple(people))
 
 
 def _decoded(content: bytes) -> str:
@@ -179,30 +179,32 @@ def _is_remark(row: list[str]) -> bool:
     return all(re.fullmatch(r"\s*(Muted|Manual Posting.*)?\s*", cell) for cell in row)
 
 
-def _person(row: list[str], known: list[str], kept: list[int]) -> Person:
-    of = {known[i]: row[i].strip() for i in reversed(kept)}
-    first = of.get("first name") or of.get("firstname") or ""
-    last = of.get("last name") or of.get("lastname") or of.get("surname") or ""
-    whole = of.get("student") or of.get("full name") or of.get("name") or ""
-    if not first and whole.count(",") == 1:
-        last, first = (part.strip() for part in whole.split(","))
-    name = f"{first} {last}".strip() if first else whole or last
-    identifier = next((of[column] for column in _IDENTIFIERS if of.get(column)), name)
-    email = of.get("email address") or of.get("email") or ""
+def _person(row: list[str], headings: list[str], columns: list[int]) -> Person:
+    values = {headings[i]: row[i].strip() for i in reversed(columns)}
+    first = values.get("first name") or values.get("firstname") or ""
+    last = values.get("last name") or values.get("lastname") or values.get("surname") or ""
+    full_name = values.get("student") or values.get("full name") or values.get("name") or ""
+    if not first and full_name.count(",") == 1:
+        last, first = (part.strip() for part in full_name.split(","))
+    name = f"{first} {last}".strip() if first else full_name or last
+    identifier = next((values[column] for column in _IDENTIFIERS if values.get(column)), name)
+    email = values.get("email address") or values.get("email") or ""
     marks = {}
     for column in _IDENTIFIERS:
-        value = of.get(column, "")
+        value = values.get(column, "")
         if number := _PARTICIPANT.fullmatch(value):
             marks.setdefault("moodle", number[1])
-        elif value and (kind := _kind(column, value, known)):
+        elif value and (kind := _kind(column, value, headings)):
             marks.setdefault(kind, value)
-    return Person(tuple(row[i] for i in kept), name, identifier, first, last or name, email, marks)
+    return Person(
+        tuple(row[i] for i in columns), name, identifier, first, last or name, email, marks
+    )
 
 
-def _kind(column: str, value: str, known: list[str]) -> str:
+def _kind(column: str, value: str, headings: list[str]) -> str:
     """The kind of a value in a column, "" if it tells nobody from others."""
     if "@" in value and column != "github username":
         return "email"
-    if column == "id" and "section" in known:  # Canvas's
+    if column == "id" and "section" in headings:  # Canvas's
         return "canvas"
     return "number" if column == "identifier" else _KINDS.get(column, "")

@@ -24,7 +24,7 @@ def safe(cell: str) -> str:
 
 
 def unquoted(cell: str) -> str:
-    """What :func:`safe` was given, of text on one line.
+    """Return the argument of :func:`safe` from its result, for text on one line.
 
     >>> unquoted(safe("=1")), unquoted(safe("'=1")), unquoted("O'-Neil;' -x")
     ('=1', "'=1", "O'-Neil; -x")

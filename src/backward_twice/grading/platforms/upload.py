@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +25,7 @@ _FOLDER = ".collected"
 
 @dataclass
 class Collected:
-    """Where an exercise's submissions came from, by the names of the students' folders.
+    """The origin of an exercise's submissions, by the names of the students' folders.
 
     ``keys`` is what the platform knows each by; ``late`` are those it said were late; ``students``
     are the name and the number that the platform gives each.
@@ -52,7 +52,7 @@ class Collected:
 
 
 def read_all_collected(submissions: Path) -> dict[str, Collected]:
-    """What was noted of each exercise of which something was.
+    """Return the records of all exercises that have one.
 
     Raises:
         GradingError: it is damaged.
@@ -62,7 +62,7 @@ def read_all_collected(submissions: Path) -> dict[str, Collected]:
 
 
 def read_collected(submissions: Path, exercise: str) -> Collected:
-    """What was noted of an exercise; if nothing was, it came from a folder.
+    """Return the record of an exercise; without one it came from a folder.
 
     Raises:
         GradingError: it is damaged.
@@ -76,10 +76,6 @@ def read_collected(submissions: Path, exercise: str) -> Collected:
         raise GradingError(f"{path} is damaged; collect {exercise} again") from error
 
 
-Written = Callable[[str], Path]
-"""Gives a student's file, by the student's name."""
-
-
 Participant = tuple[str, str]
 """Name and number of somebody in an assignment of Moodle's."""
 
@@ -89,15 +85,15 @@ def write_upload(
     exercise: str,
     collected: Collected,
     students: Mapping[str, Sequence[Participant] | None],
-    page: Written,
-    notebook: Written,
+    feedback: Path,
+    autograded: Path,
 ) -> None:
     """Write ``path``, the zip that the platform takes; nothing if it takes none.
 
     Args:
         students: those who are to get feedback; of a group the members who get it instead.
-        page: gives a student's page of feedback.
-        notebook: gives a student's graded notebook.
+        feedback: the folder of the pages of feedback.
+        autograded: the folder of the graded notebooks.
 
     Raises:
         OSError: it cannot be written.
@@ -106,7 +102,7 @@ def write_upload(
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic.replacing(path) as half, zipfile.ZipFile(half, "w") as archive:
-        for name, file in _members(exercise, collected, students, page, notebook):
+        for name, file in _members(exercise, collected, students, feedback, autograded):
             if file.is_file():
                 archive.writestr(zipfile.ZipInfo(name), file.read_bytes(), zipfile.ZIP_DEFLATED)
 
@@ -115,20 +111,21 @@ def _members(
     exercise: str,
     collected: Collected,
     students: Mapping[str, Sequence[Participant] | None],
-    page: Written,
-    notebook: Written,
+    feedback: Path,
+    autograded: Path,
 ) -> Iterator[tuple[str, Path]]:
     for student, members in students.items():
         key = collected.keys.get(student)
+        page = feedback / student / exercise / f"{exercise}.html"
         if members is not None:
             for member in members:
-                yield f"{_key(*member)}/{exercise}.html", page(student)
+                yield f"{_key(*member)}/{exercise}.html", page
         elif key and collected.platform == CANVAS:
-            yield key, notebook(student)
+            yield key, autograded / student / exercise / f"{exercise}.ipynb"
         elif key:
-            yield f"{key}/{exercise}.html", page(student)
+            yield f"{key}/{exercise}.html", page
 
 
 def _key(name: str, number: str) -> str:
-    """What Moodle knows the work of a participant by: "_" ends the name."""
+    """Return the name of a participant's folder in Moodle's upload: "_" ends the name."""
     return f"{folder_name(name).replace('_', ' ')}_{number}_assignsubmission_file"

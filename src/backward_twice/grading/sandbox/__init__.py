@@ -1,25 +1,23 @@
 """Run a submission where it can reach nothing: nothing of a student's runs anywhere else.
 
-Each submission has a sandbox of its own.  Where bubblewrap works it is bubblewrap's, entered by a
-fork of a warm process, so that it costs milliseconds; elsewhere a container, or, inside a
-platform's own container, a user of its own.  Each module keeps one promise.
+Each submission has an enclosure of its own, which a fork of a warm process enters, so that it costs
+milliseconds: namespaces of bubblewrap or, inside a platform's own container, a user of its own.
+Each module keeps one promise.
 
 In the grader's processes, where nothing that comes out of a submission is believed:
 
 ======================  ============================================================================
-:mod:`.interface`       what a sandbox, a run in it and its limits are
-:mod:`.kinds`           a sandbox is made, shared, or found by trying
-:mod:`.steps`           every step has a result, nobody looks ahead, and no process is left
+:mod:`.limits`          what a submission may use
+:mod:`.kinds`           a sandbox is made, or shared by a process
+:mod:`.protocol`        every step has a result, nobody looks ahead, and no process is left
 :mod:`.events`          a stranger's bytes become plain events, bounded in number and in time
 :mod:`.policy`          what a submission may see
 :mod:`.bubblewrap`      namespaces with that policy, and the end of all that is in them
 :mod:`.account`         a user of its own, for root in a platform's container
-:mod:`.container`       a container of docker's or podman's
-:mod:`.unprotected`     no sandbox, for work that is trusted
 :mod:`.user`            a number of a user's that no other submission has, for a grader that is root
 :mod:`.forks`           the warm process is there, and its fork ends when it is to
-:mod:`.process`         what these share: a process's environment, command, memory and end
-======================  ============================================================================
+:mod:`.process`         what these share: a process's environment, memory and time
+======================
 
 In the interpreters where a student's code will run, and in the one that they are forked from:
 
@@ -31,23 +29,19 @@ In the interpreters where a student's code will run, and in the one that they ar
 :mod:`.forget`       one exercise's questions, and nothing of what they expect
 :mod:`.runner`       the steps are run one after another, and what came of them is reported
 ===================  ===============================================================================
-
-Besides, ``python -m backward_twice.grading.sandbox.refused`` tells which calls a program that is
-trusted would be refused.
 """
 
-from backward_twice.grading.sandbox.interface import Kind, Limits, Sandbox, SandboxError
-from backward_twice.grading.sandbox.kinds import available, sandbox, shared
-from backward_twice.grading.sandbox.steps import StepResult, run_steps
+from backward_twice.grading.sandbox.kinds import Kind, Sandbox, shared
+from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
+from backward_twice.grading.sandbox.protocol import StepResult, check_sandbox, run_steps
 
 __all__ = [
     "Kind",
-    "Limits",
     "Sandbox",
     "SandboxError",
     "StepResult",
-    "available",
+    "SubmissionLimits",
+    "check_sandbox",
     "run_steps",
-    "sandbox",
     "shared",
 ]

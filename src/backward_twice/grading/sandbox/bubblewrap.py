@@ -1,8 +1,8 @@
-"""Sandboxes of bubblewrap: what a submission may see is its argument list, :mod:`.policy`.
+"""Namespaces of bubblewrap: what a submission may see is its argument list, :mod:`.policy`.
 
 bubblewrap is started around a ``cat``, which does nothing but last, and a fork of the warm process
-enters the namespaces.  The first process of the pid namespace is held by a pidfd: when that is
-killed the kernel kills all that is inside, and tells when it has.
+enters the namespaces.  A pidfd refers to the first process of the pid namespace: when that process
+is killed the kernel kills all that is inside, and reports when it has.
 """
 
 from __future__ import annotations
@@ -20,41 +20,49 @@ from pathlib import Path
 from typing import NoReturn
 
 from backward_twice.grading.sandbox import syscalls
-from backward_twice.grading.sandbox.forks import Fork, WarmProcess
-from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, SandboxError
+from backward_twice.grading.sandbox.forks import Enclosure
+from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
 from backward_twice.grading.sandbox.policy import policy
-from backward_twice.grading.sandbox.process import (
-    UNENDING,
-    all_sleep,
-    memory_of,
-    processor_of,
-    sockets_of,
-    unnamed_file,
-)
+from backward_twice.grading.sandbox.process import UNENDING, sockets_of, unnamed_file
 from backward_twice.grading.sandbox.user import User
 
-_HOLDER = ("/usr/bin/cat",)  # it holds the namespaces open, for as long as its input is
-_OWN = 64 << 20  # bytes of address space that each of bubblewrap's own processes may have
-_OWN_PROCESSES = 3  # in the namespaces before the submission has started any
-_GONE = 20.0  # s, for the kernel to end all that is in a sandbox
+_HOLDER = ("/usr/bin/cat",)  # it keeps the namespaces open, for as long as its input is
+_ADDRESS_SPACE = 64 << 20  # bytes that each of bubblewrap's own processes may have
+_END_SECONDS = 20.0  # for the kernel to end all that is in a sandbox
 
 
-class _Namespaces:
-    """A bubblewrap; the processes in it are seen from outside, and end together."""
+def bubblewrap_command(hide: tuple[Path, ...]) -> list[str]:
+    """Return the command that makes namespaces in which these folders are hidden.
 
-    def __init__(self, bubblewrap: list[str], limits: Limits) -> None:
-        """Start it."""
-        program = syscalls.program()
+    Raises:
+        SandboxError: bubblewrap is not installed.
+    """
+    if (program := shutil.which("bwrap")) is None:
+        raise SandboxError("bubblewrap (the program bwrap) is not installed")
+    return [program, *policy(hide)]
+
+
+class Namespaces(Enclosure):
+    """Fresh namespaces of bubblewrap; the processes in them end together."""
+
+    folder = "/tmp"
+    first_processes = 3  # bubblewrap's two, and the submission's
+
+    def __init__(self, command: Sequence[str], limits: SubmissionLimits) -> None:
+        """Start bubblewrap, and wait until every mount is in place.
+
+        Args:
+            command: of :func:`bubblewrap_command`.
+
+        Raises:
+            SandboxError: bubblewrap refuses; the message has its reason.
+        """
+        program = unnamed_file(syscalls.program())
         info_r, info_w = os.pipe()
-        passed, filtering = [info_w], []
-        if program:
-            passed.append(unnamed_file(program))
-            filtering = ["--seccomp", str(passed[-1])]
-        self._first: int | None = None
         try:
-            self.holder = subprocess.Popen(
-                [*bubblewrap, "--info-fd", str(info_w), *filtering, *_HOLDER],
-                pass_fds=passed,
+            self._holder = subprocess.Popen(
+                [*command, "--info-fd", str(info_w), "--seccomp", str(program), *_HOLDER],
+                pass_fds=[info_w, program],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -67,137 +75,70 @@ class _Namespaces:
             os.close(info_r)
             raise
         finally:
-            for fd in passed:
-                os.close(fd)
+            os.close(info_w)
+            os.close(program)
         with os.fdopen(info_r, "rb") as info:
-            said = info.read()
+            report = info.read()
         try:
-            pid = json.loads(said)["child-pid"]
-            self._first = os.pidfd_open(pid)
+            pid = json.loads(report)["child-pid"]
+            self.entrance = os.pidfd_open(pid)
         except (ValueError, OSError):
-            self.refused()
+            self._refuse()
         self._folder = Path(f"/proc/{pid}")
-        self._proc = self._folder / "root/proc"
-        self._limits = limits
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                self._holder.stdin.write(b"\n")
+            if self._holder.stdout.read(1) != b"\n":
+                self._refuse()
+            self._limit(limits)
+            self.user = User() if os.geteuid() == 0 else None
+        except BaseException:
+            self.close()
+            raise
 
-    @property
-    def first(self) -> int:
-        """A pidfd of the first process in them."""
-        return self._first
-
-    def refused(self) -> NoReturn:
-        """It did not come into being."""
-        text = self.holder.stderr.read(1000).decode(errors="replace").strip()
-        self.end()
+    def _refuse(self) -> NoReturn:
+        text = self._holder.stderr.read(1000).decode(errors="replace").strip()
+        self.close()
         raise SandboxError(f"bubblewrap refused: {text}")
 
-    def limit(self) -> None:
+    def _limit(self, limits: SubmissionLimits) -> None:
         """Limit bubblewrap's own processes: a submission of the same user can write to them."""
-        most = {
-            "RLIMIT_AS": _OWN,
-            "RLIMIT_FSIZE": self._limits.files,
-            "RLIMIT_NPROC": self._limits.processes,
+        values = {
+            "RLIMIT_AS": _ADDRESS_SPACE,
+            "RLIMIT_FSIZE": limits.files,
+            "RLIMIT_NPROC": limits.processes,
             "RLIMIT_NOFILE": 64,
             "RLIMIT_MSGQUEUE": 0,
             "RLIMIT_CORE": 0,
         }
         inner = (self._folder / "task" / self._folder.name / "children").read_text()
         for pid in (self._folder.name, *inner.split()):
-            for which, value in most.items():
+            for which, value in values.items():
                 resource.prlimit(int(pid), getattr(resource, which), (value, value))
 
-    def _processes(self) -> list[Path]:
+    def processes(self) -> list[Path]:
         try:
-            with os.scandir(self._proc) as inside:
-                return [Path(entry.path) for entry in inside if entry.name.isdigit()]
+            with os.scandir(self._folder / "root/proc") as entries:
+                return [Path(entry.path) for entry in entries if entry.name.isdigit()]
         except OSError:
             return []
 
-    def processor(self) -> float:
-        """Seconds of processor time of all processes in them."""
-        return processor_of(self._processes())
+    def socket_bytes(self) -> int:
+        return sockets_of(self._folder)
 
-    def is_idle(self) -> bool:
-        """Whether all threads in them sleep."""
-        return all_sleep(self._processes())
-
-    def memory(self) -> int:
-        """Bytes of all processes in them, what they share counted once."""
-        return memory_of(self._processes(), _OWN_PROCESSES) + sockets_of(self._folder)
-
-    def end(self) -> None:
-        """End all that is in them, and wait until the kernel has.
-
-        Raises:
-            SandboxError: a process does not end.
-        """
-        left = False
-        if self._first is not None:
+    def close(self) -> None:
+        is_left = False
+        if self.entrance is not None:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._first, signal.SIGKILL)
-            gone = select.poll()
-            gone.register(self._first, select.POLLIN)
-            left = not gone.poll(1000 * _GONE)
-            os.close(self._first)
-            self._first = None
-        for pipe in (self.holder.stdin, self.holder.stdout, self.holder.stderr):
-            if pipe is not None:
-                pipe.close()
-        self.holder.kill()
-        self.holder.wait()
-        if left:
+                signal.pidfd_send_signal(self.entrance, signal.SIGKILL)
+            end = select.poll()
+            end.register(self.entrance, select.POLLIN)
+            is_left = not end.poll(1000 * _END_SECONDS)
+            os.close(self.entrance)
+            self.entrance = None
+        for pipe in (self._holder.stdin, self._holder.stdout, self._holder.stderr):
+            pipe.close()
+        self._holder.kill()
+        self._holder.wait()
+        if is_left:
             raise SandboxError(UNENDING)
-
-
-class _BubblewrapRun(Fork):
-    def __init__(
-        self, warm: WarmProcess, bubblewrap: list[str], limits: Limits, exercises: Sequence[str]
-    ) -> None:
-        self._inside = _Namespaces(bubblewrap, limits)
-        try:
-            with contextlib.suppress(BrokenPipeError):
-                self._inside.holder.stdin.write(b"\n")
-            if self._inside.holder.stdout.read(1) != b"\n":  # every mount is in place now
-                self._inside.refused()
-            self._inside.limit()
-            terms = {"limits": limits.of_kernel(), "folder": "/tmp", "exercises": [*exercises]}
-            user = User() if os.geteuid() == 0 else None
-            super().__init__(warm, terms, self._inside.first, user)
-        except BaseException:
-            self._inside.end()
-            raise
-
-    def processor(self) -> float:
-        return self._inside.processor()
-
-    def is_idle(self) -> bool:
-        return self._inside.is_idle()
-
-    def memory(self) -> int:
-        return self._inside.memory()
-
-    def close(self) -> None:
-        try:
-            self.end_fork()
-        finally:
-            self._inside.end()
-
-
-class Bubblewrap(Sandbox):
-    kind = "bubblewrap"
-
-    def __init__(self, hide: tuple[Path, ...]) -> None:
-        self._bubblewrap = [_program(), *policy(hide)]
-        self._warm = WarmProcess()
-
-    def start(self, limits: Limits, exercises: Sequence[str] = ()) -> Run:
-        return _BubblewrapRun(self._warm, self._bubblewrap, limits, exercises)
-
-    def close(self) -> None:
-        self._warm.close()
-
-
-def _program() -> str:
-    if (program := shutil.which("bwrap")) is None:
-        raise SandboxError("bubblewrap (the program bwrap) is not installed")
-    return program

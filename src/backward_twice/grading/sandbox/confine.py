@@ -1,9 +1,9 @@
-"""What a process gives up, for good, before it reads a line of a student's.
+"""The rights that a process gives up, for good, before it reads a line of a student's.
 
 Namespaces decide what a process can see; this module decides what it can do there.  Resource limits
 bound its memory, processes, files and time.  Its capabilities go, and ``no_new_privs`` keeps every
 setuid program from bringing one back.  Of system calls it is left with those that an exercise has a
-use for (:mod:`.syscalls`).  Only Linux has the last two.
+use for (:mod:`.syscalls`).
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ _OPEN_FILES = 64
 _SIGNALS = 64
 
 
-def limit(*, memory: int, files: int, seconds: float, processes: int | None) -> None:
+def limit(*, memory: int, files: int, seconds: float, processes: int) -> None:
     """Set this process's resource limits; they pass to its children and cannot be raised again.
 
     Args:
         memory: bytes of address space beyond those in use now.
         files: bytes that one file may have.
         seconds: of processor time, then the kernel kills the process.
-        processes: how many processes and threads its user may have; ``None`` leaves that alone.
+        processes: how many processes and threads its user may have.
     """
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
     limits = {
-        "RLIMIT_AS": _address_space() + memory,
+        "RLIMIT_AS": pages * resource.getpagesize() + memory,
         "RLIMIT_FSIZE": files,
         "RLIMIT_CPU": int(seconds) + 1,
         "RLIMIT_CORE": 0,
@@ -44,23 +45,13 @@ def limit(*, memory: int, files: int, seconds: float, processes: int | None) -> 
         "RLIMIT_MSGQUEUE": 0,
         "RLIMIT_SIGPENDING": _SIGNALS,
         "RLIMIT_MEMLOCK": 0,
+        "RLIMIT_NPROC": processes,
     }
-    if processes is not None:
-        limits["RLIMIT_NPROC"] = processes
     for name, value in limits.items():
-        if (which := getattr(resource, name, None)) is None:
-            continue
+        which = getattr(resource, name)
         _, hard = resource.getrlimit(which)
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(which, (value, value))
-
-
-def _address_space() -> int:
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except FileNotFoundError:
-        return 0
-    return pages * resource.getpagesize()
 
 
 def renounce(uid: int | None = None) -> None:
@@ -83,16 +74,15 @@ def renounce(uid: int | None = None) -> None:
         _call(libc.prctl, _PR_SET_DUMPABLE, 1, 0, 0, 0)
     header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
     _call(libc.capset, header, bytes(24))
-    if program := syscalls.program():
-        seccomp.load(program)
+    seccomp.load(syscalls.program())
     status = dict(
         line.split(":\t", 1)
         for line in Path("/proc/self/status").read_text().splitlines()
         if ":\t" in line
     )
-    kept = {name: status[name] for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")}
-    if any(int(value, 16) for value in kept.values()) or status["NoNewPrivs"] != "1":
-        raise OSError(errno.EPERM, f"privileges are left: {kept}")
+    capabilities = {name: status[name] for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")}
+    if any(int(value, 16) for value in capabilities.values()) or status["NoNewPrivs"] != "1":
+        raise OSError(errno.EPERM, f"privileges are left: {capabilities}")
     if uid is not None and status["Uid"].split() != [str(uid)] * 4:
         raise OSError(errno.EPERM, f"still user {status['Uid']}")
 

@@ -7,7 +7,8 @@ memory or anything else come out as how the step under way failed.
 Time is that of the processor, which no other work on the machine can use up.  A step that waits for
 something uses none, so there is a limit by the clock too, some times as long; but a step that ended
 by that is ``slow`` and not ``timeout``: the machine may have been.  A step all of whose threads
-sleep is not kept waiting by the machine, so it ends sooner, and for good.
+sleep is not kept waiting by the machine, so it ends sooner, and for good; the submission's further
+steps have less patience, so that many sleepers cannot hold up a class.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import select
 import time
 from typing import Any, Literal
 
-from backward_twice.grading.sandbox.interface import Limits, Run
+from backward_twice.grading.sandbox.forks import Fork
+from backward_twice.grading.sandbox.limits import SubmissionLimits
 
 _WATCH = 0.05  # s, between looks at what a submission takes
 _LINE = 8 << 20  # bytes that one step may hand back
@@ -31,11 +33,18 @@ NO_EVENT: Failure = ("crashed", "handed back what is no event of this step")
 
 
 class Budget:
-    """The time that is left to a submission, in however many sandboxes it is run."""
+    """The time that is left to a submission, in however many sandboxes it is run.
 
-    def __init__(self, limits: Limits) -> None:
+    Attributes:
+        processor: seconds of processor time.
+        end: when its time by the clock ends.
+        idle: seconds by the clock that a step may do nothing.
+    """
+
+    def __init__(self, limits: SubmissionLimits) -> None:
         self.processor = limits.total
         self.end = time.monotonic() + limits.total * limits.clock
+        self.idle = limits.idle
 
     @property
     def left(self) -> bool:
@@ -45,7 +54,7 @@ class Budget:
 class Events:
     """The events of a run, one at a time: a dict, or how the step under way failed."""
 
-    def __init__(self, run: Run, limits: Limits, budget: Budget) -> None:
+    def __init__(self, run: Fork, limits: SubmissionLimits, budget: Budget) -> None:
         self._run = run
         self._limits = limits
         self._budget = budget
@@ -54,8 +63,7 @@ class Events:
         self._room = _ALL
         self._poll = select.poll()
         self._poll.register(run.events, select.POLLIN)
-        if run.status is not None:
-            self._poll.register(run.status, select.POLLIN)
+        self._poll.register(run.status, select.POLLIN)
         self._deadline = float("inf")
         self._seen: float | None = None  # s of the processor, when it was last looked at
         self._idle = 0.0  # s by the clock that this step did nothing
@@ -64,13 +72,13 @@ class Events:
     def why_not_ready(self) -> str:
         """Why the process is not there, in words, "" if it is; nothing of the student's has run."""
         self._deadline = time.monotonic() + self._run.patience
-        came = self._next(float("inf"))
-        if came == {"ready": True}:
+        event = self._next(float("inf"))
+        if event == {"ready": True}:
             return ""
-        if isinstance(came, tuple) and came[0] == "slow":
+        if isinstance(event, tuple) and event[0] == "slow":
             return f"it was not there within {self._run.patience:g} s"
-        said = self._read[-2000:].decode("utf-8", "replace")  # in the place of an event
-        return f"{self._run.how_ended()} {said}".rstrip()
+        text = self._read[-2000:].decode("utf-8", "replace")  # in the place of an event
+        return f"{self._run.how_ended()} {text}".rstrip()
 
     def begin(self) -> None:
         """A step begins: what is used from now on is its own."""
@@ -95,10 +103,10 @@ class Events:
 
     def _look(self) -> None:
         """See what this step has used; of processes that are gone, what they had used before."""
-        seen = self._run.processor()
-        if seen == self._seen and self._run.is_idle():
+        processor_seconds = self._run.processor()
+        if processor_seconds == self._seen and self._run.is_idle():
             self._idle += _WATCH
-        self._seen = seen
+        self._seen = processor_seconds
         self._used = max(self._used, self._seen - self._before)
 
     def _next(self, seconds: float) -> dict[str, Any] | Failure:
@@ -118,8 +126,9 @@ class Events:
                 self._look()
                 if self._used > seconds:
                     return "timeout", self._took(seconds < self._limits.seconds)
-                if self._idle > self._limits.idle:
-                    return "timeout", f"did nothing for {self._limits.idle:g} s by the clock"
+                if self._idle > (patience := self._budget.idle):
+                    self._budget.idle = min(patience, self._limits.idle_again)
+                    return "timeout", f"did nothing for {patience:g} s by the clock"
             ready = dict(self._poll.poll(max(1, 1000 * min(_WATCH, self._deadline - now))))
             if ready.pop(self._run.job, 0):
                 self._send()
@@ -134,7 +143,7 @@ class Events:
         return parsed(line)
 
     def _took(self, all_of_it: bool, by_clock: bool = False) -> str:
-        """In words, that a step, or all of them, took too long."""
+        """Format the message for a step, or a submission, that exceeded its time limit."""
         who, seconds = (
             ("the submission ", self._limits.total) if all_of_it else ("", self._limits.seconds)
         )
@@ -143,7 +152,7 @@ class Events:
         return f"{who}took longer than {seconds:g} s of processor time"
 
     def _send(self) -> None:
-        """Write what there is room for."""
+        """Send as much of the unsent bytes as the pipe has room for."""
         try:
             self._unsent = self._unsent[os.write(self._run.job, self._unsent) :]
         except BlockingIOError:
@@ -164,8 +173,8 @@ class Events:
         return bool(read)
 
 
-def too_much_memory(limits: Limits) -> str:
-    """In words, that a step took more memory than it may."""
+def too_much_memory(limits: SubmissionLimits) -> str:
+    """Format the message for a step that exceeded its memory limit."""
     return f"took more than {limits.memory >> 20} MB of memory"
 
 
@@ -185,10 +194,10 @@ def parsed(line: bytes) -> dict[str, Any] | Failure:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    event = dict(pairs)
+    if len(event) < len(pairs):
         raise ValueError("a key twice")
-    return found
+    return event
 
 
 def _refuse(constant: str) -> None:

@@ -88,7 +88,7 @@ def _absent(*_: Any, **__: Any) -> Any:
 
 
 def _add_referred_to(value: Any, needed: set[int]) -> None:
-    """Add to ``needed`` the identity of ``value`` and of all that its functions refer to by name."""
+    """Add to ``needed`` the ids of ``value`` and of all that its functions refer to by name."""
     if id(value) in needed:
         return
     needed.add(id(value))

@@ -50,8 +50,6 @@ _NAMESPACES = {
     "net": 0x40000000,
 }
 _PR_SET_CHILD_SUBREAPER = 36
-_MADV_COLLAPSE = 25
-_LARGE = 2 << 20  # bytes of a large page; of a larger one nothing is collapsed
 _MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 2, 4, 32
 _FILES = 4096
 _MESSAGE = 4096
@@ -69,7 +67,6 @@ def main(control: int) -> None:
         sys.exit("a module started a thread: a process with threads can enter no namespace")
     gc.collect()
     gc.freeze()
-    _collapse()
     connection = socket.socket(fileno=control)
     try:
         connection.send(b"ready")
@@ -90,7 +87,7 @@ def main(control: int) -> None:
 
 
 def _import_what_comes_late(shell: InteractiveShell) -> None:
-    """What torch, gradtrace and IPython import on first use, which each submission would pay for.
+    """Import what torch, gradtrace and IPython import on first use, once for all submissions.
 
     No backward: where there is a GPU it starts threads.
     """
@@ -106,24 +103,6 @@ def _import_what_comes_late(shell: InteractiveShell) -> None:
     # Which the reset takes away, and multiprocessing reads of the main module.
     shell.user_ns.update(__spec__=None, __doc__=None, __package__=None, __loader__=None)
     shell.execution_count = 1
-
-
-def _collapse() -> None:
-    """Put this process's memory into large pages, where the kernel can (Linux 6.1).
-
-    A fork copies an entry for each page, and its end takes each back: 57,000 small ones took twice
-    5 ms of a submission's time.  What a fork writes to is still copied in small ones.
-    """
-    libc = ctypes.CDLL(None)
-    for mapping in Path("/proc/self/maps").read_text().splitlines():
-        addresses, access, _, _, _, *name = mapping.split(maxsplit=5)
-        if access != "rw-p" or name not in ([], ["[heap]"]):
-            continue
-        start, end = (int(address, 16) for address in addresses.split("-"))
-        start, end = -(-start // _LARGE) * _LARGE, end // _LARGE * _LARGE
-        if start < end:
-            advice = ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_COLLAPSE
-            libc.madvise(*advice)  # refused, it changes nothing
 
 
 def _keep(
@@ -163,7 +142,7 @@ def _keep(
 
 
 def _be_ended_first() -> None:
-    """Where the machine runs out of memory, it is a submission that ends and not who grades it."""
+    """Make the kernel end this process, not the grader, if the machine runs out of memory."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 

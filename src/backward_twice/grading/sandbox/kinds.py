@@ -1,4 +1,7 @@
-"""The kinds of sandbox: make one, share one for as long as a process lives, find one that works."""
+"""The kinds of sandbox: make one, or share one for as long as a process lives.
+
+A sandbox starts each submission as a fork of one warm process, in an enclosure of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,86 +9,80 @@ import atexit
 import functools
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
-from backward_twice.grading.sandbox.account import Account
-from backward_twice.grading.sandbox.bubblewrap import Bubblewrap
-from backward_twice.grading.sandbox.container import Container
-from backward_twice.grading.sandbox.interface import Kind, Limits, Sandbox, SandboxError
-from backward_twice.grading.sandbox.steps import run_steps
-from backward_twice.grading.sandbox.unprotected import Unprotected
+from backward_twice.grading.sandbox.account import Account, check_accounts
+from backward_twice.grading.sandbox.bubblewrap import Namespaces, bubblewrap_command
+from backward_twice.grading.sandbox.forks import Enclosure, Fork, WarmProcess
+from backward_twice.grading.sandbox.limits import SubmissionLimits
+
+Kind = Literal["bubblewrap", "account"]
 
 
-def sandbox(
-    kind: Kind, *, image: str | None = None, hide: Iterable[str | os.PathLike[str]] = ()
-) -> Sandbox:
-    """A sandbox of this kind; a context manager, that ends the process kept warm.
+class Sandbox:
+    """Starts submissions; a context manager, which ends the warm process."""
 
-    Args:
-        kind: ``bubblewrap``; ``container``, docker or podman, with the package in its image;
-            ``account``, for root in a container that somebody else locked down: another user, but
-            the same files, and only the filter against the network; ``none``, for work that is
-            trusted, which is run with little protection.
-        image: for ``container``, an image with this package and what it needs.
-        hide: folders that a submission must not see; ``account`` refuses those that all can read.
+    def __init__(self, kind: Kind, hide: Iterable[str | os.PathLike[str]] = ()) -> None:
+        """Start nothing yet.
 
-    Raises:
-        SandboxError: this machine has not what it takes.
-    """
-    folders = tuple(Path(path) for path in hide)
-    if kind == "bubblewrap":
-        return Bubblewrap(folders)
-    if kind == "container":
-        return Container(image)
-    if kind == "account":
-        return Account(folders)
-    if kind == "none":
-        return Unprotected()
-    raise ValueError(f"no kind of sandbox: {kind!r}")
+        Args:
+            kind: ``bubblewrap``; or ``account``, for root in a container that somebody else locked
+                down: another user, but the same files, and only the filter against the network.
+            hide: folders that a submission must not see; ``account`` refuses those that all can
+                read.
+
+        Raises:
+            SandboxError: this machine lacks what it needs.
+        """
+        folders = tuple(map(Path, hide))
+        self._command = bubblewrap_command(folders) if kind == "bubblewrap" else None
+        if kind == "account":
+            check_accounts(folders)
+        self._warm = WarmProcess()
+
+    def enclosure(self, limits: SubmissionLimits) -> Enclosure:
+        """Make the enclosure of one submission.
+
+        Raises:
+            SandboxError: none could be made.
+        """
+        return Account() if self._command is None else Namespaces(self._command, limits)
+
+    def start(self, limits: SubmissionLimits, exercises: Sequence[str] = ()) -> Fork:
+        """Start the process of a submission in an enclosure of its own.
+
+        Args:
+            exercises: whose questions it will be asked; no others are loaded.
+
+        Raises:
+            SandboxError: it could not be started.
+        """
+        return Fork(self._warm, self.enclosure(limits), limits, exercises)
+
+    def close(self) -> None:
+        """End the warm process."""
+        self._warm.close()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 _sharing = threading.Lock()  # a cache alone lets two threads at once each make one
 
 
 @functools.cache
-def _shared(process: int, kind: Kind, image: str | None, hide: tuple[str, ...]) -> Sandbox:
-    found = sandbox(kind, image=image, hide=hide)
-    atexit.register(found.close)
-    return found
+def _shared(process: int, kind: Kind, hide: tuple[str, ...]) -> Sandbox:
+    sandbox = Sandbox(kind, hide)
+    atexit.register(sandbox.close)
+    return sandbox
 
 
-def shared(kind: Kind, image: str | None = None, hide: Iterable[str] = ()) -> Sandbox:
-    """This process's one sandbox of this kind, kept warm until the process ends."""
+def shared(kind: Kind, hide: Iterable[str] = ()) -> Sandbox:
+    """Return this process's one sandbox of this kind, kept warm until the process ends."""
     with _sharing:
-        return _shared(os.getpid(), kind, image, tuple(hide))
-
-
-def available(image: str | None = None) -> Kind:
-    """The kind of sandbox that works on this machine, tried out.
-
-    Args:
-        image: a container's image, to fall back on.
-
-    Raises:
-        SandboxError: none does; the message says why, and the ways out.
-    """
-    step = {"kind": "cell", "id": "try", "source": "print(1)"}
-    refused = []
-    for kind in ("bubblewrap", "container"):
-        try:
-            with sandbox(kind, image=image) as found:
-                [result] = run_steps([step], Limits(), found)
-            if result["output"] == "1\n":
-                return kind
-            refused.append(f"{kind}: {result['error']}")
-        except (SandboxError, OSError) as error:
-            refused.append(f"{kind}: {error}")
-    raise SandboxError(
-        "there is no sandbox to run students' work in.\n  "
-        + "\n  ".join(refused)
-        + "\nOn Linux install bubblewrap and libseccomp (apt install bubblewrap libseccomp2, "
-        "dnf install bubblewrap libseccomp); "
-        "elsewhere install docker or podman and name an image that has this package.  "
-        "If you trust every submission as you trust your own code, say so, and it runs without."
-    )
+        return _shared(os.getpid(), kind, tuple(hide))

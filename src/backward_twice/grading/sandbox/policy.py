@@ -1,4 +1,4 @@
-"""What a submission may see: bubblewrap's arguments, and nothing else decides it."""
+"""The arguments of bubblewrap, which alone decide what a submission may see."""
 
 from __future__ import annotations
 
@@ -53,30 +53,30 @@ def policy(hide: Iterable[Path] = ()) -> list[str]:
 
 def _folders(hide: Iterable[Path]) -> Iterator[str]:
     """The folders to show, and those to hide within them, outer ones first."""
-    shown = {Path(sys.prefix), Path(sys.base_prefix)}
+    visible = {Path(sys.prefix), Path(sys.base_prefix)}
     for name in ("torch", "IPython", "gradtrace", "backward_twice"):
         folder = folder_of(name)
-        shown.add(folder.parent if folder.parent.name.endswith("-packages") else folder)
-    covered = []
+        visible.add(folder.parent if folder.parent.name.endswith("-packages") else folder)
+    remounts = []
     hidden = {Path(path).resolve() for path in hide}
     if (checkout := OURS.parent.parent / "pyproject.toml").exists():
         hidden.add(checkout.parent)
     hidden.add(OURS)
-    shown.discard(OURS)
-    shown = {path.resolve() for path in shown} | shown
-    for path in sorted(shown | hidden, key=lambda path: len(path.parts)):
-        around = [other for other in (*shown, Path("/usr")) if other in path.parents]
+    visible.discard(OURS)
+    visible = {path.resolve() for path in visible} | visible
+    for path in sorted(visible | hidden, key=lambda path: len(path.parts)):
+        containers = [folder for folder in (*visible, Path("/usr")) if folder in path.parents]
         if path in hidden:
-            if around:
+            if containers:
                 yield from ("--perms", "0755", "--tmpfs", str(path))
-                covered += ["--remount-ro", str(path)]
-        elif not around or any(other in path.parents for other in hidden):
+                remounts += ["--remount-ro", str(path)]
+        elif not containers or any(folder in path.parents for folder in hidden):
             # bubblewrap itself makes what is above a folder, but for root alone to enter.
-            for above in reversed(path.parents[:-1]):
-                inner = [other for other in hidden if other in above.parents]
-                if inner or not any(
-                    other in (above, *above.parents) for other in (*shown, Path("/usr"))
+            for parent in reversed(path.parents[:-1]):
+                hidden_within = [folder for folder in hidden if folder in parent.parents]
+                if hidden_within or not any(
+                    folder in (parent, *parent.parents) for folder in (*visible, Path("/usr"))
                 ):
-                    yield from ("--dir", str(above))
+                    yield from ("--dir", str(parent))
             yield from ("--ro-bind", str(path), str(path))
-    yield from covered
+    yield from remounts

@@ -1,8 +1,7 @@
-"""A submission's process, as the grader sees it: how it starts, what it takes, how it ended.
+"""A submission's processes, as the grader sees them.
 
-Here is what every kind of sandbox shares: the environment and the command of a Python that runs a
-submission, what its processes take of memory and processor, and its end in words.
-:class:`OwnProcess` is the simplest run, a command of its own for each submission.
+Here is what every kind of sandbox shares: the environment of the Python that a submission runs in,
+the memory and processor time of its processes, and the description of its end.
 """
 
 from __future__ import annotations
@@ -12,23 +11,17 @@ import importlib.util
 import os
 import signal
 import site
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 import backward_twice
-from backward_twice.grading.sandbox.interface import Run
 
 OURS = Path(backward_twice.__file__).parent
 """This package's folder."""
 
-RUNNER = ("-P", "-m", "backward_twice.grading.sandbox.runner")
-"""What to tell a Python that runs one submission."""
-
-START = 120.0
-"""Seconds that Python and its imports may take, from a cold disk."""
+START_SECONDS = 120.0
+"""How long Python and its imports may take, from a cold disk."""
 
 _MAPPING = 256  # bytes that the kernel keeps of a mapping
 _MOST_MAPPINGS = 65530  # of a process, by default (vm.max_map_count)
@@ -42,21 +35,26 @@ def folder_of(package: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Of the environment only what finds the same packages.
+    """Return the part of the environment that finds the same packages.
 
     Ours are two distributions, and from a checkout neither is among Python's own packages.
     """
-    ours = {str(OURS.parent), str(folder_of("gradtrace").parent)}
-    one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
+    folders = {str(OURS.parent), str(folder_of("gradtrace").parent)}
+    threads = (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "MALLOC_ARENA_MAX",
+    )
     return {
         "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
-        "PYTHONPATH": ":".join(sorted(path for path in ours if not path.endswith("-packages"))),
+        "PYTHONPATH": ":".join(sorted(path for path in folders if not path.endswith("-packages"))),
         "PYTHONUSERBASE": site.getuserbase(),
         "LANG": "C.UTF-8",
         "HOME": "/tmp",
         "USER": "student",
         "MPLBACKEND": "agg",
-        **dict.fromkeys(one, "1"),
+        **dict.fromkeys(threads, "1"),
         # The headers that torch.compile would compile beforehand are larger than the folder.
         "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     }
@@ -94,7 +92,7 @@ def _memory_of_one(process: Path) -> int:
 
 
 def _memory_of_task(task: Path) -> int:
-    """What the process of a thread has.
+    """Return the bytes of memory of a thread's process.
 
     Raises:
         OSError: the thread has ended.
@@ -115,8 +113,8 @@ def sockets_of(process: Path) -> int:
     """The most bytes that the sockets in a process's namespace can hold."""
     try:
         number = (process / "net/unix").read_bytes().count(b"\n") - 1  # a heading
-        each = int(Path("/proc/sys/net/core/wmem_default").read_text())
-        return number * (each + each // 2)  # the last message may go half of it beyond
+        size = int(Path("/proc/sys/net/core/wmem_default").read_text())
+        return number * (size + size // 2)  # the last message may go half of it beyond
     except OSError:
         return 0
 
@@ -145,68 +143,8 @@ def all_sleep(processes: Iterable[Path]) -> bool:
 
 
 def in_words(code: int) -> str:
-    """How a process ended, by its exit code, or minus the signal that ended it."""
+    """Describe how a process ended, from its exit code, or minus the signal that ended it."""
     if code >= 0:
         return f"the process ended in the middle of the step, with exit code {code}"
     name = signal.Signals(-code).name if -code in iter(signal.Signals) else f"signal {-code}"
     return f"the process was ended by {name}"
-
-
-def command_end(process: subprocess.Popen) -> str:
-    """How the process, or its interest in being heard, ended, in words."""
-    try:
-        code = process.wait(0.2)
-    except subprocess.TimeoutExpired:
-        return "the process closed what it had to report to"
-    return in_words(128 - code if code > 128 else code)  # a signal, as shells tell it
-
-
-class OwnProcess(Run):
-    """A command that runs one submission, ``end`` the one that ends it from outside, if any."""
-
-    status = None
-    patience = START
-
-    def __init__(self, command: list[str], env: dict[str, str], end: list[str]) -> None:
-        self._end = end
-        self._folder = tempfile.TemporaryDirectory(prefix="submission-")
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env=env,
-            cwd=self._folder.name,
-            start_new_session=True,
-        )
-        self.job = self._process.stdin.fileno()
-        self.events = self._process.stdout.fileno()
-        os.set_blocking(self.job, False)
-        os.set_blocking(self.events, False)
-
-    def how_ended(self) -> str:
-        return command_end(self._process)
-
-    def processor(self) -> float:
-        return processor_of([self._folder_of_process])
-
-    def is_idle(self) -> bool:
-        # A container's processes are out of sight: this one is the command that waits for them.
-        return not self._end and all_sleep([self._folder_of_process])
-
-    @property
-    def _folder_of_process(self) -> Path:
-        return Path(f"/proc/{self._process.pid}")
-
-    def memory(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        if self._end:
-            subprocess.run(self._end, capture_output=True, check=False)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._folder.cleanup()

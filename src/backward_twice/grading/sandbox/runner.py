@@ -1,4 +1,4 @@
-"""What runs inside the sandbox: a submission's steps, one after another, in an IPython shell.
+"""Run a submission's steps inside the sandbox, one after another, in an IPython shell.
 
 What to do comes as lines of JSON on one file descriptor, the next when the one before is done, and
 on another a line goes out as each has ended.  It is a cell, run as a notebook's kernel would run
@@ -9,9 +9,7 @@ whatever kind ends its own step only; what a step prints is kept up to a bound.
 All of this lives in the student's own interpreter.  Nothing here is a defence, and nobody may
 believe what comes out: :mod:`.events` reads it as bytes from a stranger.
 
-``python -m backward_twice.grading.sandbox.runner`` is the same in a process of its own, on standard
-input and output; :mod:`.forkserver` forks it where ``import torch`` is
-already done.
+:mod:`.forkserver` forks the process that runs it, where ``import torch`` is already done.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ import mmap
 import os
 import random
 import subprocess
-import sys
 import tempfile
 import traceback
 from pathlib import Path
@@ -36,8 +33,6 @@ from traitlets.config import Config
 
 import backward_twice
 from backward_twice.checks import question
-from backward_twice.grading.sandbox import confine
-from backward_twice.grading.sandbox.forget import load_questions
 
 _ERROR = 2_000
 _RESERVE = 4 << 20
@@ -65,8 +60,8 @@ class _Kept(io.TextIOBase):
         return True
 
     def text(self) -> str:
-        more = f"\n… and {self._lost} characters more" if self._lost else ""
-        return "".join(self._parts) + more
+        omission = f"\n… and {self._lost} characters more" if self._lost else ""
+        return "".join(self._parts) + omission
 
 
 def new_shell() -> InteractiveShell:
@@ -81,7 +76,7 @@ def new_shell() -> InteractiveShell:
 
     def system(command: str) -> None:
         """``!command``, for which IPython wants a terminal."""
-        ran = subprocess.run(
+        process = subprocess.run(
             shell.var_expand(command, depth=1),
             shell=True,
             stdin=subprocess.DEVNULL,
@@ -89,8 +84,8 @@ def new_shell() -> InteractiveShell:
             stderr=subprocess.STDOUT,
             check=False,
         )
-        shell.user_ns["_exit_code"] = ran.returncode
-        print(ran.stdout.decode(errors="replace"), end="")
+        shell.user_ns["_exit_code"] = process.returncode
+        print(process.stdout.decode(errors="replace"), end="")
 
     shell.system = system
     return shell
@@ -109,19 +104,19 @@ def run(job: int, events: int, shell: InteractiveShell | None = None) -> None:
     _emit(events, {"ready": True})
     with os.fdopen(job, "rb") as lines:
         for number, line in enumerate(iter(lines.readline, b"")):
-            done = _step(shell, json.loads(line))
+            step_end = _step(shell, json.loads(line))
             if os.getpid() != me:
                 os._exit(0)  # a cell forked, and this is the copy
-            _emit(events, {"done": number, **done})
+            _emit(events, {"done": number, **step_end})
 
 
 def _step(shell: InteractiveShell, step: dict[str, Any]) -> dict[str, Any]:
     # To report with, when a step has used up the memory.  Nothing fills its pages.
     reserve = mmap.mmap(-1, _RESERVE, _PRIVATE)
-    kept = _Kept(step["output"])
+    output = _Kept(step["output"])
     observed = error = None
     try:
-        with contextlib.redirect_stdout(kept), contextlib.redirect_stderr(kept):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             torch.default_generator.manual_seed(0)  # the CPU's: what is asked lies there
             random.seed(0)
             if step["kind"] == "cell":
@@ -133,18 +128,18 @@ def _step(shell: InteractiveShell, step: dict[str, Any]) -> dict[str, Any]:
         error = raised
         reserve.close()
         with contextlib.suppress(BaseException):
-            kept.write(_told(raised))
-    done = {"output": kept.text(), "error": None, "ename": None, "observed": observed}
+            output.write(_told(raised))
+    step_end = {"output": output.text(), "error": None, "ename": None, "observed": observed}
     if error is not None:
-        done["ename"], done["error"] = _said(error)
-    return done
+        step_end["ename"], step_end["error"] = _said(error)
+    return step_end
 
 
 def _ask(shell: InteractiveShell, step: dict[str, Any]) -> str:
-    asked = question(step["question"])
-    if asked.answer not in shell.user_ns:
-        raise NameError(f"no cell defines {asked.answer}")
-    return asked.observe(shell.user_ns[asked.answer], step["inputs"])
+    asked_question = question(step["question"])
+    if asked_question.answer not in shell.user_ns:
+        raise NameError(f"no cell defines {asked_question.answer}")
+    return asked_question.observe(shell.user_ns[asked_question.answer], step["inputs"])
 
 
 def _said(error: BaseException) -> tuple[str, str]:
@@ -164,33 +159,11 @@ def _said(error: BaseException) -> tuple[str, str]:
 def _told(error: BaseException) -> str:
     """The traceback, without the frames of this package."""
     frames = traceback.extract_tb(error.__traceback__, limit=-50)
-    theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
-    return "".join([*traceback.format_list(theirs), f"{_said(error)[1]}\n"])
+    student_frames = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+    return "".join([*traceback.format_list(student_frames), f"{_said(error)[1]}\n"])
 
 
 def _emit(events: int, event: dict[str, Any]) -> None:
     line = json.dumps(event).encode() + b"\n"
     while line:
         line = line[os.write(events, line) :]
-
-
-def main(exercises: list[str]) -> None:
-    """Take a job from standard input; what the steps print does not reach standard output."""
-    job, events = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1):
-        os.dup2(nothing, standard)
-    torch.set_num_threads(1)
-    load_questions(exercises)
-    shell = new_shell()
-    limits = json.loads(os.environ.pop("BACKWARD_TWICE_LIMITS", "null"))
-    if limits is not None:
-        confine.limit(**limits)
-    if sys.platform.startswith("linux"):
-        confine.renounce()
-    os.dup2(nothing, 2)
-    run(job, events, shell)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

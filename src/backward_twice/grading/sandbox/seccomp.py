@@ -13,8 +13,7 @@ import errno
 import os
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
 Allowed = dict[int, tuple[int, int]]
 """What arguments must be: by number, a mask and the value under it.  None: whatever they are."""
@@ -24,14 +23,10 @@ LOW = 0xFFFFFFFF
 
 _LIBRARY = "libseccomp.so.2"
 _GRANT, _REFUSE, _ALLOW = 0x00050000, 0x00050000 | errno.ENOSYS, 0x7FFF0000
-NOTIFY = 0x7FC00000
-"""What to do with other calls: let another process decide (``seccomp_unotify(2)``)."""
-
 _OF_ANOTHER_MACHINE, _OPTIMIZE = 2, 8  # SCMP_FLTATR_ACT_BADARCH, SCMP_FLTATR_CTL_OPTIMIZE
 _MASKED_EQUAL = 7
 _UNKNOWN = -1
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
-_SET_FILTER, _NEW_LISTENER = 1, 8
 
 
 class _Comparison(ctypes.Structure):
@@ -69,8 +64,6 @@ def library() -> ctypes.CDLL:
         *(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint),
         ctypes.POINTER(_Comparison),
     ]
-    loaded.seccomp_syscall_resolve_num_arch.argtypes = [ctypes.c_uint32, ctypes.c_int]
-    loaded.seccomp_syscall_resolve_num_arch.restype = ctypes.c_char_p
     loaded.seccomp_export_bpf.argtypes = [ctypes.c_void_p, ctypes.c_int]
     return loaded
 
@@ -79,7 +72,6 @@ def compiled(
     allowed: Mapping[str, Iterable[Allowed]],
     granted: Mapping[str, Iterable[Allowed]] | None = None,
     *,
-    refuse: int = _REFUSE,
     machine: str | None = None,
 ) -> bytes:
     """A program that allows these calls and refuses all others.
@@ -88,15 +80,13 @@ def compiled(
         allowed: by a call's name the arguments with which it is allowed.  A name that this
             library does not know is passed over: the call is refused.
         granted: the same of calls that do nothing and come back with 0.
-        refuse: what the kernel does with other calls, as ``seccomp(2)`` has it; by default they
-            fail with ``ENOSYS``.
         machine: as libseccomp names it, such as ``"aarch64"``; by default this one.
 
     Raises:
         OSError: libseccomp is not installed, or cannot compile this.
     """
     seccomp = library()
-    context = seccomp.seccomp_init(refuse)
+    context = seccomp.seccomp_init(_REFUSE)
     if not context:
         raise OSError(errno.EINVAL, "libseccomp: seccomp_init")
     try:
@@ -122,7 +112,7 @@ def compiled(
 def _add(
     seccomp: ctypes.CDLL, context: int, action: int, number: int, ways: Iterable[Allowed]
 ) -> None:
-    """What to do with the call of this number, where its arguments are as one of the ways says."""
+    """Add an action for the call of this number, for each way its arguments may be."""
     for way in ways:
         arguments = (_Comparison * len(way))(
             *(
@@ -145,32 +135,13 @@ def load(program: bytes) -> None:
         OSError: the kernel refused.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    _told(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
-    with _described(program) as described:
-        _told(libc.prctl(_PR_SET_SECCOMP, 2, described, 0, 0), "seccomp")
-
-
-def listen(program: bytes) -> int:
-    """The same with a program that asks (:data:`NOTIFY`); the file descriptor on which it does.
-
-    Raises:
-        OSError: the kernel refused.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    number = library().seccomp_syscall_resolve_name(b"seccomp")
-    _told(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
-    with _described(program) as described:
-        return _told(libc.syscall(number, _SET_FILTER, _NEW_LISTENER, described), "seccomp")
-
-
-@contextmanager
-def _described(program: bytes) -> Iterator[bytes]:
-    """``struct sock_fprog``: the number of instructions, padding, a pointer to them."""
     code = ctypes.create_string_buffer(program, len(program))
-    yield struct.pack("HP", len(program) // 8, ctypes.addressof(code))
-
-
-def _told(result: int, what: str) -> int:
-    if result < 0:
-        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
-    return result
+    # struct sock_fprog: the number of instructions, padding, a pointer to them
+    filter_program = struct.pack("HP", len(program) // 8, ctypes.addressof(code))
+    for call, arguments in (
+        (_PR_SET_NO_NEW_PRIVS, (1, 0, 0, 0)),
+        (_PR_SET_SECCOMP, (2, filter_program, 0, 0)),
+    ):
+        if libc.prctl(call, *arguments) < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"prctl({call}): {os.strerror(number)}")

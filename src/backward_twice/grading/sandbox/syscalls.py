@@ -20,16 +20,20 @@ a socket that takes messages from others which are closed by then; ``fcntl(F_SET
 a real ``flock`` make others wait for files that they share with the submission; ``inotify``, keys
 and message queues are counted for the user who grades.
 
-To allow one more: find its name with ``python -m backward_twice.grading.sandbox.refused FILE``,
-look it up in its manual (what does it hold, whom does it make wait, whom does it reach?), and add
-it here, with its arguments if they decide.  :mod:`.seccomp` has libseccomp compile the list, so no
+To allow one more: find its name with ``strace -f`` (``book/promises.md`` says how), look it up in
+its manual (what does it hold, whom does it make wait, whom does it reach?), and add it here, with
+its arguments if they decide.  :mod:`.seccomp` has libseccomp compile the list, so no
 number of a call, which each machine has its own of, is written down here.
 """
 
 from __future__ import annotations
 
+import fcntl
 import functools
-import sys
+import mmap
+import termios
+from collections.abc import Iterable
+from types import ModuleType
 
 from backward_twice.grading.sandbox.seccomp import LOW, Allowed, compiled
 
@@ -68,67 +72,41 @@ _AF_UNIX, _SOL_SOCKET, _SO_REUSEADDR = 1, 1, 2
 _SOCK_TYPE, _SOCK_STREAM = 0xF, 1
 _MAP_TYPE, _MAP_PRIVATE, _MAP_ANONYMOUS = 0xF, 2, 0x20
 
-_FCNTL = {
-    "F_DUPFD": 0,
-    "F_GETFD": 1,
-    "F_SETFD": 2,
-    "F_GETFL": 3,
-    "F_SETFL": 4,
-    "F_DUPFD_CLOEXEC": 1030,
-    "F_GETPIPE_SZ": 1032,
-}
-_IOCTL = {
-    "TCGETS": 0x5401,
-    "TIOCGPGRP": 0x540F,
-    "TIOCGWINSZ": 0x5413,
-    "FIONREAD": 0x541B,
-    "FIONBIO": 0x5421,
-    "FIONCLEX": 0x5450,
-    "FIOCLEX": 0x5451,
-    "TCGETS2": 0x802C542A,
-}
-_MADVISE = {
-    "MADV_NORMAL": 0,
-    "MADV_RANDOM": 1,
-    "MADV_SEQUENTIAL": 2,
-    "MADV_WILLNEED": 3,
-    "MADV_DONTNEED": 4,
-    "MADV_FREE": 8,
-    "MADV_DONTFORK": 10,
-    "MADV_DOFORK": 11,
-    "MADV_HUGEPAGE": 14,
-    "MADV_NOHUGEPAGE": 15,
-    "MADV_DONTDUMP": 16,
-    "MADV_DODUMP": 17,
-}
+_FCNTL = "DUPFD GETFD SETFD GETFL SETFL DUPFD_CLOEXEC GETPIPE_SZ"
+_LOCKS = "SETLK SETLKW OFD_SETLK OFD_SETLKW"
+_IOCTL = "TCGETS TIOCGPGRP TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX"
+_TCGETS2 = 0x802C542A
+_MADVISE = """NORMAL RANDOM SEQUENTIAL WILLNEED DONTNEED FREE DONTFORK DOFORK HUGEPAGE NOHUGEPAGE
+    DONTDUMP DODUMP"""
 _PRCTL = {
     "PR_SET_PDEATHSIG": 1,
     "PR_GET_PDEATHSIG": 2,
     "PR_GET_DUMPABLE": 3,
     "PR_SET_NAME": 15,
     "PR_GET_NAME": 16,
-    # What a process gives up further, as one in a cold sandbox does (:mod:`.confine`).
-    "PR_SET_SECCOMP": 22,
     "PR_CAPBSET_READ": 23,
-    "PR_CAPBSET_DROP": 24,
-    "PR_SET_NO_NEW_PRIVS": 38,
     "PR_GET_NO_NEW_PRIVS": 39,
 }
 
 
-def _one_of(argument: int, values: dict[str, int]) -> list[Allowed]:
-    return [{argument: (LOW, value)} for value in values.values()]
+def _numbers(module: ModuleType, names: str, prefix: str = "") -> list[int]:
+    """The numbers that the kernel's headers give these names, which Python's modules have."""
+    return [getattr(module, prefix + name) for name in names.split()]
+
+
+def _one_of(argument: int, values: Iterable[int]) -> list[Allowed]:
+    return [{argument: (LOW, value)} for value in values]
 
 
 # With these arguments only.  What else is in a call's arguments lies behind pointers, where no
 # filter can look: so clone3, whose flags do, is not on the list, and libc takes clone.
 _WITH: dict[str, list[Allowed]] = {
     "clone": [{0: (_NEW_NAMESPACES | _PARENT | _PTRACE, 0)}],
-    "fcntl": _one_of(1, _FCNTL),
-    "ioctl": _one_of(1, _IOCTL),
-    "madvise": _one_of(2, _MADVISE),
+    "fcntl": _one_of(1, _numbers(fcntl, _FCNTL, "F_")),
+    "ioctl": _one_of(1, [*_numbers(termios, _IOCTL), _TCGETS2]),
+    "madvise": _one_of(2, _numbers(mmap, _MADVISE, "MADV_")),
     "mmap": [{3: (_MAP_TYPE, _MAP_PRIVATE)}, {3: (_MAP_ANONYMOUS, 0)}],
-    "prctl": _one_of(0, _PRCTL),
+    "prctl": _one_of(0, _PRCTL.values()),
     "prlimit64": [{0: (LOW, 0)}],  # its own limits
     "setsockopt": [{1: (LOW, _SOL_SOCKET), 2: (LOW, _SO_REUSEADDR)}],
     "socket": [{0: (LOW, _AF_UNIX), 1: (_SOCK_TYPE, _SOCK_STREAM)}],
@@ -138,17 +116,18 @@ _WITH: dict[str, list[Allowed]] = {
 ALLOWED: dict[str, list[Allowed]] = {name: [{}] for name in _FREELY.split()} | _WITH
 """Of each call that is allowed the arguments with which it is: any of them, all in it."""
 
-_LOCK = {"F_SETLK": 6, "F_SETLKW": 7, "F_OFD_SETLK": 37, "F_OFD_SETLKW": 38}
-
-TAKEN_FOR_GRANTED: dict[str, list[Allowed]] = {"flock": [{}], "fcntl": _one_of(1, _LOCK)}
+TAKEN_FOR_GRANTED: dict[str, list[Allowed]] = {
+    "flock": [{}],
+    "fcntl": _one_of(1, _numbers(fcntl, _LOCKS, "F_")),
+}
 """The same of calls that come back as if they had done what they were asked, and did nothing."""
 
 
 @functools.cache
 def program() -> bytes:
-    """The list as a seccomp filter for this machine; empty where the kernel is not Linux.
+    """Compile the list into a seccomp filter for this machine.
 
     Raises:
         OSError: libseccomp is not installed, or knows no such machine.
     """
-    return compiled(ALLOWED, TAKEN_FOR_GRANTED) if sys.platform.startswith("linux") else b""
+    return compiled(ALLOWED, TAKEN_FOR_GRANTED)

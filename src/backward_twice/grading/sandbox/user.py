@@ -14,7 +14,7 @@ import secrets
 import socket
 from pathlib import Path
 
-from backward_twice.grading.sandbox.interface import SandboxError
+from backward_twice.grading.sandbox.limits import SandboxError
 
 _MOST_PAIRS = 1 << 26
 _TOP = 1 << 31  # of larger numbers some programs make negative ones

@@ -16,9 +16,9 @@ import backward_twice
 import gradtrace
 from backward_twice import checks, misconceptions
 from backward_twice.grading import GradingError, atomic
-from backward_twice.grading.run.draws import read_draws
-from backward_twice.grading.run.master import read_masters
-from backward_twice.grading.run.modules import modules_of
+from backward_twice.grading.judging.draws import read_draws
+from backward_twice.grading.judging.master import read_masters
+from backward_twice.grading.judging.modules import modules_of
 
 _HERE = Path(__file__).parent
 _MISCONCEPTIONS = Path(misconceptions.__file__).parent
@@ -32,7 +32,7 @@ def contents(
     private: Path | None = None,
     limits: Mapping[str, float] | None = None,
 ) -> Iterator[tuple[str, bytes]]:
-    """What the zip of ``exercise`` holds: names and bytes, in order.
+    """Yield the names and bytes in the zip of ``exercise``, in order.
 
     Args:
         private: the teacher's folder of hidden variants and, if it is there, a secret.
@@ -78,7 +78,7 @@ def is_shipped(file: Path, exercise: str) -> bool:
 
 
 def _needs(checkout: Path) -> list[str]:
-    """What has to be installed, apart from our own two packages, which are in the zip.
+    """Return the requirements, without our own two packages, which are in the zip.
 
     Cells import gradtrace without its extras, so no widget and no plot is among it.
     """

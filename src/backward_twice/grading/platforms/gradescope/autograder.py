@@ -1,4 +1,4 @@
-"""What ``run_autograder`` starts: grade the one submission that is there, write ``results.json``.
+"""The program of ``run_autograder``: grade the one submission, and write ``results.json``.
 
 It runs as root and is the judge.  The student's code runs in another process, under bubblewrap if
 that works in this container, and otherwise as a user that is nobody else's, to whom
@@ -28,14 +28,20 @@ from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.grading import GradingError, atomic
 from backward_twice.grading.intake.reading import Reader
 from backward_twice.grading.intake.submissions import Rejected, read_folder
-from backward_twice.grading.run import judge
-from backward_twice.grading.run.draws import read_draws
-from backward_twice.grading.run.master import Master, read_masters
-from backward_twice.grading.sandbox import Limits, SandboxError, available
+from backward_twice.grading.judging import grader
+from backward_twice.grading.judging.draws import read_draws
+from backward_twice.grading.judging.master import Master, read_masters
+from backward_twice.grading.sandbox import (
+    Kind,
+    Sandbox,
+    SandboxError,
+    SubmissionLimits,
+    check_sandbox,
+)
 
 Json = dict[str, Any]
 
-LIMITS = Limits(seconds=60.0, memory=192 << 20, files=32 << 20, total=240.0)
+LIMITS = SubmissionLimits(seconds=60.0, memory=192 << 20, files=32 << 20, total=240.0)
 """For Gradescope's defaults, half a processor, 768 MB, 10 minutes; ``limits.json`` has others."""
 
 _SECONDS = 540.0
@@ -66,7 +72,7 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
     try:
         with Reader(masters) as reader:
             opened = partial(read_folder, submission, assignment=master.name)
-            given = reader.read(master.name, opened)
+            submitted = reader.read(master.name, opened)
     except Rejected as why:
         return _zero(f"Not graded: {why}. Hand in {master.name}.ipynb, and only that notebook.")
     private = source / "private"
@@ -74,14 +80,14 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
         draws = read_draws(Path(folder), private if private.exists() else None, masters)
     limits = asdict(LIMITS) | json.loads((source / "limits.json").read_text())
     hide = [str(path) for path in (*closed, Path(backward_twice.__file__).parent)]
-    sandbox = {"kind": _kind(), "image": None, "hide": hide}
+    sandbox = {"kind": _kind(), "hide": hide}
     print(f"sandbox: {sandbox['kind']}", flush=True)
     result = _graded(
-        judge.job("", master, given.answers, draws, {"limits": limits, "sandbox": sandbox})
+        grader.job("", master, submitted.answers, draws, {"limits": limits, "sandbox": sandbox})
     )
     if result.get("again"):
         raise GradingError(result["detail"])
-    return report(result, master, given.notes)
+    return report(result, master, submitted.notes)
 
 
 def _graded(job: Json) -> Json:
@@ -90,58 +96,61 @@ def _graded(job: Json) -> Json:
     The machine may have been slow.  The second try has what is left of the time, and never costs.
     """
     began = time.monotonic()
-    result = judge.grade(job)
+    result = grader.grade(job)
     if not result.get("slow"):
         return result
     limits = job["limits"]
-    left = (_SECONDS - (time.monotonic() - began)) / limits["clock"]
-    if left <= 0:
+    seconds_left = (_SECONDS - (time.monotonic() - began)) / limits["clock"]
+    if seconds_left <= 0:
         return result
     print("a step ran out of time by the clock: once more", flush=True)
-    again = judge.grade(job | {"limits": limits | {"total": min(left, limits["total"])}})
-    return max(result, again, key=lambda each: each["points"])
+    second = grader.grade(job | {"limits": limits | {"total": min(seconds_left, limits["total"])}})
+    return max(result, second, key=lambda candidate: candidate["points"])
 
 
-def _kind() -> str:
+def _kind() -> Kind:
+    """Return the kind of sandbox that works in this container."""
     try:
-        return available()
+        with Sandbox("bubblewrap") as sandbox:
+            check_sandbox(sandbox)
     except SandboxError:
         return "account"
+    return "bubblewrap"
 
 
 def report(result: Json, master: Master, notes: tuple[str, ...] = ()) -> Json:
-    """A result of :func:`.judge.judged` as Gradescope's ``results.json``.
+    """A result of :func:`.grader.judged` as Gradescope's ``results.json``.
 
     ``notes`` are remarks on the notebook as a whole, for the student.
     """
-    titles = {asked.id: asked.title for asked in master.questions}
-    said = [f"{result['points']:g} of {result['max_points']:g} points."]
-    if result["state"] != judge.GRADED:
-        said.append(f"Not all of it could be judged: {result['detail']}.")
-    said += [f"Note: {note}." for note in notes]
+    titles = {cell.id: cell.title for cell in master.questions}
+    lines = [f"{result['points']:g} of {result['max_points']:g} points."]
+    if result["state"] != grader.GRADED:
+        lines.append(f"Not all of it could be judged: {result['detail']}.")
+    lines += [f"Note: {note}." for note in notes]
     return {
         "score": result["points"],
-        "output": "\n".join(said),
+        "output": "\n".join(lines),
         "visibility": "visible",
         "stdout_visibility": "hidden",
-        "tests": [_test(found, titles[found["id"]]) for found in result["questions"]],
+        "tests": [_test(question, titles[question["id"]]) for question in result["questions"]],
     }
 
 
-def _test(found: Json, title: str) -> Json:
-    lines = [str(Finding(**finding)) for finding in found["findings"]]
-    lines += [f"{LOOKS_LIKE} {belief}" for belief in found["beliefs"]]
-    if found["case"]:
-        lines += [SMALLEST_CASE, found["case"]]
-    if found["error"]:
-        lines.append(found["error"])
-    if found["outcome"] not in (judge.PASSED, judge.FAILED):
-        lines.append(f"This could not be judged: {found['outcome']}.")
+def _test(question: Json, title: str) -> Json:
+    lines = [str(Finding(**finding)) for finding in question["findings"]]
+    lines += [f"{LOOKS_LIKE} {belief}" for belief in question["beliefs"]]
+    if question["case"]:
+        lines += [SMALLEST_CASE, question["case"]]
+    if question["error"]:
+        lines.append(question["error"])
+    if question["outcome"] not in (grader.PASSED, grader.FAILED):
+        lines.append(f"This could not be judged: {question['outcome']}.")
     return {
-        "name": f"{title} ({found['id']})",
-        "score": found["points"],
-        "max_score": found["max_points"],
-        "status": "passed" if found["outcome"] == judge.PASSED else "failed",
+        "name": f"{title} ({question['id']})",
+        "score": question["points"],
+        "max_score": question["max_points"],
+        "status": "passed" if question["outcome"] == grader.PASSED else "failed",
         "output": "\n".join(lines),
         "visibility": "visible",
     }

@@ -19,8 +19,8 @@ import nbformat
 from backward_twice.checks import Finding
 from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.grading import atomic
-from backward_twice.grading.run.judge import PASSED, Json
-from backward_twice.starters import SOLUTION_ONLY
+from backward_twice.grading.judging.grader import PASSED, Json
+from backward_twice.starters import drop_solution_only
 
 _HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS[ \t]*\n?", re.S | re.M)
 
@@ -29,10 +29,7 @@ _HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS[ \t]
 def _exercise(master: Path) -> str:
     """The master as students know it, as the text of a notebook: no solutions, no outputs."""
     notebook = nbformat.read(master, as_version=4)
-    notebook.cells = [
-        cell for cell in notebook.cells if SOLUTION_ONLY not in cell.metadata.get("tags", ())
-    ]
-    notebook.cells[0].source = notebook.cells[0].source.replace("# Solution: ", "# ", 1)
+    drop_solution_only(notebook)
     for cell in notebook.cells:
         for folding in ("tags", "mystnb", "starter"):
             cell.metadata.pop(folding, None)
@@ -44,16 +41,16 @@ def _exercise(master: Path) -> str:
     return nbformat.writes(notebook)
 
 
-def notebook(result: Json, master: Path, said: Sequence[str] = ()) -> Json:
+def notebook(result: Json, master: Path, remarks: Sequence[str] = ()) -> Json:
     """A graded submission as a notebook, its JSON.
 
     Args:
-        result: as :func:`.judge.judged` makes it.
+        result: as :func:`.grader.judged` makes it.
         master: the path of the exercise's master.
-        said: remarks on the submission as a whole.
+        remarks: on the submission as a whole.
     """
     filled = json.loads(_exercise(master))
-    questions = {found["id"]: found for found in result["questions"]}
+    questions = {question["id"]: question for question in result["questions"]}
     for cell in filled["cells"]:
         nbgrader = cell["metadata"].get("nbgrader", {})
         if nbgrader.get("solution"):
@@ -64,7 +61,7 @@ def notebook(result: Json, master: Path, said: Sequence[str] = ()) -> Json:
             cell["outputs"] = _of_question(questions[nbgrader["grade_id"]])
     lines = [f"{result['points']:g} of {result['max_points']:g} points"]
     lines += [] if questions else [result["state"]]
-    lines += [*said, *([result["detail"]] if result["detail"] else [])]
+    lines += [*remarks, *([result["detail"]] if result["detail"] else [])]
     first = next(cell for cell in filled["cells"] if cell["cell_type"] == "code")
     first["outputs"] = [_text("\n".join(lines))]
     return filled
@@ -74,13 +71,14 @@ def _of_cell(part: Json) -> list[Json]:
     return ([_text(part["output"])] if part["output"] else []) + _error(part["error"])
 
 
-def _of_question(found: Json) -> list[Json]:
-    lines = [f"{found['id']}: {found['outcome']}, {found['points']:g} of {found['max_points']:g}"]
-    lines += [f"  {Finding(**finding)}" for finding in found["findings"]]
-    lines += [f"  {LOOKS_LIKE} {belief}" for belief in found.get("beliefs", ())]
-    if case := found.get("case"):
+def _of_question(question: Json) -> list[Json]:
+    points = f"{question['points']:g} of {question['max_points']:g}"
+    lines = [f"{question['id']}: {question['outcome']}, {points}"]
+    lines += [f"  {Finding(**finding)}" for finding in question["findings"]]
+    lines += [f"  {LOOKS_LIKE} {belief}" for belief in question.get("beliefs", ())]
+    if case := question.get("case"):
         lines += [f"  {SMALLEST_CASE}", *(f"    {line}" for line in case.splitlines())]
-    failed = [] if found["outcome"] == PASSED else _error(found["error"])
+    failed = [] if question["outcome"] == PASSED else _error(question["error"])
     return [_text("\n".join(lines)), *failed]
 
 
@@ -96,7 +94,7 @@ def _error(text: str | None) -> list[Json]:
     return [{"output_type": "error", "ename": name, "evalue": value, "traceback": lines}]
 
 
-def write_notebook(folder: Path, result: Json, master: Path, said: Sequence[str]) -> None:
+def write_notebook(folder: Path, result: Json, master: Path, remarks: Sequence[str]) -> None:
     """Write ``folder/<student>/<assignment>/<assignment>.ipynb``, where Formgrader looks.
 
     Raises:
@@ -104,4 +102,4 @@ def write_notebook(folder: Path, result: Json, master: Path, said: Sequence[str]
     """
     student, assignment = result["student"], result["assignment"]
     path = folder / student / assignment / f"{assignment}.ipynb"
-    atomic.write(path, json.dumps(notebook(result, master, said)).encode())
+    atomic.write(path, json.dumps(notebook(result, master, remarks)).encode())

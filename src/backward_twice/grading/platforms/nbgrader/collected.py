@@ -1,14 +1,13 @@
 """The folders that ``make collect`` and ``nbgrader collect`` write, found and read.
 
 The layout is ``<student>/<assignment>/<assignment>.ipynb``, beside it nbgrader's ``timestamp.txt``.
-Every visible entry becomes a :class:`.Place`, and one that cannot be graded has a reason in words,
-so that nobody is left out in silence.
+Every visible entry becomes a :class:`.SubmissionFolder`, and one that cannot be graded has a reason
+in words, so that nobody is left out in silence.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from backward_twice.grading.intake.submissions import (
     COLLECT,
     MAX_NAME,
     Handed,
-    Place,
     Rejected,
+    SubmissionFolder,
     entries,
     hidden,
     is_archive,
@@ -30,13 +29,13 @@ MARKUP = '<>"'
 """What no name may have in it: Formgrader puts names into its pages as they are, markup too."""
 
 
-def find(submissions: Path, assignments: Collection[str]) -> list[Place]:
+def find(submissions: Path, assignments: Collection[str]) -> list[SubmissionFolder]:
     """All places in the folder ``submissions``, sorted; hidden entries are left out.
 
     Raises:
         OSError: the folder itself cannot be read.
     """
-    places: list[Place] = []
+    places: list[SubmissionFolder] = []
     with os.scandir(submissions) as students:
         for entry in students:
             if not hidden(entry.name) and entry.name != PEOPLE:
@@ -44,50 +43,34 @@ def find(submissions: Path, assignments: Collection[str]) -> list[Place]:
     return sorted(places, key=lambda place: (place.student, place.assignment))
 
 
-def _of_student(entry: os.DirEntry[str], assignments: Collection[str]) -> list[Place]:
+def _of_student(entry: os.DirEntry[str], assignments: Collection[str]) -> list[SubmissionFolder]:
     student = entry.name
     if not entry.is_dir(follow_symlinks=False):
-        return [Place(student, "", _not_a_folder(entry, "a student's folder"))]
+        return [SubmissionFolder(student, "", _not_a_folder(entry, "a student's folder"))]
     if problem := _name_problem(student):
-        return [Place(student, "", problem)]
+        return [SubmissionFolder(student, "", problem)]
     try:
-        found = entries(entry.path)
+        inner_entries = entries(entry.path)
     except Rejected as why:
-        return [Place(student, "", str(why))]
+        return [SubmissionFolder(student, "", str(why))]
     except OSError as error:
-        return [Place(student, "", f"the folder cannot be read: {error.strerror}")]
+        return [SubmissionFolder(student, "", f"the folder cannot be read: {error.strerror}")]
     places = []
-    for inner in found:
+    for inner in inner_entries:
         name = inner.name
         if not inner.is_dir(follow_symlinks=False):
             telling = name.endswith(".ipynb") or is_archive(name)
             if telling or not inner.is_file(follow_symlinks=False):
-                places.append(Place(student, name, _not_a_folder(inner, "an assignment's folder")))
+                places.append(
+                    SubmissionFolder(student, name, _not_a_folder(inner, "an assignment's folder"))
+                )
         else:
-            places.append(_of_assignment(student, name, {each.name for each in found}, assignments))
-    return places or [Place(student, "", "nothing was handed in: the folder is empty")]
-
-
-def _of_assignment(
-    student: str, folder: str, folders: Collection[str], assignments: Collection[str]
-) -> Place:
-    """The place of the assignment that a folder's name means: ``Two Losses`` is two_losses."""
-    if folder in assignments:
-        return Place(student, folder)
-    meant = _plain(folder)
-    if meant not in assignments:
-        problem = (
-            f"there is no assignment '{shown(folder)}'; there is {', '.join(sorted(assignments))}"
-        )
-        return Place(student, folder, problem)
-    rivals = [name for name in folders if _plain(name) == meant]
-    if len(rivals) > 1:
-        return Place(student, folder, f"several folders for {meant}: {', '.join(sorted(rivals))}")
-    return Place(student, meant, folder=folder)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\s-]", "_", name).casefold()
+            problem = None
+            if name not in assignments:
+                valid_names = ", ".join(sorted(assignments))
+                problem = f"there is no assignment '{shown(name)}'; there is {valid_names}"
+            places.append(SubmissionFolder(student, name, problem))
+    return places or [SubmissionFolder(student, "", "nothing was handed in: the folder is empty")]
 
 
 def _name_problem(name: str) -> str | None:
@@ -102,19 +85,19 @@ def _name_problem(name: str) -> str | None:
     return None
 
 
-def _not_a_folder(entry: os.DirEntry[str], wanted: str) -> str:
+def _not_a_folder(entry: os.DirEntry[str], expected: str) -> str:
     if entry.is_symlink():
-        return f"a link, where {wanted} should be; links are not followed"
+        return f"a link, where {expected} should be; links are not followed"
     if not entry.is_file(follow_symlinks=False):
-        return f"neither file nor folder, where {wanted} should be"
+        return f"neither file nor folder, where {expected} should be"
     if is_archive(entry.name):
-        return f"an archive, where {wanted} should be; {COLLECT}"
+        return f"an archive, where {expected} should be; {COLLECT}"
     if entry.name.endswith(".ipynb"):
-        return f"a notebook, where {wanted} should be: <student>/<assignment>/<assignment>.ipynb"
-    return f"a file, where {wanted} should be"
+        return f"a notebook, where {expected} should be: <student>/<assignment>/<assignment>.ipynb"
+    return f"a file, where {expected} should be"
 
 
-def read(submissions: Path, place: Place) -> Handed:
+def read(submissions: Path, place: SubmissionFolder) -> Handed:
     """Read the submission at ``place``.
 
     Raises:
@@ -122,5 +105,4 @@ def read(submissions: Path, place: Place) -> Handed:
     """
     if place.problem:
         raise Rejected(place.problem)
-    folder = place.folder or place.assignment
-    return read_folder(submissions, place.student, folder, assignment=place.assignment)
+    return read_folder(submissions, place.student, place.assignment, assignment=place.assignment)

@@ -15,7 +15,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from subprocess import SubprocessError
 
@@ -26,10 +26,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from backward_twice.checks.asking import LOOKS_LIKE
 from backward_twice.grading import GradingError
+from backward_twice.grading.judging.grader import Json
+from backward_twice.grading.judging.journal import Key
+from backward_twice.grading.judging.master import Master
 from backward_twice.grading.platforms.nbgrader.collected import MARKUP
 from backward_twice.grading.platforms.roster import Person
-from backward_twice.grading.run.judge import Json
-from backward_twice.grading.run.master import Master
 
 COURSE = "backward_twice"
 """The course's name in a gradebook that has no such assignment yet; as in nbgrader_config.py."""
@@ -43,7 +44,7 @@ _LONGEST = 128
 
 @dataclass(frozen=True)
 class Late:
-    """What work that is late costs: a part of its points for each day begun, after a grace."""
+    """The penalty for late work: a part of its points for each day begun, after a grace period."""
 
     percent: float
     grace: float = 0.0
@@ -75,6 +76,7 @@ class Grades:
     def __init__(self, gradebook: api.Gradebook, masters: Mapping[str, Master]) -> None:
         self._db = gradebook.db
         self._masters = masters
+        self._extensions: Mapping[Key, timedelta] = {}
         self._cells = {name: _prepared(gradebook, master) for name, master in masters.items()}
         # A gradebook that can only be read is to be noticed now, not after hours of grading.
         self._db.execute(text("UPDATE course SET id = id"))
@@ -87,25 +89,33 @@ class Grades:
         """
         ids = sorted(people)
         chunks = (set(ids[start : start + CHUNK]) for start in range(0, len(ids), CHUNK))
-        there = {row.id: row for chunk in chunks for row in self._all(api.Student, "id", chunk)}
+        enrolled = {row.id: row for chunk in chunks for row in self._all(api.Student, "id", chunk)}
         for id, person in people.items():
-            student = there.get(id) or self._new(api.Student(id=id))
+            student = enrolled.get(id) or self._new(api.Student(id=id))
             student.first_name = student.first_name or _name(person.first)
             student.last_name = student.last_name or _name(person.last)
             student.email = student.email or person.email[:_LONGEST] or None
         self._db.commit()
         self._db.expunge_all()
 
+    def extend(self, extensions: Mapping[Key, timedelta]) -> None:
+        """Grant extensions, by student and assignment, to the submissions that are recorded next.
+
+        nbgrader's gradebook has them from then on.
+        """
+        self._extensions = extensions
+
     def record(
         self, results: Iterable[tuple[Json, datetime | None]], cost: Late | None = None
     ) -> Iterator[float]:
-        """Write results with their times of submission; yield for each how late it was, in seconds.
+        """Upsert results, and yield the lateness of each submission in seconds.
 
-        Results of assignments that are none are passed over.
+        A result of an unknown assignment is skipped, with lateness 0.
 
         Args:
-            cost: what lateness costs is written beside the points, where nbgrader has it; without
-                it nothing of that is changed.
+            results: each with its submission's time, in UTC.
+            cost: the penalty for lateness, which nbgrader stores beside the points; without it
+                stored penalties stay as they are.
         """
         waiting = iter(results)
         while chunk := list(islice(waiting, CHUNK)):
@@ -117,10 +127,10 @@ class Grades:
     def _record(
         self, chunk: Sequence[tuple[Json, datetime | None]], cost: Late | None
     ) -> list[float]:
-        known = [(r, when) for r, when in chunk if r["assignment"] in self._cells]
-        students = {result["student"] for result, _ in known}
-        there = set(self._db.scalars(select(api.Student.id).where(api.Student.id.in_(students))))
-        self._db.add_all(api.Student(id=student) for student in sorted(students - there))
+        recognized = [(r, timestamp) for r, timestamp in chunk if r["assignment"] in self._cells]
+        students = {result["student"] for result, _ in recognized}
+        enrolled = set(self._db.scalars(select(api.Student.id).where(api.Student.id.in_(students))))
+        self._db.add_all(api.Student(id=student) for student in sorted(students - enrolled))
         submissions = {
             (row.assignment_id, row.student_id): row
             for row in self._all(api.SubmittedAssignment, "student_id", students)
@@ -138,7 +148,7 @@ class Grades:
         }
         due = dict(self._db.execute(select(api.Assignment.id, api.Assignment.duedate)).all())
         late = []
-        for result, when in chunk:
+        for result, timestamp in chunk:
             cells = self._cells.get(result["assignment"])
             if cells is None:
                 late.append(0.0)
@@ -150,13 +160,15 @@ class Grades:
                     student_id=result["student"],
                 )
             )
-            submission.timestamp = when
+            submission.timestamp = timestamp
+            key = (result["student"], result["assignment"])
+            submission.extension = self._extensions.get(key, submission.extension)
             notebook = notebooks.get((submission.id, cells.notebook)) or self._new(
                 api.SubmittedNotebook(
                     id=api.new_uuid(), assignment_id=submission.id, notebook_id=cells.notebook
                 )
             )
-            points = {found["id"]: found["points"] for found in result["questions"]}
+            points = {question["id"]: question["points"] for question in result["questions"]}
             for name, cell in cells.grades.items():
                 grade = grades.get((notebook.id, cell)) or self._new(
                     api.Grade(notebook_id=notebook.id, cell_id=cell, needs_manual_grade=False)
@@ -181,18 +193,18 @@ class Grades:
         return row
 
     def _words(self, result: Json) -> dict[str, str]:
-        """What was found of each answer.  nbgrader shows it as Markdown: no word is a student's."""
-        of = {asked.id: asked.answer for asked in self._masters[result["assignment"]].questions}
+        """Format each answer's findings, as Markdown without any word of the student's."""
+        answer_of = {cell.id: cell.answer for cell in self._masters[result["assignment"]].questions}
         words: dict[str, str] = {}
-        for found in result["questions"]:
-            if found["id"] not in of:
+        for question in result["questions"]:
+            if question["id"] not in answer_of:
                 continue
-            lines = [f"{found['id']}: {found['outcome']}"]
-            lines += [f"* {f['what']}: {_RIGHT[f['passed']]}" for f in found["findings"]]
-            lines += [f"* {LOOKS_LIKE} {belief}" for belief in found.get("beliefs", ())]
-            before = words.get(of[found["id"]])
-            said = html.escape("\n".join(lines), quote=False)
-            words[of[found["id"]]] = f"{before}\n\n{said}" if before else said
+            lines = [f"{question['id']}: {question['outcome']}"]
+            lines += [f"* {f['what']}: {_RIGHT[f['passed']]}" for f in question["findings"]]
+            lines += [f"* {LOOKS_LIKE} {belief}" for belief in question.get("beliefs", ())]
+            earlier = words.get(answer_of[question["id"]])
+            escaped = html.escape("\n".join(lines), quote=False)
+            words[answer_of[question["id"]]] = f"{earlier}\n\n{escaped}" if earlier else escaped
         return words
 
 
@@ -228,18 +240,19 @@ def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
     except api.MissingEntry:
         assignment = gradebook.add_assignment(name)
     notebook = gradebook.update_or_create_notebook(name, name)
-    wanted = {asked.id: asked.points for asked in master.questions}
-    other = {cell.name for cell in (*notebook.grade_cells, *notebook.task_cells)} - wanted.keys()
-    if other:
+    points = {cell.id: cell.points for cell in master.questions}
+    foreign = {cell.name for cell in (*notebook.grade_cells, *notebook.task_cells)} - points.keys()
+    if foreign:
+        listed = ", ".join(sorted(foreign))
         raise GradingError(
-            f"the gradebook's {name} has other cells than its master: {', '.join(sorted(other))}; "
+            f"the gradebook's {name} has cells that its master lacks: {listed}; "
             f"take another gradebook, or remove it there: nbgrader db assignment remove {name}"
         )
     grades = {
         cell: gradebook.update_or_create_grade_cell(
-            cell, name, name, max_score=points, cell_type="code"
+            cell, name, name, max_score=max_score, cell_type="code"
         ).id
-        for cell, points in wanted.items()
+        for cell, max_score in points.items()
     }
     solutions = {
         answer.id: gradebook.update_or_create_solution_cell(answer.id, name, name).id
@@ -257,7 +270,7 @@ def open_gradebook(url: str | URL, masters: Mapping[str, Master]) -> Iterator[Gr
             other questions than a master.
     """
     try:
-        shown = make_url(url).render_as_string(hide_password=True)
+        address = make_url(url).render_as_string(hide_password=True)
     except SQLAlchemyError as error:
         raise GradingError(f"{url!r} is no address of a gradebook: {_brief(error)}") from error
     api.app_log.setLevel(logging.CRITICAL)  # its tracebacks are said in words, below
@@ -267,7 +280,7 @@ def open_gradebook(url: str | URL, masters: Mapping[str, Master]) -> Iterator[Gr
             gradebook = api.Gradebook(url, COURSE)
         yield Grades(gradebook, masters)
     except (SQLAlchemyError, SubprocessError, api.InvalidEntry, ImportError) as error:
-        raise GradingError(f"the gradebook {shown} cannot be written: {_brief(error)}") from error
+        raise GradingError(f"the gradebook {address} cannot be written: {_brief(error)}") from error
     finally:
         if gradebook is not None:
             gradebook.close()
@@ -277,12 +290,12 @@ def open_gradebook(url: str | URL, masters: Mapping[str, Master]) -> Iterator[Gr
 @contextmanager
 def _scripts_on_path() -> Iterator[None]:
     """nbgrader looks for the program alembic on the path when it makes a gradebook."""
-    before = os.environ.get("PATH", "")
-    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), before])
+    original = os.environ.get("PATH", "")
+    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), original])
     try:
         yield
     finally:
-        os.environ["PATH"] = before
+        os.environ["PATH"] = original
 
 
 def _brief(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What the teacher sees: ``grades.csv``, ``class.csv``, and the command's last words.
+"""The teacher's tables, ``grades.csv`` and ``class.csv``, and the command's summary.
 
 ``grades.csv`` has a row for each submission.  ``class.csv`` has one for each student and a column
 for each exercise, in the form of the class list, so that the platform the list is from imports it.
@@ -24,9 +24,10 @@ from typing import Any
 
 from backward_twice.grading import atomic
 from backward_twice.grading.intake.submissions import shown
+from backward_twice.grading.judging.grader import Json
+from backward_twice.grading.judging.journal import Score
 from backward_twice.grading.platforms.roster import Person, Roster
 from backward_twice.grading.platforms.spreadsheet import safe
-from backward_twice.grading.run.judge import Json
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Row:
     detail: str
     name: str = ""
     identifier: str = ""
+    earlier_points: str = ""
 
 
 NOTHING = "nothing handed in"
@@ -50,24 +52,35 @@ IN_A_GROUP = "in a group"
 """The state of those whose group has handed in; its submission has a row of its own."""
 
 
-def row(result: Json, said: Sequence[str], person: Person | None = None) -> Row:
-    """The row of a result; ``said`` are remarks about the submission."""
-    detail = "; ".join([*said, *([result["detail"]] if result["detail"] else [])])
+def row(
+    result: Json,
+    remarks: Sequence[str],
+    person: Person | None = None,
+    earlier: Sequence[Score] = (),
+) -> Row:
+    """Return the row of a result.
+
+    Args:
+        remarks: about the submission.
+        earlier: the scores of earlier gradings.
+    """
+    detail = "; ".join([*remarks, *([result["detail"]] if result["detail"] else [])])
     return Row(
         *(result[name] for name in ("student", "assignment", "points", "max_points", "state")),
         detail,
-        *_called(person),
+        *_identity(person),
+        "; ".join(f"{_points(score.points)} ({score.graded[:10]})" for score in earlier),
     )
 
 
 def without(person: Person, assignment: str, max_points: float) -> Row:
     """The row of somebody who handed in nothing."""
-    return Row(person.identifier, assignment, 0.0, max_points, NOTHING, "", *_called(person))
+    return Row(person.identifier, assignment, 0.0, max_points, NOTHING, "", *_identity(person))
 
 
 def with_group(person: Person, of_group: Row) -> Row:
     """The row of somebody whose group has handed in."""
-    name, identifier = _called(person)
+    name, identifier = _identity(person)
     detail = f"{of_group.student}: {of_group.state}"
     return replace(
         of_group,
@@ -79,7 +92,7 @@ def with_group(person: Person, of_group: Row) -> Row:
     )
 
 
-def _called(person: Person | None) -> tuple[str, str]:
+def _identity(person: Person | None) -> tuple[str, str]:
     return (person.name, person.identifier) if person else ("", "")
 
 
@@ -91,9 +104,9 @@ def write_table(path: Path, rows: Iterable[Row]) -> None:
     """
     with _table(path) as writer:
         writer.writerow(Row.__dataclass_fields__)
-        for each in rows:
+        for line in rows:
             writer.writerow(
-                [_points(v) if isinstance(v, int | float) else safe(v) for v in astuple(each)]
+                [_points(v) if isinstance(v, int | float) else safe(v) for v in astuple(line)]
             )
 
 
@@ -117,10 +130,10 @@ def write_class(
         OSError: it cannot be written; the one before is still there.
     """
     points: dict[Person | str, dict[str, list[Row]]] = {}
-    for each, person in rows:
-        if each.state != NOTHING and each.assignment in max_points:
-            of = points.setdefault(person or each.student, {})
-            of.setdefault(each.assignment, []).append(each)
+    for result_row, person in rows:
+        if result_row.state != NOTHING and result_row.assignment in max_points:
+            of = points.setdefault(person or result_row.student, {})
+            of.setdefault(result_row.assignment, []).append(result_row)
     warnings = []
     exercises = sorted(max_points)
     with _table(path) as writer:
@@ -154,7 +167,7 @@ def write_class(
 
 
 def _twice(rows: Sequence[Row]) -> str:
-    folders = " and ".join(shown(each.student) for each in rows)
+    folders = " and ".join(shown(line.student) for line in rows)
     return (
         f"{folders} are the same person in the class list ({rows[0].name}), and each handed in "
         f"{rows[0].assignment}: no points of it are in class.csv"
@@ -178,9 +191,9 @@ def _table(path: Path) -> Iterator[Any]:
 
 
 def summary(rows: Iterable[Row], places: Sequence[str | os.PathLike[str]]) -> str:
-    """How many submissions there are of each state, and where the results are."""
-    states = Counter(each.state.partition(":")[0] for each in rows)
+    """Count the submissions of each state, and list where the results are."""
+    states = Counter(line.state.partition(":")[0] for line in rows)
     lines = [f"{number:6} {state}" for state, number in sorted(states.items())]
-    others = states[NOTHING] + states[IN_A_GROUP]
-    lines.append(f"{states.total() - others:6} submissions")
+    absent = states[NOTHING] + states[IN_A_GROUP]
+    lines.append(f"{states.total() - absent:6} submissions")
     return "\n".join([*lines, *(f"  {place}" for place in places)])

@@ -40,10 +40,10 @@ def played(program: str) -> list[dict[str, Any]]:
         return []
     function = _function(program)
     with contextlib.redirect_stdout(io.StringIO()), torch.enable_grad():
-        seen = trace(function, max_steps=MOST_LINES + 1)
-    if seen.unrecorded:
+        play = trace(function, max_steps=MOST_LINES + 1)
+    if play.unrecorded:
         return []
-    return [*_lines(seen)]
+    return [*_lines(play)]
 
 
 def _function(program: str) -> Any:
@@ -55,40 +55,40 @@ def _function(program: str) -> Any:
     return names[_NAME]
 
 
-def _lines(seen: Trace) -> Iterator[dict[str, Any]]:
-    known: set[int] = set()
+def _lines(play: Trace) -> Iterator[dict[str, Any]]:
+    shown_nodes: set[int] = set()
     gradients: dict[str, str | None] = {}
-    for step in seen.steps:
-        made = [state.node for state in step.changed if state.node not in known]
-        known.update(made)
-        said = _named("makes", made, seen)
-        for what, state in ((_FREES, FREED), (_CHANGES, MODIFIED)):
-            said += _named(what, [s.node for s in step.changed if s.state == state], seen)
-        now = {variable.name: variable.grad for variable in step.variables}
-        said += [
+    for step in play.steps:
+        new_nodes = [state.node for state in step.changed if state.node not in shown_nodes]
+        shown_nodes.update(new_nodes)
+        events = _named("makes", new_nodes, play)
+        for effect, state in ((_FREES, FREED), (_CHANGES, MODIFIED)):
+            events += _named(effect, [s.node for s in step.changed if s.state == state], play)
+        current = {variable.name: variable.grad for variable in step.variables}
+        events += [
             f"{name}.grad is {'None' if grad is None else grad}"
-            for name, grad in now.items()
+            for name, grad in current.items()
             if grad != gradients.get(name)
         ]
-        gradients = now
+        gradients = current
         if step.raised:
-            stopped = "" if step.raised.node is None else f" in {_name(step.raised.node, seen)}"
+            stopped = "" if step.raised.node is None else f" in {_name(step.raised.node, play)}"
             message = shorten(step.raised.message, _MESSAGE, placeholder=" …")
-            said.append(f"raises {step.raised.type}{stopped}: {message}")
+            events.append(f"raises {step.raised.type}{stopped}: {message}")
         if step.ran is not None:
-            line = seen.source[step.ran].removeprefix("    ")
-            yield {"line": line, "did": "; ".join(said), "held": step.held[0]}
+            line = play.source[step.ran].removeprefix("    ")
+            yield {"line": line, "did": "; ".join(events), "held": step.held[0]}
 
 
-def _named(what: str, nodes: list[int], seen: Trace) -> list[str]:
-    """``what`` of these nodes, by their names; of many the first."""
+def _named(effect: str, nodes: list[int], play: Trace) -> list[str]:
+    """Name the nodes of an effect; of many only the first."""
     if not nodes:
         return []
-    names = [_name(node, seen) for node in nodes[:_MOST_NAMED]]
-    more = f" and {len(nodes) - len(names)} more" if len(nodes) > len(names) else ""
-    return [f"{what} {', '.join(names)}{more}"]
+    names = [_name(node, play) for node in nodes[:_MOST_NAMED]]
+    remainder = f" and {len(nodes) - len(names)} more" if len(nodes) > len(names) else ""
+    return [f"{effect} {', '.join(names)}{remainder}"]
 
 
-def _name(node: int, seen: Trace) -> str:
-    found = seen.nodes[node]
-    return f"leaf {found.label}" if found.leaf else found.name
+def _name(node: int, play: Trace) -> str:
+    recorded = play.nodes[node]
+    return f"leaf {recorded.label}" if recorded.leaf else recorded.name

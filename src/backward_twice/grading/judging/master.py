@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from backward_twice.cells import defined_names, parsed
+from backward_twice.cell_sources import defined_names, parsed
 from backward_twice.grading import GradingError
 
 _LEFT_OUT_IDS = {"bootstrap"}
@@ -25,7 +25,7 @@ _HEADING = re.compile(r"^#+\s+(.+?)\s*$", re.M)
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenCell:
     """A code cell that the master brings and every submission runs."""
 
     id: str
@@ -33,7 +33,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerCell:
     """A cell that the learner writes; ``defines`` are the names that questions ask for.
 
     ``cell_id`` is the notebook cell's own id, which survives where nbgrader's metadata does not.
@@ -45,7 +45,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionCell:
     """A test cell: its id, the question it asks (``"<exercise>.<question>"``), its points.
 
     ``answer`` is the id of the answer cell that is asked, ``title`` the heading above it.
@@ -63,20 +63,20 @@ class Master:
     """An exercise as it is graded: its cells in notebook order, and all ids of the notebook."""
 
     name: str
-    cells: tuple[Given | Answer | Asked, ...]
+    cells: tuple[GivenCell | AnswerCell | QuestionCell, ...]
     known_ids: frozenset[str]
 
     @property
-    def answers(self) -> list[Answer]:
-        return [cell for cell in self.cells if isinstance(cell, Answer)]
+    def answers(self) -> list[AnswerCell]:
+        return [cell for cell in self.cells if isinstance(cell, AnswerCell)]
 
     @property
-    def questions(self) -> list[Asked]:
-        return [cell for cell in self.cells if isinstance(cell, Asked)]
+    def questions(self) -> list[QuestionCell]:
+        return [cell for cell in self.cells if isinstance(cell, QuestionCell)]
 
     @property
     def max_points(self) -> float:
-        return sum(asked.points for asked in self.questions)
+        return sum(cell.points for cell in self.questions)
 
     @property
     def digest(self) -> str:
@@ -120,7 +120,7 @@ def read_master(path: Path) -> Master:
         notebook = nbformat.read(path, as_version=4)
     except Exception as error:  # nbformat raises much, all of it about this file
         raise GradingError(f"the master {path} cannot be read: {error}") from error
-    cells: list[Given | Answer | Asked] = []
+    cells: list[GivenCell | AnswerCell | QuestionCell] = []
     ids = set()
     title = path.stem
     for cell in notebook.cells:
@@ -132,36 +132,42 @@ def read_master(path: Path) -> Master:
         elif nbgrader.get("solution"):
             tree = parsed(cell.source)
             names = defined_names(tree) if tree else set()
-            cells.append(Answer(nbgrader["grade_id"], cell.id, tuple(sorted(names))))
+            cells.append(AnswerCell(nbgrader["grade_id"], cell.id, tuple(sorted(names))))
         elif nbgrader.get("grade"):
-            asked = _question(cell.source, f"{path}, cell {nbgrader['grade_id']!r}")
-            answers = [c for c in cells if isinstance(c, Answer)]
-            wanted = question(asked).answer
-            of = next((c.id for c in reversed(answers) if wanted in c.defines), None)
-            if of is None:
-                raise GradingError(f"{path}: no answer cell before {asked} defines {wanted!r}")
-            cells.append(Asked(nbgrader["grade_id"], asked, float(nbgrader["points"]), of, title))
+            asks = _question(cell.source, f"{path}, cell {nbgrader['grade_id']!r}")
+            answers = [c for c in cells if isinstance(c, AnswerCell)]
+            target = question(asks).answer
+            answer_id = next((c.id for c in reversed(answers) if target in c.defines), None)
+            if answer_id is None:
+                raise GradingError(f"{path}: no answer cell before {asks} defines {target!r}")
+            cells.append(
+                QuestionCell(
+                    nbgrader["grade_id"], asks, float(nbgrader["points"]), answer_id, title
+                )
+            )
         elif cell.id not in _LEFT_OUT_IDS and _LEFT_OUT_TAGS.isdisjoint(
             cell.metadata.get("tags", ())
         ):
-            cells.append(Given(cell.id, cell.source))
+            cells.append(GivenCell(cell.id, cell.source))
     master = Master(path.stem, _only_asked_names(cells), frozenset(ids))
     if not master.questions:
         raise GradingError(f"the master {path} has no test cell, so nothing to grade")
     return master
 
 
-def _only_asked_names(cells: list[Given | Answer | Asked]) -> tuple[Given | Answer | Asked, ...]:
+def _only_asked_names(
+    cells: list[GivenCell | AnswerCell | QuestionCell],
+) -> tuple[GivenCell | AnswerCell | QuestionCell, ...]:
     """The cells, with an answer's names those that some question asks of it, where one does."""
     from backward_twice.checks import question
 
-    wanted: dict[str, set[str]] = {}
+    requested: dict[str, set[str]] = {}
     for cell in cells:
-        if isinstance(cell, Asked):
-            wanted.setdefault(cell.answer, set()).add(question(cell.question).answer)
+        if isinstance(cell, QuestionCell):
+            requested.setdefault(cell.answer, set()).add(question(cell.question).answer)
     return tuple(
-        Answer(cell.id, cell.cell_id, tuple(sorted(wanted.get(cell.id, cell.defines))))
-        if isinstance(cell, Answer)
+        AnswerCell(cell.id, cell.cell_id, tuple(sorted(requested.get(cell.id, cell.defines))))
+        if isinstance(cell, AnswerCell)
         else cell
         for cell in cells
     )

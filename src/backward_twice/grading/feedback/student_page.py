@@ -1,6 +1,6 @@
-"""What a learner sees of a grading: a page of HTML for each submission.
+"""The page of HTML with a student's feedback, one for each submission.
 
-Everything of a student's is text here: in ``page.html`` Jinja escapes every value, and a
+Everything of a student's is text here: in ``student_page.html`` Jinja escapes every value, and a
 Content-Security-Policy forbids scripts should one get through all the same.  Of the questions there
 are findings in words, what the answer looks like, and the smallest case that is wrong, drawn for
 this answer and no other; of private inputs there is nothing.  Of the student's there are the answer
@@ -17,8 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from backward_twice.checks.asking import LOOKS_LIKE, MOST_LISTED, SMALLEST_CASE
 from backward_twice.grading import atomic
 from backward_twice.grading.intake.submissions import shown
-from backward_twice.grading.run.judge import CRASHED, FAILED, MEMORY, PASSED, TIMEOUT, Json
-from backward_twice.grading.run.master import Master
+from backward_twice.grading.judging.grader import CRASHED, FAILED, MEMORY, PASSED, TIMEOUT, Json
+from backward_twice.grading.judging.master import Master
 
 _OUTCOMES = {
     PASSED: "right",
@@ -36,38 +36,38 @@ _PAGES = Environment(
 )
 
 
-def page(result: Json, master: Master, said: Sequence[str]) -> str:
+def page(result: Json, master: Master, remarks: Sequence[str]) -> str:
     """The feedback on a result as HTML."""
-    asked = {each.id: each for each in master.questions}
-    left = list(result["cells"])
+    cells_by_id = {question_cell.id: question_cell for question_cell in master.questions}
+    unused_cells = list(result["cells"])
     questions = []
-    for found in result["questions"]:
-        answer = asked[found["id"]].answer
+    for question in result["questions"]:
+        answer = cells_by_id[question["id"]].answer
         # Two questions may be about one answer; it is shown with the first.
-        cells = [cell for cell in left if cell["answer"] == answer]
-        left = [cell for cell in left if cell["answer"] != answer]
+        cells = [cell for cell in unused_cells if cell["answer"] == answer]
+        unused_cells = [cell for cell in unused_cells if cell["answer"] != answer]
         questions.append(
-            found
+            question
             | {
-                **_listed(found["findings"]),
-                "beliefs": found.get("beliefs", []),
-                "case": found.get("case", ""),
-                "played": found.get("played", []),
-                "title": asked[found["id"]].title,
-                "outcome": _OUTCOMES[found["outcome"]],
-                "points": f"{found['points']:g}",
-                "max_points": f"{found['max_points']:g}",
+                **_listed(question["findings"]),
+                "beliefs": question.get("beliefs", []),
+                "case": question.get("case", ""),
+                "played": question.get("played", []),
+                "title": cells_by_id[question["id"]].title,
+                "outcome": _OUTCOMES[question["outcome"]],
+                "points": f"{question['points']:g}",
+                "max_points": f"{question['max_points']:g}",
                 "cells": cells,
             }
         )
     if not questions:
-        said = [result["state"], *said]
-    return _PAGES.get_template("page.html").render(
+        remarks = [result["state"], *remarks]
+    return _PAGES.get_template("student_page.html").render(
         student=shown(result["student"]),
         assignment=result["assignment"],
         points=f"{result['points']:g}",
         max_points=f"{result['max_points']:g}",
-        said=[*said, *([result["detail"]] if result["detail"] else [])],
+        said=[*remarks, *([result["detail"]] if result["detail"] else [])],
         questions=questions,
         looks_like=LOOKS_LIKE,
         smallest_case=SMALLEST_CASE.removesuffix(":"),

@@ -29,7 +29,7 @@ import torch
 from backward_twice.checks import question
 from backward_twice.checks.plain import dumps
 from backward_twice.grading import GradingError
-from backward_twice.grading.run.master import Asked, Master
+from backward_twice.grading.judging.master import Master, QuestionCell
 
 DRAWS = 2
 """How often each question is asked, with inputs of its public kind; and again of private ones."""
@@ -39,7 +39,7 @@ Variant = Callable[[torch.Generator], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Draws:
-    """What hidden inputs are drawn from.  ``digest`` changes with it and does not tell it."""
+    """The source of hidden inputs.  ``digest`` changes with the secret and does not reveal it."""
 
     secret: bytes = field(repr=False)
     variants: Mapping[str, Variant] = field(default_factory=dict)
@@ -53,14 +53,14 @@ class Draws:
         """A digest of ``parts`` that only the secret's owner can make."""
         return self._hmac("key", *parts).hex()
 
-    def seeds(self, master: Master, asked: Asked, answers: str) -> list[int]:
+    def seeds(self, master: Master, asked: QuestionCell, answers: str) -> list[int]:
         """Seeds of inputs of the kind that the learner's notebook draws too.
 
         Whoever knows the question draws from them, with :meth:`.Question.inputs`.
         """
         return [self._seed(master, asked, answers, number) for number in range(DRAWS)]
 
-    def private(self, master: Master, asked: Asked, answers: str) -> list[str]:
+    def private(self, master: Master, asked: QuestionCell, answers: str) -> list[str]:
         """Inputs of the teacher's own variant; none where there is no such variant."""
         variant = self.variants.get(asked.question)
         if variant is None:
@@ -68,7 +68,7 @@ class Draws:
         seeds = [self._seed(master, asked, answers, DRAWS + i) for i in range(DRAWS)]
         return [dumps(variant(torch.Generator().manual_seed(seed))) for seed in seeds]
 
-    def _seed(self, master: Master, asked: Asked, answers: str, number: int) -> int:
+    def _seed(self, master: Master, asked: QuestionCell, answers: str, number: int) -> int:
         seed = self._hmac("seed", master.name, asked.question, answers, str(number))
         return int.from_bytes(seed[:8], "big") >> 1  # torch takes 63 bits
 
@@ -87,10 +87,10 @@ def read_draws(out: Path, private: Path | None, masters: Mapping[str, Master]) -
         return Draws(_kept_secret(out))
     if not private.is_dir():
         raise GradingError(f"there is no private folder {private}")
-    given = private / "secret"
-    secret = given.read_bytes().strip() if given.exists() else _kept_secret(out)
+    secret_path = private / "secret"
+    secret = secret_path.read_bytes().strip() if secret_path.exists() else _kept_secret(out)
     if len(secret) < 16:
-        raise GradingError(f"{given} is too short to be secret: write at least 16 characters")
+        raise GradingError(f"{secret_path} is too short to be secret: write at least 16 characters")
     variants: dict[str, Variant] = {}
     sources = []
     for path in sorted(private.glob("*.py")):
@@ -130,22 +130,22 @@ def _variants(path: Path, master: Master) -> dict[str, Variant]:
         raise GradingError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
     finally:
         sys.dont_write_bytecode = writes
-    found = {
+    functions = {
         name: value
         for name, value in vars(module).items()
         if inspect.isfunction(value) and value.__module__ == module.__name__
     }
-    questions = {asked.question for asked in master.questions}
+    questions = {question_cell.question for question_cell in master.questions}
     variants = {}
-    for name, variant in found.items():
+    for name, variant in functions.items():
         full = f"{master.name}.{name}"
         if full in questions:
             _try(path, full, variant)
             variants[full] = variant
         elif not name.startswith("_"):
-            known = ", ".join(sorted(q.partition(".")[2] for q in questions))
+            valid_names = ", ".join(sorted(q.partition(".")[2] for q in questions))
             raise GradingError(
-                f"{path}: {master.name} has no question {name!r}; it has {known} "
+                f"{path}: {master.name} has no question {name!r}; it has {valid_names} "
                 "(functions of another use begin with an underscore)"
             )
     return variants
@@ -155,14 +155,14 @@ def _try(path: Path, name: str, variant: Variant) -> None:
     """Draw once, and ask the question what is right, before any submission is graded by it."""
     ask = question(name)
     try:
-        inputs, again = (dumps(variant(torch.Generator().manual_seed(0))) for _ in range(2))
+        inputs, repeated = (dumps(variant(torch.Generator().manual_seed(0))) for _ in range(2))
         ask.findings("{}", inputs)
     except Exception as error:
         raise GradingError(
             f"{path}: what {name.partition('.')[2]} draws is not what the question takes: "
             f"{type(error).__name__}: {error}"
         ) from error
-    if inputs != again:
+    if inputs != repeated:
         raise GradingError(
             f"{path}: {name.partition('.')[2]} draws otherwise each time; "
             "take every random number from the generator it is given"

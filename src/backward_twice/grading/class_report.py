@@ -1,9 +1,9 @@
-"""``python -m backward_twice.grading.report OUT``: a page on a class that was graded into OUT.
+"""A page on a graded class: ``python -m backward_twice.grading.class_report OUT``.
 
 It reads the journal, the masters and the names in ``grades.csv``, runs nothing of a student's, and
 writes ``OUT/report.html``: for each exercise how many points there were, for each question who
-solved it, which properties failed most and which misconceptions they look like, and how long the
-sandboxes took.  Behind each number are the students, with links to their pages of feedback.
+solved it, which properties failed most and which misconceptions they look like.  Behind each number
+are the students, with links to their pages of feedback.
 
 It also writes ``OUT/answers/<exercise>/<student>.py``, as programs that compare sources take them,
 and ``OUT/answers/given/<exercise>.py`` with what the exercise led everybody to.
@@ -28,9 +28,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from backward_twice.grading import GradingError, atomic
 from backward_twice.grading.intake.submissions import in_words, shown
 from backward_twice.grading.intake.unpacking import folder_name
-from backward_twice.grading.run.journal import Journal, Key, open_journal
-from backward_twice.grading.run.judge import FAILED, PASSED, Json
-from backward_twice.grading.run.master import Answer, Asked, Master, read_masters
+from backward_twice.grading.judging.grader import FAILED, PASSED, Json
+from backward_twice.grading.judging.journal import Journal, Key, open_journal
+from backward_twice.grading.judging.master import Master, QuestionCell, read_masters
 
 _MOST = 8
 _PAGES = Environment(
@@ -67,11 +67,10 @@ def report(journal: Journal, masters: Mapping[str, Master], names: Mapping[Key, 
             student = Student(shown(names.get(key) or key[0]), page)
             results[key[1]].append(journal[key] | {"shown": student})
     exercises = [_exercise(masters[name], of_exercise) for name, of_exercise in results.items()]
-    return _PAGES.get_template("report.html").render(exercises=exercises)
+    return _PAGES.get_template("class_report.html").render(exercises=exercises)
 
 
 def _exercise(master: Master, results: list[Json]) -> Json:
-    timed = [result for result in results if "seconds" in result]
     points = _counted(((f"{r['points']:g}", r["shown"]) for r in results), len(results))
     return {
         "name": master.name,
@@ -80,19 +79,16 @@ def _exercise(master: Master, results: list[Json]) -> Json:
         "max_points": master.max_points,
         "mean": statistics.fmean(result["points"] for result in results),
         "points": sorted(points, key=lambda row: float(row[0])),
-        "questions": [_question(asked, results) for asked in master.questions],
-        "seconds": _quantiles(sorted(result["seconds"] for result in timed)),
-        "steps": _steps(master, results),
-        "slowest": sorted(timed, key=lambda result: -result["seconds"])[:5],
+        "questions": [_question(cell, results) for cell in master.questions],
     }
 
 
-def _question(asked: Asked, results: list[Json]) -> Json:
+def _question(cell: QuestionCell, results: list[Json]) -> Json:
     judged = [
         (question, result["shown"])
         for result in results
         for question in result["questions"]
-        if question["id"] == asked.id
+        if question["id"] == cell.id
     ]
     present = {student for _, student in judged}
     outcomes = [(_outcome(question), student) for question, student in judged]
@@ -100,12 +96,12 @@ def _question(asked: Asked, results: list[Json]) -> Json:
     failed = [(question, student) for question, student in judged if question["outcome"] == FAILED]
     order = ("right", "not right", "not written", "not judged", "not there")
     return {
-        "id": asked.id,
-        "title": asked.title,
-        "points": asked.points,
+        "id": cell.id,
+        "title": cell.title,
+        "points": cell.points,
         "outcomes": sorted(_counted(outcomes, len(results)), key=lambda row: order.index(row[0])),
         "properties": _most(
-            (what, student) for question, student in failed for what in _properties(question)
+            (name, student) for question, student in failed for name in _properties(question)
         ),
         "beliefs": _most(
             (belief, student)
@@ -133,7 +129,7 @@ def _is_untouched(question: Json) -> bool:
 def _properties(question: Json) -> set[str]:
     """The properties that are wrong, without the numbers that were drawn for one student."""
     wrong = (finding["what"] for finding in question["findings"] if not finding["passed"])
-    return {re.sub(r"\d+", "#", what) for what in wrong}
+    return {re.sub(r"\d+", "#", name) for name in wrong}
 
 
 def _counted(values: Iterable[tuple[str, Student]], total: int) -> Counted:
@@ -145,40 +141,6 @@ def _counted(values: Iterable[tuple[str, Student]], total: int) -> Counted:
 
 def _most(values: Iterable[tuple[str, Student]]) -> Counted:
     return sorted(_counted(values, 1), key=lambda row: -len(row[1]))[:_MOST]
-
-
-def _quantiles(seconds: list[float]) -> list[tuple[str, float]]:
-    if not seconds:
-        return []
-    places = {"half of them at most": 0.5, "nine of ten at most": 0.9, "the longest": 1.0}
-    return [(name, seconds[max(0, round(q * len(seconds)) - 1)]) for name, q in places.items()]
-
-
-def _steps(master: Master, results: list[Json]) -> list[Json]:
-    """Of each step the processor's time: of half, of nine tenths, of the longest, and whose."""
-    steps = []
-    for cell in master.cells:
-        if isinstance(cell, Answer):
-            parts, key, name = "cells", "answer", f"{cell.id} is run"
-        elif isinstance(cell, Asked):
-            parts, key, name = "questions", "id", f"{cell.id} is asked"
-        else:
-            continue
-        taken = []
-        for result in results:
-            seconds = [part["seconds"] for part in result[parts] if part[key] == cell.id]
-            taken += [(sum(seconds), result["shown"])] if seconds else []
-        if taken:
-            longest, student = max(taken, key=lambda pair: pair[0])
-            quantiles = [value for _, value in _quantiles(sorted(value for value, _ in taken))]
-            steps.append(
-                {"name": name, "seconds": quantiles, "whose": student if longest else None}
-            )
-    most = max((step["seconds"][-1] for step in steps), default=0)
-    return [
-        step | {"shares": [seconds / most if most else 0 for seconds in step["seconds"]]}
-        for step in steps
-    ]
 
 
 def write_answers(folder: Path, journal: Journal, masters: Mapping[str, Path]) -> None:
@@ -211,7 +173,7 @@ def _names(grades: Path) -> dict[Key, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m backward_twice.grading.report",
+        prog="python -m backward_twice.grading.class_report",
         description="Write OUT/report.html, a page on the class that was graded into OUT.",
     )
     parser.add_argument("out", type=Path, metavar="OUT")

@@ -18,14 +18,16 @@ from itertools import count
 from typing import Any, Literal, TypedDict
 
 from backward_twice.grading.sandbox.events import NO_EVENT, Budget, Events, too_much_memory
-from backward_twice.grading.sandbox.interface import Limits, Run, Sandbox, SandboxError
+from backward_twice.grading.sandbox.forks import Fork
+from backward_twice.grading.sandbox.kinds import Sandbox
+from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
 
 _TEXT = 12_000  # characters of an error
 _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
 class StepResult(TypedDict):
-    """How a step ended, and what it handed back.  All texts come from the student's process.
+    """The end of a step and its output.  All texts come from the student's process.
 
     ``outcome`` is ``done`` for a step that ended by itself, be it with an exception (``error``,
     ``ename``), and ``slow`` for one that ran out of time by the clock but not by the processor's;
@@ -44,25 +46,18 @@ class StepResult(TypedDict):
     seconds: float
 
 
-def run_steps(steps: list[dict[str, Any]], limits: Limits, sandbox: Sandbox) -> list[StepResult]:
+def run_steps(
+    steps: list[dict[str, Any]], limits: SubmissionLimits, sandbox: Sandbox
+) -> list[StepResult]:
     """Run a submission's steps in order; a result for each.
 
     Args:
         steps: ``{"kind": "cell", "id": ..., "source": ...}`` or
             ``{"kind": "question", "id": ..., "question": ..., "draws": [text, ...]}``.
         limits: what the submission may use.
-        sandbox: from :func:`sandbox`.
 
     Raises:
         SandboxError: the sandbox failed, whatever the student did.
-
-    >>> from backward_twice.grading.sandbox import Limits, run_steps, sandbox
-    >>> with sandbox("none") as trusted:
-    ...     [result] = run_steps(
-    ...         [{"kind": "cell", "id": "hello", "source": "print(6 * 7)"}], Limits(), trusted
-    ...     )
-    >>> result["outcome"], result["output"]
-    ('done', '42\\n')
     """
     results: list[StepResult | None] = [None] * len(steps)
     failed: set[int] = set()
@@ -102,7 +97,7 @@ def _attempt(
     steps: list[dict[str, Any]],
     todo: list[int],
     results: list[StepResult | None],
-    limits: Limits,
+    limits: SubmissionLimits,
     sandbox: Sandbox,
     budget: Budget,
 ) -> int | None:
@@ -115,11 +110,11 @@ def _attempt(
         todo = todo[:-1]
     exercises = {step["question"].partition(".")[0] for step in steps if "question" in step}
     run, stream = _started(limits, sandbox, budget, sorted(exercises))
-    asked = count()
+    part_numbers = count()
     try:
         for k in todo:
             stream.begin()
-            result = _step(steps[k], stream, asked, limits)
+            result = _step(steps[k], stream, part_numbers, limits)
             result["seconds"] = stream.end()
             if results[k] is None:
                 results[k] = result
@@ -131,35 +126,37 @@ def _attempt(
 
 
 def _started(
-    limits: Limits, sandbox: Sandbox, budget: Budget, exercises: list[str]
-) -> tuple[Run, Events]:
+    limits: SubmissionLimits, sandbox: Sandbox, budget: Budget, exercises: list[str]
+) -> tuple[Fork, Events]:
     """A run that is ready for its first step.  A start that fails is tried once more."""
     for tried_before in (False, True):
         run = sandbox.start(limits, exercises)
         try:
             stream = Events(run, limits, budget)
-            why = stream.why_not_ready()
-            if not why:
+            reason = stream.why_not_ready()
+            if not reason:
                 return run, stream
         except BaseException:
             run.close()
             raise
         run.close()
         if tried_before:
-            raise SandboxError(f"the sandbox did not start: {why}")
+            raise SandboxError(f"the sandbox did not start: {reason}")
 
 
-def _step(step: dict[str, Any], stream: Events, asked: Iterator[int], limits: Limits) -> StepResult:
+def _step(
+    step: dict[str, Any], stream: Events, part_numbers: Iterator[int], limits: SubmissionLimits
+) -> StepResult:
     """Run a step: a cell at once, a question draw by draw, up to one that fails."""
-    what = {"kind": step["kind"], "output": limits.output}
+    common = {"kind": step["kind"], "output": limits.output}
     if step["kind"] == "cell":
-        parts = [what | {"source": step["source"]}]
+        parts = [common | {"source": step["source"]}]
     else:
         parts = [
-            what | {"question": step["question"], "inputs": inputs} for inputs in step["draws"]
+            common | {"question": step["question"], "inputs": inputs} for inputs in step["draws"]
         ]
     output, observed = "", []
-    for part, number in zip(parts, asked, strict=False):
+    for part, number in zip(parts, part_numbers, strict=False):
         event = stream.ask(part)
         if isinstance(event, dict) and not _is_end(event, number, step["kind"]):
             event = NO_EVENT
@@ -176,8 +173,8 @@ def _step(step: dict[str, Any], stream: Events, asked: Iterator[int], limits: Li
     elif event["ename"] == "MemoryError":
         result |= {"outcome": "memory", "error": too_much_memory(limits), "ename": "MemoryError"}
     else:
-        said = _clean(event["error"], _TEXT).strip() or "an error without a name"
-        result |= {"error": said, "ename": _clean(event["ename"], 100)}
+        error = _clean(event["error"], _TEXT).strip() or "an error without a name"
+        result |= {"error": error, "ename": _clean(event["ename"], 100)}
     return result
 
 
@@ -210,3 +207,29 @@ def _clean(text: str, length: int) -> str:
     """
     text = text[:length].encode("utf-8", "replace").decode()
     return text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
+
+
+_NO_SANDBOX = (
+    "there is no sandbox to run students' work in: {}\nOn Linux install bubblewrap and libseccomp "
+    "(apt install bubblewrap libseccomp2, dnf install bubblewrap libseccomp) and allow user "
+    "namespaces; elsewhere grade in a Linux virtual machine, which on Windows may be WSL 2."
+)
+
+
+def check_sandbox(sandbox: Sandbox | None = None) -> None:
+    """Check that submissions can be run here.
+
+    Args:
+        sandbox: runs one step in it; by default only bubblewrap is tried, which takes no time.
+
+    Raises:
+        SandboxError: they cannot; the message has the reason and the ways out.
+    """
+    try:
+        if sandbox is None:
+            with Sandbox("bubblewrap") as trial:
+                trial.enclosure(SubmissionLimits()).close()
+        else:
+            run_steps([{"kind": "cell", "id": "try", "source": ""}], SubmissionLimits(), sandbox)
+    except (SandboxError, OSError) as error:
+        raise SandboxError(_NO_SANDBOX.format(error)) from error

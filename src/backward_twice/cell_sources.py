@@ -94,19 +94,19 @@ def defined_names(tree: ast.Module) -> set[str]:
 
 def _defined(node: ast.stmt) -> set[str]:
     """The names that a statement defines, also within an ``if`` or a ``try``."""
-    found: set[str] = set()
+    names: set[str] = set()
     todo: list[ast.AST] = [node]
     while todo:
         inner = todo.pop()
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(inner.name)
+            names.add(inner.name)
         elif isinstance(inner, ast.Import | ast.ImportFrom):
-            found |= {(alias.asname or alias.name).partition(".")[0] for alias in inner.names}
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in inner.names}
         elif isinstance(inner, ast.Name):
-            found |= {inner.id} if isinstance(inner.ctx, ast.Store) else set()
+            names |= {inner.id} if isinstance(inner.ctx, ast.Store) else set()
         else:
             todo += ast.iter_child_nodes(inner)
-    return found
+    return names
 
 
 def used_names(source: str) -> set[str]:
@@ -126,12 +126,12 @@ def used_names(source: str) -> set[str]:
 
 def _used(table: symtable.SymbolTable) -> set[str]:
     top = table.get_type() == "module"
-    found = {
+    names = {
         symbol.get_name()
         for symbol in table.get_symbols()
         if symbol.is_referenced() and (top or symbol.is_global())
     }
-    return found.union(*map(_used, table.get_children()))
+    return names.union(*map(_used, table.get_children()))
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _statements(number: int, source: str) -> list[_Statement]:
     if tree is None:
         return []
     lines = _LINE_END.split(text)  # as Python counts them: a form feed ends none
-    found = []
+    statements = []
     for node in tree.body:
         changed = _changed(node)
         names = _defined(node) | changed
@@ -158,18 +158,10 @@ def _statements(number: int, source: str) -> list[_Statement]:
         first = min(part.lineno for part in (node, *getattr(node, "decorator_list", ())))
         part = "\n".join(lines[first - 1 : node.end_lineno])
         if _read(part)[1] is None:  # it shares a line with others
-            part = _alone(node, lines)
+            part = ast.get_source_segment(text, node)
         uses = frozenset(used_names(part) | changed)
-        found.append(_Statement((number, first), part, frozenset(names), uses))
-    return found
-
-
-def _alone(node: ast.stmt, lines: Sequence[str]) -> str:
-    """A statement's source without what is beside it; not unparsed, which is not for deep ones."""
-    part = [line.encode() for line in lines[node.lineno - 1 : node.end_lineno]]
-    part[-1] = part[-1][: node.end_col_offset]
-    part[0] = part[0][node.col_offset :]
-    return b"\n".join(part).decode()
+        statements.append(_Statement((number, first), part, frozenset(names), uses))
+    return statements
 
 
 def _changed(node: ast.stmt) -> set[str]:
@@ -180,11 +172,11 @@ def _changed(node: ast.stmt) -> set[str]:
         targets = [t for t in node.targets if isinstance(t, ast.Attribute | ast.Subscript)]
     else:
         return set()
-    return {found.id for t in targets for found in ast.walk(t) if isinstance(found, ast.Name)}
+    return {name.id for t in targets for name in ast.walk(t) if isinstance(name, ast.Name)}
 
 
-def needed(names: Iterable[str], cells: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
-    """Of these cells the statements that define ``names``, and whatever those need, in order.
+def needed(names: Iterable[str], cells: Sequence[str], satisfied: Iterable[str]) -> tuple[str, ...]:
+    """Return the cells' statements that define ``names``, and those that these need, in order.
 
     Imports, functions, classes and assignments are taken, the last one of a name and, where that
     builds on the name itself, those before; expressions alone (a call, a plot) are not.
@@ -203,12 +195,12 @@ def needed(names: Iterable[str], cells: Sequence[str], known: Iterable[str]) -> 
             statements += _statements(number, cell)
     stars = {i for i, statement in enumerate(statements) if "*" in statement.defines}
     taken: set[int] = set()
-    known, todo = set(known), list(names)
+    satisfied, todo = set(satisfied), list(names)
     while todo:
         name = todo.pop()
-        if name in known:
+        if name in satisfied:
             continue
-        known.add(name)
+        satisfied.add(name)
         definers = [i for i, statement in enumerate(statements) if name in statement.defines]
         if not definers:
             taken |= stars  # it may come from there

@@ -1,9 +1,10 @@
 """The journal of a grading, ``results.jsonl``: one line a result, written as soon as there is one.
 
 It is what an interrupted grading goes on from, and what gradebook, tables and feedback are made of.
-A later line of the same student and assignment stands for the earlier; one that says ``dropped``
-takes them out.  A line that was torn when the grader was killed is cut off.  In memory there is
-only where each line lies, so that the size of a class does not matter.
+A later line of the same student and assignment replaces the earlier, which stay as the score's
+history; one that says ``dropped`` takes all of them out.  A line that was torn when the grader was
+killed is removed.  Memory holds only the place of each line, so that the size of a class does not
+matter.
 """
 
 from __future__ import annotations
@@ -14,13 +15,23 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.run.judge import Json
+from backward_twice.grading.judging.grader import Json
 
 Key = tuple[str, str]
 """Student and assignment."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The points of a submission, and when it was graded (ISO 8601, UTC)."""
+
+    points: float
+    graded: str
 
 
 @dataclass(frozen=True)
@@ -28,7 +39,8 @@ class _Line:
     digest: str
     begins: int
     length: int
-    again: bool
+    is_crash: bool
+    score: Score
 
 
 class Journal:
@@ -36,7 +48,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self._lines: dict[Key, _Line] = {}
+        self._lines: dict[Key, list[_Line]] = {}
         self._end = 0
 
     def read(self, path: Path) -> None:
@@ -45,58 +57,62 @@ class Journal:
                 if not line.endswith(b"\n"):
                     break
                 try:
-                    entry = json.loads(line)
-                    if "dropped" in entry:
-                        student, assignment = entry["dropped"]
-                        self._forget((student, assignment), len(line))
-                    else:
-                        self._index(entry["digest"], entry["result"], len(line))
+                    self._index(json.loads(line), len(line))
                 except (ValueError, KeyError, TypeError):
                     raise GradingError(
                         f"{path} is damaged in line {number}; delete that line, "
-                        "and what it said is graded anew"
+                        "and its submission is graded again"
                     ) from None
         os.ftruncate(self._file, self._end)
 
-    def _index(self, digest: str, result: Json, length: int) -> None:
-        line = _Line(digest, self._end, length, result.get("again", False))
-        self._lines[result["student"], result["assignment"]] = line
-        self._end += length
-
-    def _forget(self, key: Key, length: int) -> None:
-        self._lines.pop(key, None)
+    def _index(self, entry: Json, length: int) -> None:
+        if "dropped" in entry:
+            student, assignment = entry["dropped"]
+            self._lines.pop((student, assignment), None)
+        else:
+            result = entry["result"]
+            score = Score(result["points"], entry.get("graded", ""))
+            is_crash = result.get("again", False)
+            line = _Line(entry["digest"], self._end, length, is_crash, score)
+            self._lines.setdefault((result["student"], result["assignment"]), []).append(line)
         self._end += length
 
     def keys(self) -> set[Key]:
-        """Whose results there are."""
+        """Return the students and assignments that have results."""
         return set(self._lines)
 
+    def points(self, key: Key) -> list[Score]:
+        """Return the history of a score: each time its points were other than before."""
+        scores = [line.score for line in self._lines.get(key, ()) if not line.is_crash]
+        return [next(same) for _, same in groupby(scores, key=lambda score: score.points)]
+
     def holds(self, key: Key, digest: str) -> bool:
-        """Whether what has this digest was graded, and need not be again."""
-        line = self._lines.get(key)
-        return line is not None and line.digest == digest and not line.again
+        """Whether the submission with this digest was graded, and need not be again."""
+        lines = self._lines.get(key)
+        return lines is not None and lines[-1].digest == digest and not lines[-1].is_crash
 
     def add(self, digest: str, result: Json) -> None:
-        """Write a result down.  One that is there already is not written again.
+        """Write a result down.  One that is the last already is not written again.
 
         Raises:
             OSError: it cannot be written; the journal stays as it was.
         """
         key = (result["student"], result["assignment"])
-        known = self._lines.get(key)
-        if known is not None and known.digest == digest and self[key] == result:
+        lines = self._lines.get(key)
+        if lines is not None and lines[-1].digest == digest and self[key] == result:
             return
-        self._index(digest, result, self._write({"digest": digest, "result": result}))
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._write({"digest": digest, "graded": now, "result": result})
 
     def drop(self, key: Key) -> None:
-        """Take a student's result out: it is in no table any more.
+        """Take a student's results out: they are in no table any more.
 
         Raises:
             OSError: it cannot be written; the journal stays as it was.
         """
-        self._forget(key, self._write({"dropped": key}))
+        self._write({"dropped": key})
 
-    def _write(self, entry: Json) -> int:
+    def _write(self, entry: Json) -> None:
         line = json.dumps(entry, sort_keys=True).encode() + b"\n"
         try:
             written = 0
@@ -105,11 +121,11 @@ class Journal:
         except OSError:
             os.ftruncate(self._file, self._end)
             raise
-        return len(line)
+        self._index(entry, len(line))
 
     def __getitem__(self, key: Key) -> Json:
         """The last result of this student and assignment."""
-        line = self._lines[key]
+        line = self._lines[key][-1]
         return json.loads(os.pread(self._file, line.length, line.begins))["result"]
 
     def close(self) -> None:

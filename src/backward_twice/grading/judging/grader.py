@@ -17,16 +17,16 @@ from typing import Any
 from backward_twice.checks import Finding, merged, question
 from backward_twice.checks.recognition import recognised
 from backward_twice.grading import GradingError
-from backward_twice.grading.run.answers import Answers
-from backward_twice.grading.run.draws import Draws
-from backward_twice.grading.run.master import Answer, Asked, Master
-from backward_twice.grading.run.modules import modules_of
-from backward_twice.grading.run.played import played
+from backward_twice.grading.judging.answers import Answers
+from backward_twice.grading.judging.draws import Draws
+from backward_twice.grading.judging.master import AnswerCell, Master, QuestionCell
+from backward_twice.grading.judging.modules import modules_of
+from backward_twice.grading.judging.played import played
 from backward_twice.grading.sandbox import (
-    Limits,
     SandboxError,
     StepResult,
-    available,
+    SubmissionLimits,
+    check_sandbox,
     run_steps,
     shared,
 )
@@ -60,7 +60,7 @@ def job(student: str, master: Master, answers: Answers, draws: Draws, settings: 
     """The job of one submission: the master's cells with the student's answers, and hidden inputs.
 
     Private inputs come last.  They reach the sandbox only when all else has been handed back
-    (:mod:`.steps`), and of what comes then nothing of the student's is shown.
+    (:mod:`.protocol`), and of what comes then nothing of the student's is shown.
 
     Args:
         settings: ``limits`` and ``sandbox``, as the sandbox takes them.
@@ -68,11 +68,11 @@ def job(student: str, master: Master, answers: Answers, draws: Draws, settings: 
     steps: list[Json] = []
     last: list[Json] = []
     for cell in master.cells:
-        if isinstance(cell, Answer):
+        if isinstance(cell, AnswerCell):
             for part, source in enumerate(answers.sources.get(cell.id, ()), 1):
                 id = cell.id if part == 1 else f"{cell.id} ({part})"
                 steps.append({"kind": "cell", "id": id, "source": source, "answer": cell.id})
-        elif isinstance(cell, Asked):
+        elif isinstance(cell, QuestionCell):
             step = {
                 "kind": "question",
                 "id": cell.id,
@@ -143,28 +143,23 @@ def grade(job: Json) -> Json:
     """
     if job["checks"] != checks_digest(job["assignment"]):
         raise GradingError("a worker has other checks than the grader: install the same version")
-    kind, image, hide = (job["sandbox"][name] for name in ("kind", "image", "hide"))
-    if kind is None:
-        kind = _kind_here(image)
-    sandbox = shared(kind, image, tuple(hide))
+    sandbox = shared(job["sandbox"]["kind"], tuple(job["sandbox"]["hide"]))
     job = drawn(job)
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
     began = time.monotonic()
     try:
-        results = run_steps(steps, Limits(**job["limits"]), sandbox)
+        results = run_steps(steps, SubmissionLimits(**job["limits"]), sandbox)
     except SandboxError as error:
-        # Is it the sandbox, or what this submission did to it?
-        run_steps([{"kind": "cell", "id": "try", "source": ""}], Limits(), sandbox)
+        check_sandbox(sandbox)  # it raises, unless this submission is the reason
         return failed(job, f"the sandbox failed: {error}"[:_MAX_TEXT])
     return judged(job, results) | {"seconds": round(time.monotonic() - began, 2)}
 
 
 _SENT = ("kind", "id", "source", "question", "draws")
-_kind_here = cache(available)
 
 
 def judged(job: Json, results: list[StepResult]) -> Json:
-    """Judge what came out of the job's steps.
+    """Judge the results of the job's steps.
 
     The result is marked ``slow`` if a step ran out of time by the clock: it is final only if
     nothing else that could have slowed it was run beside it.
@@ -173,14 +168,14 @@ def judged(job: Json, results: list[StepResult]) -> Json:
         job: with its inputs drawn.
         results: one for each step, in order, as the sandbox gives them.
     """
-    for step, came_out in zip(job["steps"], results, strict=True):
+    for step, reply in zip(job["steps"], results, strict=True):
         if step["kind"] == "question" or step["answer"] is not None:
             break
-        if came_out["outcome"] != "done" or came_out["error"]:
+        if reply["outcome"] != "done" or reply["error"]:
             # No student's code ran before it.
-            why = came_out["error"] or came_out["outcome"]
-            why = f"the master's own cell {step['id']} failed: {why[-200:]}"
-            return failed(job, why) | _slow(results)
+            reason = reply["error"] or reply["outcome"]
+            reason = f"the master's own cell {step['id']} failed: {reason[-200:]}"
+            return failed(job, reason) | _slow(results)
     return _judged(job, results)
 
 
@@ -188,24 +183,24 @@ def _judged(job: Json, results: list[StepResult]) -> Json:
     cells: list[Json] = []
     questions: dict[str, Json] = {}
     trouble: dict[str, tuple[str, str | None]] = {}
-    for step, came_out in zip(job["steps"], results, strict=True):
-        outcome = _outcome(came_out)
+    for step, reply in zip(job["steps"], results, strict=True):
+        outcome = _outcome(reply)
         if step["kind"] == "cell":
             if step["answer"] is not None:
-                cells.append(_cell(step, came_out, outcome))
-                if outcome is not None or came_out["error"]:
-                    trouble.setdefault(step["answer"], (outcome or FAILED, came_out["error"]))
+                cells.append(_cell(step, reply, outcome))
+                if outcome is not None or reply["error"]:
+                    trouble.setdefault(step["answer"], (outcome or FAILED, reply["error"]))
             continue
-        found = _question(step, came_out, outcome, trouble.get(step["answer"]))
-        known = questions.setdefault(found["id"], found)
-        if known is not found:
-            questions[found["id"]] = _together(known, found)
-    points = sum(found["points"] for found in questions.values())
+        judgement = _question(step, reply, outcome, trouble.get(step["answer"]))
+        earlier_round = questions.setdefault(judgement["id"], judgement)
+        if earlier_round is not judgement:
+            questions[judgement["id"]] = _together(earlier_round, judgement)
+    points = sum(judgement["points"] for judgement in questions.values())
     return {
         "student": job["student"],
         "assignment": job["assignment"],
         "points": points,
-        "max_points": sum(found["max_points"] for found in questions.values()),
+        "max_points": sum(judgement["max_points"] for judgement in questions.values()),
         **_state(list(questions.values())),
         "questions": list(questions.values()),
         "cells": cells,
@@ -214,36 +209,36 @@ def _judged(job: Json, results: list[StepResult]) -> Json:
 
 
 def _slow(results: list[StepResult]) -> Json:
-    return {"slow": True} if any(each["outcome"] == "slow" for each in results) else {}
+    return {"slow": True} if any(reply["outcome"] == "slow" for reply in results) else {}
 
 
-def _outcome(came_out: StepResult) -> str | None:
+def _outcome(reply: StepResult) -> str | None:
     """Why a step's result cannot be judged; None if it can."""
-    if came_out["outcome"] == "done":
+    if reply["outcome"] == "done":
         return None
-    if came_out["outcome"] in ("slow", "skipped"):  # skipped: all time was used up before it
+    if reply["outcome"] in ("slow", "skipped"):  # skipped: all time was used up before it
         return TIMEOUT
-    return came_out["outcome"] if came_out["outcome"] in (TIMEOUT, MEMORY) else CRASHED
+    return reply["outcome"] if reply["outcome"] in (TIMEOUT, MEMORY) else CRASHED
 
 
-def _cell(step: Json, came_out: StepResult, outcome: str | None) -> Json:
-    error = came_out["error"]
+def _cell(step: Json, reply: StepResult, outcome: str | None) -> Json:
+    error = reply["error"]
     return {
         "id": step["id"],
         "answer": step["answer"],
         "source": step["source"],
-        "output": came_out["output"][:MAX_OUTPUT],
+        "output": reply["output"][:MAX_OUTPUT],
         "error": error and error[:MAX_OUTPUT],
         "outcome": outcome or "done",
-        "seconds": round(came_out["seconds"], 2),
+        "seconds": round(reply["seconds"], 2),
     }
 
 
 def _question(
-    step: Json, came_out: StepResult, outcome: str | None, trouble: tuple[str, str | None] | None
+    step: Json, reply: StepResult, outcome: str | None, trouble: tuple[str, str | None] | None
 ) -> Json:
     private = step["id"].endswith(_PRIVATE)
-    error = came_out["error"]
+    error = reply["error"]
     findings: list[Finding] = []
     beliefs: list[str] = []
     case, lines = "", []
@@ -252,13 +247,13 @@ def _question(
     elif trouble and trouble[0] != FAILED:
         outcome, error = trouble
     elif outcome is None:
-        findings = _findings(step, came_out)
+        findings = _findings(step, reply)
         passed = bool(findings) and all(finding.passed for finding in findings)
         outcome = PASSED if passed else FAILED
         if findings and not passed and not private:
-            beliefs, case = _explained(step, came_out)
+            beliefs, case = _explained(step, reply)
             lines = _played(case)
-        if error and came_out["ename"] == "NotImplementedError":
+        if error and reply["ename"] == "NotImplementedError":
             error = f"{question(step['question']).answer} is not written yet"
         elif error and trouble:
             error = trouble[1]  # the answer cell's own error is where to begin
@@ -268,7 +263,7 @@ def _question(
             replace(f, what=f"{_PRIVATELY} {number}", text="" if f.passed else _NOT_SHOWN)
             for number, f in enumerate(findings, 1)
         ]
-        error = _NOT_SHOWN if came_out["error"] and not (step["missing"] or trouble) else error
+        error = _NOT_SHOWN if reply["error"] and not (step["missing"] or trouble) else error
     return {
         "id": step["id"].removesuffix(_PRIVATE),
         "points": step["points"] if outcome == PASSED else 0.0,
@@ -282,15 +277,15 @@ def _question(
         "case": case[:_MAX_TEXT],
         "played": lines,
         "error": error and error[:_MAX_TEXT],
-        "seconds": round(came_out["seconds"], 2),
+        "seconds": round(reply["seconds"], 2),
     }
 
 
-def _findings(step: Json, came_out: StepResult) -> list[Finding]:
-    """What the question says of each draw, as one list.  Not one draw may be without an answer."""
-    if came_out["error"]:
+def _findings(step: Json, reply: StepResult) -> list[Finding]:
+    """Return the findings of all draws as one list.  Every draw needs an answer."""
+    if reply["error"]:
         return []
-    observed = came_out["observed"] or []
+    observed = reply["observed"] or []
     if len(observed) != len(step["draws"]):
         return [Finding("what came out", False, "not an answer for each of the inputs")]
     ask = question(step["question"])
@@ -305,9 +300,9 @@ def _findings(step: Json, came_out: StepResult) -> list[Finding]:
     return merged(draws)
 
 
-def _explained(step: Json, came_out: StepResult) -> tuple[list[str], str]:
-    """What beliefs an answer looks like, and its smallest case that is wrong, as a program."""
-    observed, ask = came_out["observed"] or [], question(step["question"])
+def _explained(step: Json, reply: StepResult) -> tuple[list[str], str]:
+    """Return the misconceptions that an answer shows, and its smallest wrong case, a program."""
+    observed, ask = reply["observed"] or [], question(step["question"])
     if len(observed) != len(step["draws"]):
         return [], ""
     try:
@@ -328,21 +323,21 @@ def _played(case: str) -> list[Json]:
         return []
 
 
-def _together(known: Json, private: Json) -> Json:
+def _together(public: Json, private: Json) -> Json:
     """A question's two rounds as one: the first that did not pass, with both's findings."""
-    worse = known if known["outcome"] != PASSED else private
-    seconds = round(known["seconds"] + private["seconds"], 2)
-    return worse | {"findings": known["findings"] + private["findings"], "seconds": seconds}
+    worse = public if public["outcome"] != PASSED else private
+    seconds = round(public["seconds"] + private["seconds"], 2)
+    return worse | {"findings": public["findings"] + private["findings"], "seconds": seconds}
 
 
 def _state(questions: list[Json]) -> Json:
-    lost = [found for found in questions if found["outcome"] not in (PASSED, FAILED)]
+    lost = [judgement for judgement in questions if judgement["outcome"] not in (PASSED, FAILED)]
     if not lost:
         return {"state": GRADED, "detail": ""}
-    why = [found["error"] or "" for found in lost]
+    errors = [judgement["error"] or "" for judgement in lost]
     detail = "; ".join(
-        f"{found['id']}: {found['outcome']}" + (f" ({said})" if said else "")
-        for found, said in zip(lost, why, strict=True)
+        f"{judgement['id']}: {judgement['outcome']}" + (f" ({error})" if error else "")
+        for judgement, error in zip(lost, errors, strict=True)
     )
     state = lost[0]["outcome"] if len(lost) == len(questions) else PARTIAL
     return {"state": state, "detail": detail}

@@ -1,0 +1,556 @@
+"""The teacher's command: ``python -m backward_twice.grading SUBMISSIONS --out OUT``.
+
+What can go wrong for the teacher is looked for first: masters, private folder, output folder,
+gradebook, sandbox, scheduler.  Then each submission that the journal does not hold yet is read,
+rebuilt and graded, and written to the journal at once.  Gradebook, table and feedback are made of
+the journal at the end; so grading may be interrupted anywhere and started again, and grading twice
+changes nothing.  No row is lost because a run sees less: one student's submissions alone, or a
+folder from which some are gone.
+
+Exit codes: 0, every submission has its row, whatever is in it; 2, something is for the teacher to
+put right; 130, interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from functools import cached_property, partial
+from itertools import chain, islice, product
+from pathlib import Path
+
+from sqlalchemy.engine import URL, make_url
+
+from backward_twice.grading import GradingError
+from backward_twice.grading.feedback.student_page import write_page
+from backward_twice.grading.feedback.tables import (
+    Row,
+    row,
+    summary,
+    with_group,
+    without,
+    write_class,
+    write_table,
+)
+from backward_twice.grading.intake.reading import Reader
+from backward_twice.grading.intake.submissions import Rejected, SubmissionFolder, in_words, shown
+from backward_twice.grading.judging import batch
+from backward_twice.grading.judging.answers import Answers
+from backward_twice.grading.judging.draws import Draws, read_draws
+from backward_twice.grading.judging.grader import Json, checks_digest, job, rejected
+from backward_twice.grading.judging.journal import Journal, Key, open_journal
+from backward_twice.grading.judging.master import Master, read_masters
+from backward_twice.grading.platforms.nbgrader.autograded import write_notebook
+from backward_twice.grading.platforms.nbgrader.collected import find, read
+from backward_twice.grading.platforms.nbgrader.gradebook import Grades, Late, open_gradebook
+from backward_twice.grading.platforms.owners import Owners, read_owners
+from backward_twice.grading.platforms.people import PEOPLE, is_hidden, write_people
+from backward_twice.grading.platforms.roster import Person, Roster, read_roster
+from backward_twice.grading.platforms.upload import (
+    Collected,
+    Participant,
+    read_collected,
+    write_upload,
+)
+from backward_twice.grading.progress import Progress
+from backward_twice.grading.sandbox import SubmissionLimits, check_sandbox
+
+_MOST_LISTED = 10
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m backward_twice.grading",
+        description="Grade submissions laid out as nbgrader collects them: "
+        "SUBMISSIONS/<student>/<assignment>/<assignment>.ipynb.",
+        epilog="Started again with the same OUT it goes on where it was interrupted.",
+    )
+    add = parser.add_argument
+    add("submissions", type=Path, metavar="SUBMISSIONS", help="the folder of submissions")
+    add("--out", type=Path, required=True, help="folder for grades.csv, feedback and the rest")
+    add("--gradebook", metavar="URL", help="SQLAlchemy address (default: OUT/gradebook.db, SQLite)")
+    add("--formgrader", action="store_true", help="gradebook.db and autograded/ go here, not OUT")
+    add("--roster", type=Path, metavar="CSV", help="the class list that your platform exports")
+    add("--student", action="append", metavar="NAME", help="grade only this student's submissions")
+    add("--again", action="store_true", help="grade again what was graded already")
+    add("--drop-missing", action="store_true", help="forget results whose submission is gone")
+    add("--late", type=_percent, metavar="PERCENT", help="points off for each day begun")
+    add("--grace", type=_positive, default=0, metavar="MINUTES", help="not counted as late")
+    add(
+        "--extension",
+        nargs=3,
+        action="append",
+        default=[],
+        metavar=("NAME", "EXERCISE", "DAYS"),
+        help="let a student hand in so many days later",
+    )
+    add("--private", type=Path, metavar="DIR", help="your own secret and variants of questions")
+    add("--solutions", type=Path, metavar="DIR", default=Path("solutions"), help="the masters")
+    add("--scheduler", metavar="ADDRESS", help="a Dask scheduler (default: processes here)")
+    add("--workers", type=_positive, default=os.cpu_count(), help="processes here (default: CPUs)")
+    add("--seconds", type=_positive, default=30, help="limit for each cell and question")
+    add("--memory", type=_positive, default=2048, metavar="MB", help="limit for each submission")
+    return parser.parse_args(arguments)
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
+def _percent(text: str) -> int:
+    if (number := _positive(text)) > 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than 100 percent")
+    return number
+
+
+Task = tuple[str, Master, Answers]
+"""A student's name, the exercise, and the answers to grade."""
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """The digest of a result, and the remarks on its submission and the submission's time."""
+
+    digest: str
+    notes: tuple[str, ...] = ()
+    timestamp: datetime | None = None
+
+
+@dataclass
+class Grading:
+    """A grading under way: its settings, and what it knows of each submission.
+
+    ``changes`` has a line for each result whose points differ from those of the last grading.
+    """
+
+    options: argparse.Namespace
+    masters: dict[str, Master]
+    draws: Draws
+    journal: Journal
+    reader: Reader
+    roster: Roster | None = None
+    changes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def limits(self) -> Json:
+        seconds, memory = self.options.seconds, self.options.memory << 20
+        return asdict(SubmissionLimits(seconds=seconds, memory=memory, total=4 * seconds))
+
+    @cached_property
+    def sandbox(self) -> Json:
+        """The arguments of :func:`.sandbox.shared`."""
+        options = self.options
+        folders = [options.submissions, options.out, options.solutions, options.private]
+        hide = [str(folder.resolve()) for folder in folders if folder is not None]
+        return {"kind": "bubblewrap", "hide": hide}
+
+    @cached_property
+    def collected(self) -> dict[str, Collected]:
+        """For each exercise, where its submissions came from."""
+        return {name: read_collected(self.options.submissions, name) for name in self.masters}
+
+    @cached_property
+    def _class(self) -> tuple[Owners | None, list[str]]:
+        if self.roster is None:
+            return None, []
+        return read_owners(self.options.submissions, self.roster, self.collected)
+
+    @property
+    def owners(self) -> Owners | None:
+        """The owners of the submissions, if there is a class list."""
+        return self._class[0]
+
+    @property
+    def autograded(self) -> Path:
+        """The folder of the graded notebooks; Formgrader looks in the one it was started in."""
+        return (Path() if self.options.formgrader else self.options.out) / "autograded"
+
+    @cached_property
+    def digest(self) -> list[str]:
+        """The parts of the digest on which every submission's grade depends."""
+        return [self.draws.digest, repr(sorted(self.limits.items()))]
+
+    def pending(
+        self, folders: list[SubmissionFolder], progress: Progress
+    ) -> Iterator[tuple[Circumstances, Task]]:
+        """Yield the submissions that are still to be graded.
+
+        A submission that cannot be graded has its result at once.
+        """
+        for folder in folders:
+            key = (folder.student, folder.assignment)
+            master = self.masters.get(folder.assignment)
+            try:
+                opened = partial(read, self.options.submissions, folder)
+                submission = self.reader.read(folder.assignment, opened)
+            except Rejected as why:
+                points = master.max_points if master else 0.0
+                self.store(Circumstances(f"rejected: {why}"), rejected(*key, str(why), points))
+                progress.advance()
+                continue
+            digest = self.draws.key(
+                *self.digest, checks_digest(master.name), master.digest, submission.answers.digest
+            )
+            collected = self.collected[master.name]
+            late = [f"late, says {collected.platform}"] if key[0] in collected.late else []
+            notes = (*submission.notes, *late)
+            circumstances = Circumstances(digest, notes, submission.timestamp)
+            if self.journal.holds(key, digest) and not self.options.again:
+                self.store(circumstances, self.journal[key])
+                progress.advance()
+            else:
+                yield circumstances, (folder.student, master, submission.answers)
+
+    def jobs(
+        self, pending: Iterable[tuple[Circumstances, Task]]
+    ) -> Iterator[tuple[Circumstances, Json]]:
+        """Yield the same as jobs for workers."""
+        settings = {"limits": self.limits, "sandbox": self.sandbox}
+        for circumstances, (student, master, answers) in pending:
+            yield circumstances, job(student, master, answers, self.draws, settings)
+
+    def store(self, circumstances: Circumstances, result: Json) -> None:
+        """Write a result into the journal, and note whether its points changed."""
+        student, assignment = key = result["student"], result["assignment"]
+        earlier = self.journal.points(key)
+        timestamp = circumstances.timestamp and circumstances.timestamp.isoformat()
+        notes = [*circumstances.notes]
+        self.journal.add(circumstances.digest, result | {"notes": notes, "timestamp": timestamp})
+        points = self.journal.points(key)
+        if earlier and points != earlier:
+            old, new = (f"{history[-1].points:g}" for history in (earlier, points))
+            self.changes.append(f"{shown(student)}, {shown(assignment)}: {old} → {new} points")
+
+    def missing(self, folders: list[SubmissionFolder]) -> list[Key]:
+        """Return the results whose submissions are gone."""
+        present = {(folder.student, folder.assignment) for folder in folders}
+        return sorted(key for key in self.journal.keys() - present if key[1] in self.masters)
+
+    def write(self, keys: list[Key], gradebook: Grades) -> tuple[list[Row], list[str]]:
+        """Write gradebook, feedback and tables from the journal.
+
+        Returns:
+            the rows of the table, and warnings.
+        """
+        rows: list[tuple[Row, Person | None]] = []
+        if self.owners is not None:
+            gradebook.enroll(self._people(keys))
+        results = ((self.journal[key], _timestamp(self.journal[key])) for key in keys)
+        cost = self.options.late and Late(self.options.late, 60 * self.options.grace)
+        for key, late in zip(keys, gradebook.record(results, cost or None), strict=True):
+            result = self.journal[key]
+            off = cost.penalty(result["points"], late) if cost else 0.0
+            result = result | {"points": result["points"] - off}
+            remarks = [*result.get("notes", ()), *_lateness(late, off)]
+            if master := self.masters.get(key[1]):
+                remarks += self._write_feedback(result, master, remarks)
+            person = self.owners and self.owners.person(key)
+            rows.append((row(result, remarks, person, self.journal.points(key)[:-1]), person))
+        names = sorted({name for _, name in keys if name in self.masters})
+        max_points = {name: self.masters[name].max_points for name in names}
+        warnings = []
+        if self.owners is not None:
+            warnings = self._add_others(rows, max_points)
+            warnings += [*self._class[1], *self._write_people(rows)]
+        write_table(self.options.out / "grades.csv", [line for line, _ in rows])
+        # A group's points are its members' there.
+        of_persons = [
+            (line, person)
+            for line, person in rows
+            if not (self.owners and self.owners.members((line.student, line.assignment)))
+        ]
+        path = self.options.out / "class.csv"
+        warnings += write_class(path, of_persons, self.roster, max_points)
+        self._write_uploads(keys, names)
+        return [line for line, _ in rows], warnings
+
+    def _add_others(
+        self, rows: list[tuple[Row, Person | None]], max_points: Mapping[str, float]
+    ) -> list[str]:
+        """Add a row for everybody in the class list who has none.
+
+        Returns:
+            warnings about groups.
+        """
+        present = {(person, line.assignment) for line, person in rows}
+        of_groups: dict[tuple[Person, str], list[Row]] = defaultdict(list)
+        for line, _ in rows:
+            for person in self.owners.members((line.student, line.assignment)):
+                of_groups[person, line.assignment].append(line)
+        warnings = []
+        for person, name in product(self.owners.roster.people, max_points):
+            if (person, name) in present:
+                continue
+            groups = of_groups[person, name]
+            if len(groups) == 1:
+                rows.append((with_group(person, groups[0]), person))
+                continue
+            rows.append((without(person, name, max_points[name]), person))
+            if groups:
+                listed = " and ".join(shown(line.student) for line in groups)
+                warnings.append(
+                    f"{shown(person.name)} is in {listed}, and each handed in {name}: no points of "
+                    "it are the member's in class.csv"
+                )
+        return warnings
+
+    def _write_people(self, rows: Iterable[tuple[Row, Person | None]]) -> list[str]:
+        """Write down who is who, with the folders of unknown students; warn if that fails."""
+        people = self.owners.people
+        for line, person in rows:
+            key = line.student, line.assignment
+            handle = self.owners.handle(key)
+            if line.assignment not in self.masters or is_hidden(handle.name):
+                continue
+            if person or self.owners.identity(key) or self.owners.members(key):
+                people.drop_guess(line.student)
+            else:
+                people.add_folder(line.student, handle)
+        try:
+            write_people(self.options.submissions, people)
+        except OSError as error:
+            return [f"who is who was not written down: {in_words(error, PEOPLE)}"]
+        return []
+
+    def _write_feedback(self, result: Json, master: Master, remarks: list[str]) -> list[str]:
+        """Write a student's page and notebook; return a remark if that fails for this result.
+
+        Raises:
+            OSError: they cannot be written, and so nobody's can.
+        """
+        path = self.options.solutions / master.name / f"{master.name}.ipynb"
+        try:
+            write_page(self.options.out / "feedback", result, master, remarks)
+            write_notebook(self.autograded, result, path, remarks)
+        except OSError:
+            raise
+        except Exception as error:  # whatever one student's words do, the others have their grades
+            return [f"no feedback could be made of it: {type(error).__name__}: {error}"]
+        return []
+
+    def _write_uploads(self, keys: list[Key], names: list[str]) -> None:
+        """Write the zips that give the feedback back to the submissions' platforms."""
+        out = self.options.out
+        for name in names:
+            write_upload(
+                out / "upload" / f"{name}.zip",
+                name,
+                self.collected[name],
+                {key[0]: self._participants(key) for key in keys if key[1] == name},
+                out / "feedback",
+                self.autograded,
+            )
+
+    def _participants(self, key: Key) -> list[Participant] | None:
+        """Return a group's members with their numbers in Moodle's worksheet; None if no group."""
+        members = self.owners.members(key) if self.owners else ()
+        numbers = [(person.name, person.marks.get("moodle", "")) for person in members]
+        return [member for member in numbers if member[1]] if members else None
+
+    def _people(self, keys: list[Key]) -> dict[str, Person]:
+        """Return everybody in the class list, by the name of the folder, present or not."""
+        owned = ((student, self.owners.person((student, name))) for student, name in keys)
+        present = {student: person for student, person in owned if person is not None}
+        persons = set(present.values())
+        listed = self.owners.listed.items()
+        absent = {identity.student: person for person, identity in listed if person not in persons}
+        return absent | present
+
+
+def _timestamp(result: Json) -> datetime | None:
+    return datetime.fromisoformat(text) if (text := result.get("timestamp")) else None
+
+
+def _lateness(seconds: float, off: float) -> list[str]:
+    cost = f", {off:g} points off" if off else ""
+    return [f"late by {timedelta(seconds=round(seconds))}{cost}"] if seconds > 0 else []
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    try:
+        return _grade(options)
+    except KeyboardInterrupt:
+        print("interrupted; what was graded is saved, start again to go on", file=sys.stderr)
+        return 130
+    except GradingError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except OSError as error:
+        print(
+            f"error: {in_words(error, options.out)}; what was graded is saved, start again to "
+            "go on",
+            file=sys.stderr,
+        )
+    return 2
+
+
+def _grade(options: argparse.Namespace) -> int:
+    out = options.out
+    _check_folders(options.submissions, out)
+    masters = read_masters(options.solutions)
+    folder = Path() if options.formgrader else out
+    default = URL.create("sqlite", database=str((folder / "gradebook.db").resolve()))
+    url = options.gradebook or default
+    folders = find(options.submissions, masters)
+    with ExitStack() as stack:
+        # Before anything else is written there: one grading at a time.
+        journal = stack.enter_context(open_journal(out / "results.jsonl"))
+        roster = _roster(options.roster, out)
+        draws = read_draws(out, options.private, masters)
+        reader = stack.enter_context(Reader(masters))
+        grading = Grading(options, masters, draws, journal, reader, roster)
+        chosen = folders
+        if options.student:
+            students = _students(options.student, folders, options, grading.owners)
+            chosen = [folder for folder in folders if folder.student in students]
+        extensions = _extensions(options, folders, grading)
+        missing = grading.missing(folders)
+        if options.drop_missing:
+            for key in missing:
+                journal.drop(key)
+            missing = []
+        keys = {(folder.student, folder.assignment) for folder in chosen}
+        keys |= {(f.student, f.assignment) for f in folders} & journal.keys() | {*missing}
+        # nbgrader's export has a line for every student and assignment: no more than there are.
+        graded = {name: masters[name] for name in masters if name in {key[1] for key in keys}}
+        with open_gradebook(url, graded):
+            pass  # it can be written
+        progress = Progress(len(chosen))
+        pending = grading.pending(chosen, progress)
+        first = list(islice(pending, 1))
+        if first:  # else all is graded already, and there is no need of workers
+            if not options.scheduler:
+                check_sandbox()
+            number = min(options.workers, len(chosen))  # none that has nothing to do
+            client = stack.enter_context(batch.workers(options.scheduler, number))
+            for circumstances, result in batch.run(client, grading.jobs(chain(first, pending))):
+                grading.store(circumstances, result)
+                progress.advance()
+        try:
+            with open_gradebook(url, graded) as gradebook:
+                gradebook.extend(extensions)
+                rows, warnings = grading.write(sorted(keys), gradebook)
+        except GradingError as error:
+            raise GradingError(f"{error}; what was graded is saved, start again") from error
+    place = folder / "gradebook.db"
+    if options.gradebook:
+        place = make_url(options.gradebook).render_as_string(hide_password=True)
+    written = [
+        out / "grades.csv",
+        out / "class.csv",
+        out / "feedback",
+        grading.autograded,
+        place,
+    ]
+    written += sorted((out / "upload").glob("*.zip"))
+    print("\n".join([*_changes(grading.changes), summary(rows, written)]))
+    for warning in [*_gone(missing, options), *warnings]:
+        print(f"warning: {warning}", file=sys.stderr)
+    return 0
+
+
+def _roster(path: Path | None, out: Path) -> Roster | None:
+    """Read the class list, or the one of an earlier grading: a copy stays in the output folder."""
+    copy = out / "roster.csv"
+    if path is None:
+        return read_roster(copy) if copy.is_file() else None
+    roster = read_roster(path)
+    if path.resolve() != copy.resolve():
+        shutil.copyfile(path, copy)
+    return roster
+
+
+def _students(
+    names: Iterable[str],
+    folders: list[SubmissionFolder],
+    options: argparse.Namespace,
+    owners: Owners | None,
+) -> set[str]:
+    """Return the students that these names mean, by their folders or by the class list.
+
+    Raises:
+        GradingError: one of them handed in nothing.
+    """
+    students = {folder.student for folder in folders}
+    chosen: set[str] = set()
+    for name in names:
+        person = owners and owners.find(name)
+        meant = {name} & students or {
+            folder.student
+            for folder in folders
+            if person and owners.person((folder.student, folder.assignment)) is person
+        }
+        chosen |= meant
+        if not meant:
+            near = get_close_matches(name, students, n=3, cutoff=0.5)
+            like = f"; there is {', '.join(map(shown, near))}" if near else ""
+            raise GradingError(f"no submission of {shown(name)!r} in {options.submissions}{like}")
+    return chosen
+
+
+def _extensions(
+    options: argparse.Namespace, folders: list[SubmissionFolder], grading: Grading
+) -> dict[Key, timedelta]:
+    """Return the extensions that the command line grants, by student and exercise.
+
+    Raises:
+        GradingError: there is no such submission, or the days are no number.
+    """
+    extensions = {}
+    for name, exercise, days in options.extension:
+        of_exercise = [folder for folder in folders if folder.assignment == exercise]
+        for student in _students([name], of_exercise, options, grading.owners):
+            try:
+                extensions[student, exercise] = timedelta(days=float(days))
+            except (ValueError, OverflowError) as error:
+                raise GradingError(f"--extension: {days!r} is no number of days") from error
+    return extensions
+
+
+def _changes(changes: list[str]) -> list[str]:
+    """Describe the results whose points differ from those of the last grading."""
+    if not changes:
+        return []
+    unlisted = len(changes) - _MOST_LISTED
+    listed = changes[:_MOST_LISTED] + ([f"and {unlisted} more"] if unlisted > 0 else [])
+    heading = "other points than before (grades.csv has the earlier ones):"
+    return [f"{len(changes)} with {heading}", *(f"  {line}" for line in listed)]
+
+
+def _gone(missing: list[Key], options: argparse.Namespace) -> list[str]:
+    """Describe the results that stay though their submissions are gone."""
+    if not missing:
+        return []
+    first = missing[:_MOST_LISTED]
+    listed = ", ".join(f"{shown(student)} ({assignment})" for student, assignment in first)
+    dots = ", …" if len(missing) > _MOST_LISTED else ""
+    return [
+        f"{len(missing)} graded before are not in {options.submissions} any more: {listed}{dots}; "
+        "their rows stay. If they were taken away on purpose: --drop-missing"
+    ]
+
+
+def _check_folders(submissions: Path, out: Path) -> None:
+    """Check, before grading, that there is something to read and a folder to write to.
+
+    Raises:
+        GradingError: there is not; the message says what to change.
+    """
+    if not submissions.is_dir():
+        raise GradingError(f"there is no folder {submissions}")
+    if out.resolve().is_relative_to(submissions.resolve()):
+        raise GradingError(f"{out} lies in {submissions}, where it would be taken for a student's")
+    if out.exists() and not out.is_dir():
+        raise GradingError(f"{out} is no folder; choose another name for --out")
+    out.mkdir(parents=True, exist_ok=True)

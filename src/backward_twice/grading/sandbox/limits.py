@@ -1,0 +1,59 @@
+"""The limits of a submission, and the error of a sandbox that fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from backward_twice.grading import GradingError
+
+
+class SandboxError(GradingError):
+    """There is no sandbox, or it failed before anything of the student's ran in it."""
+
+
+@dataclass(frozen=True)
+class SubmissionLimits:
+    """The resources that a submission may use.
+
+    Attributes:
+        seconds: of processor time, for each step.
+        clock: how many times as long a step, and the submission, may take by the clock: a machine
+            that others use too, or that waits for its disk, is no fault of the student's.
+        memory: bytes, for all its processes together, beyond what Python and torch take.
+        processes: processes and threads at one time.
+        output: characters kept of what a step prints.
+        files: bytes in all files together; there are no more than 4,096 files.
+        total: seconds of processor time for the submission, fresh starts included.
+        idle: seconds by the clock that a step may do nothing: no process of it runs, wants to run
+            or waits for a disk.  That is no fault of a busy machine.
+        idle_again: the same for the steps after one that did nothing for so long.
+
+    Raises:
+        ValueError: one of them is not positive.
+    """
+
+    seconds: float = 30.0
+    clock: float = 2.0
+    memory: int = 2 << 30
+    processes: int = 32
+    output: int = 10_000
+    files: int = 64 << 20
+    total: float = 120.0
+    idle: float = 10.0
+    idle_again: float = 1.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not getattr(self, field.name) > 0:
+                raise ValueError(f"the limit {field.name} must be positive")
+
+    @property
+    def of_kernel(self) -> dict[str, Any]:
+        """The limits that the kernel enforces, as :func:`.confine.limit` takes them."""
+        return {
+            "memory": self.memory,
+            "files": self.files,
+            "seconds": self.total + 10,
+            "processes": self.processes,
+        }
