@@ -22,14 +22,14 @@ CONNECTIVE = (
 # At most so many on the whole site.  While pages are rewritten, the first five limits are the
 # present counts; the goals are 2, 4, 2, 20 and 25.
 LIMITS = [
-    pytest.param(r"\b(go|goes|going|went|gone) backward", 9, id="go backward"),
-    pytest.param(r"\banew\b", 10, id="anew"),
+    pytest.param(r"\b(go|goes|going|went|gone) backward", 6, id="go backward"),
+    pytest.param(r"\banew\b", 6, id="anew"),
     pytest.param(r"\blets? go\b", 4, id="let go"),
-    pytest.param(r"[.:;] What [a-z]", 68, id="What … as a subject"),
+    pytest.param(r"[.:;] What [a-z]", 60, id="What … as a subject"),
     pytest.param(
         r"\b(a|the|each|one|second|first|every|plain|retained|late|later|earlier) backward\b"
         r"(?! (pass|call|calls|passes|function|hook|graph|run|runs))",
-        86,
+        61,
         id="backward as a bare noun",
     ),
     pytest.param(r"\b(nobody|no one|whoever)\b|[.;:] Who ", 6, id="who as a subject"),
