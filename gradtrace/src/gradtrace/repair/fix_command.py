@@ -1,4 +1,4 @@
-"""``gradtrace fix [options] script.py [arguments]``."""
+"""The command ``gradtrace fix [options] script.py [arguments]``."""
 
 from __future__ import annotations
 

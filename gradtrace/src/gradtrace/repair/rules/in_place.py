@@ -110,7 +110,7 @@ def _is_read_later(source: Source, node: cst.CSTNode) -> bool:
 
 
 def out_of_place(failure: Failure) -> Iterator[Candidate]:
-    """``x += y`` as ``x = x + y``; ``x.mul_(y)`` as ``x = x.mul(y)``; and all of these together."""
+    """Write ``x += y`` as ``x = x + y``, ``x.mul_(y)`` as ``x = x.mul(y)``; and all of them so."""
     together: dict[Source, Changes] = {}
     for statement in _in_place_statements(failure):
         source, node, line = statement.source, statement.node, statement.line.line
@@ -171,7 +171,7 @@ def _receiver(call: cst.BaseExpression) -> cst.Name | cst.Attribute | cst.Subscr
 
 
 def without_inplace(failure: Failure) -> Iterator[Candidate]:
-    """``inplace=False`` for layers and functions: each alone, and all of them."""
+    """Give layers and functions ``inplace=False``: each alone, and all of them."""
     changes: dict[Source, Changes] = {}
     for source in failure.sources:
         arguments = [
@@ -189,7 +189,7 @@ def without_inplace(failure: Failure) -> Iterator[Candidate]:
 
 
 def clone_the_written(failure: Failure) -> Iterator[Candidate]:
-    """``x = x.clone()`` before the in-place change."""
+    """Insert ``x = x.clone()`` before the in-place change."""
     for statement in _in_place_statements(failure):
         source, node = statement.source, statement.node
         written = _indexed(node)
@@ -207,7 +207,7 @@ def clone_the_written(failure: Failure) -> Iterator[Candidate]:
 
 
 def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
-    """A clone for the operation that saves the old value."""
+    """Clone an operand of the operation that saves the old value."""
     if failure.family == "freed":
         return
     for statement in failure.at("made_at"):
@@ -230,7 +230,7 @@ def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
 
 
 def without_gradient(failure: Failure) -> Iterator[Candidate]:
-    """The in-place change under ``torch.no_grad()``, with those of the same tensor after it."""
+    """Put the in-place changes of one tensor under ``torch.no_grad()``."""
     if failure.family != "leaf_inplace":
         return
     for statement in failure.running[:1]:

@@ -106,7 +106,7 @@ def _separate(source: Source, statement: cst.Assign) -> list[str]:
 
 
 def begin_sum_again(failure: Failure) -> Iterator[Candidate]:
-    """``loss = 0`` again, before the statements that add to the loss of the last pass."""
+    """Insert ``loss = 0`` before the statements that add to the loss of the last pass."""
     for statement, earlier in _running_in_a_suite(failure):
         source = statement.source
         runs = [i for i, node in enumerate(earlier) if call_of(source, node, "backward")]
@@ -212,7 +212,7 @@ def _added_in_loop(
 
 
 def order_steps(failure: Failure) -> Iterator[Candidate]:
-    """Steps after the last backward call, and each call limited to its own parameters."""
+    """Move steps after the last backward call, or limit each call to its own parameters."""
     for source, actions in _blocks(failure):
         calls = _backward_calls(actions)
         last = calls[-1]
@@ -276,7 +276,7 @@ def _parameters(source: Source, optimizer: str) -> str:
 
 
 def detach_shared(failure: Failure) -> Iterator[Candidate]:
-    """``D(fake.detach())`` in one of two losses that share ``fake``."""
+    """Detach a shared tensor in one of two losses: ``D(fake.detach())``."""
     for source, actions in _blocks(failure):
         calls = _backward_calls(actions)
         if len(calls) < 2:
@@ -299,7 +299,7 @@ def detach_shared(failure: Failure) -> Iterator[Candidate]:
 
 
 def retain_graph(failure: Failure) -> Iterator[Candidate]:
-    """``retain_graph=True``, which PyTorch's own message names."""
+    """Insert ``retain_graph=True``, which PyTorch's own message names."""
     for statement in failure.nearby:
         source = statement.source
         call = call_of(source, statement.node, "backward", "grad")

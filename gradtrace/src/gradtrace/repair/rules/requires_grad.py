@@ -27,7 +27,7 @@ _PROBABILITIES = ("softmax", "log_softmax", "sigmoid", "Softmax", "LogSoftmax", 
 
 
 def unfreeze(failure: Failure) -> Iterator[Candidate]:
-    """Without the line that freezes parameters, or without a call of its function."""
+    """Remove the line that freezes parameters, or a call of the function that contains it."""
     if failure.cause != "frozen_parameters":
         return
     for statement in failure.at("began_at"):
@@ -50,7 +50,7 @@ def unfreeze(failure: Failure) -> Iterator[Candidate]:
 
 
 def ask_for_trained_parameters(failure: Failure) -> Iterator[Candidate]:
-    """``(p for p in net.parameters() if p.requires_grad)`` for ``net.parameters()``."""
+    """Replace ``net.parameters()`` by those with ``requires_grad``."""
     if failure.cause != "input_off":
         return
     for source in failure.sources:
@@ -97,7 +97,7 @@ def before_the_operation(failure: Failure) -> Iterator[Candidate]:
 
 
 def _differentiable_sample(cut: Statement) -> Iterator[Candidate]:
-    """``rsample()`` for ``sample()``."""
+    """Replace ``sample()`` by ``rsample()``."""
     for call in cut.source.all(cst.Call, cut.node):
         if method_called(call) == "sample" and isinstance(call.func, cst.Attribute):
             title = f"rsample() in place of sample() at line {cut.line.line}"

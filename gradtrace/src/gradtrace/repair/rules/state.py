@@ -40,7 +40,7 @@ _DETACHED = {
 
 
 def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
-    """``h = h.detach()`` for all that a loop carries: after backward, or at the beginning."""
+    """Detach all that a loop carries: ``h = h.detach()`` after backward or at the beginning."""
     for statement, loop in failure.loops:
         source = statement.source
         kinds = failure.run.graph_variables.get(statement.line, {})
@@ -89,7 +89,7 @@ def _attributes(failure: Failure) -> list[_Attribute]:
 
 
 def detach_attributes(failure: Failure) -> Iterator[Candidate]:
-    """``net.mem = net.mem.detach()`` after the statement that runs backward."""
+    """Insert ``net.mem = net.mem.detach()`` after the statement that runs backward."""
     lines: dict[Statement, list[str]] = {}
     for attribute in _attributes(failure):
         line = f"{attribute.path} = {_DETACHED[attribute.kind].format(attribute.path)}"
@@ -100,7 +100,7 @@ def detach_attributes(failure: Failure) -> Iterator[Candidate]:
 
 
 def reset_attributes(failure: Failure) -> Iterator[Candidate]:
-    """``net.reset()`` at the beginning of each iteration: a method that assigns the attribute."""
+    """Call a method that assigns the attribute, ``net.reset()``, when an iteration begins."""
     for source in failure.sources:
         for function in source.all(cst.FunctionDef):
             if source.class_of(function) is None or len(function.params.params) != 1:
@@ -129,7 +129,7 @@ def reset_attributes(failure: Failure) -> Iterator[Candidate]:
 
 
 def clear_or_detach_entries(failure: Failure) -> Iterator[Candidate]:
-    """``losses.clear()`` after backward; ``losses.append(x.detach())`` where entries are added."""
+    """Insert ``losses.clear()`` after backward, or detach the entries that are added."""
     for variable in failure.run.freed_variables:
         statement = next((s for s in failure.running if s.line == variable.frame), None)
         name = variable.name.partition("[")[0]
@@ -237,7 +237,7 @@ def _in_the_running_function(failure: Failure, cached: Statement) -> Iterator[Ca
 
 
 def _in_each_method(cached: Statement) -> Iterator[Candidate]:
-    """``self.beta = self.log_beta.exp()`` at the beginning of each method that reads it."""
+    """Repeat the assignment of an attribute at the beginning of each method that reads it."""
     source, node = cached.source, cached.node
     definition = source.class_of(node)
     if not isinstance(node, cst.Assign) or definition is None:
@@ -277,7 +277,7 @@ def unindented(updated: cst.CSTNode) -> cst.CSTNode | cst.FlattenSentinel[cst.CS
 
 
 def detach_at_assignment(failure: Failure) -> Iterator[Candidate]:
-    """``x = (…).detach()``; or of an argument there; or of all variables that the advice names."""
+    """Detach an assigned value, an argument in it, or all variables that the advice names."""
     for cached in failure.at("made_at"):
         source, value = cached.source, value_of(cached.node)
         if value is None:
@@ -298,7 +298,7 @@ def detach_at_assignment(failure: Failure) -> Iterator[Candidate]:
 
 
 def sum_numbers(failure: Failure) -> Iterator[Candidate]:
-    """``total += loss.item()``, ``losses.append(loss.item())``."""
+    """Add numbers: ``total += loss.item()``, ``losses.append(loss.item())``."""
     for statement in [*failure.at("began_at"), *failure.at("made_at"), *failure.running]:
         source, node = statement.source, statement.node
         value = value_of(node)

@@ -37,7 +37,7 @@ _REGIONS = re.compile(r"no_grad|inference_mode")
 
 
 def create_graph(failure: Failure) -> Iterator[Candidate]:
-    """``create_graph=True`` where a gradient is computed that is used further."""
+    """Insert ``create_graph=True`` where a gradient is computed that is used further."""
     # For a backward call it would only be another retain_graph there.
     names = ("grad",) if failure.family in ("freed", "modified") else ("grad", "backward")
     calls: dict[cst.Call, tuple[Source, int]] = {}
@@ -68,7 +68,7 @@ def _differentiable(updated: cst.CSTNode) -> Changed:
 
 
 def options(failure: Failure) -> Iterator[Candidate]:
-    """``use_reentrant=False``, ``find_unused_parameters=True``, ``allow_unused=True``."""
+    """Set ``use_reentrant=False``, ``find_unused_parameters=True`` or ``allow_unused=True``."""
     checkpoints: dict[Source, Changes] = {}
     for source in failure.sources:
         for call in source.all(cst.Call):
@@ -90,7 +90,7 @@ def options(failure: Failure) -> Iterator[Candidate]:
 
 
 def flags(failure: Failure) -> Iterator[Candidate]:
-    """The program's own options for checkpoints and caches, switched off."""
+    """Switch the program's own options for checkpoints and caches off."""
     for source in failure.sources:
         settings: list[tuple[str, cst.BaseExpression | None]] = []
         for argument in source.all(cst.Arg):
@@ -107,7 +107,7 @@ def flags(failure: Failure) -> Iterator[Candidate]:
 
 
 def remove_or_move_cuts(failure: Failure) -> Iterator[Candidate]:
-    """Where the graph was cut: without the cut, or with the cut further inside."""
+    """Remove ``detach()``, ``item()`` and the like, or move it to one operand."""
     is_cut_off = failure.cause == "never_trained"
     if failure.family not in ("no_graph", None, "unused_input") and not is_cut_off:
         return
@@ -162,7 +162,7 @@ def _operands(source: Source, expression: cst.CSTNode) -> list[cst.Name]:
 
 
 def _stacked(source: Source, node: cst.CSTNode) -> Iterator[Candidate]:
-    """``torch.tensor([a, b])``, which copies numbers, as ``torch.stack``, which keeps the graph."""
+    """Replace ``torch.tensor([a, b])``, which copies numbers, by ``torch.stack``."""
     for call in source.all(cst.Call, node):
         function = source.code(call.func)
         if function not in ("torch.tensor", "torch.FloatTensor", "torch.Tensor") or not call.args:
@@ -178,7 +178,7 @@ def _stacked(source: Source, node: cst.CSTNode) -> Iterator[Candidate]:
 
 
 def open_regions(failure: Failure) -> Iterator[Candidate]:
-    """Without the ``torch.no_grad()`` around the statement, or with it around less."""
+    """Remove the ``torch.no_grad()`` around the statement, or put it around less."""
     if failure.family != "no_graph" and failure.cause != "never_trained":
         return
     question = _question(failure)
@@ -198,7 +198,7 @@ def open_regions(failure: Failure) -> Iterator[Candidate]:
 
 
 def _limited_switch(source: Source, node: cst.CSTNode) -> Iterator[Candidate]:
-    """``set_grad_enabled(False)`` as a ``with torch.no_grad():`` around the rest of a block."""
+    """Replace ``set_grad_enabled(False)`` by ``torch.no_grad()`` around the rest of the block."""
     suite, line = source.suite_of(node), source.anchor(node)
     switch = call_of(source, node, "set_grad_enabled")
     if switch is None or line is node or not isinstance(suite, cst.IndentedBlock):
