@@ -213,8 +213,8 @@ CAUSES = (
             " {trained|its parameters})",
             needs=("trained_only_there",),
             proof=None,
-            otherwise="detach {it|them} before the dataset is created, if those parameters are not to"
-            " be trained",
+            otherwise="detach {it|them} before the dataset is created, if those parameters are not"
+            " to be trained",
         ),
         Fix(
             "detach {it|the tensors} before the dataset is created",
@@ -223,7 +223,8 @@ CAUSES = (
             otherwise="compute them inside the loop, if they are to be trained",
         ),
         Fix(
-            "detach {it|the tensors} before the dataset is created, or compute them inside the loop",
+            "detach {it|the tensors} before the dataset is created, or compute them inside the"
+            " loop",
             proof=None,
         ),
     ),
