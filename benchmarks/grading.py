@@ -32,8 +32,9 @@ import nbformat
 import psutil
 from nbformat import NotebookNode
 
+from backward_twice.misconceptions import FOLDER, misconceptions
+
 ROOT = Path(__file__).parents[1]
-WRONG = ROOT / "src" / "backward_twice" / "misconceptions"
 
 
 def handed_in(exercise: str, replaced: dict[str, str] | None = None) -> NotebookNode:
@@ -52,9 +53,10 @@ def honest(exercise: str) -> Iterator[NotebookNode]:
     """What honest learners hand in: right, untouched, and each typical wrong answer."""
     yield handed_in(exercise)
     yield nbformat.read(ROOT / "exercises" / exercise / f"{exercise}.ipynb", as_version=4)
-    for path in sorted((WRONG / exercise).glob("*/*.py")):
-        grade_id = f"answer-{path.parent.name.replace('_', '-')}"
-        yield handed_in(exercise, {grade_id: path.read_text("utf-8")})
+    for path in sorted((FOLDER / exercise).glob("*.diff")):
+        for misconception in misconceptions(f"{exercise}.{path.stem}"):
+            grade_id = f"answer-{path.stem.replace('_', '-')}"
+            yield handed_in(exercise, {grade_id: misconception.source})
 
 
 def hand_in(folder: Path, exercise: str, students: int) -> None:

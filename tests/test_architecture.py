@@ -24,7 +24,7 @@ def modules(source: Path) -> dict[str, set[str]]:
     folders: dict[str, set[str]] = {}
     for path in sorted(source.rglob("*")):
         relative = path.parent.relative_to(ROOT).as_posix()
-        if path.suffix not in (".py", ".js", ".css") or "misconceptions/" in f"{relative}/":
+        if path.suffix not in (".py", ".js", ".css"):
             continue
         names = folders.setdefault(relative, set())
         if path.name != "__init__.py" and not (

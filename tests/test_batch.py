@@ -110,6 +110,7 @@ def test_a_killed_worker_costs_only_its_own_task(two_workers, tmp_path):
 
 
 def test_what_ran_out_of_time_is_tried_again_with_a_worker_to_itself(two_workers, tmp_path):
+    two_workers.wait_for_workers(2)  # one that died in another test is started again
     results = dict(batch.run(two_workers, jobs(tmp_path, range(6)), hurried))
     assert set(results) == set(range(6))
     assert all(result["beside"] <= 2 and "slow" not in result for result in results.values())

@@ -3,21 +3,21 @@
 import numpy
 import pytest
 import torch
-from test_exercises import NAMED, ROOT, WRONG, answer_in
+from test_exercises import NAMED, answer_in, solution
 from test_explanations import said_of
 
 from backward_twice.checks import compare, question
 from backward_twice.checks.asking import LOOKS_LIKE
 from backward_twice.checks.plain import dumps, loads
-from backward_twice.checks.recognition import known
+from backward_twice.checks.recognition import wrong_answer
+from backward_twice.misconceptions import misconceptions
 
 RESULTS = [None, 0, [], "text", torch.ones(()), lambda: 0]
 
 
-def wrong_answer(exercise, name, misconception):
-    [path] = [path for path in WRONG if path.match(f"{exercise}/{name}/{misconception}.py")]
-    solution = ROOT / "solutions" / exercise / f"{exercise}.ipynb"
-    return answer_in(solution, exercise, name, replaced=path.read_text("utf-8"))
+def stored(exercise, name, misconception):
+    [found] = [m for m in misconceptions(f"{exercise}.{name}") if m.name == misconception]
+    return found, answer_in(solution(exercise), exercise, name, replaced=found.source)
 
 
 @NAMED
@@ -58,7 +58,8 @@ def test_an_error_of_the_answer_is_its_own_even_where_the_check_calls_it():
 
 
 def test_an_autograd_error_is_explained():
-    text = said_of("moving_window.train", wrong_answer("moving_window", "train", "stored_detached"))
+    _, answer = stored("moving_window", "train", "stored_detached")
+    text = said_of("moving_window.train", answer)
     assert "does not require grad" in text and "gradtrace: " in text and "    fix:" in text
     assert "checks/" not in text  # no line that the learner cannot edit
 
@@ -71,11 +72,11 @@ def test_another_error_is_not():
 @NAMED
 def test_a_misconception_lacks_no_name(exercise, name):
     asked = question(f"{exercise}.{name}")
-    for belief in known(f"{exercise}.{name}"):
+    for misconception in misconceptions(f"{exercise}.{name}"):
         try:
-            asked.observe(belief.answer(asked.answer), asked.inputs(0))
+            asked.observe(wrong_answer(misconception, asked.answer), asked.inputs(0))
         except Exception as error:
-            assert not isinstance(error, NameError), belief.said
+            assert not isinstance(error, NameError), misconception.name
 
 
 @pytest.mark.parametrize(
@@ -91,10 +92,11 @@ def test_a_misconception_lacks_no_name(exercise, name):
     ],
 )
 def test_the_only_reply_is_the_right_one(exercise, name, misconception):
-    text = said_of(f"{exercise}.{name}", wrong_answer(exercise, name, misconception))
-    [reply] = [line for line in text.splitlines() if LOOKS_LIKE in line]
-    [path] = [path for path in WRONG if path.match(f"{exercise}/{name}/{misconception}.py")]
-    assert path.read_text("utf-8").partition("\n")[0].removeprefix("# ") in reply
+    found, answer = stored(exercise, name, misconception)
+    text = said_of(f"{exercise}.{name}", answer)
+    assert [line.strip() for line in text.splitlines() if LOOKS_LIKE in line] == [
+        f"{LOOKS_LIKE} {found.reply}"
+    ]
 
 
 def test_what_is_expected_is_said():

@@ -30,7 +30,7 @@ import torch.distributed as dist
 import yaml
 from torch import nn
 from torch.nn.utils import parametrize
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointError, checkpoint
 
 from gradtrace import snapshot, watch
 
@@ -656,6 +656,20 @@ def line_of_mine(obey):
     return grads([x]), alone((x.exp() + 1).square().sum(), [x])
 
 
+@pytest.mark.parametrize("way", ["torch.stack", "clone()"])
+def test_an_element_is_written_without_changing_what_was_saved(way):
+    """The note of the same end."""
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    if way == "torch.stack":
+        result = torch.stack([y[0], y[1] * 2, y[2]])
+    else:
+        result = y.clone()
+        result[1] = y[1] * 2
+    result.sum().backward()
+    assert close(grads([x]), [x.detach().exp() * torch.tensor([1.0, 2.0, 1.0])])
+
+
 # Donated buffers of a compiled function.
 
 
@@ -715,6 +729,21 @@ def compiled_second_derivative(obey):
 
 
 # A checkpoint that does something else when it runs again.
+
+
+def test_a_checkpoint_with_debug_prints_the_operations_of_both_runs(capfd):
+    runs = []
+
+    def part(x):
+        runs.append(x)
+        return x.exp().sin() if len(runs) == 1 else x.exp()
+
+    loss = checkpoint(part, torch.ones(3, requires_grad=True), use_reentrant=False, debug=True)
+    with pytest.raises(CheckpointError) as raised:
+        loss.sum().backward()
+    text = str(raised.value) + "".join(capfd.readouterr())
+    assert "aten::sin" in text or "aten.sin" in text
+    assert text.count("aten::exp") + text.count("aten.exp") >= 2
 
 
 @obeys("read it before the checkpoint, and pass it as an argument")

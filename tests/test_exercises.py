@@ -14,9 +14,10 @@ import pytest
 import torch
 from IPython.core.inputtransformer2 import TransformerManager
 
-from backward_twice.checks import Question, asking, check, question
+from backward_twice.checks import Task, asking, check, question
 from backward_twice.checks.plain import MAX_DEPTH, MAX_DIMENSIONS, dumps, loads
 from backward_twice.exercises import generate
+from backward_twice.misconceptions import FOLDER, OutdatedChange, changed, misconceptions
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
@@ -141,7 +142,7 @@ def test_whatever_an_answer_gives_back_it_is_judged(exercise, name):
 
 def test_a_question_with_nothing_to_compare_says_so_and_is_not_passed(monkeypatch):
     """As a teacher's own may be, for one of its draws."""
-    empty = Question("f", lambda _: {}, expect=lambda: {"result": []})
+    empty = Task("f", lambda _: {}, expect=lambda: {"result": []})
     monkeypatch.setattr(asking, "question", lambda _: empty)
     with pytest.raises(AssertionError, match=r"1 of 1 properties wrong\n.*nothing to compare it"):
         check("own.f", lambda: [])
@@ -222,7 +223,7 @@ def test_the_notebook_asks_every_question_of_its_module(path):
     import importlib
 
     module = importlib.import_module(f"backward_twice.checks.{path.stem}")
-    defined = {name for name, value in vars(module).items() if isinstance(value, Question)}
+    defined = {name for name, value in vars(module).items() if isinstance(value, Task)}
     assert defined == {name for exercise, name in QUESTIONS if exercise == path.stem}
 
 
@@ -274,21 +275,48 @@ def test_draws_differ_and_repeat(exercise, name):
     assert drawn == [asked.inputs(seed) for seed in SEEDS]
 
 
-MISCONCEPTIONS = ROOT / "src" / "backward_twice" / "misconceptions"
-WRONG = sorted(MISCONCEPTIONS.glob("*/*/*.py"))
-
-
 @NAMED
 def test_every_question_has_typical_wrong_answers(exercise, name):
-    assert sum(path.parts[-3:-1] == (exercise, name) for path in WRONG) >= 2
+    assert len(misconceptions(f"{exercise}.{name}")) >= 2
+
+
+def test_every_misconception_is_about_a_question():
+    assert {(path.parent.name, path.stem) for path in FOLDER.glob("*/*.diff")} == set(QUESTIONS)
+
+
+WRONG = [
+    (exercise, name, misconception)
+    for exercise, name in QUESTIONS
+    for misconception in misconceptions(f"{exercise}.{name}")
+]
 
 
 @pytest.mark.parametrize(
-    "path", WRONG, ids=[".".join((*path.parts[-3:-1], path.stem)) for path in WRONG]
+    ("exercise", "name", "misconception"),
+    WRONG,
+    ids=[f"{exercise}.{name}.{misconception.name}" for exercise, name, misconception in WRONG],
 )
-def test_a_typical_wrong_answer_gets_no_point(path):
-    exercise, name = path.parts[-3:-1]
-    solution = ROOT / "solutions" / exercise / f"{exercise}.ipynb"
-    answer = answer_in(solution, exercise, name, replaced=path.read_text("utf-8"))
+def test_a_typical_wrong_answer_gets_no_point(exercise, name, misconception):
+    answer = answer_in(solution(exercise), exercise, name, replaced=misconception.source)
     for seed in (0, 1, *SEEDS):
         assert not passes(answer, exercise, name, seed), f"seed {seed}"
+
+
+def test_a_change_applies_in_order():
+    answer = ["def f(x):", "    y = x", "    z = y", "    y = x", "    return z"]
+
+    def result(*change):
+        return changed(answer, change, "f").splitlines()
+
+    second_changed = [*answer[:3], "    y = 2", answer[4]]
+    assert result("     z = y", "-    y = x", "+    y = 2") == second_changed
+    assert result(" def f(x):", "-...", "+    return 1") == ["def f(x):", "    return 1"]
+    assert result("-    y = x", "-...", "     return z") == ["def f(x):", "    return z"]
+
+
+@pytest.mark.parametrize("line", ["-    w = x", " def g(x):", "    return z", ""])
+def test_a_change_that_no_longer_applies_says_which_line(line):
+    with pytest.raises(
+        OutdatedChange, match=re.escape(f"f: the stored answer has no such line here: {line!r}")
+    ):
+        changed(["def f(x):", "    return z"], ["     return z", line], "f")

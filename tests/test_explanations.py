@@ -2,18 +2,17 @@
 
 import contextlib
 import io
-import json
-from pathlib import Path
+import re
 
 import pytest
 import torch
-from test_exercises import NAMED, ROOT, WRONG, answer_in
+from test_exercises import NAMED, WRONG, answer_in, solution
 
-from backward_twice import misconceptions
 from backward_twice.checks import calls, check, compare, question
 from backward_twice.checks.asking import LOOKS_LIKE, SMALLEST_CASE
 from backward_twice.checks.plain import loads
-from backward_twice.checks.recognition import known, recognised
+from backward_twice.checks.recognition import replies, wrong_answer
+from backward_twice.misconceptions import misconceptions
 
 SEEDS = (0, 1)
 
@@ -26,51 +25,44 @@ def said_of(name, answer):
 
 
 @NAMED
-def test_every_belief_that_runs_is_told_in_its_own_words(exercise, name):
+def test_every_misconception_that_runs_gets_its_reply_alone(exercise, name):
     name = f"{exercise}.{name}"
-    asked, told = question(name), 0
+    asked, number = question(name), 0
     inputs = [asked.inputs(seed) for seed in SEEDS]
-    for belief in known(name):
+    for misconception in misconceptions(name):
+        answer = wrong_answer(misconception, asked.answer)
         try:
-            observed = [asked.observe(belief.answer(asked.answer), each) for each in inputs]
+            observed = [asked.observe(answer, each) for each in inputs]
         except Exception:
             continue  # its error says what is wrong
-        assert belief.said in recognised(name, asked, observed, inputs)
-        told += 1
-    assert told
+        assert replies(name, asked, observed, inputs) == [misconception.reply], misconception.name
+        number += 1
+    assert number
 
 
 @NAMED
-def test_a_right_answer_looks_like_no_belief(exercise, name):
+def test_a_right_answer_gets_no_reply(exercise, name):
     asked = question(f"{exercise}.{name}")
-    answer = answer_in(ROOT / "solutions" / exercise / f"{exercise}.ipynb", exercise, name)
+    answer = answer_in(solution(exercise), exercise, name)
     inputs = [asked.inputs(seed) for seed in SEEDS]
     observed = [asked.observe(answer, each) for each in inputs]
-    assert recognised(f"{exercise}.{name}", asked, observed, inputs) == []
+    assert replies(f"{exercise}.{name}", asked, observed, inputs) == []
 
 
-@pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
-def test_a_belief_is_said_in_a_sentence_or_two(path):
-    first, second = path.read_text("utf-8").splitlines()[:2]
-    assert first.startswith("# ") and first.endswith((".", "?")) and not second.startswith("#")
-
-
-def test_what_an_exercise_gives_is_what_its_beliefs_are_given():
-    folder = ROOT / "src" / "backward_twice" / "misconceptions"
-    found = sorted(folder.glob("*/given.py"))
-    assert len(found) == 3
-    for path in found:
-        exercise = path.parent.name
-        solution = ROOT / "solutions" / exercise / f"{exercise}.ipynb"
-        sources = ["".join(cell["source"]) for cell in json.loads(solution.read_text())["cells"]]
-        given = path.read_text("utf-8").partition("\n")[2].strip()
-        assert any(given in source for source in sources), exercise
+def test_a_reply_is_two_sentences_at_most():
+    for exercise, name, misconception in WRONG:
+        where = f"{exercise}.{name}: {misconception.name}"
+        assert re.fullmatch(r"[a-z_]+", misconception.name), where
+        assert misconception.reply.endswith((".", "?")), where
+        sentences = re.findall(r"[^.?]+(?:[.?](?!\s)[^.?]*)*[.?]", misconception.reply)
+        assert all(len(sentence.split()) <= 30 for sentence in sentences), where
 
 
 def test_the_check_says_the_belief_and_the_way_to_the_inputs():
-    solution = ROOT / "solutions" / "two_losses" / "two_losses.ipynb"
-    [path] = [p for p in WRONG if p.match("two_losses/one_update/detach_the_output.py")]
-    answer = answer_in(solution, "two_losses", "one_update", replaced=path.read_text())
+    [detached] = [
+        m for m in misconceptions("two_losses.one_update") if m.name == "detach_the_output"
+    ]
+    answer = wrong_answer(detached, "one_update")
     said = said_of("two_losses.one_update", answer)
     assert f'{LOOKS_LIKE} "Detach what is shared."  It runs, and the trunk learns nothing' in said
     assert said.splitlines()[-1].strip() == (
@@ -83,8 +75,7 @@ def test_the_check_says_the_belief_and_the_way_to_the_inputs():
 def test_the_way_to_the_inputs_leads_to_the_case_that_is_wrong():
     """Right for what the first seed draws, wrong for the second: the second is told."""
     name, seen = "which_need_saved.refuses", []
-    solution = ROOT / "solutions" / "which_need_saved" / "which_need_saved.ipynb"
-    right = answer_in(solution, "which_need_saved", "refuses")
+    right = answer_in(solution("which_need_saved"), "which_need_saved", "refuses")
     first = [call.args[0] for call in calls(name)]
 
     def answer(chain):
@@ -99,7 +90,7 @@ def test_the_way_to_the_inputs_leads_to_the_case_that_is_wrong():
 
 @NAMED
 def test_an_answer_can_be_called_as_the_check_calls_it(exercise, name):
-    answer = answer_in(ROOT / "solutions" / exercise / f"{exercise}.ipynb", exercise, name)
+    answer = answer_in(solution(exercise), exercise, name)
     found = calls(f"{exercise}.{name}")
     assert found and repr(found[0])
     is_function = isinstance(answer, type) and issubclass(answer, torch.autograd.Function)
@@ -147,9 +138,7 @@ def cases(exercise, name, said=None):
 
 def test_the_programs_are_those_that_are_tried_here():
     found = {
-        (exercise, name)
-        for exercise, name in (p.parts[-3:-1] for p in WRONG)
-        if question(f"{exercise}.{name}").program
+        (exercise, name) for exercise, name, _ in WRONG if question(f"{exercise}.{name}").program
     }
     assert found == set(WITH_PROGRAM)
 
@@ -234,7 +223,3 @@ def test_one_value_in_a_tuple_is_said_to_be_that():
     [finding] = compare({"gradient": right}, {"gradient": [right + 1]})
     assert finding.text.endswith("take the value out of it")
     assert "value" not in compare({"gradient": right}, {"gradient": [right] * 2})[0].text
-
-
-def test_misconceptions_travel_with_the_package():
-    assert len(list(Path(misconceptions.__file__).parent.glob("*/*/*.py"))) == len(WRONG)

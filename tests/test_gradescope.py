@@ -28,6 +28,7 @@ from backward_twice.grading import gradescope as gradescope_command
 from backward_twice.grading.judging.master import parsed
 from backward_twice.grading.platforms.gradescope import autograder
 from backward_twice.grading.platforms.gradescope.archive import contents, is_shipped, write
+from backward_twice.misconceptions import misconceptions
 
 ROOT = Path(__file__).parent.parent
 EXERCISE = "two_losses"
@@ -240,10 +241,9 @@ def test_the_untouched_exercise_has_none(gradescope, tmp_path):
 
 
 def test_a_wrong_answer_costs_its_own_points(gradescope, tmp_path):
-    wrong = (
-        ROOT / "src/backward_twice/misconceptions/two_losses/one_update/detach_the_output.py"
-    ).read_text()
-    result, _ = gradescope.submit(tmp_path, {f"{EXERCISE}.ipynb": _with(one_update=wrong)})
+    [wrong] = [m for m in misconceptions("two_losses.one_update") if m.name == "detach_the_output"]
+    files = {f"{EXERCISE}.ipynb": _with(one_update=wrong.source)}
+    result, _ = gradescope.submit(tmp_path, files)
     assert _scores(result) == [0, 1]
     assert "✗ wrong: weight of the trunk's first layer" in result["tests"][0]["output"]
 
@@ -536,5 +536,5 @@ def test_the_zip_has_no_other_exercises_questions():
     for name in names:
         assert not others & {name.stem, *name.parts}, name
     package = Path(backward_twice.__file__).parent
-    for planted in ("checks/exam.py", "misconceptions/exam/siamese/frozen.py"):
+    for planted in ("checks/exam.py", "misconceptions/exam/siamese.diff"):
         assert not is_shipped(package / planted, EXERCISE)

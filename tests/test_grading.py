@@ -28,9 +28,9 @@ from backward_twice.grading.judging.answers import Answers
 from backward_twice.grading.judging.draws import DRAWS, Draws, read_draws
 from backward_twice.grading.judging.master import read_master
 from backward_twice.grading.platforms.nbgrader import gradebook
+from backward_twice.misconceptions import misconceptions
 
 CHECKOUT = Path(__file__).parents[1]
-MISCONCEPTIONS = CHECKOUT / "src" / "backward_twice" / "misconceptions"
 NAME = "two_losses"
 MASTER = read_master(CHECKOUT / "solutions" / NAME / f"{NAME}.ipynb")
 MASTERS = {NAME: MASTER}
@@ -225,7 +225,7 @@ def test_a_worker_with_other_checks_refuses():
 def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeypatch):
     for name in ("question", "plain", "helper", "other"):
         (tmp_path / f"{name}.py").touch()
-    (tmp_path / "__init__.py").write_text("from backward_twice.checks.question import Question")
+    (tmp_path / "__init__.py").write_text("from backward_twice.checks.question import Task")
     (tmp_path / "question.py").write_text("from backward_twice.checks.plain import loads")
     (tmp_path / "mine.py").write_text("from backward_twice.checks.helper import f")
     monkeypatch.setattr(modules, "_FOLDER", tmp_path)
@@ -263,14 +263,13 @@ def test_right_answers_have_all_points_and_wrong_ones_lose_theirs(exercise):
 
     result = graded(right)
     assert (result["state"], result["points"]) == ("graded", master.max_points), result
-    beliefs = sorted((MISCONCEPTIONS / exercise).glob("*/*.py"))
-    assert beliefs
-    for wrong in beliefs:
-        [asked] = [a for a in master.questions if a.question == f"{exercise}.{wrong.parent.name}"]
-        source = (wrong.read_text(encoding="utf-8"),)
-        result = graded(replace(right, sources={**right.sources, asked.answer: source}))
-        points = {found["id"]: found["points"] for found in result["questions"]}
-        assert (result["state"], points[asked.id]) == ("graded", 0), wrong
+    for asked in master.questions:
+        assert misconceptions(asked.question)
+        for wrong in misconceptions(asked.question):
+            sources = {**right.sources, asked.answer: (wrong.source,)}
+            result = graded(replace(right, sources=sources))
+            points = {found["id"]: found["points"] for found in result["questions"]}
+            assert (result["state"], points[asked.id]) == ("graded", 0), wrong.name
 
 
 # Hidden inputs

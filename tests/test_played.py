@@ -7,7 +7,7 @@ import pytest
 from test_grading import CHECKOUT, MASTER, SECRET, job, ran
 
 from backward_twice import checks
-from backward_twice.checks import Question, question
+from backward_twice.checks import Task, question
 from backward_twice.checks.plain import dumps, loads
 from backward_twice.grading.feedback.student_page import page
 from backward_twice.grading.judging import grader
@@ -51,7 +51,7 @@ PROGRAMS = [
     f"{found.name}.{name}"
     for found in pkgutil.iter_modules(checks.__path__)
     for name, asked in vars(importlib.import_module(f"{checks.__name__}.{found.name}")).items()
-    if isinstance(asked, Question) and asked.program is not None
+    if isinstance(asked, Task) and asked.program is not None
 ]
 
 

@@ -19,7 +19,7 @@ from test_submissions import CHECKOUT
 CHECK = """
 import torch
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 
 def _draw(generator):
@@ -42,7 +42,7 @@ def _run(answer, x):
     return {"result": answer(_WAYS["copied"][0](x))}
 
 
-gradient_of_square = Question("gradient_of_square", _draw, _expect, _run)
+gradient_of_square = Task("gradient_of_square", _draw, _expect, _run)
 """
 RIGHT = """def gradient_of_square(x):
     ### BEGIN SOLUTION

@@ -10,21 +10,22 @@ from test_submissions import CHECKOUT, NAME
 
 from backward_twice.checks import question
 from backward_twice.checks.asking import LOOKS_LIKE
-from backward_twice.checks.recognition import known
+from backward_twice.checks.recognition import wrong_answer
 from backward_twice.grading import class_report
 from backward_twice.grading.feedback.student_page import page
 from backward_twice.grading.judging import grader
 from backward_twice.grading.judging.journal import open_journal
 from backward_twice.grading.platforms.nbgrader.autograded import notebook
+from backward_twice.misconceptions import misconceptions
 
 EVIL = "<script>alert(1)</script>"
 
 
 def believed(asked, name, what):
-    """What an answer with this belief gives for the draws of a job's question."""
-    [belief] = [b for b in known(f"{NAME}.{name}") if what in b.said]
+    """The results of an answer with this misconception for the draws of a job's question."""
+    [misconception] = [m for m in misconceptions(f"{NAME}.{name}") if what in m.reply]
     ask = question(f"{NAME}.{name}")
-    answer = belief.answer(ask.answer)
+    answer = wrong_answer(misconception, ask.answer)
     [step] = [s for s in asked["steps"] if s["kind"] == "question" and s["id"] == name]
     return {name: {"observed": [ask.observe(answer, inputs) for inputs in step["draws"]]}}
 

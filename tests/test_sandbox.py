@@ -58,10 +58,10 @@ TRIAL = """
 import ctypes, gc, json, os, signal, socket, subprocess, sys, threading, time
 from types import ModuleType
 import torch
-from backward_twice.checks import Question
+from backward_twice.checks import Task
 trial = ModuleType("backward_twice.checks.trial")
-trial.double = Question("double", None, expect=lambda x: {"result": 2 * x})
-trial.raw = Question("raw", None, expect=lambda x: {"result": 2 * x})
+trial.double = Task("double", None, expect=lambda x: {"result": 2 * x})
+trial.raw = Task("raw", None, expect=lambda x: {"result": 2 * x})
 sys.modules[trial.__name__] = trial
 def double(x):
     return 2 * x

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from backward_twice.checks import question
-from backward_twice.checks.recognition import known
+from backward_twice.checks.recognition import wrong_answer
+from backward_twice.misconceptions import misconceptions
 from gradtrace import snapshot
 
 SEEDS = range(100, 105)
@@ -594,11 +595,11 @@ def test_who_knows_layers_by_heart_has_not_measured_them():
 
 @pytest.mark.parametrize("name", ["kept_gradients.kept_values", "outside_the_loop.train_sampled"])
 def test_who_hands_in_often_has_no_luck(name):
-    """Of these questions some draws were once blind to a belief."""
-    for belief in known(name):
+    """Some draws of these questions once passed a misconception."""
+    for misconception in misconceptions(name):
         for seed in range(1000, 1060):
             with suppress(RuntimeError):
-                assert wrong(name, belief.answer(question(name).answer), seed)
+                assert wrong(name, wrong_answer(misconception, question(name).answer), seed)
 
 
 def test_what_is_to_be_predicted_cannot_be_built():

@@ -62,8 +62,6 @@ class DecisionGuide(SphinxDirective):
         )
         parent = nodes.Element()
         self.state.nested_parse(StringList(text.splitlines(), GUIDE), 0, parent, match_titles=True)
-        for table in parent.findall(nodes.table):
-            table["classes"].append("decide")
         return parent.children
 
 

@@ -14,7 +14,7 @@ function create(tag, properties, ...children) {
 const html = (tag, innerHTML, properties) => create(tag, { innerHTML, ...properties });
 const sentence = (text) => text[0].toUpperCase() + text.slice(1).replace(/(?<![.!?])$/, ".");
 
-const LIBRARY = /site-packages|dist-packages|[\\/]torch[\\/]|lib[\\/]python3|<frozen|<string>/;
+const LIBRARY = /site-packages|pydev|dist-packages|[\\/]torch[\\/]|lib[\\/]python3|<frozen|<string>/;
 const FRAME = /^\s*File "?([^"\n]+?)"?(?:, line |:)(\d+),? in (\S+)/;
 const CELL = /^(?:Cell |Input )?(In ?\[\d+\]|<ipython-input-[^>]*>)(?:.*?, line (\d+)| in (\S+))?/;
 

@@ -100,10 +100,10 @@ def cases() -> Iterator[Case]:
 
 def layouts() -> Iterator[Case]:
     """Each bug in each layout: the answer must not depend on how the lines are laid out."""
-    for (bug, usual, raises, *others), prelude in _parts("bugs"):
+    for (bug, usual, raises, *exceptions), prelude in _parts("bugs"):
         for (layout,), body in _parts("layouts"):
             name = f"{bug}_{layout}"
-            special = (one.split(":") for one in others)
+            special = (exception.split(":") for exception in exceptions)
             answer = next((c for start, c in special if layout.startswith(start)), usual)
             causes = tuple(answer.split("|"))
             text = _HEAD + prelude + body
@@ -133,13 +133,13 @@ def _parts(name: str) -> Iterator[tuple[list[str], str]]:
 
 def chosen(patterns: list[str]) -> list[Case]:
     """The cases and layouts of these bugs, or with names that begin so or match: ``*_map``."""
-    found = [*cases(), *layouts()]
+    programs = [*cases(), *layouts()]
     for pattern in patterns:
-        if not any(_is_named(case, pattern) for case in found):
+        if not any(_is_named(case, pattern) for case in programs):
             raise SystemExit(f"no case has a name like {pattern!r}")
     return [
         case
-        for case in found
+        for case in programs
         if not patterns or any(_is_named(case, pattern) for pattern in patterns)
     ]
 
@@ -150,15 +150,15 @@ def _is_named(case: Case, pattern: str) -> bool:
 
 def _texts(variant: str, names: list[str], label: str = "") -> dict[str, str]:
     """The files of a variant that are there; of a second one the names end in ``.label``."""
-    paths = {one: HERE / variant / f"{one.removesuffix('.py')}{label}.py" for one in names}
-    return {one: path.read_text(encoding="utf-8") for one, path in paths.items() if path.exists()}
+    paths = {file: HERE / variant / f"{file.removesuffix('.py')}{label}.py" for file in names}
+    return {file: path.read_text(encoding="utf-8") for file, path in paths.items() if path.exists()}
 
 
 def _places(value: int | str | list[int | str] | None, name: str) -> tuple[Place, ...]:
     """``12`` is a line of the program itself, ``"parts.py:12"`` one of a helper; or a list."""
     values = value if isinstance(value, list) else [] if value is None else [value]
-    named = [one if isinstance(one, str) else f"{name}.py:{one}" for one in values]
-    return tuple((file, int(line)) for file, _, line in (one.rpartition(":") for one in named))
+    named = [place if isinstance(place, str) else f"{name}.py:{place}" for place in values]
+    return tuple((file, int(line)) for file, _, line in (place.rpartition(":") for place in named))
 
 
 def _source(text: str, fixed: bool) -> str:

@@ -72,16 +72,16 @@ def run(jobs: Sequence[Job], command: bool = False) -> list[Outcome]:
     """
     launcher = _launcher()
     assert launcher.stdin is not None and launcher.stdout is not None
-    wanted = {"jobs": [asdict(job) for job in jobs], "command": command}
+    request = {"jobs": [asdict(job) for job in jobs], "command": command}
     try:
-        print(json.dumps(wanted), file=launcher.stdin, flush=True)
-        done = launcher.stdout.readline()
+        print(json.dumps(request), file=launcher.stdin, flush=True)
+        answer = launcher.stdout.readline()
     except BrokenPipeError:
-        done = ""
-    if not done:
+        answer = ""
+    if not answer:
         _launcher.cache_clear()
         raise RuntimeError("the process that runs the programs has ended")
-    return [Outcome(**one) for one in json.loads(done)]
+    return [Outcome(**outcome) for outcome in json.loads(answer)]
 
 
 @functools.cache
@@ -89,10 +89,10 @@ def _launcher() -> subprocess.Popen[str]:
     """The process that all runs begin from; it ends with this one."""
     folder = tempfile.TemporaryDirectory()
     # Frames of ours are below those of each program: in this folder they count as a library's.
-    here = Path(folder.name, "site-packages")
-    here.symlink_to(HERE)
+    link = Path(folder.name, "site-packages")
+    link.symlink_to(HERE)
     launcher = subprocess.Popen(
-        [sys.executable, here / Path(__file__).name],
+        [sys.executable, link / Path(__file__).name],
         env=os.environ | _SURROUNDINGS,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -110,9 +110,9 @@ def _launcher() -> subprocess.Popen[str]:
 def _serve() -> None:
     """Run the jobs of each line that comes, and answer with a line of outcomes."""
     while line := sys.stdin.readline():
-        wanted = json.loads(line)
-        outcomes = _run_all([Job(**job) for job in wanted["jobs"]], wanted["command"])
-        print(json.dumps([asdict(one) for one in outcomes]), flush=True)
+        request = json.loads(line)
+        outcomes = _run_all([Job(**job) for job in request["jobs"]], request["command"])
+        print(json.dumps([asdict(outcome) for outcome in outcomes]), flush=True)
 
 
 def _run_all(jobs: Sequence[Job], command: bool) -> list[Outcome]:
@@ -238,9 +238,11 @@ def _run_here(job: Job, folder: Path) -> int:
 
 def _begin_watch(arguments: list[str]) -> None:
     """As the command does, and then Python when it starts."""
-    ours, program = cli.split(arguments)
+    options, program = cli.split(arguments)
     os.environ["PYTHONPATH"] = str(LIBRARY)
-    os.environ |= cli.watched_environment(cli._session(cli._parser().parse_args(ours), program[0]))
+    os.environ |= cli.watched_environment(
+        cli._session(cli._parser().parse_args(options), program[0])
+    )
     sys.path.insert(1, cli.STARTUP)
     with contextlib.suppress(ImportError):  # it asks for the user's own, and there is none
         __import__("sitecustomize")

@@ -39,27 +39,27 @@ class Score:
 
     case: Case
     mode: str
-    said: dict[str, Any] | None
+    report: dict[str, Any] | None
     marks: dict[str, bool]
     alarms: tuple[str, ...] = ()
     advice: str | None = None
 
     @property
     def cause(self) -> str | None:
-        return None if self.said is None else self.said["cause"]
+        return None if self.report is None else self.report["cause"]
 
     @property
     def confidence(self) -> str | None:
-        return None if self.said is None else self.said["confidence"]
+        return None if self.report is None else self.report["confidence"]
 
     @property
     def fix(self) -> str | None:
-        return None if self.said is None else self.said["fix"]
+        return None if self.report is None else self.report["fix"]
 
     @property
     def printed(self) -> str:
         """The advice, with what stands beside it for another case; empty if there is none."""
-        return "" if self.said is None else _printed(self.said)
+        return "" if self.report is None else _printed(self.report)
 
     @property
     def solved(self) -> bool:
@@ -74,12 +74,12 @@ class Score:
     @property
     def circular(self) -> bool:
         """Strict advises strict, or a wrong advice says only what PyTorch's error says."""
-        if self.said is None or self.marks["cause"]:
+        if self.report is None or self.marks["cause"]:
             return False
-        if self.mode == STRICT and "strict" in self.said["fix"]:
+        if self.mode == STRICT and "strict" in self.report["fix"]:
             return True
-        words = set(_WORD.findall(self.said["fix"].lower()))
-        error = set(_WORD.findall((self.said.get("error") or "").lower()))
+        words = set(_WORD.findall(self.report["fix"].lower()))
+        error = set(_WORD.findall((self.report.get("error") or "").lower()))
         return bool(words) and len(words & error) >= 0.8 * len(words)
 
 
@@ -93,48 +93,50 @@ def judge(
     """
     if outcome is None:
         return Score(case, mode, None, {}, tuple(_alarms(twin)))
-    report = outcome.report or {"family": None, "warnings": []}
-    said = report if report["family"] is not None else None
+    written = outcome.report or {"family": None, "warnings": []}
+    report = written if written["family"] is not None else None
     if case.silent:
-        said = _best_warning(case, report["warnings"])
+        report = _best_warning(case, written["warnings"])
     marks = {
-        "family": said is not None and said["family"] in case.families,
-        "cause": said is not None and said["cause"] in case.causes,
+        "family": report is not None and report["family"] in case.families,
+        "cause": report is not None and report["cause"] in case.causes,
     }
-    told = {key: _at(said[f"{key}_at"]) for key in ("raised", "began", "made")} if said else {}
+    places = (
+        {key: _at(report[f"{key}_at"]) for key in ("raised", "began", "made")} if report else {}
+    )
     if case.raises:
-        marks["raised"] = told.get("raised") in case.raises
+        marks["raised"] = places.get("raised") in case.raises
     if case.began:
-        marks["began"] = told.get("began") in case.began
+        marks["began"] = places.get("began") in case.began
     if case.expert:
-        marks["expert"] = not set(case.expert).isdisjoint(told.values())
-    advice = None if case.bug else _advice(case, said, obeyed)
+        marks["expert"] = not set(case.expert).isdisjoint(places.values())
+    advice = None if case.bug else _advice(case, report, obeyed)
     if advice is not None:
         marks["advice"] = advice == SOLVES
-    return Score(case, mode, said, marks, tuple(_alarms(twin)), advice)
+    return Score(case, mode, report, marks, tuple(_alarms(twin)), advice)
 
 
-def _advice(case: Case, said: dict[str, Any] | None, obeyed: dict[str, list[str]]) -> str:
-    if said is None:
+def _advice(case: Case, report: dict[str, Any] | None, obeyed: dict[str, list[str]]) -> str:
+    if report is None:
         return NOT_OBEYED
     problems = [
         obeyed[variant]
         for variant in case.advised
-        if any(quoted in _printed(said) for quoted in case.says(variant, "obeys"))
+        if any(quoted in _printed(report) for quoted in case.says(variant, "obeys"))
     ]
     if not problems:
         return NOT_OBEYED
-    sound = sum(not found for found in problems)
+    sound = sum(not differences for differences in problems)
     return SOLVES if sound == len(problems) else HALF if sound else WRONG
 
 
-def _printed(said: dict[str, Any]) -> str:
-    return "; ".join(filter(None, (said["fix"], said.get("otherwise"))))
+def _printed(report: dict[str, Any]) -> str:
+    return "; ".join(filter(None, (report["fix"], report.get("otherwise"))))
 
 
 def _best_warning(case: Case, warnings: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The warning with the right cause if there is one, else the first."""
-    right = [one for one in warnings if one["cause"] in case.causes]
+    right = [warning for warning in warnings if warning["cause"] in case.causes]
     return next(iter(right or warnings), None)
 
 
@@ -144,7 +146,7 @@ def _alarms(twin: Outcome) -> Iterable[str]:
     if twin.report is not None:
         if twin.report["family"] is not None:
             yield f"{twin.report['cause']}"
-        yield from (one["cause"] for one in twin.report["warnings"])
+        yield from (warning["cause"] for warning in twin.report["warnings"])
 
 
 def _last_line(outcome: Outcome) -> str:
@@ -165,10 +167,10 @@ def runnable(case: Case) -> bool:
 
 def run_cases(cases: list[Case], modes: Iterable[str], command: bool = False) -> list[Score]:
     """Run the cases, their twins, and the programs in which advice is obeyed."""
-    wanted = [(case, mode) for case in cases for mode in modes]
+    pairs = [(case, mode) for case in cases for mode in modes]
     jobs = [
         Job(case.files(variant), case.main, mode)
-        for case, mode in wanted
+        for case, mode in pairs
         for variant in (FAILING, FIXED)
         if case.texts[variant]
     ]
@@ -180,19 +182,19 @@ def run_cases(cases: list[Case], modes: Iterable[str], command: bool = False) ->
         judge(
             case, mode, None if case.healthy else next(outcomes), next(outcomes), obeyed[case.name]
         )
-        for case, mode in wanted
+        for case, mode in pairs
     ]
 
 
 def obey(cases: list[Case]) -> dict[str, dict[str, list[str]]]:
     """The problems of each advised variant of each case: what differs from the repaired twin."""
-    wanted = [
+    pairs = [
         (case, variant) for case in cases if case.advised for variant in (FIXED, *case.advised)
     ]
-    outcomes = launch.run([Job(case.files(variant), case.main, RECORD) for case, variant in wanted])
+    outcomes = launch.run([Job(case.files(variant), case.main, RECORD) for case, variant in pairs])
     records = {
         (case.name, variant): outcome
-        for (case, variant), outcome in zip(wanted, outcomes, strict=True)
+        for (case, variant), outcome in zip(pairs, outcomes, strict=True)
     }
     return {
         case.name: {
@@ -221,40 +223,45 @@ def table(scores: list[Score], texts: bool = False) -> str:
 
     With ``texts``, below it the advice that was printed.
     """
-    width = max(len(one.case.name) for one in scores)
+    width = max(len(score.case.name) for score in scores)
     lines = [
         "What is right: (f)amily, line that (r)aised, line where it (b)egan, (e)xpert's line,",
         "(c)ause; - wrong or missing, blank not asked.",
         "",
     ]
-    for one in scores:
+    for score in scores:
         letters = "".join(
-            " " if key not in one.marks else key[0] if one.marks[key] else "-"
+            " " if key not in score.marks else key[0] if score.marks[key] else "-"
             for key in ("family", "raised", "began", "expert", "cause")
         )
-        missing = "healthy" if one.case.healthy else "not found" if one.case.silent else "no text"
-        words = [one.cause or missing]
-        words += [one.confidence or ""]
-        words += [f"advice {one.advice}"] * (one.advice is not None)
-        words += ["WRONG AND CERTAIN"] * one.wrong_and_certain + ["CIRCULAR"] * one.circular
-        words += [f"ALARM ON TWIN: {', '.join(one.alarms)}"] * bool(one.alarms)
-        lines.append(f"{one.case.name:<{width}}  {one.mode:<6}  {letters}  {'  '.join(words)}")
-        if texts and one.said is not None:
-            lines += [f"    fix: {one.fix}", f"    or:  {one.said.get('otherwise') or '(nothing)'}"]
+        missing = (
+            "healthy" if score.case.healthy else "not found" if score.case.silent else "no text"
+        )
+        words = [score.cause or missing]
+        words += [score.confidence or ""]
+        words += [f"advice {score.advice}"] * (score.advice is not None)
+        words += ["WRONG AND CERTAIN"] * score.wrong_and_certain + ["CIRCULAR"] * score.circular
+        words += [f"ALARM ON TWIN: {', '.join(score.alarms)}"] * bool(score.alarms)
+        lines.append(f"{score.case.name:<{width}}  {score.mode:<6}  {letters}  {'  '.join(words)}")
+        if texts and score.report is not None:
+            lines += [
+                f"    fix: {score.fix}",
+                f"    or:  {score.report.get('otherwise') or '(nothing)'}",
+            ]
     return "\n".join(line.rstrip() for line in lines)
 
 
 def totals(scores: list[Score]) -> dict[str, dict[str, str]]:
     """For each watch and kind of program, how many of how many are right."""
-    found: dict[str, dict[str, str]] = {}
-    for mode in dict.fromkeys(one.mode for one in scores):
-        of_mode = [one for one in scores if one.mode == mode]
+    counts: dict[str, dict[str, str]] = {}
+    for mode in dict.fromkeys(score.mode for score in scores):
+        of_mode = [score for score in scores if score.mode == mode]
         kinds: dict[str, list[Score]] = {}
-        for one in of_mode:
-            kinds.setdefault(_kind(one.case), []).append(one)
-        for kind, some in kinds.items():
-            found[f"{mode} {kind}"] = _counts(some)
-    return found
+        for score in of_mode:
+            kinds.setdefault(_kind(score.case), []).append(score)
+        for kind, of_kind in kinds.items():
+            counts[f"{mode} {kind}"] = _counts(of_kind)
+    return counts
 
 
 def _kind(case: Case) -> str:
@@ -264,31 +271,31 @@ def _kind(case: Case) -> str:
 
 
 def _counts(scores: list[Score]) -> dict[str, str]:
-    alarms = {"alarms on twins": str(sum(bool(one.alarms) for one in scores))}
+    alarms = {"alarms on twins": str(sum(bool(score.alarms) for score in scores))}
     if scores[0].case.healthy:
         return alarms
     counts = {}
     for key in ("family", "raised", "began", "expert", "cause"):
-        asked = [one.marks[key] for one in scores if key in one.marks]
-        if asked:
-            counts[key] = f"{sum(asked)}/{len(asked)}"
+        marks_of_key = [score.marks[key] for score in scores if key in score.marks]
+        if marks_of_key:
+            counts[key] = f"{sum(marks_of_key)}/{len(marks_of_key)}"
     for advice in ADVICE if scores[0].advice else ():
-        counts[f"advice {advice}"] = str(sum(one.advice == advice for one in scores))
-    counts["all right"] = f"{sum(one.solved for one in scores)}/{len(scores)}"
-    counts["wrong and certain"] = str(sum(one.wrong_and_certain for one in scores))
-    counts["circular"] = str(sum(one.circular for one in scores))
-    counts["without text"] = str(sum(one.said is None for one in scores))
+        counts[f"advice {advice}"] = str(sum(score.advice == advice for score in scores))
+    counts["all right"] = f"{sum(score.solved for score in scores)}/{len(scores)}"
+    counts["wrong and certain"] = str(sum(score.wrong_and_certain for score in scores))
+    counts["circular"] = str(sum(score.circular for score in scores))
+    counts["without text"] = str(sum(score.report is None for score in scores))
     return counts | alarms
 
 
 def right(scores: list[Score]) -> dict[str, dict[str, str]]:
     """What is right, by name and watch, in words: what the floor holds."""
-    found: dict[str, dict[str, str]] = {}
-    for one in scores:
-        marks = [key for key, value in one.marks.items() if value]
-        marks += ["quiet"] * (not one.alarms)
-        found.setdefault(one.case.name, {})[one.mode] = " ".join(sorted(marks))
-    return found
+    marks_by_name: dict[str, dict[str, str]] = {}
+    for score in scores:
+        marks = [key for key, value in score.marks.items() if value]
+        marks += ["quiet"] * (not score.alarms)
+        marks_by_name.setdefault(score.case.name, {})[score.mode] = " ".join(sorted(marks))
+    return marks_by_name
 
 
 def main() -> None:
@@ -311,7 +318,7 @@ def main() -> None:
         FLOOR.write_text(json.dumps(right(scores), indent=1) + "\n", encoding="utf-8")
     if options.json:
         rows = [
-            {"name": s.case.name, "mode": s.mode, "said": s.said, "marks": s.marks}
+            {"name": s.case.name, "mode": s.mode, "said": s.report, "marks": s.marks}
             | {"advice": s.advice, "alarms": s.alarms, "circular": s.circular}
             for s in scores
         ]

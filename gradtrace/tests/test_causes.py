@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import pytest
 
@@ -56,6 +57,15 @@ def test_texts_name_the_carrier_or_stand_without_it(fix):
             shown = Fix(text).text_for(names)
             assert "{" not in shown and shown == shown.strip()
             assert ("buffer_of_mine" in shown) == ("{it" in text and bool(names))
+
+
+def test_no_sentence_of_a_text_is_longer_than_30_words():
+    names = {"it": "model.memory", "detached": "model.memory = model.memory.detach()"}
+    texts = [cause.meaning_for(names) for cause in CAUSES.values()]
+    texts += [fix.text_for(names) for _, fix in FIXES]
+    texts += [fix.otherwise_for(names) or "" for _, fix in FIXES]
+    sentences = [part for text in (*texts, *FACTS.values()) for part in re.split(r"\. +", text)]
+    assert not [sentence for sentence in sentences if len(sentence.split()) > 30]
 
 
 def test_texts_of_older_versions_are_known():

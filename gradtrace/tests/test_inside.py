@@ -55,6 +55,17 @@ def test_each_node_is_a_step_with_the_gradients_that_pytorch_gives():
     assert seen.nodes[stopped.run.node].name == "ExpBackward0"
 
 
+def test_a_second_call_that_changes_nothing_is_recorded_up_to_where_it_stops():
+    def twice():
+        loss = torch.ones(2, requires_grad=True).exp().sum()
+        loss.backward()
+        loss.backward()
+
+    second = runs(trace(twice), 1)
+    assert names(second) == ["SumBackward0", "ExpBackward0"]
+    assert [step.run.passed is None for step in second] == [False, True]
+
+
 def test_a_line_is_as_it_was_without_its_inside():
     """The states of lines follow from lines alone, those inside from the line before."""
     seen = trace(two_losses)

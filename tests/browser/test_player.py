@@ -19,6 +19,7 @@ from gradtrace.questions import (
     WhichGetGradients,
     WhichLineHoldsMost,
     WhichLineRaises,
+    WhichNodeRunsNext,
     WhichSettings,
     WhichTensorGoesNext,
 )
@@ -892,3 +893,26 @@ def test_axe_finds_nothing_in_any_state(show, page, axe, theme):
         place.get_by_label("Last step").press("Enter")
         place.locator(".lines [data-line]").nth(1).hover()
         assert page.evaluate(FIND, ["color-contrast"]) == []
+
+
+def test_a_question_about_the_inside_is_answered_at_the_node(show):
+    question = asked(WhichNodeRunsNext(line="a.backward()", node="MeanBackward0"), shared)
+    page = show(static_html([trace(shared)], question=question))
+    place = opened_at(page, "shared")
+    assert place.get_by_label("Step into").get_attribute("aria-disabled") == "true"
+    place.locator(".box.choice", has_text="ExpBackward0").first.click()
+    place.get_by_role("button", name="Check").click()
+    assert place.locator(".reply").inner_text().startswith("✓ Right.")
+    assert position(place).endswith("node 2 of 3")
+    assert "ExpBackward0" in place.locator(".box.running").text_content()
+
+
+def test_an_unanswered_player_prints_with_the_graph_that_it_asks_about(show, page):
+    question = asked(WhichNodeRunsNext(line="a.backward()", node="MeanBackward0"), shared)
+    page = show(static_html([trace(shared)], question=question))
+    place = opened_at(page, "shared")
+    page.emulate_media(media="print")
+    place.locator(".graph .box", has_text="ExpBackward0").first.wait_for()
+    assert place.locator(".prompt").is_visible()
+    for hidden in (".outcome", ".memory", ".buttons"):
+        assert not place.locator(hidden).is_visible()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from backward_twice.checks.comparison import Finding
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 from backward_twice.checks.witness import most_held, rows_of_runs
 
 # How often each program clears the gradient: first, somewhere in its middle, and last.
@@ -38,12 +38,12 @@ def _draw_programs(generator):
 
     adding = [line for line in _LINES if line not in (_CLEAR, _ASK)]
     programs = []
-    for before, within, after in _CLEARINGS:
+    for early, between_calls, late in _CLEARINGS:
         picks = torch.randint(len(adding), (5,), generator=generator).tolist()
         first, *between, last = (adding[pick] for pick in picks)
         # Something is added on both sides of each clearing; once, for certain, asked for behind it.
-        middle = shuffled([*between, *[_CLEAR] * within, _ASK])
-        programs.append([first, *[_CLEAR] * before, *middle, *[_CLEAR] * after, last])
+        middle = shuffled([*between, *[_CLEAR] * between_calls, _ASK])
+        programs.append([first, *[_CLEAR] * early, *middle, *[_CLEAR] * late, last])
     return {"programs": programs}
 
 
@@ -62,23 +62,23 @@ def _added(lines):
 def _judge_programs(observed, programs):
     findings = []
     for name, lines in ((f"program {n}", lines) for n, lines in enumerate(programs, 1)):
-        given, text = observed.get(name), "exact"
-        if not isinstance(given, list) or [type(n) in (int, float) for n in given] != [True, True]:
+        value, text = observed.get(name), "exact"
+        if not isinstance(value, list) or [type(n) in (int, float) for n in value] != [True, True]:
             text = "not a list of two numbers"
-        elif given != _added(lines):
+        elif value != _added(lines):
             text = f"not how often each was added, after {'; '.join(lines)}"
         findings.append(Finding(name, text == "exact", text))
     return findings
 
 
-def _program(what, said, programs):
+def _program(property_name, value, programs):
     """The program on losses whose gradients are unit vectors; prints what is right."""
-    lines = programs[int(what.removeprefix("program ")) - 1]
+    lines = programs[int(property_name.removeprefix("program ")) - 1]
     begin = ["x = torch.ones(2, requires_grad=True)", "loss1, loss2 = x**2 / 2"]
     return "\n".join([*begin, *lines, "print(x.grad.tolist())"])
 
 
-times_added = Question(
+times_added = Task(
     "times_added", _draw_programs, run=_run_programs, judge=_judge_programs, program=_program
 )
 
@@ -134,9 +134,9 @@ def _are_apart(answer):
     optimizer = torch.optim.SGD([*trunk.parameters(), *head.parameters()], lr=0.1)
     rows = sum(_ROWS)
     x, target = torch.ones(rows, 3), torch.ones(rows, _WIDE)
-    most = most_held(lambda: answer(trunk, head, optimizer, x, target, list(_ROWS)))
+    peak = most_held(lambda: answer(trunk, head, optimizer, x, target, list(_ROWS)))
     of_trunk = (3 + 4 + 4) * rows  # its input and what it gives; another 4 for a copy of that
-    return most < of_trunk + target.numel() + rows * _WIDE / 2
+    return peak < of_trunk + target.numel() + rows * _WIDE / 2
 
 
 def _expect_step(weights, batches, sizes, rate):
@@ -155,4 +155,4 @@ def _expect_step(weights, batches, sizes, rate):
     return dict(zip(weights, tensors, strict=True)) | by_pieces
 
 
-piecewise_step = Question("piecewise_step", _draw_step, _expect_step, _run_step)
+piecewise_step = Task("piecewise_step", _draw_step, _expect_step, _run_step)

@@ -17,7 +17,7 @@ import gradtrace
 from backward_twice.checks.comparison import Finding, merged
 from backward_twice.checks.plain import loads
 from backward_twice.checks.question import (
-    Question,
+    Task,
     UnknownExercise,
     UnusableResult,
     as_torch_begins,
@@ -25,25 +25,25 @@ from backward_twice.checks.question import (
     learner_frames,
     question,
 )
-from backward_twice.checks.recognition import recognised
+from backward_twice.checks.recognition import replies
 from backward_twice.rehearsal import why_not_graded
 from gradtrace.autograd.frames import Location
 
 _PUBLIC_SEEDS = (0, 1)
 
 
-def _raised(asked: Question, error: Exception) -> str:
+def _raised(task: Task, error: Exception) -> str:
     """What was raised, and in which line of the learner's code."""
     if isinstance(error, UnusableResult):
         return str(error)
-    text = f"{asked.answer} raised {type(error).__name__}: {error}"
+    text = f"{task.answer} raised {type(error).__name__}: {error}"
     *_, innermost = learner_frames(error) or [None]
     if innermost is None:
         return text
     return f"{text}\n  at its line: {innermost.line or innermost.lineno}"
 
 
-def _explanation(asked: Question, answer: Any, inputs: str) -> list[str]:
+def _explanation(task: Task, answer: Any, inputs: str) -> list[str]:
     """Ask once more under a watch: the lines of gradtrace's explanation, if it is autograd's error.
 
     Only where something was raised, since a strict watch takes time.
@@ -54,7 +54,7 @@ def _explanation(asked: Question, answer: Any, inputs: str) -> list[str]:
             warnings.catch_warnings(action="ignore"),
             gradtrace.watch(strict=True),
         ):
-            asked.observe(answer, inputs)
+            task.observe(answer, inputs)
     except Exception as error:
         diagnosis = gradtrace.explain(error.__cause__ or error)
         return _without_our_lines(diagnosis).text().splitlines() if diagnosis else []
@@ -122,10 +122,10 @@ def calls(name: str, *, seed: int = 0) -> list[Call]:
     >>> first.args
     (['flatten', 'neg'],)
     """
-    recorder, asked = _Recorder(), question(name)
+    recorder, task = _Recorder(), question(name)
     # It gives nothing: sooner or later that ends in an error.
     with as_torch_begins(), suppress(Exception):
-        asked.run(recorder, **loads(asked.inputs(seed)))
+        task.run(recorder, **loads(task.inputs(seed)))
     return recorder.calls
 
 
@@ -146,40 +146,43 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
         LookupError: there is no such question, though there is the exercise.
     """
     try:
-        asked = question(name)
+        task = question(name)
     except UnknownExercise:
         print(f"{name}: asked when it is graded; the package that is installed here cannot")
         return
     if _rehearsing:  # the answer cell itself checks an answer
         return
-    draws, told = [], []
+    draws, results = [], []
     for number in _PUBLIC_SEEDS if seed is None else (seed,):
         try:
-            inputs = asked.inputs(number)
+            inputs = task.inputs(number)
         except LookupError:
             print(f"{name}: not asked here, where the answer is only run")
             return
         try:
-            observed = asked.observe(answer, inputs)
+            observed = task.observe(answer, inputs)
         except NotImplementedError:
-            raise AssertionError(f"{name}: {asked.answer} is not written yet") from None
+            raise AssertionError(f"{name}: {task.answer} is not written yet") from None
         except Exception as error:
-            lines = [_raised(asked, error), *_explanation(asked, answer, inputs)]
+            lines = [
+                _raised(task, error),
+                *_explanation(task, answer, inputs),
+            ]
             lines.append(_route(name, number))
             raise AssertionError(f"{name}: " + "\n  ".join(lines)) from error
-        draws.append(asked.findings(observed, inputs))
-        told.append((observed, inputs))
+        draws.append(task.findings(observed, inputs))
+        results.append((observed, inputs))
     findings = merged(draws)
     wrong = sum(not finding.passed for finding in findings)
     lines = "\n".join(f"  {line}" for line in _listed(findings))
     if wrong:
-        more = _explained(name, asked, draws, told, seed)
+        explanation = _explained(name, task, draws, results, seed)
         raise AssertionError(
-            f"{name}: {wrong} of {len(findings)} properties wrong\n{lines}\n{more}"
+            f"{name}: {wrong} of {len(findings)} properties wrong\n{lines}\n{explanation}"
         )
     print(f"{name}: all {len(findings)} properties right\n{lines}")
-    if why := _not_graded(name, asked, answer, inputs):
-        print(f"But it would not be graded so: {why}")
+    if reason := _not_graded(name, task, answer, inputs):
+        print(f"But it would not be graded so: {reason}")
 
 
 MOST_LISTED = 12
@@ -192,8 +195,8 @@ def _listed(findings: list[Finding]) -> list[str]:
     if len(findings) <= MOST_LISTED:
         return [str(finding) for finding in findings]
     wrong = [str(finding) for finding in findings if not finding.passed]
-    right, more = len(findings) - len(wrong), len(wrong) - _MOST_WRONG
-    lines = wrong[:_MOST_WRONG] + ([f"✗ wrong: {more} more"] if more > 0 else [])
+    right, surplus = len(findings) - len(wrong), len(wrong) - _MOST_WRONG
+    lines = wrong[:_MOST_WRONG] + ([f"✗ wrong: {surplus} more"] if surplus > 0 else [])
     return lines + ([f"✓ right: {right}"] if right else [])
 
 
@@ -204,39 +207,39 @@ def _route(name: str, seed: int) -> str:
 
 def _explained(
     name: str,
-    asked: Question,
+    task: Task,
     draws: list[list[Finding]],
-    told: list[tuple[str, str]],
+    results: list[tuple[str, str]],
     seed: int | None,
 ) -> str:
     """What a wrong answer looks like, its smallest case as a program, and the way to its inputs."""
-    observed, inputs = zip(*told, strict=True)
-    lines = [f"  {LOOKS_LIKE} {belief}" for belief in recognised(name, asked, observed, inputs)]
+    observed, inputs = zip(*results, strict=True)
+    lines = [f"  {LOOKS_LIKE} {reply}" for reply in replies(name, task, observed, inputs)]
     failed = next(i for i, findings in enumerate(draws) if not all(f.passed for f in findings))
-    case = asked.smallest_case(draws[failed], *told[failed])
+    case = task.smallest_case(draws[failed], *results[failed])
     if case:
         lines += [f"  {SMALLEST_CASE}", *(f"    {line}" for line in case.splitlines())]
     number = seed if seed is not None else _PUBLIC_SEEDS[failed]
     return "\n".join([*lines, f"  {_route(name, number)}"])
 
 
-LOOKS_LIKE = "It comes out as from this belief:"
+LOOKS_LIKE = "It looks like this misconception:"
 SMALLEST_CASE = "The smallest case that is wrong, as a program:"
 """How what is found beside the findings is introduced, in the notebook and by the grader."""
 
 _rehearsing: list[str] = []
 
 
-def _not_graded(name: str, asked: Question, answer: Any, inputs: str) -> str:
+def _not_graded(name: str, task: Task, answer: Any, inputs: str) -> str:
     """Why the grader would find something else than was found here; "" if it would not."""
 
     def asks(again: Any) -> str:
-        findings = asked.findings(asked.observe(again, inputs), inputs)
+        findings = task.findings(task.observe(again, inputs), inputs)
         return next((str(finding) for finding in findings if not finding.passed), "")
 
     _rehearsing.append(name)
     try:
         test_cell = name.partition(".")[2].replace("_", "-")
-        return why_not_graded(asked.answer, answer, test_cell, asks)
+        return why_not_graded(task.answer, answer, test_cell, asks)
     finally:
         _rehearsing.pop()

@@ -7,7 +7,7 @@ tell how often it was done: a cache kept too long is stale, and none at all move
 import torch
 from torch.nn import functional as F
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 
 def _number(generator, low, high):
@@ -21,16 +21,16 @@ def _draw(generator):
     inputs, outputs = _number(generator, 2, 4), _number(generator, 2, 4)
     # The estimate begins far from the truth and comes nearer slowly, so each of its steps is seen.
     rank = min(inputs, outputs)
-    left, right = (torch.linalg.qr(normal(size, rank)).Q for size in (outputs, inputs))
+    left_basis, right = (torch.linalg.qr(normal(size, rank)).Q for size in (outputs, inputs))
     values = (0.8 + 0.4 * torch.rand((), generator=generator)) * 0.8 ** torch.arange(rank)
     phases = []
     for i in range(_number(generator, 3, 5)):
         sizes = [_number(generator, 1, 4) for _ in range(_number(generator, 2, 3))]
         phases.append({"training": i % 2 == 1, "batches": [normal(size, inputs) for size in sizes]})
     return {
-        "weight": left * values @ right.T,
+        "weight": left_basis * values @ right.T,
         "bias": normal(outputs),
-        "u": F.normalize(left @ (0.5 + torch.rand(rank, generator=generator)), dim=0),
+        "u": F.normalize(left_basis @ (0.5 + torch.rand(rank, generator=generator)), dim=0),
         "phases": phases,
         "rate": 0.1 + 0.1 * torch.rand((), generator=generator).item(),
     }
@@ -43,7 +43,7 @@ def _loss(output):
 def _run(answer, weight, bias, u, phases, rate):
     layer = answer(weight.clone(), bias.clone(), u.clone())
     optimizer = torch.optim.SGD(layer.parameters(), lr=rate)
-    found = {}
+    results = {}
     for i, phase in enumerate(phases, 1):
         layer.train() if phase["training"] else layer.eval()
         for j, batch in enumerate(phase["batches"], 1):
@@ -54,15 +54,15 @@ def _run(answer, weight, bias, u, phases, rate):
             if phase["training"]:
                 optimizer.step()
             else:
-                found[f"output in evaluation, phase {i}, batch {j}"] = output
-                found[f"gradient of the input, phase {i}, batch {j}"] = x.grad
-    return {**found, "weight": layer.weight, "bias": layer.bias, "u": layer.u}
+                results[f"output in evaluation, phase {i}, batch {j}"] = output
+                results[f"gradient of the input, phase {i}, batch {j}"] = x.grad
+    return {**results, "weight": layer.weight, "bias": layer.bias, "u": layer.u}
 
 
 def _expect(weight, bias, u, phases, rate):
     """Without a module, in float64, and with a gradient by formula."""
     weight, bias, u = weight.double(), bias.double(), u.double()
-    found = {}
+    results = {}
     for i, phase in enumerate(phases, 1):
         normalised = None
         for j, batch in enumerate(phase["batches"], 1):
@@ -80,9 +80,9 @@ def _expect(weight, bias, u, phases, rate):
                 weight = weight - rate * (of_normalised / sigma + of_sigma * u.outer(v))
                 bias = bias - rate * of_output.sum(0)
             else:
-                found[f"output in evaluation, phase {i}, batch {j}"] = output
-                found[f"gradient of the input, phase {i}, batch {j}"] = of_output @ normalised
-    return {**found, "weight": weight, "bias": bias, "u": u}
+                results[f"output in evaluation, phase {i}, batch {j}"] = output
+                results[f"gradient of the input, phase {i}, batch {j}"] = of_output @ normalised
+    return {**results, "weight": weight, "bias": bias, "u": u}
 
 
-spectral_linear = Question("SpectralLinear", _draw, _expect, _run)
+spectral_linear = Task("SpectralLinear", _draw, _expect, _run)

@@ -1,4 +1,4 @@
-"""What came out, compared with what is right: a finding for each property."""
+"""Compares a result with the right one, a finding for each property."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ ATOL = 1e-6
 
 @dataclass(frozen=True)
 class Finding:
-    """One property of an answer: what was looked at, whether it is right, and how it came out.
+    """The judgement of one property of an answer.
 
-    ``of`` is the name of what came out, where ``what`` is a part of it, such as a list's number.
+    Attributes:
+        what: the property's name.
+        passed: whether it is right.
+        text: the difference from what is right, in words.
+        of: the name of the result that the property is a part of, such as a list's.
     """
 
     what: str
@@ -47,17 +51,17 @@ def compare(expected: Plain, observed: Plain, what: str = "") -> list[Finding]:
 
 
 def alike(expected: Plain, observed: Plain) -> bool:
-    """Whether there is something to compare, and all of it is right; it ends at what is not.
+    """Whether there is something to compare, and all of it is right.
 
     >>> alike({"loss": 1.0}, {"loss": 1.0}), alike({"loss": 1.0}, {}), alike({}, {"loss": 1.0})
     (True, False, False)
     """
-    one = False
+    has_values = False
     for finding in _compared(expected, observed):
         if not finding.passed:
             return False
-        one = True
-    return one
+        has_values = True
+    return has_values
 
 
 def _compared(expected: Plain, observed: Plain, what: str = "") -> Iterator[Finding]:
@@ -76,8 +80,8 @@ def _compared(expected: Plain, observed: Plain, what: str = "") -> Iterator[Find
         if not isinstance(observed, list) or len(observed) != len(expected):
             yield _of_another_kind(expected, observed, what)
             return
-        for i, (right, given) in enumerate(zip(expected, observed, strict=True)):
-            yield from _compared(right, given, f"{what}[{i}]")
+        for i, (right, value) in enumerate(zip(expected, observed, strict=True)):
+            yield from _compared(right, value, f"{what}[{i}]")
     elif isinstance(expected, torch.Tensor):
         yield _compare_tensors(expected, observed, what)
     else:
@@ -91,29 +95,29 @@ def _compare_tensors(expected: torch.Tensor, observed: Plain, what: str) -> Find
         return Finding(what, False, f"{kind_of(observed)}, not {kind_of(expected)}")
     if observed.dtype == expected.dtype and torch.equal(observed, expected):
         return Finding(what, True, "exact")
-    right, given = expected.double(), observed.double()
-    if not given.isfinite().all():
+    right, values = expected.double(), observed.double()
+    if not values.isfinite().all():
         return Finding(what, False, "not finite: it has inf or nan")
-    difference = (given - right).abs()
+    difference = (values - right).abs()
     largest = f"largest difference {difference.max().item():.2g}"
-    if torch.allclose(given, right, rtol=RTOL, atol=ATOL):
+    if torch.allclose(values, right, rtol=RTOL, atol=ATOL):
         return Finding(what, True, f"approximate, {largest}")
     place = [int(i) for i in torch.unravel_index(difference.argmax(), difference.shape)]
     at = f", at {place}" if place else ""
-    return Finding(what, False, f"{largest}{at}{_pattern(right, given)}")
+    return Finding(what, False, f"{largest}{at}{_pattern(right, values)}")
 
 
-def _pattern(right: torch.Tensor, given: torch.Tensor) -> str:
+def _pattern(right: torch.Tensor, values: torch.Tensor) -> str:
     """What a wrong tensor has in common with the right one, if it is something simple."""
     if not right.any():
         return "; every value should be 0"
-    if not given.any():
+    if not values.any():
         return "; every value is 0"
-    ratio = given[right != 0] / right[right != 0]
+    ratio = values[right != 0] / right[right != 0]
     first = ratio[0].item()
     # The ratio of one value to one other says something only if it is -1 or a whole number.
     telling = len(ratio) > 1 or abs(first - round(first)) < RTOL
-    if telling and torch.allclose(ratio, ratio[0], rtol=RTOL) and not given[right == 0].any():
+    if telling and torch.allclose(ratio, ratio[0], rtol=RTOL) and not values[right == 0].any():
         return f"; every value is {first:.4g} times the right one"
     return ""
 
@@ -143,8 +147,8 @@ def _compare_numbers(expected: float, observed: float, what: str) -> Finding:
     if isinstance(expected, float) and difference <= ATOL + RTOL * abs(expected):
         return Finding(what, True, f"approximate, difference {difference:.2g}")
     times = observed / expected if expected else 0
-    whole = times >= 2 and times == int(times)
-    pattern = f"; it is {times:.0f} times the right one" if whole else ""
+    is_multiple = times >= 2 and times == int(times)
+    pattern = f"; it is {times:.0f} times the right one" if is_multiple else ""
     text = f"expected {expected:.6g}, got {observed:.6g}{pattern}"
     return Finding(what, False, text)
 
@@ -177,10 +181,10 @@ def kind_of(value: Any) -> str:
 
 
 def merged(draws: list[list[Finding]]) -> list[Finding]:
-    """The findings of several draws as one list: of each property its first failure, if any."""
+    """Join the findings of several draws: of each property the first failure, if there is one."""
     by_name: dict[str, Finding] = {}
     for finding in (finding for findings in draws for finding in findings):
-        known = by_name.get(finding.what)
-        if known is None or (known.passed and not finding.passed):
+        earlier = by_name.get(finding.what)
+        if earlier is None or (earlier.passed and not finding.passed):
             by_name[finding.what] = finding
     return list(by_name.values())

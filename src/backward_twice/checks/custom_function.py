@@ -9,8 +9,9 @@ that happens to be one node.
 
 import torch
 from torch.autograd.function import BackwardCFunction
+from torch.utils.flop_counter import FlopCounterMode
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 
 def _number(generator, low, high):
@@ -24,12 +25,12 @@ def _derivatives(function, inputs, outer, vectors):
     first = torch.autograd.grad((outer * value**2).sum(), leaves.values(), create_graph=True)
     along = sum((v * gradient).sum() for v, gradient in zip(vectors, first, strict=True))
     second = torch.autograd.grad(along, leaves.values())
-    found = {"value": value}
+    derivatives = {"value": value}
     for name, gradient in zip(leaves, first, strict=True):
-        found[f"first derivative for {name}"] = gradient
+        derivatives[f"first derivative for {name}"] = gradient
     for name, gradient in zip(leaves, second, strict=True):
-        found[f"second derivatives, for {name}"] = gradient
-    return found
+        derivatives[f"second derivatives, for {name}"] = gradient
+    return derivatives
 
 
 def _is_one_node(function, inputs):
@@ -38,8 +39,8 @@ def _is_one_node(function, inputs):
     value = function(*leaves)  # without it, PyTorch 2.4 does not tell of its node
     if not isinstance(value.grad_fn, BackwardCFunction):
         return False  # an operation of PyTorch's own
-    reached = [getattr(node, "variable", None) for node, _ in value.grad_fn.next_functions]
-    return all(any(leaf is variable for variable in reached) for leaf in leaves)
+    variables = [getattr(node, "variable", None) for node, _ in value.grad_fn.next_functions]
+    return all(any(leaf is variable for variable in variables) for leaf in leaves)
 
 
 _ONE_NODE = "apply is one node of the graph, with a backward of its own"
@@ -61,8 +62,8 @@ def _run_squash(answer, inputs, outer, vectors):
     def twice(x, slope):
         return answer.apply(answer.apply(x, slope), slope)
 
-    found = _derivatives(twice, inputs, outer, vectors)
-    return found | {_ONE_NODE: _is_one_node(answer.apply, inputs)}
+    derivatives = _derivatives(twice, inputs, outer, vectors)
+    return derivatives | {_ONE_NODE: _is_one_node(answer.apply, inputs)}
 
 
 def _expect_squash(inputs, outer, vectors):
@@ -72,7 +73,7 @@ def _expect_squash(inputs, outer, vectors):
     return _derivatives(twice, inputs, outer, vectors) | {_ONE_NODE: True}
 
 
-squash = Question("Squash", _draw_squash, _expect_squash, _run_squash)
+squash = Task("Squash", _draw_squash, _expect_squash, _run_squash)
 
 
 def _draw_root(generator):
@@ -92,8 +93,8 @@ def _run_root(answer, inputs, outer, vectors):
     def twice(x, a):
         return answer.apply(1 + answer.apply(x, a), a)
 
-    found = _derivatives(twice, inputs, outer, vectors)
-    return found | {_ONE_NODE: _is_one_node(answer.apply, inputs)}
+    derivatives = _derivatives(twice, inputs, outer, vectors)
+    return derivatives | {_ONE_NODE: _is_one_node(answer.apply, inputs)}
 
 
 def _newton(x, a):
@@ -111,4 +112,62 @@ def _expect_root(inputs, outer, vectors):
     return _derivatives(twice, inputs, outer, vectors) | {_ONE_NODE: True}
 
 
-root = Question("Root", _draw_root, _expect_root, _run_root)
+root = Task("Root", _draw_root, _expect_root, _run_root)
+
+
+_IN_PLACE = "the result is the tensor that was handed over, changed in place"
+_NEEDED = "backward computes no product for an input that requires no gradient"
+
+
+def _draw_add_product(generator):
+    rows, inner, outputs = (_number(generator, 2, 5) for _ in range(3))
+
+    def normal(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    return {
+        "inputs": {
+            "total": normal(rows, outputs),
+            "x": normal(rows, inner),
+            "weight": normal(outputs, inner),
+        },
+        "outer": normal(rows, outputs),
+        "vectors": [normal(rows, outputs), normal(rows, inner), normal(outputs, inner)],
+    }
+
+
+def _run_add_product(answer, inputs, outer, vectors):
+    def add_twice(total, x, weight):
+        total = total.sin()
+        result = answer.apply(answer.apply(total, x, weight), x.cos(), weight)
+        return result + total.cos()  # the total itself is a result of the function, too
+
+    derivatives = _derivatives(add_twice, inputs, outer, vectors)
+    copies = [value.detach().clone() for value in inputs.values()]
+    return derivatives | {
+        _IN_PLACE: answer.apply(*copies) is copies[0],
+        _NEEDED: [_products(answer, inputs, name) for name in inputs],
+    }
+
+
+def _products(answer, inputs, trained):
+    """How many products backward computes where one input alone requires a gradient."""
+    leaves = {name: value.detach().clone() for name, value in inputs.items()}
+    leaves[trained].requires_grad_()
+    total, x, weight = leaves.values()
+    value = answer.apply(total + 0, x, weight).sum()
+    with FlopCounterMode(display=False) as counter:
+        value.backward()
+    return round(counter.get_total_flops() / (2 * x.numel() * len(weight)))
+
+
+def _expect_add_product(inputs, outer, vectors):
+    def add_twice(total, x, weight):
+        result = total.sin() + (x + x.cos()) @ weight.T
+        return result + result.cos()
+
+    derivatives = _derivatives(add_twice, inputs, outer, vectors)
+    return derivatives | {_IN_PLACE: True, _NEEDED: [0, 1, 1]}
+
+
+add_product = Task("AddProduct", _draw_add_product, _expect_add_product, _run_add_product)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 from backward_twice.checks.witness import rows_of_runs
 
 _ROUNDS = 3
@@ -107,6 +107,6 @@ def _expect(weights, rounds, rate, critic_steps=1):
     return {**{name: now[name].detach() for name in weights}, _RUNS: len(rounds)}
 
 
-gan_step = Question("gan_step", _draw, _expect, _run)
+gan_step = Task("gan_step", _draw, _expect, _run)
 
-several_critic_steps = Question("several_critic_steps", _draw_several, _expect, _run)
+several_critic_steps = Task("several_critic_steps", _draw_several, _expect, _run)

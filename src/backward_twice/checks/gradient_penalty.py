@@ -9,7 +9,7 @@ product.  All is in float64: second derivatives of drawn weights may cancel to l
 import torch
 from torch import nn
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 
 def _draw_critic(generator):
@@ -75,7 +75,7 @@ def _expect_critic(weights, batches, strength, rate):
     return {name: value.detach() for name, value in zip(weights, now, strict=True)}
 
 
-critic_step = Question("critic_step", _draw_critic, _expect_critic, _run_critic)
+critic_step = Task("critic_step", _draw_critic, _expect_critic, _run_critic)
 
 
 def _draw_flat(generator):
@@ -120,4 +120,4 @@ def _expect_flat(weights, x, target, strength):
     }
 
 
-flat_gradients = Question("flat_gradients", _draw_flat, _expect_flat, _run_flat)
+flat_gradients = Task("flat_gradients", _draw_flat, _expect_flat, _run_flat)

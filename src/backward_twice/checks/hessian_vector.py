@@ -9,7 +9,7 @@ float64, since a curvature may nearly cancel.
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 
 def _number(generator, low, high):
@@ -42,9 +42,9 @@ def _run_vectors(answer, quadratic, inner, outer, x, vectors):
         products = answer(f, x, vectors)
     with FlopCounterMode(display=False) as one_call:
         f(x)
-    most = 8 * len(vectors) * one_call.get_total_flops()
-    found = {f"product with vector {i}": product for i, product in enumerate(products, 1)}
-    return found | {_FEW: all_of_it.get_total_flops() <= most}
+    flop_limit = 8 * len(vectors) * one_call.get_total_flops()
+    results = {f"product with vector {i}": product for i, product in enumerate(products, 1)}
+    return results | {_FEW: all_of_it.get_total_flops() <= flop_limit}
 
 
 def _expect_vectors(quadratic, inner, outer, x, vectors):
@@ -57,7 +57,7 @@ def _expect_vectors(quadratic, inner, outer, x, vectors):
     return products | {_FEW: True}
 
 
-hessian_vectors = Question("hessian_vectors", _draw_vectors, _expect_vectors, _run_vectors)
+hessian_vectors = Task("hessian_vectors", _draw_vectors, _expect_vectors, _run_vectors)
 
 
 def _draw_curvatures(generator):
@@ -82,8 +82,8 @@ def _loss(weight1, bias1, weight2, bias2, x, target):
 
 def _run_curvatures(answer, parameters, start, x, target, steps):
     parameters = [parameter.requires_grad_() for parameter in parameters]
-    found = answer(_loss(*parameters, x, target), parameters, start, steps)
-    return {f"curvature in step {i}": number for i, number in enumerate(found, 1)}
+    results = answer(_loss(*parameters, x, target), parameters, start, steps)
+    return {f"curvature in step {i}": number for i, number in enumerate(results, 1)}
 
 
 def _expect_curvatures(parameters, start, x, target, steps):
@@ -100,12 +100,12 @@ def _expect_curvatures(parameters, start, x, target, steps):
         return torch.cat([tensor.flatten() for tensor in tensors])
 
     hessian = torch.autograd.functional.hessian(loss, flat(parameters))
-    v, found = flat(start), {}
+    v, results = flat(start), {}
     for i in range(1, steps + 1):
         v = v / v.norm()
-        found[f"curvature in step {i}"] = (v @ hessian @ v).item()
+        results[f"curvature in step {i}"] = (v @ hessian @ v).item()
         v = hessian @ v
-    return found
+    return results
 
 
-curvatures = Question("curvatures", _draw_curvatures, _expect_curvatures, _run_curvatures)
+curvatures = Task("curvatures", _draw_curvatures, _expect_curvatures, _run_curvatures)

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 
 def _below(generator, low, high):
@@ -37,10 +37,10 @@ def _draw(generator, gates):
 
 
 def _draw_lstm(generator):
-    drawn = _draw(generator, 4)
-    for chunk in drawn["chunks"]:
+    inputs = _draw(generator, 4)
+    for chunk in inputs["chunks"]:
         del chunk["starts"]
-    return drawn
+    return inputs
 
 
 def _draw_gru(generator):
@@ -107,6 +107,6 @@ def _expect_gru(weights, chunks, rate):
     return dict(zip(weights, _trained(_gru_step, 1, weights, chunks, rate), strict=True))
 
 
-train_on_chunks = Question("train_on_chunks", _draw_lstm, _expect_lstm, _run_lstm)
+train_on_chunks = Task("train_on_chunks", _draw_lstm, _expect_lstm, _run_lstm)
 
-train_with_restarts = Question("train_with_restarts", _draw_gru, _expect_gru, _run_gru)
+train_with_restarts = Task("train_with_restarts", _draw_gru, _expect_gru, _run_gru)

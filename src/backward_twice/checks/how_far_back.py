@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 _KINDS = ("carry", "clone", "detach", "data", "zeros", "no_grad", "detach output")
 
@@ -28,13 +28,13 @@ def _named(chunks):
 
 
 def _run_chunks(answer, chunks):
-    reached = list(answer([tuple(chunk) for chunk in chunks]))
-    return dict(zip(_named(chunks), reached, strict=False))
+    numbers = list(answer([tuple(chunk) for chunk in chunks]))
+    return dict(zip(_named(chunks), numbers, strict=False))
 
 
 def _expect_chunks(chunks):
     """By asking autograd for the gradient of each loss for every input so far."""
-    cell, state, inputs, reached = nn.GRUCell(1, 1), torch.zeros(1), [], []
+    cell, state, inputs, numbers = nn.GRUCell(1, 1), torch.zeros(1), [], []
     for steps, kind in chunks:
         if kind == "clone":
             state = state.clone()
@@ -53,8 +53,8 @@ def _expect_chunks(chunks):
         if output.requires_grad:
             gradients = torch.autograd.grad(output, inputs, retain_graph=True, allow_unused=True)
             count = sum(gradient is not None for gradient in gradients)
-        reached.append(count)
-    return dict(zip(_named(chunks), reached, strict=True))
+        numbers.append(count)
+    return dict(zip(_named(chunks), numbers, strict=True))
 
 
 _LINES = {
@@ -65,9 +65,9 @@ _LINES = {
 }
 
 
-def _chunk_program(what, said, chunks):
-    """From the last place that the gradient cannot pass up to the chunk; prints what it reaches."""
-    last = _named(chunks).index(what)
+def _chunk_program(property_name, value, chunks):
+    """The chunks that the gradient can pass, up to the one asked for; prints what it reaches."""
+    last = _named(chunks).index(property_name)
     first = max((i for i in range(last) if chunks[i][1] == "no_grad"), default=-1) + 1
     first = max(
         [first, *(i for i in range(last + 1) if chunks[i][1] in ("detach", "data", "zeros"))]
@@ -86,11 +86,11 @@ def _chunk_program(what, said, chunks):
     if chunks[last][1] in ("no_grad", "detach output"):
         output = "state.detach()" if chunks[last][1] == "detach output" else "state"
         return "\n".join([*lines, f"print({output}.requires_grad)  # False: it reaches nothing"])
-    asked = "torch.autograd.grad(state, inputs, allow_unused=True)"
-    return "\n".join([*lines, f"print(sum(g is not None for g in {asked}))"])
+    gradients_call = "torch.autograd.grad(state, inputs, allow_unused=True)"
+    return "\n".join([*lines, f"print(sum(g is not None for g in {gradients_call}))"])
 
 
-steps_reached = Question(
+steps_reached = Task(
     "steps_reached", _draw_chunks, _expect_chunks, _run_chunks, program=_chunk_program
 )
 
@@ -146,4 +146,4 @@ def _expect_gradients(weights, programs):
     return expected
 
 
-input_gradients = Question("input_gradients", _draw_gradients, _expect_gradients, _run_gradients)
+input_gradients = Task("input_gradients", _draw_gradients, _expect_gradients, _run_gradients)

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import torch
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 _CALLS = ("backward", "backward, create_graph=True", "zero_grad()", "zero_grad, to zero", "keep")
 
@@ -27,10 +27,10 @@ def _run_record(answer, start, left, factors):
     parameter = start.clone().requires_grad_()
     parameter.grad = left.clone()
     records = answer(parameter, [(parameter * factor).exp().sum() for factor in factors])
-    found = {f"record {n}": record for n, record in enumerate(records, 1)}
+    results = {f"record {n}": record for n, record in enumerate(records, 1)}
     # Tells two misconceptions apart that give the same values; not judged.
     same = sum(record is parameter.grad for record in records)
-    return found | {".grad at the end": parameter.grad, "records that are .grad itself": same}
+    return results | {".grad at the end": parameter.grad, "records that are .grad itself": same}
 
 
 def _expect_record(start, left, factors):
@@ -41,7 +41,7 @@ def _expect_record(start, left, factors):
     return expected | {".grad at the end": total}
 
 
-record = Question("record", _draw_record, _expect_record, _run_record)
+record = Task("record", _draw_record, _expect_record, _run_record)
 
 
 def _draw_any(generator):
@@ -59,10 +59,10 @@ def _follows(then):
     """Whether a gradient is kept, and no ``None``, and ``then`` comes next."""
 
     def tells(calls):
-        there = False
-        for (name, *_), (after, *_) in pairwise(calls):
-            there = name.startswith("backward") or (there and name != "zero_grad()")
-            if (name, after) == ("keep", then) and there:
+        is_set = False
+        for (name, *_), (following, *_) in pairwise(calls):
+            is_set = name.startswith("backward") or (is_set and name != "zero_grad()")
+            if (name, following) == ("keep", then) and is_set:
                 return True
         return False
 
@@ -71,12 +71,12 @@ def _follows(then):
 
 def _adds_with_a_graph(calls):
     """Whether a backward that makes a graph adds to a gradient, and the sum is kept to the end."""
-    there = False
+    is_set = False
     names = [name for name, *_ in calls]
-    for n, (name, after) in enumerate(pairwise(names)):
-        if there and name == _CALLS[1] and after == "keep":
+    for n, (name, following) in enumerate(pairwise(names)):
+        if is_set and name == _CALLS[1] and following == "keep":
             return "zero_grad, to zero" not in names[n:]
-        there = name.startswith("backward") or (there and not name.startswith("zero_grad"))
+        is_set = name.startswith("backward") or (is_set and not name.startswith("zero_grad"))
     return False
 
 
@@ -102,18 +102,18 @@ def _run_programs(answer, programs):
 
 
 def _kept(calls):
-    w, kept = torch.ones(1, requires_grad=True), []
+    w, references = torch.ones(1, requires_grad=True), []
     optimizer = torch.optim.SGD([w])
     for name, *numbers in calls:
         if name == "keep":
-            kept.append(w.grad)
+            references.append(w.grad)
         elif name.startswith("zero_grad"):
             optimizer.zero_grad(set_to_none=name == "zero_grad()")
         else:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Using backward.* with create_graph")
                 (w * numbers[0]).sum().backward(create_graph=name != "backward")
-    values = [None if gradient is None else int(gradient.item()) for gradient in kept]
+    values = [None if gradient is None else int(gradient.item()) for gradient in references]
     w.grad = None
     return values
 
@@ -122,7 +122,7 @@ def _expect_programs(programs):
     return {f"program {n}": _kept(calls) for n, calls in enumerate(programs, 1)}
 
 
-def _program(what, said, programs):
+def _program(property_name, value, programs):
     lines = {
         "keep": "kept.append(w.grad)",
         "zero_grad()": "optimizer.zero_grad()",
@@ -130,7 +130,7 @@ def _program(what, said, programs):
         "backward": "(w * {}).sum().backward()",
         "backward, create_graph=True": "(w * {}).sum().backward(create_graph=True)",
     }
-    calls = programs[int(what.split()[1]) - 1]
+    calls = programs[int(property_name.split()[1]) - 1]
     return "\n".join(
         [
             "w, kept = torch.ones(1, requires_grad=True), []",
@@ -141,6 +141,4 @@ def _program(what, said, programs):
     )
 
 
-kept_values = Question(
-    "kept_values", _draw_programs, _expect_programs, _run_programs, program=_program
-)
+kept_values = Task("kept_values", _draw_programs, _expect_programs, _run_programs, program=_program)

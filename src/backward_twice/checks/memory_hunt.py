@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 from backward_twice.checks.witness import most_held
 
 _HABITS = {
@@ -66,10 +66,10 @@ def _draw_grows(generator):
     def normal(*shape):
         return torch.randn(*shape, generator=generator)
 
-    others = [habit for habit in _HABITS if habit not in _GROWING]
+    harmless = [habit for habit in _HABITS if habit not in _GROWING]
     trainers = []
     for growing in (1, 2, 0, 3):
-        habits = [*choose(_GROWING, growing), *choose(others, min(4, 5 - growing))]
+        habits = [*choose(_GROWING, growing), *choose(harmless, min(4, 5 - growing))]
         names = choose(_NAMES, len(habits))
         trainers.append(
             {
@@ -102,7 +102,7 @@ def _expect_grows(trainers):
     }
 
 
-what_grows = Question("what_grows", _draw_grows, _expect_grows, _run_grows)
+what_grows = Task("what_grows", _draw_grows, _expect_grows, _run_grows)
 
 _GRAPHS = "the graphs hold no more than two passes at once"
 _HOOK = "after training, the network keeps no output of its first layer alive"
@@ -165,12 +165,12 @@ def _run_train(answer, weights, batches, validation, decay, rate):
         answer(wide, sgd, [data] * _STEPS, data, decay)
 
     one_pass = most_held(lambda: F.mse_loss(wide(data[0]), data[1]))
-    few = most_held(train_wide) < _MOST_PASSES * one_pass
+    is_bounded = most_held(train_wide) < _MOST_PASSES * one_pass
     return {
         **dict(net.named_parameters()),
         **{f"validation loss {n}": loss for n, loss in enumerate(history, 1)},
         "average": average,
-        _GRAPHS: few,
+        _GRAPHS: is_bounded,
         _HOOK: _is_released(net, batches[0][0]),
         # Not judged: they tell misconceptions apart.
         "losses with a graph": sum(getattr(loss, "requires_grad", False) for loss in history),
@@ -204,4 +204,4 @@ def _expect_train(weights, batches, validation, decay, rate):
     return {**trained, **expected, "average": average, _GRAPHS: True, _HOOK: True}
 
 
-train = Question("train", _draw_train, _expect_train, _run_train)
+train = Task("train", _draw_train, _expect_train, _run_train)

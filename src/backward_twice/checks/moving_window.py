@@ -7,7 +7,7 @@ a buffer: the rows are a list, and the gradient is that of the newest alone, in 
 import torch
 from torch import nn
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 
 def _draw(generator):
@@ -54,4 +54,4 @@ def _expect(weights, inputs, width, rate):
     return {**trained, "window": torch.stack(rows)}
 
 
-train = Question("train", _draw, _expect, _run)
+train = Task("train", _draw, _expect, _run)

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 
 import torch
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 _PROGRAMS = 6
 _ASKED = ("cause", "line that raises", "line where it began")
@@ -97,17 +97,17 @@ def _error(lines):
     family, raised, _ = _outcome(lines)
     if family is None:
         return dict.fromkeys(_ASKED)
-    before, last = lines[: raised - 1], lines[raised - 1]
-    harmless = [_harmless(line)[0] for line in before]
+    earlier, last = lines[: raised - 1], lines[raised - 1]
+    harmless = [_harmless(line)[0] for line in earlier]
     began = [
         number
-        for number, line in enumerate(before, 1)
+        for number, line in enumerate(earlier, 1)
         if line != harmless[number - 1]
-        and _outcome([*_with(before, number, harmless), last])[0] is None
+        and _outcome([*_with(earlier, number, harmless), last])[0] is None
     ]
     if len(began) != 1 or _harmless(lines[began[0] - 1])[1] != family:
         raise LookupError
-    alone = [*_with(harmless, began[0], before), last]
+    alone = [*_with(harmless, began[0], earlier), last]
     if _outcome(alone)[:2] != (family, raised):
         raise LookupError
     return dict(zip(_ASKED, (family, raised, began[0]), strict=True))
@@ -118,14 +118,14 @@ def _with(lines, number, others):
     return [*lines[: number - 1], others[number - 1], *lines[number:]]
 
 
-def _drawn(generator, judged, mistakes, wanted):
-    """As many programs as are asked, with outcomes as ``wanted`` tells, in mixed order."""
+def _drawn(generator, judge, mistakes, is_wanted):
+    """Draw programs, in mixed order, until each has an outcome that is wanted in its place."""
     programs = []
     for place in torch.randperm(_PROGRAMS, generator=generator).tolist():
         while True:
             lines = _program(generator, mistakes)
             try:
-                if wanted(place, judged(lines)):
+                if is_wanted(place, judge(lines)):
                     break
             except LookupError:
                 continue
@@ -137,36 +137,36 @@ def _draw_errors(generator):
     families = [*_FAMILIES.values()]
     causes = [*families, _choice(generator, families), _choice(generator, families), None]
 
-    def wanted(place, found):
-        return found["cause"] == causes[place]
+    def is_wanted(place, outcome):
+        return outcome["cause"] == causes[place]
 
     mistakes = ["backward", "backward", "write", "detach"]
-    return _drawn(generator, _error, mistakes, wanted)
+    return _drawn(generator, _error, mistakes, is_wanted)
 
 
 def _run_errors(answer, programs):
-    found = {}
+    results = {}
     for i, lines in enumerate(programs, 1):
-        said = answer(lines) or [None] * len(_ASKED)
-        for what, value in zip(_ASKED, said, strict=True):
-            found[f"program {i}: {what}"] = value
-    return found
+        reply = answer(lines) or [None] * len(_ASKED)
+        for part, value in zip(_ASKED, reply, strict=True):
+            results[f"program {i}: {part}"] = value
+    return results
 
 
 def _expect_errors(programs):
     return {
-        f"program {i}: {what}": value
+        f"program {i}: {part}": value
         for i, lines in enumerate(programs, 1)
-        for what, value in _error(lines).items()
+        for part, value in _error(lines).items()
     }
 
 
-def _program_asked(what, said, programs):
+def _program_asked(property_name, value, programs):
     """The program itself, as it was handed to the answer."""
-    return "\n".join(programs[int(what.split(":")[0].removeprefix("program ")) - 1])
+    return "\n".join(programs[int(property_name.split(":")[0].removeprefix("program ")) - 1])
 
 
-name_the_cause = Question(
+name_the_cause = Task(
     "name_the_cause", _draw_errors, _expect_errors, _run_errors, program=_program_asked
 )
 
@@ -184,9 +184,9 @@ def _same(gradients, others):
         LookupError: that is hard to say, or they are none at all.
     """
     pairs = list(zip(gradients, others, strict=True))
-    if any(one is None or other is None for one, other in pairs):
+    if any(a is None or b is None for a, b in pairs):
         raise LookupError
-    difference = max(((one - other).abs() / (1 + other.abs())).item() for one, other in pairs)
+    difference = max(((a - b).abs() / (1 + b.abs())).item() for a, b in pairs)
     if difference == 0:
         return True
     if difference > 1e-3:
@@ -201,11 +201,11 @@ def _spoilt(lines):
         LookupError: something raises, there is no choice of lines, or it is no single line.
     """
     recorded = [_recorded(line) for line in lines]
-    if sum(line != other for line, other in zip(lines, recorded, strict=True)) < 2:
+    if sum(line != out_of_place for line, out_of_place in zip(lines, recorded, strict=True)) < 2:
         raise LookupError  # too easy
     family, _, right = _outcome(recorded)
-    given = _outcome(lines)
-    if family or given[0]:
+    error, _, gradients = _outcome(lines)
+    if family or error:
         raise LookupError
     spoiling = [
         number
@@ -213,16 +213,16 @@ def _spoilt(lines):
         if line != recorded[number - 1]
         and not _same(_outcome(_with(recorded, number, lines))[2], right)
     ]
-    if len(spoiling) > 1 or _same(given[2], right) == bool(spoiling):
+    if len(spoiling) > 1 or _same(gradients, right) == bool(spoiling):
         raise LookupError
     return spoiling[0] if spoiling else None
 
 
 def _draw_silent(generator):
-    def wanted(place, found):
-        return (found is not None) == (place < _PROGRAMS - 2)
+    def is_wanted(place, line):
+        return (line is not None) == (place < _PROGRAMS - 2)
 
-    return _drawn(generator, _spoilt, ["backward", "data", "data"], wanted)
+    return _drawn(generator, _spoilt, ["backward", "data", "data"], is_wanted)
 
 
 def _run_silent(answer, programs):
@@ -233,6 +233,6 @@ def _expect_silent(programs):
     return {f"program {i}": _spoilt(lines) for i, lines in enumerate(programs, 1)}
 
 
-spoilt_gradient = Question(
+spoilt_gradient = Task(
     "spoilt_gradient", _draw_silent, _expect_silent, _run_silent, program=_program_asked
 )

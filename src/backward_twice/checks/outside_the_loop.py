@@ -8,7 +8,7 @@ graphs hold of wide chunks tells whether each goes backward by itself.
 import torch
 from torch.nn import functional as F
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 from backward_twice.checks.witness import most_held
 
 
@@ -59,7 +59,7 @@ def _expect_unit_rows(direction, scale, batches, rate):
     return {"direction": direction, "scale": scale, "returned weight": weight}
 
 
-train_unit_rows = Question("train_unit_rows", _draw_unit_rows, _expect_unit_rows, _run_unit_rows)
+train_unit_rows = Task("train_unit_rows", _draw_unit_rows, _expect_unit_rows, _run_unit_rows)
 
 
 def _draw_sampled(generator):
@@ -89,8 +89,8 @@ def _run_sampled(answer, mean, rho, chunks, seed, **given):
         [torch.randn(_LONG, width, generator=generator) for width in (_WIDE, 1)]
         for _ in range(_MANY)
     ]
-    most = most_held(lambda: _trained(answer, mean, rho, chunks, seed=seed, **given))
-    return trained | {_APART: most < 3 * _LONG * _WIDE}
+    peak = most_held(lambda: _trained(answer, mean, rho, chunks, seed=seed, **given))
+    return trained | {_APART: peak < 3 * _LONG * _WIDE}
 
 
 def _trained(answer, mean, rho, chunks, updates, seed, rate):
@@ -117,4 +117,4 @@ def _expect_sampled(mean, rho, chunks, updates, seed, rate):
     return {"mean": mean, "rho": rho, _APART: True}
 
 
-train_sampled = Question("train_sampled", _draw_sampled, _expect_sampled, _run_sampled)
+train_sampled = Task("train_sampled", _draw_sampled, _expect_sampled, _run_sampled)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 from backward_twice.checks.witness import rows_of_runs
 
 _UPDATES = 3
@@ -107,6 +107,6 @@ def _expect_one_rating(weights, updates, rate):
     return _expect(weights, updates, rate, ratings=1)
 
 
-update = Question("update", _draw, _expect_two_ratings, _run)
+update = Task("update", _draw, _expect_two_ratings, _run)
 
-one_rating = Question("one_rating", _draw, _expect_one_rating, _run)
+one_rating = Task("one_rating", _draw, _expect_one_rating, _run)

@@ -53,9 +53,9 @@ def dumps(value: Plain) -> str:
     return json.dumps(_encode(value, "the answer"))
 
 
-def _encode(value: Plain, where: str, depth: int = 0) -> Any:
+def _encode(value: Plain, place: str, depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
-        raise ValueError(f"{where}: lists in lists, more than {MAX_DEPTH} deep")
+        raise ValueError(f"{place}: lists in lists, more than {MAX_DEPTH} deep")
     numpy = sys.modules.get("numpy")  # who has a scalar of NumPy's has imported it
     if numpy is not None and isinstance(value, numpy.generic):
         value = value.item()
@@ -64,27 +64,27 @@ def _encode(value: Plain, where: str, depth: int = 0) -> Any:
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in _DTYPES:
-            raise TypeError(f"{where} is a tensor of {value.dtype}; hand back one of real numbers")
+            raise TypeError(f"{place} is a tensor of {value.dtype}; hand back one of real numbers")
         if value.numel() > MAX_VALUES:
             raise ValueError(
-                f"{where} is a tensor of {value.numel()} values; at most {MAX_VALUES} are taken"
+                f"{place} is a tensor of {value.numel()} values; at most {MAX_VALUES} are taken"
             )
         if value.dim() > MAX_DIMENSIONS:
             raise ValueError(
-                f"{where} is a tensor of {value.dim()} dimensions; "
+                f"{place} is a tensor of {value.dim()} dimensions; "
                 f"at most {MAX_DIMENSIONS} are taken"
             )
         values = value.detach().cpu().reshape(-1).tolist()
         return {"tensor": values, "dtype": dtype, "shape": list(value.shape)}
     if isinstance(value, list | tuple):
-        return [_encode(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+        return [_encode(item, f"{place}[{i}]", depth + 1) for i, item in enumerate(value)]
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
-                raise TypeError(f"{where} has the key {key!r}; its keys must be text")
-        return {key: _encode(item, f"{where}[{key!r}]", depth + 1) for key, item in value.items()}
+                raise TypeError(f"{place} has the key {key!r}; its keys must be text")
+        return {key: _encode(item, f"{place}[{key!r}]", depth + 1) for key, item in value.items()}
     raise TypeError(
-        f"{where} is of type {type(value).__name__}; "
+        f"{place} is of type {type(value).__name__}; "
         "hand back tensors, numbers, text, or lists and dicts of them"
     )
 
@@ -105,28 +105,28 @@ def loads(text: str) -> Plain:
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"not plain data: {len(text)} characters, more than {MAX_CHARACTERS}")
     try:
-        found = json.loads(text, object_hook=_decode)
-        if isinstance(found, list | dict):
-            _refuse_depth(found)
-        return found
+        value = json.loads(text, object_hook=_decode)
+        if isinstance(value, list | dict):
+            _refuse_depth(value)
+        return value
     except RecursionError:
         raise ValueError("not plain data: nested too deeply") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not plain data: {error}") from None
 
 
-def _refuse_depth(found: Any, depth: int = 0) -> None:
+def _refuse_depth(value: Any, depth: int = 0) -> None:
     if depth > MAX_DEPTH:
         raise ValueError("not plain data: nested too deeply")
-    for item in found.values() if isinstance(found, dict) else found:
+    for item in value.values() if isinstance(value, dict) else value:
         if isinstance(item, list | dict):
             _refuse_depth(item, depth + 1)
 
 
-def _decode(found: dict[str, Any]) -> Any:
-    if found.keys() != _TENSOR:
-        return found
-    values, dtype, shape = found["tensor"], found["dtype"], found["shape"]
+def _decode(value: dict[str, Any]) -> Any:
+    if value.keys() != _TENSOR:
+        return value
+    values, dtype, shape = value["tensor"], value["dtype"], value["shape"]
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise ValueError("not plain data: a tensor of an unknown dtype")
     if not (

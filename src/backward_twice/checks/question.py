@@ -1,8 +1,8 @@
 """A question of an exercise: what is asked, of which inputs, and how the answer is judged.
 
-The learner's notebook and the grader ask the same :class:`Question`.  Inputs are drawn from a
-seed, the answer is asked of them (:attr:`Question.run`), what comes out is plain data, and that is
-compared with the truth (:attr:`Question.expect`), which a learner's code never touches.  In the
+The learner's notebook and the grader ask the same :class:`Task`.  Inputs are drawn from a
+seed, the answer is asked of them (:attr:`Task.run`), what comes out is plain data, and that is
+compared with the truth (:attr:`Task.expect`), which a learner's code never touches.  In the
 notebook all of it happens in one process (:func:`check`); the grader draws other inputs, asks in a
 sandbox and judges outside it.
 """
@@ -26,6 +26,7 @@ import gradtrace
 from backward_twice.checks.comparison import Finding, compare, kind_of
 from backward_twice.checks.plain import Plain, dumps, loads
 
+_RESULT = "what came out"
 _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 
 
@@ -36,7 +37,7 @@ def _ask(answer: Callable[..., Plain], **inputs: Plain) -> dict[str, Plain]:
 
 
 @dataclass(frozen=True)
-class Question:
+class Task:
     """What is asked of one answer.
 
     Attributes:
@@ -90,18 +91,18 @@ class Question:
         ``observed`` may come from anybody; ``inputs`` must be ours.
         """
         try:
-            came_out = loads(observed)
+            results = loads(observed)
         except ValueError as error:
-            return [Finding("what came out", False, str(error))]
-        if not isinstance(came_out, dict):
-            return [Finding("what came out", False, f"{kind_of(came_out)}, not values by name")]
+            return [Finding(_RESULT, False, str(error))]
+        if not isinstance(results, dict):
+            return [Finding(_RESULT, False, f"{kind_of(results)}, not values by name")]
         with as_torch_begins():
             if self.judge is not None:
-                found = self.judge(came_out, **loads(inputs))
+                findings = self.judge(results, **loads(inputs))
             else:
-                found = compare(self.expect(**loads(inputs)), came_out)
-        nothing = Finding("what came out", False, "the question has nothing to compare it with")
-        return found or [nothing]
+                findings = compare(self.expect(**loads(inputs)), results)
+        nothing = Finding(_RESULT, False, "the question has nothing to compare it with")
+        return findings or [nothing]
 
     def smallest_case(self, findings: list[Finding], observed: str, inputs: str) -> str:
         """The shortest program among those of the properties that are wrong; "" if there is none.
@@ -111,13 +112,13 @@ class Question:
         if self.program is None:
             return ""
         try:
-            came_out = loads(observed)
+            results = loads(observed)
         except ValueError:
             return ""
-        if not isinstance(came_out, dict):
+        if not isinstance(results, dict):
             return ""
-        wrong = dict.fromkeys(found.of or found.what for found in findings if not found.passed)
-        programs = [self.program(name, came_out.get(name), **loads(inputs)) for name in wrong]
+        wrong = dict.fromkeys(f.of or f.what for f in findings if not f.passed)
+        programs = [self.program(name, results.get(name), **loads(inputs)) for name in wrong]
         return min(filter(None, programs), key=lambda text: text.count("\n"), default="")
 
 
@@ -187,7 +188,7 @@ class UnknownExercise(LookupError):
     """There is no exercise of that name here: it is a teacher's own, or the package is older."""
 
 
-def question(name: str) -> Question:
+def question(name: str) -> Task:
     """The question ``"<exercise>.<question>"``.
 
     Raises:
@@ -203,7 +204,7 @@ def question(name: str) -> Question:
         module = importlib.import_module(f"backward_twice.checks.{exercise}")
     except ModuleNotFoundError:
         raise UnknownExercise(f"there is no exercise {exercise!r}") from None
-    found = getattr(module, attribute, None)
-    if not isinstance(found, Question):
+    entry = getattr(module, attribute, None)
+    if not isinstance(entry, Task):
         raise LookupError(f"the exercise {exercise!r} has no question {attribute!r}")
-    return found
+    return entry

@@ -1,85 +1,61 @@
-"""Wrong answers recognised: from which stored misconception the same comes out."""
+"""Recognizes a wrong answer by the stored misconception with the same result."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from backward_twice import misconceptions
 from backward_twice.checks.comparison import alike
 from backward_twice.checks.plain import Plain, loads
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
+from backward_twice.misconceptions import Misconception, misconceptions
 
-_STORED = Path(misconceptions.__file__).parent
-_IMPORTS = """
-import math
-import torch
-from torch import nn
-from torch.autograd import Function
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
-from gradtrace import explain, snapshot, watch
-"""
-_MOST = 3
+_MOST_REPLIES = 3
 
 
-@dataclass(frozen=True)
-class Misconception:
-    """A belief about a question: its words, and the code of the answer that follows from it."""
-
-    said: str
-    code: tuple[CodeType, ...]
-
-    def answer(self, name: str) -> Any:
-        """What the answer cell defines under this name."""
-        namespace: dict[str, Any] = {"__name__": "misconception"}
-        for code in self.code:
-            exec(code, namespace)
-        return namespace[name]
+def wrong_answer(misconception: Misconception, name: str) -> Any:
+    """Run the misconception's cell, and return what it defines as ``name``."""
+    namespace: dict[str, Any] = {"__name__": "misconception"}
+    for source in (misconception.context, misconception.source):
+        exec(_compiled(source), namespace)
+    return namespace[name]
 
 
 @cache
-def known(name: str) -> tuple[Misconception, ...]:
-    """What is believed about the question ``"<exercise>.<question>"``, in the order of names."""
-    exercise, _, asked = name.partition(".")
-    given = _STORED / exercise / "given.py"
-    before = [_IMPORTS, *([given.read_text("utf-8")] if given.exists() else [])]
-    found = []
-    for path in sorted((_STORED / exercise / asked).glob("*.py")):
-        source = path.read_text(encoding="utf-8")
-        code = tuple(compile(each, "<string>", "exec") for each in (*before, source))
-        found.append(Misconception(source.partition("\n")[0].removeprefix("# "), code))
-    return tuple(found)
+def _compiled(source: str) -> CodeType:
+    return compile(source, "<string>", "exec")
 
 
-def recognised(
-    name: str, asked: Question, observed: Sequence[str], inputs: Sequence[str]
-) -> list[str]:
-    """What is believed by those from whose answers the same comes out, in words.
+def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str]) -> list[str]:
+    """The replies of the misconceptions that give the same results as an answer.
 
     Args:
-        name: the question's name, ``"<exercise>.<question>"``.
-        observed: what came out of an answer, the text of plain data for each of ``inputs``.
+        name: the name of the question, ``"<exercise>.<question>"``.
+        observed: the results of an answer, the text of plain data for each of ``inputs``.
 
     Returns:
-        nothing where no stored belief fits, or so many that none of them says anything.
+        nothing where no misconception fits, or so many that none of the replies says anything.
     """
     try:
         draws = [(loads(text), drawn) for text, drawn in zip(observed, inputs, strict=True)]
     except ValueError:
         return []
     with warnings.catch_warnings(action="ignore"):
-        found = [b.said for b in known(name) if all(_same(b, asked, *draw) for draw in draws)]
-    return found if len(found) <= _MOST else []
+        fitting = {  # two with the same result may have one reply
+            misconception.reply: None
+            for misconception in misconceptions(name)
+            if all(_gives(misconception, task, *draw) for draw in draws)
+        }
+    return list(fitting) if len(fitting) <= _MOST_REPLIES else []
 
 
-def _same(belief: Misconception, asked: Question, observed: Plain, inputs: str) -> bool:
+def _gives(misconception: Misconception, task: Task, observed: Plain, inputs: str) -> bool:
+    """Whether the misconception's answer has the observed result."""
     try:
-        return alike(loads(asked.observe(belief.answer(asked.answer), inputs)), observed)
-    except Exception:  # most beliefs end in an error, and so in nothing to compare
+        answer = wrong_answer(misconception, task.answer)
+        return alike(loads(task.observe(answer, inputs)), observed)
+    except Exception:  # most misconceptions end in an error, so there is nothing to compare
         return False

@@ -8,7 +8,7 @@ the truth is that of two rows, multiplied.
 import torch
 from torch import nn
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 from gradtrace import snapshot
 
 _NETWORKS = 4
@@ -34,9 +34,9 @@ def _one_of(values, generator):
 
 
 def _described(batch, inputs, layers, squared, itemsize):
-    made = ", ".join(f"{width} {function}" for width, function in layers)
+    description = ", ".join(f"{width} {function}" for width, function in layers)
     end = "mean of squares" if squared else "mean"
-    return f"batch {batch}, {inputs} inputs, layers {made}, {end}, {itemsize} bytes a value"
+    return f"batch {batch}, {inputs} inputs, layers {description}, {end}, {itemsize} bytes a value"
 
 
 def _draw_saved(generator):
@@ -66,9 +66,9 @@ def _run_saved(answer, networks):
 def _expect_saved(networks):
     expected = {}
     for network in networks:
-        each, rest = divmod(_measured(**{**network, "batch": 2}), 2)
-        assert rest == 0
-        expected[_described(**network)] = each * network["batch"]
+        bytes_per_row, remainder = divmod(_measured(**{**network, "batch": 2}), 2)
+        assert remainder == 0
+        expected[_described(**network)] = bytes_per_row * network["batch"]
     return expected
 
 
@@ -84,7 +84,7 @@ def _measured(batch, inputs, layers, squared, itemsize):
     return snapshot(loss, inputs=[x]).held.activations
 
 
-saved_bytes = Question("saved_bytes", _draw_saved, _expect_saved, _run_saved)
+saved_bytes = Task("saved_bytes", _draw_saved, _expect_saved, _run_saved)
 
 
 def _draw_measure(generator):
@@ -134,8 +134,8 @@ def _built(batch, inputs, layers):
 
 
 def _named(batch, inputs, layers):
-    made = ", ".join(f"Linear({width}), {kind}" for width, kind in layers)
-    return f"batch {batch}, {inputs} inputs, {made}"
+    description = ", ".join(f"Linear({width}), {kind}" for width, kind in layers)
+    return f"batch {batch}, {inputs} inputs, {description}"
 
 
 def _x(network):
@@ -155,7 +155,7 @@ def _expect_measure(networks):
     return truth
 
 
-measured_bytes = Question("measured_bytes", _draw_measure, _expect_measure, _run_measure)
+measured_bytes = Task("measured_bytes", _draw_measure, _expect_measure, _run_measure)
 
 
 def _draw_loop(generator):
@@ -166,9 +166,9 @@ def _draw_loop(generator):
 
 def _cases(**sizes):
     for backward in _BACKWARD:
-        for kept in _KEPT:
-            case = {"backward": backward, "kept": kept}
-            yield f"backward {backward}, kept: {kept}", sizes | case
+        for reference in _KEPT:
+            case = {"backward": backward, "kept": reference}
+            yield f"backward {backward}, kept: {reference}", sizes | case
 
 
 def _run_loop(answer, **sizes):
@@ -190,4 +190,4 @@ def _held_after(steps, batch, width, backward, kept):
     return snapshot(*alive, inputs=[x]).held.activations
 
 
-held_after_loop = Question("held_after_loop", _draw_loop, _expect_loop, _run_loop)
+held_after_loop = Task("held_after_loop", _draw_loop, _expect_loop, _run_loop)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 from gradtrace import snapshot
 
 
@@ -72,9 +72,7 @@ def _expect_training(layers, batches, decay, rate):
     return {**weights, **_by_batch(history)}
 
 
-normalised_training = Question(
-    "normalised_training", _draw_training, _expect_training, _run_training
-)
+normalised_training = Task("normalised_training", _draw_training, _expect_training, _run_training)
 
 
 def _draw_validation(generator):
@@ -104,4 +102,4 @@ def _expect_bytes(batch_sizes, widths):
     }
 
 
-bytes_held = Question("bytes_held", _draw_validation, _expect_bytes, _run_bytes)
+bytes_held = Task("bytes_held", _draw_validation, _expect_bytes, _run_bytes)

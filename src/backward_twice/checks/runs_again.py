@@ -8,7 +8,7 @@ another, a plain call before another, a part of either kind that saves nothing.
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 _OPERATIONS = {"sin": "y.sin()", "exp": "y.exp()", "tanh": "y.tanh()", "add": "y + 1", "neg": "-y"}
 _SAVING = ("sin", "exp", "tanh")
@@ -86,11 +86,11 @@ def _run(answer, programs):
 
 
 def _lines_run(kind, lines, retains):
-    ran = []
+    executed_lines = []
 
     def part(y):
         for line in lines:
-            ran.append(line)
+            executed_lines.append(line)
             y = y + 1 if line == "add" else getattr(y, line)()
         return y
 
@@ -99,23 +99,23 @@ def _lines_run(kind, lines, retains):
         loss = part(x).sum()
     else:
         loss = checkpoint(part, x, use_reentrant=kind == _KINDS[1]).sum()
-    seen = []
+    counts = []
     for retain in retains:
-        ran.clear()
+        executed_lines.clear()
         try:
             loss.backward(retain_graph=retain)
         except RuntimeError:
-            return [*seen, "raises"]
-        seen.append(len(ran))
-    return seen
+            return [*counts, "raises"]
+        counts.append(len(executed_lines))
+    return counts
 
 
 def _expect(programs):
     return {f"program {n}": _lines_run(**program) for n, program in enumerate(programs, 1)}
 
 
-def _program(what, said, programs):
-    kind, lines, retains = programs[int(what.split()[1]) - 1].values()
+def _program(property_name, value, programs):
+    kind, lines, retains = programs[int(property_name.split()[1]) - 1].values()
     body = [
         text
         for n, line in enumerate(lines, 1)
@@ -139,4 +139,4 @@ def _program(what, said, programs):
     )
 
 
-lines_run = Question("lines_run", _draw, _expect, _run, program=_program)
+lines_run = Task("lines_run", _draw, _expect, _run, program=_program)

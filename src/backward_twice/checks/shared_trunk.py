@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from backward_twice.checks.comparison import Finding
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 from gradtrace import snapshot
 
 
@@ -30,8 +30,8 @@ def _draw_any_program(generator):
 
     names = [f"net{number}" for number in range(1, one_of([4, 5, 6]))]
     reads = {
-        name: "data" if not before or chance(0.2) else one_of(names[:before])
-        for before, name in enumerate(names)
+        name: "data" if not position or chance(0.2) else one_of(names[:position])
+        for position, name in enumerate(names)
     }
     return {
         "reads": reads,
@@ -44,10 +44,10 @@ def _losses(reads, detached, widths, batch):
     """The data, and the loss of each network."""
     outputs, losses = {"data": torch.ones(batch, 3)}, {}
     for name, source in reads.items():
-        given = outputs[source].detach() if name in detached else outputs[source]
-        weight = torch.full((widths[name], given.shape[1]), 0.1, requires_grad=True)
+        source_output = outputs[source].detach() if name in detached else outputs[source]
+        weight = torch.full((widths[name], source_output.shape[1]), 0.1, requires_grad=True)
         bias = torch.ones(widths[name], requires_grad=True)
-        outputs[name] = torch.tanh(F.linear(given, weight, bias))
+        outputs[name] = torch.tanh(F.linear(source_output, weight, bias))
         losses[name] = outputs[name].mean()
     return outputs["data"], losses
 
@@ -74,11 +74,11 @@ def _needed(reads, detached, calls):
 
 
 def _described(reads, detached, calls, **_):
-    made = [
+    networks = [
         f"{name}({source}{'.detach()' if name in detached else ''})"
         for name, source in reads.items()
     ]
-    return f"in {', '.join(made)} with backward from {', '.join(calls)}"
+    return f"in {', '.join(networks)} with backward from {', '.join(calls)}"
 
 
 def _detach_matters(reads, detached, calls):
@@ -86,11 +86,11 @@ def _detach_matters(reads, detached, calls):
 
 
 def _trunk_outlives_its_graph(reads, detached, calls):
-    reached = set(calls)
+    sources = set(calls)
     for name in reversed(reads):
-        if name in reached and name not in detached:
-            reached.add(reads[name])
-    return any(reads[name] in reached and name not in reached for name in detached)
+        if name in sources and name not in detached:
+            sources.add(reads[name])
+    return any(reads[name] in sources and name not in sources for name in detached)
 
 
 def _share_without_a_repeat(reads, detached, calls):
@@ -120,39 +120,39 @@ def _judge_flags(observed, programs):
 
 
 def _verdict_on_flags(flags, program):
-    calls, where = program["calls"], _described(**program)
+    calls, description = program["calls"], _described(**program)
     if not isinstance(flags, list) or [type(flag) for flag in flags] != [bool] * len(calls):
-        return False, f"not a list of {len(calls)} truth values, {where}"
+        return False, f"not a list of {len(calls)} truth values, {description}"
     failed = _fails_at(flags, **program)
     if failed is not None:
-        return False, f"call {failed + 1} raises, {where}"
+        return False, f"call {failed + 1} raises, {description}"
     for number, flag in enumerate(flags):
         if flag and _fails_at(_without(flags, number), **program) is None:
-            return False, f"call {number + 1} retains for nothing, {where}"
+            return False, f"call {number + 1} retains for nothing, {description}"
     return True, "no call raises, and no flag can be left out"
 
 
-def _source(what, said, programs):
+def _source(property_name, value, programs):
     """The networks and the backward calls with the flags that the answer gave."""
-    program = programs[int(what.removeprefix("program ")) - 1]
+    program = programs[int(property_name.removeprefix("program ")) - 1]
     reads, detached, calls = (program[name] for name in ("reads", "detached", "calls"))
     lines = ["data = torch.ones(1, 3)"]
     for name, source in reads.items():
-        given = f"{source}.detach()" if name in detached else source
-        lines.append(f"{name} = torch.nn.Linear({3 if source == 'data' else 1}, 1)({given}).tanh()")
+        source_output = f"{source}.detach()" if name in detached else source
+        lines.append(
+            f"{name} = torch.nn.Linear({3 if source == 'data' else 1}, 1)({source_output}).tanh()"
+        )
     lines += [f"loss_{name} = {name}.mean()" for name in dict.fromkeys(calls)]
-    flags = program.get("flags", said)
+    flags = program.get("flags", value)
     if not isinstance(flags, list) or [type(flag) for flag in flags] != [bool] * len(calls):
         return ""
-    asked = zip(calls, flags, strict=True)
+    retained_calls = zip(calls, flags, strict=True)
     return "\n".join(
-        [*lines, *(f"loss_{name}.backward(retain_graph={flag})" for name, flag in asked)]
+        [*lines, *(f"loss_{name}.backward(retain_graph={flag})" for name, flag in retained_calls)]
     )
 
 
-retain_flags = Question(
-    "retain_flags", _draw_programs, run=_run, judge=_judge_flags, program=_source
-)
+retain_flags = Task("retain_flags", _draw_programs, run=_run, judge=_judge_flags, program=_source)
 
 
 def _draw_sized(generator):
@@ -162,7 +162,7 @@ def _draw_sized(generator):
         flags = _needed(**program)
         if tells is _any:
             spare = torch.rand(len(flags), generator=generator) < 0.3
-            flags = [flag or more for flag, more in zip(flags, spare.tolist(), strict=True)]
+            flags = [flag or is_spare for flag, is_spare in zip(flags, spare.tolist(), strict=True)]
         flags[0] = True
         sizes = torch.randint(2, 10, (len(program["reads"]) + 1,), generator=generator).tolist()
         widths = dict(zip(program["reads"], sizes[1:], strict=True))
@@ -172,11 +172,11 @@ def _draw_sized(generator):
 
 def _held(reads, detached, calls, flags, widths, batch):
     data, losses = _losses(reads, detached, widths, batch)
-    held = []
+    byte_counts = []
     for name, retain in zip(calls, flags, strict=True):
         losses[name].backward(retain_graph=retain)
-        held.append(snapshot(*losses.values(), inputs=[data]).held.activations)
-    return held
+        byte_counts.append(snapshot(*losses.values(), inputs=[data]).held.activations)
+    return byte_counts
 
 
 def _judge_held(observed, programs):
@@ -186,21 +186,21 @@ def _judge_held(observed, programs):
     ]
 
 
-def _verdict_on_bytes(given, program):
-    held, flags = _held(**program), program["flags"]
+def _verdict_on_bytes(claims, program):
+    byte_counts, flags = _held(**program), program["flags"]
     sizes = f"batch {program['batch']}, widths {list(program['widths'].values())}"
-    where = f"{_described(**program)}, retain_graph={flags}, {sizes}"
+    description = f"{_described(**program)}, retain_graph={flags}, {sizes}"
     if (
-        not isinstance(given, list)
-        or len(given) != len(held)
-        or not all(type(said) is int and 0 <= said < 10**9 for said in given)
+        not isinstance(claims, list)
+        or len(claims) != len(byte_counts)
+        or not all(type(claimed) is int and 0 <= claimed < 10**9 for claimed in claims)
     ):
-        return False, f"not a list of {len(held)} numbers of bytes, {where}"
-    for number, (right, said) in enumerate(zip(held, given, strict=True), 1):
-        if said != right:
-            off = f"{abs(said - right)} too {'many' if said > right else 'few'}"
-            return False, f"{said} bytes after call {number} are {off}, {where}"
+        return False, f"not a list of {len(byte_counts)} numbers of bytes, {description}"
+    for number, (right, claimed) in enumerate(zip(byte_counts, claims, strict=True), 1):
+        if claimed != right:
+            off = f"{abs(claimed - right)} too {'many' if claimed > right else 'few'}"
+            return False, f"{claimed} bytes after call {number} are {off}, {description}"
     return True, "exact after every call"
 
 
-held_bytes = Question("held_bytes", _draw_sized, run=_run, judge=_judge_held)
+held_bytes = Task("held_bytes", _draw_sized, run=_run, judge=_judge_held)

@@ -2,7 +2,7 @@
 
 import torch
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 _FUNCTIONS = ("tanh", "sigmoid", "exp", "sin", "square")
 _RIGHT = ("plain", "add to what was not saved", "unused", "clone, then double")
@@ -26,8 +26,8 @@ def _draw_detector(generator):
 
     harms = shuffled([True, True, False, False])
     habits = [*((habit, False) for habit in _RIGHT), *zip(_DOUBTFUL, harms, strict=True)]
-    more = [habits[_below(generator, 0, len(habits))][0] for _ in range(4)]
-    habits = iter(shuffled(habits + [(habit, bool(_below(generator, 0, 2))) for habit in more]))
+    repeats = [habits[_below(generator, 0, len(habits))][0] for _ in range(4)]
+    habits = iter(shuffled(habits + [(habit, bool(_below(generator, 0, 2))) for habit in repeats]))
     values = [
         (torch.rand(_below(generator, 2, 5), generator=generator) + 0.2).double() for _ in range(3)
     ]
@@ -39,7 +39,7 @@ def _draw_detector(generator):
                 "habits": [habit for habit, _ in three],
                 "names": [_FUNCTIONS[_below(generator, 0, 5)] for _ in range(3)],
                 "sizes": [
-                    _draw_size(generator, *each, x) for each, x in zip(three, values, strict=True)
+                    _draw_size(generator, *habit, x) for habit, x in zip(three, values, strict=True)
                 ],
             }
         )
@@ -117,40 +117,38 @@ def _run_detector(answer, functions, values):
     From the numbers that a function holds formulas could tell, too, and measure nothing.  They lie
     in the same process; that to read them is no shorter way than to ask is all that can be had.
     """
-    found, asked = {}, []
-    for number, described in enumerate(functions, 1):
+    results, records = {}, []
+    for number, description in enumerate(functions, 1):
         inputs = [value.clone() for value in values]
-        asked.append(_Asked(_function(_part, **described), values))
-        wrong = answer(asked[-1].function, inputs)
-        found[f"function {number}"] = [bool(truth) for truth in wrong]
-    found[_BACKWARD] = all(all(each.backward) for each in asked)
-    found[_MOVED] = all(moved.all().item() for each in asked for moved in each.moved)
-    return found
+        records.append(_CallRecord(_function(_part, **description), values))
+        wrong = answer(records[-1].function, inputs)
+        results[f"function {number}"] = [bool(truth) for truth in wrong]
+    results[_BACKWARD] = all(all(record.backward) for record in records)
+    results[_MOVED] = all(moved.all().item() for record in records for moved in record.moved)
+    return results
 
 
-class _Asked:
+class _CallRecord:
     """A function of several inputs, and what was asked of it: which of their numbers were moved."""
 
     def __init__(self, function, values):
         self.backward = [False] * len(values)
         self.moved = [torch.zeros_like(value, dtype=torch.bool) for value in values]
 
-        def asked(*inputs):
-            moves = [
-                given.detach().double() - value for given, value in zip(inputs, values, strict=True)
-            ]
+        def recorded(*inputs):
+            moves = [x.detach().double() - value for x, value in zip(inputs, values, strict=True)]
             places = [i for i, move in enumerate(moves) if move.any()]
             if len(places) == 1 and (move := moves[places[0]]).abs().max() < _LITTLE:
                 self.moved[places[0]] |= move != 0
             result = function(*inputs)
-            through = [given.requires_grad for given in inputs]
+            through = [x.requires_grad for x in inputs]
             if result.requires_grad:
                 result.register_hook(lambda _: self._went_backward(through))
             else:  # there is no graph to go through, and so nothing left to ask
                 self._went_backward(through)
             return result
 
-        self.function = asked
+        self.function = recorded
 
     def _went_backward(self, through):
         self.backward = [a or b for a, b in zip(self.backward, through, strict=True)]
@@ -167,17 +165,17 @@ def _gradients(function, values):
 
 def _expect_detector(functions, values):
     """By autograd through the same values, made without the hidden changes."""
-    found = {}
-    for number, described in enumerate(functions, 1):
-        given = _gradients(_function(_part, **described), values)
-        right = _gradients(_function(_honest_part, **described), values)
-        found[f"function {number}"] = [
-            not torch.allclose(a, b, rtol=1e-6) for a, b in zip(given, right, strict=True)
+    expected = {}
+    for number, description in enumerate(functions, 1):
+        gradients = _gradients(_function(_part, **description), values)
+        right = _gradients(_function(_honest_part, **description), values)
+        expected[f"function {number}"] = [
+            not torch.allclose(a, b, rtol=1e-6) for a, b in zip(gradients, right, strict=True)
         ]
-    return found | {_BACKWARD: True, _MOVED: True}
+    return expected | {_BACKWARD: True, _MOVED: True}
 
 
-wrong_gradients = Question("wrong_gradients", _draw_detector, _expect_detector, _run_detector)
+wrong_gradients = Task("wrong_gradients", _draw_detector, _expect_detector, _run_detector)
 
 
 def _draw_loss(generator):
@@ -221,4 +219,4 @@ def _expect_loss(x, weight, bias, target, share):
     }
 
 
-mixed_loss = Question("mixed_loss", _draw_loss, _expect_loss, _run_loss)
+mixed_loss = Task("mixed_loss", _draw_loss, _expect_loss, _run_loss)

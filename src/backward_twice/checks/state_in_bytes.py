@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 from gradtrace import snapshot
 
 _HABITS = ("carry", "detach", "detach, keep losses", "plain, keep losses")
@@ -42,9 +42,9 @@ def _expect_cases(cases):
     """Measured with a state of two times three values: the bytes grow with that number."""
     expected = {}
     for case in cases:
-        each, rest = divmod(_measured(**{**case, "batch": 2, "hidden": 3}), 6)
-        assert rest == 0
-        expected[_name(case)] = each * case["batch"] * case["hidden"]
+        bytes_per_state, remainder = divmod(_measured(**{**case, "batch": 2, "hidden": 3}), 6)
+        assert remainder == 0
+        expected[_name(case)] = bytes_per_state * case["batch"] * case["hidden"]
     return expected
 
 
@@ -65,11 +65,11 @@ def _measured(habit, batch, hidden, steps, chunks, value_bytes):
         if habit == "plain, keep losses":  # a retained backward would free nothing
             loss.backward()
         losses.append(loss)
-    kept = losses if habit.endswith("keep losses") else losses[-1:]
-    return snapshot(*kept, inputs=[x]).held.activations
+    stored_losses = losses if habit.endswith("keep losses") else losses[-1:]
+    return snapshot(*stored_losses, inputs=[x]).held.activations
 
 
-held_bytes = Question("held_bytes", _draw_cases, _expect_cases, _run_cases)
+held_bytes = Task("held_bytes", _draw_cases, _expect_cases, _run_cases)
 
 
 def _draw_budgets(generator):
@@ -91,13 +91,15 @@ def _expect_budgets(inputs, hidden, layers, batches, budget):
     """From the bytes of 4 and of 8 steps: each step adds the same."""
     gru, expected = nn.GRU(inputs, hidden, num_layers=layers), {}
     for batch in batches:
-        held = []
+        byte_counts = []
         for steps in (4, 8):
             x = torch.ones(steps, batch, inputs)
-            held.append(snapshot(gru(x)[0], inputs=[x]).held.activations)
-        each = (held[1] - held[0]) // 4
-        expected[f"steps with a batch of {batch}"] = (budget - held[0]) // each + 4
+            byte_counts.append(snapshot(gru(x)[0], inputs=[x]).held.activations)
+        bytes_per_state = (byte_counts[1] - byte_counts[0]) // 4
+        expected[f"steps with a batch of {batch}"] = (
+            budget - byte_counts[0]
+        ) // bytes_per_state + 4
     return expected
 
 
-steps_that_fit = Question("steps_that_fit", _draw_budgets, _expect_budgets, _run_budgets)
+steps_that_fit = Task("steps_that_fit", _draw_budgets, _expect_budgets, _run_budgets)

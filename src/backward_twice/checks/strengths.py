@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 from backward_twice.checks.witness import is_in_backward, saves_beside
 
 
@@ -37,11 +37,11 @@ def _run(answer, weights, x, strengths):
     part.load_state_dict(weights, strict=False)
     for parameter in part.parameters():
         parameter.grad = parameter.detach().cos()  # of something else
-    order, outside = [], 0
+    order, outer_runs = [], 0
 
     def runs(*_):
-        nonlocal outside
-        outside += not is_in_backward()
+        nonlocal outer_runs
+        outer_runs += not is_in_backward()
         order.append("run")
 
     part.register_forward_pre_hook(runs)
@@ -55,7 +55,7 @@ def _run(answer, weights, x, strengths):
         **{f"gradient, strength {n}": gradient for n, gradient in enumerate(gradients, 1)},
         _ALL_OF_IT: not saves,
         "runs of the part before the first gradient": [*order, "gradient"].index("gradient"),
-        "runs of the part outside of backward": outside,
+        "runs of the part outside of backward": outer_runs,
         "batches that the part has seen": int(part[1].num_batches_tracked),
         **{f".grad of {name}": parameter.grad for name, parameter in part.named_parameters()},
     }
@@ -81,4 +81,4 @@ def _expect(weights, x, strengths):
     }
 
 
-gradients = Question("gradients", _draw, _expect, _run)
+gradients = Task("gradients", _draw, _expect, _run)

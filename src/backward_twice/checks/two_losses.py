@@ -7,7 +7,7 @@ noticed.  With one layer it would not be, and the update would even come out rig
 import torch
 from torch import nn
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 
 def _draw(generator):
@@ -69,23 +69,23 @@ def _expect_one_update(weights, x, targets, rate):
     }
 
 
-one_update = Question("one_update", _draw, _expect_one_update, _run_one_update)
+one_update = Task("one_update", _draw, _expect_one_update, _run_one_update)
 
 
 def _run_trunk_gradients(answer, weights, x, targets, rate):
     layers, trunk, head_a, head_b = _layers(weights)
     of_a, of_b, of_sum = answer(trunk, head_a, head_b, x, *targets)
-    left = {
+    remaining = {
         f".grad of the {name}": layer.weight.grad
         for name, layer in zip(weights, layers, strict=True)
     }
-    return {"from loss a": of_a, "from loss b": of_b, "from their sum": of_sum, **left}
+    return {"from loss a": of_a, "from loss b": of_b, "from their sum": of_sum, **remaining}
 
 
 def _expect_trunk_gradients(weights, x, targets, rate):
     (of_a, *_), (of_b, *_) = _gradients(weights, x, targets)
-    left = {f".grad of the {name}": weight.cos() for name, weight in weights.items()}
-    return {"from loss a": of_a, "from loss b": of_b, "from their sum": of_a + of_b, **left}
+    remaining = {f".grad of the {name}": weight.cos() for name, weight in weights.items()}
+    return {"from loss a": of_a, "from loss b": of_b, "from their sum": of_a + of_b, **remaining}
 
 
-trunk_gradients = Question("trunk_gradients", _draw, _expect_trunk_gradients, _run_trunk_gradients)
+trunk_gradients = Task("trunk_gradients", _draw, _expect_trunk_gradients, _run_trunk_gradients)

@@ -11,7 +11,7 @@ it is seen who uses it.  Of the other two one is clipped and one is not.
 import torch
 from torch import nn
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 from backward_twice.checks.witness import most_held
 
 _UPDATES = 2
@@ -44,22 +44,22 @@ def _draw(generator, updates=_UPDATES):
 def _draw_scaled(generator):
     scale = 2.0 ** torch.randint(8, 15, (), generator=generator).item()
     while True:
-        drawn = _draw(generator, _UPDATES + 1)
-        finite = [batch for n, batch in enumerate(drawn["batches"]) if n != _OVERFLOWS]
-        _, [first, _] = _trained(drawn["weights"], finite, drawn["rate"])
+        inputs = _draw(generator, _UPDATES + 1)
+        finite = [batch for n, batch in enumerate(inputs["batches"]) if n != _OVERFLOWS]
+        _, [first, _] = _trained(inputs["weights"], finite, inputs["rate"])
         max_norm = first * (0.5 + torch.rand((), generator=generator).item())
-        _, norms = _trained(drawn["weights"], finite, drawn["rate"], max_norm)
+        _, norms = _trained(inputs["weights"], finite, inputs["rate"], max_norm)
         # One update is clipped and one is not, so both the norm and the mean decide.
         if min(norms) < 0.8 * max_norm and max(norms) > 1.2 * max_norm:
             break
-    drawn["batches"][_OVERFLOWS][0][1][0] = _LARGE
-    return drawn | {"scale": scale, "max_norm": max_norm}
+    inputs["batches"][_OVERFLOWS][0][1][0] = _LARGE
+    return inputs | {"scale": scale, "max_norm": max_norm}
 
 
 def _pieces(batch):
     """The pieces of a batch, each in the memory of the one before."""
-    most = max(len(x) for x, _ in batch)
-    memory = [torch.empty(most, tensor.shape[1]) for tensor in batch[0]]
+    peak = max(len(x) for x, _ in batch)
+    memory = [torch.empty(peak, tensor.shape[1]) for tensor in batch[0]]
     for piece in batch:
         for place, tensor in zip(memory, piece, strict=True):
             place[: len(tensor)].copy_(tensor)
@@ -86,8 +86,8 @@ def _are_apart(weights, train):
     """Whether ``train``, which takes weights and batches, holds the data of few pieces at once."""
     wide = weights[0][:, :1] * torch.linspace(0.1, 0.2, _WIDE)
     batch = [[torch.ones(rows, _WIDE), torch.ones(rows, 1)] for rows in _ROWS]
-    most = most_held(lambda: train([wide, *weights[1:]], [batch]))
-    return most < 3 * max(_ROWS) * _WIDE
+    peak = most_held(lambda: train([wide, *weights[1:]], [batch]))
+    return peak < 3 * max(_ROWS) * _WIDE
 
 
 def _run(answer, weights, batches, rate):
@@ -138,6 +138,6 @@ def _expect_scaled(batches, scale, **given):
     return _expect(batches=finite, **given) | {"scale at the end": scale / 2}
 
 
-accumulate = Question("accumulate", _draw, _expect, _run)
+accumulate = Task("accumulate", _draw, _expect, _run)
 
-accumulate_scaled = Question("accumulate_scaled", _draw_scaled, _expect_scaled, _run_scaled)
+accumulate_scaled = Task("accumulate_scaled", _draw_scaled, _expect_scaled, _run_scaled)

@@ -2,7 +2,7 @@
 
 import torch
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 
 
 def _below(generator, low, high):
@@ -15,13 +15,13 @@ def _draw_layer(generator):
     def normal(*shape):
         return torch.randn(*shape, generator=generator)
 
-    kept = torch.rand(rows, hidden, generator=generator) < 0.6
-    kept[0, 0], kept[-1, -1] = False, True
+    mask = torch.rand(rows, hidden, generator=generator) < 0.6
+    mask[0, 0], mask[-1, -1] = False, True
     return {
         "x": normal(rows, inputs),
         "weight": normal(inputs, hidden) / 2,
         "bias": normal(hidden),
-        "mask": kept / 0.6,
+        "mask": mask / 0.6,
         "head": normal(hidden, outputs),
     }
 
@@ -52,7 +52,7 @@ def _expect_layer(x, weight, bias, mask, head):
     }
 
 
-masked_layer = Question("masked_layer", _draw_layer, _expect_layer, _run_layer)
+masked_layer = Task("masked_layer", _draw_layer, _expect_layer, _run_layer)
 
 
 def _draw_steps(generator):
@@ -117,4 +117,4 @@ def _refused(product):
     return False
 
 
-count_versions = Question("count_versions", _draw_steps, _expect_steps, _run_steps)
+count_versions = Task("count_versions", _draw_steps, _expect_steps, _run_steps)

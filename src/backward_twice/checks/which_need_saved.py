@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from backward_twice.checks.question import Question
+from backward_twice.checks.question import Task
 from gradtrace import snapshot
 
 _SAVE_RESULT = ("exp", "sigmoid", "tanh", "relu", "sqrt")
@@ -58,9 +58,9 @@ def _expect_refuses(chains):
     }
 
 
-def _refusing_program(what, said, chains):
-    """Each operation, and what it has saved: backward comes from the last to the first."""
-    chain = what.split(" → ")[1:]
+def _refusing_program(property_name, value, chains):
+    """Each operation and what it saved, in the order of backward: from the last to the first."""
+    chain = property_name.split(" → ")[1:]
     return "\n".join(
         [
             "from gradtrace import snapshot",
@@ -73,9 +73,7 @@ def _refusing_program(what, said, chains):
     )
 
 
-refuses = Question(
-    "refuses", _draw_refuses, _expect_refuses, _run_refuses, program=_refusing_program
-)
+refuses = Task("refuses", _draw_refuses, _expect_refuses, _run_refuses, program=_refusing_program)
 
 
 def _draw_bytes(generator):
@@ -100,18 +98,18 @@ def _run_bytes(answer, chains, shape):
 
 def _expect_bytes(chains, shape):
     """Measured on six values: all bytes grow with the number of values."""
-    held = {}
+    memory = {}
     for chain in chains:
         x = torch.full((2, 3), 0.5, requires_grad=True)
-        each, rest = divmod(snapshot(_apply(chain, x)).held.activations, x.numel())
-        assert rest == 0
-        held[_named(chain)] = each * math.prod(shape)
-    return held
+        bytes_per_value, remainder = divmod(snapshot(_apply(chain, x)).held.activations, x.numel())
+        assert remainder == 0
+        memory[_named(chain)] = bytes_per_value * math.prod(shape)
+    return memory
 
 
-def _bytes_program(what, said, chains, shape):
+def _bytes_program(property_name, value, chains, shape):
     """What the same chain holds for two times three values."""
-    chain = what.split(" → ")[1:]
+    chain = property_name.split(" → ")[1:]
     return "\n".join(
         [
             "from gradtrace import snapshot",
@@ -122,4 +120,4 @@ def _bytes_program(what, said, chains, shape):
     )
 
 
-bytes_held = Question("bytes_held", _draw_bytes, _expect_bytes, _run_bytes, program=_bytes_program)
+bytes_held = Task("bytes_held", _draw_bytes, _expect_bytes, _run_bytes, program=_bytes_program)

@@ -36,22 +36,22 @@ def most_held(run):
     answer's own, is not seen, and nothing from where ``torch.func`` is used, which refuses to be
     watched so and ends the run.
     """
-    references, most = WeakSet(), 0
+    references, peak = WeakSet(), 0
 
     def pack(tensor):
-        nonlocal most
+        nonlocal peak
         reference = _Reference(tensor)
         references.add(reference)
         numbers = {}
-        for each in references:
-            storage = each.tensor.untyped_storage()
-            numbers[storage.data_ptr()] = storage.nbytes() // each.tensor.element_size()
-        most = max(most, sum(numbers.values()))
+        for saved_tensor in (other.tensor for other in references):
+            storage = saved_tensor.untyped_storage()
+            numbers[storage.data_ptr()] = storage.nbytes() // saved_tensor.element_size()
+        peak = max(peak, sum(numbers.values()))
         return reference
 
     with _watched_saving(pack):
         run()
-    return most
+    return peak
 
 
 def saves_beside(inputs, run):
@@ -59,18 +59,18 @@ def saves_beside(inputs, run):
 
     What a backward saves as it runs something again is not counted.
     """
-    own = {tensor.untyped_storage().data_ptr() for tensor in inputs}
-    beside = False
+    input_memory = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    saves_others = False
 
     def pack(tensor):
-        nonlocal beside
-        is_own = tensor.untyped_storage().data_ptr() in own
-        beside |= not (is_own or is_in_backward() or tensor.numel() == 1)
+        nonlocal saves_others
+        is_own = tensor.untyped_storage().data_ptr() in input_memory
+        saves_others |= not (is_own or is_in_backward() or tensor.numel() == 1)
         return tensor
 
     with _watched_saving(pack, lambda tensor: tensor):
         run()
-    return beside
+    return saves_others
 
 
 class _Reference:

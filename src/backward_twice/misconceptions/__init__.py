@@ -1,7 +1,131 @@
-"""What learners believe and what it computes: a wrong answer for each, and the words that say it.
+"""Wrong answers that learners really give, each as a change of the right one.
 
-``<exercise>/<question>/<belief>.py`` is an answer cell as somebody with this belief writes it; its
-first line says the belief, quoted where it is a saying, and what becomes of it.  No check may give
-it a point (``tests/test_exercises.py``), and an answer from which the same comes out is told so.
-``<exercise>/given.py`` has what the exercise's own cells give its answers.
+``<exercise>/<question>.diff`` lists the misconceptions about a question.  Each begins with a line
+``# <name>: <reply>``: the reply quotes what a learner with the misconception says, and says why it
+is wrong.  The lines below it change the answer cell of the stored solution:
+
+- `` line`` goes on to the next line of the answer that is the same, and keeps it;
+- ``-line`` goes on to that line, and leaves it out;
+- ``-...`` leaves out all lines up to the next one that is named, or all that are left;
+- ``+line`` adds a line.
+
+A line of the answer that is not there any more raises :class:`OutdatedChange`.  No check may give
+a misconception a point, and a wrong answer with the same result gets its reply.
 """
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from backward_twice.cell_sources import defined_names, needed, parsed, used_names, without_magic
+
+FOLDER = Path(__file__).parent
+_ALL = "..."
+
+
+class OutdatedChange(ValueError):
+    """A change names a line that the stored answer does not have."""
+
+
+@dataclass(frozen=True)
+class Misconception:
+    """A wrong answer to a question.
+
+    Attributes:
+        name: its name within the question.
+        reply: what a learner is told whose answer has the same result.
+        source: the source of the answer cell.
+        context: the definitions and imports that the answer uses from the exercise's other cells.
+    """
+
+    name: str
+    reply: str
+    source: str
+    context: str
+
+
+@cache
+def misconceptions(question: str) -> tuple[Misconception, ...]:
+    """The stored misconceptions about a question ``"<exercise>.<question>"``, in stored order.
+
+    There are none where the question has no file, such as a teacher's own question.
+
+    Raises:
+        OutdatedChange: a change does not fit the stored solution.
+    """
+    exercise, _, name = question.partition(".")
+    path = FOLDER / exercise / f"{name}.diff"
+    if not path.is_file():
+        return ()
+    answer, others = _answer(exercise, f"answer-{name.replace('_', '-')}")
+    return tuple(
+        _misconception(title, changed(answer, change, f"{question}: {title}"), others)
+        for title, change in _sections(path.read_text(encoding="utf-8"))
+    )
+
+
+def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
+    """The title of each misconception in a file, and the lines of its change."""
+    _, *sections = f"\n{text}".split("\n# ")
+    for section in sections:
+        title, *change = section.splitlines()
+        yield title, change
+
+
+def _misconception(title: str, source: str, others: Sequence[str]) -> Misconception:
+    name, _, reply = title.partition(": ")
+    defined = defined_names(parsed(source))
+    context = "\n".join(needed(used_names(source) - defined, others, defined))
+    return Misconception(name, reply, source, context)
+
+
+def _answer(exercise: str, grade_id: str) -> tuple[list[str], list[str]]:
+    """The lines of an answer in the stored solution, and the sources of its other code cells."""
+    lines, others = [], []
+    for cell in json.loads(solution(exercise).read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] != "code" or "solution-only" in cell["metadata"].get("tags", ()):
+            continue
+        if cell["metadata"].get("nbgrader", {}).get("grade_id") == grade_id:
+            lines = [line for line in source.splitlines() if not line.strip().startswith("### ")]
+        else:
+            others.append(without_magic(source))
+    return lines, others
+
+
+def solution(exercise: str) -> Path:
+    """The exercise's solution: in a checkout, or the copy in an installed package."""
+    path = Path("solutions", exercise, f"{exercise}.ipynb")
+    checkout = FOLDER.parents[2] / path
+    return checkout if checkout.exists() else FOLDER.parent / path
+
+
+def changed(answer: Sequence[str], change: Sequence[str], where: str) -> str:
+    """Apply a change to the lines of an answer, and return the result as source.
+
+    Raises:
+        OutdatedChange: a line of the change is not among the lines that follow in the answer.
+
+    >>> changed(["a = 1", "b = a"], ["-b = a", "+b = 2"], "example")
+    'a = 1\\nb = 2\\n'
+    """
+    result, position, omitting = [], 0, False
+    for line in change:
+        sign, text = line[:1], line[1:]
+        if sign == "+":
+            result.append(text)
+        elif line == f"-{_ALL}":
+            omitting = True
+        elif sign in ("-", " ") and text in answer[position:]:
+            following = answer.index(text, position)
+            result += [] if omitting else answer[position:following]
+            result += [text] if sign == " " else []
+            position, omitting = following + 1, False
+        else:
+            raise OutdatedChange(f"{where}: the stored answer has no such line here: {line!r}")
+    result += [] if omitting else answer[position:]
+    return "".join(f"{line}\n" for line in result)

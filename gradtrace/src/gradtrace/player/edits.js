@@ -51,7 +51,7 @@ export class Edits {
     this.panel = element("div", { class: "panel", role: "group", "aria-label": "Edits of the program", hidden: true });
     const quiet = (text, onclick, attributes = {}) =>
       element("button", { type: "button", class: "quiet", onclick, ...attributes }, text);
-    this.opener = quiet("", () => this.toggleMenu(), { title: "Keyboard: e", "aria-expanded": "false" });
+    this.opener = quiet("", () => this.toggleMenu(), { title: "e", "aria-expanded": "false" });
     this.note = element("p", { class: "note", role: "status" });
     this.box = element(
       "div",
@@ -226,7 +226,7 @@ export class Edits {
           {
             type: "button",
             onclick: () => {
-              this.note.textContent = "Python runs it.";
+              this.note.textContent = "Running …";
               run(this.draft.value);
             },
           },
@@ -264,9 +264,9 @@ export class Edits {
 
   /** Copy the cell; where the page may not use the clipboard, show it to be copied by hand. */
   async copy() {
-    const text = element("textarea", { class: "mono", readonly: true, "aria-label": "The cell" });
+    const text = element("textarea", { class: "mono", readonly: true, "aria-label": "Cell" });
     text.value = this.cell();
-    this.note.replaceChildren("Paste this into a cell of a notebook.", text);
+    this.note.replaceChildren("Paste this into a notebook.", text);
     text.select();
     await navigator.clipboard?.writeText(text.value).catch(() => {});
   }

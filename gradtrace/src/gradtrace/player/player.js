@@ -201,7 +201,7 @@ export class Player extends Stepping {
   answered(answer, right, told) {
     this.keep({ answer, right, told });
     this.chooseAnswer();
-    this.go(this.seen());
+    this.showAnswer();
     const said = [...this.question.reply.children].map((part) => part.textContent);
     this.status.textContent = [...said, `Step ${this.step + 1}, ${this.where}.`].join(" ");
   }
@@ -211,7 +211,7 @@ export class Player extends Stepping {
     this.question.restore({ answer, told: false });
     this.questionChanged();
     this.chooseAnswer();
-    this.show(this.seen());
+    this.showAnswer();
   }
 
   /** Where the right answer is an option of a control, that setting shows it. */
@@ -227,6 +227,15 @@ export class Player extends Stepping {
   keep(answered) {
     if (this.live) this.hooks.onAnswer(answered?.answer ?? []);
     else remember(this.function, answered);
+  }
+
+  /** Go to where the answer is seen, be it inside of the next line's backward. */
+  showAnswer() {
+    const { at, place } = this.data.question;
+    this.go(place ? at : this.seen());
+    if (!place) return;
+    this.inside = this.entered;
+    this.goInside(place);
   }
 
   /** The step at which the answer is seen. */

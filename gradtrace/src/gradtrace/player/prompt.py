@@ -19,6 +19,8 @@ class Question:
     ``choices`` are ``{"id", "label"}``; an id is a line number, a node's or tensor's index, or a
     word.  ``right`` lists the ids that are right: any of them, or for ``"choices"`` all of them.
     ``replies`` holds the answer to each choice, ``explanation`` what *Show me* says.
+    ``place`` is that of the node inside of the next line's backward pass at which the answer is
+    seen, counted from 1; 0 where a line shows it.
     """
 
     kind: str
@@ -29,3 +31,4 @@ class Question:
     right: tuple[Choice, ...]
     replies: dict[Choice, str]
     explanation: str
+    place: int = 0

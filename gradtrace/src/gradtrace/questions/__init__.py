@@ -20,6 +20,7 @@ from gradtrace.questions.answered import (
     WhichTensorGoesNext,
     raises,
 )
+from gradtrace.questions.inside import WhatArrives, WhereItStops, WhichNodeRunsNext
 from gradtrace.questions.program import Asked, Program, line_of, place
 
 __all__ = [
@@ -28,11 +29,14 @@ __all__ = [
     "HowManyBytes",
     "Program",
     "Question",
+    "WhatArrives",
     "WhatIsFreedNext",
+    "WhereItStops",
     "WhichGetGradients",
     "WhichIsTrue",
     "WhichLineHoldsMost",
     "WhichLineRaises",
+    "WhichNodeRunsNext",
     "WhichSettings",
     "WhichTensorGoesNext",
     "line_of",

@@ -15,6 +15,7 @@ from gradtrace.questions.facts import (
     freed_at,
     holder_names,
     holders_by_tensor,
+    joined,
     label_of_node,
     listed,
     names_of_nodes,
@@ -484,5 +485,8 @@ class WhichIsTrue(Asked):
             choices={text: text for text in self.statements},
             right=right,
             facts=dict.fromkeys(self.statements, "") | {right[0]: "That is what the run shows."},
-            explanation=f"{right[0][:1].upper()}{right[0][1:]}.",
+            explanation=joined(
+                f"{right[0][:1].upper()}{right[0][1:]}.",
+                *(() if self.why else self.believes.values()),
+            ),
         )

@@ -142,6 +142,7 @@ class Asked:
             right=answer.right,
             replies={id: joined(answer.facts[id], remarks.get(id, "")) for id in answer.choices},
             explanation=joined(answer.explanation, self.why),
+            place=answer.place,
         )
 
     @property
@@ -170,10 +171,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class TraceAnswer:
-    """What a trace answers: label and fact of each choice, what is right, the whole in words."""
+    """What a trace answers: label and fact of each choice, what is right, the whole in words.
+
+    ``place`` is that of the node inside of the next line at which it is seen, from 1; 0 for none.
+    """
 
     prompt: str
     choices: dict[Any, str]
     right: tuple[Choice, ...]
     facts: dict[Any, str]
     explanation: str
+    place: int = 0

@@ -122,7 +122,7 @@ class BackwardRecorder:
 
     def close_line(self, step: Step) -> Step:
         """The step of the line that has just run, with those inside of it."""
-        if not self._line_changes:
+        if not self._steps and not self._line_changes:
             return step
         self._line_changes.add(step, self._live.entered)
         changed, dead = self._line_changes.take()

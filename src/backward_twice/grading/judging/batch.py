@@ -199,7 +199,8 @@ def _results(
     workers = _Workers(client)
 
     def fill() -> None:
-        for tag, job in islice(jobs, (at_once or workers.room()) - len(pending)):
+        room = (at_once or workers.room()) - len(pending)  # below 0 where a worker died
+        for tag, job in islice(jobs, max(0, room)):
             # One text: of lists and dicts Dask looks at every part.
             future = client.submit(_perform, task, json.dumps(job), pure=False)
             pending[future] = tag, job

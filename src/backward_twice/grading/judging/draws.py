@@ -56,7 +56,7 @@ class Draws:
     def seeds(self, master: Master, asked: QuestionCell, answers: str) -> list[int]:
         """Seeds of inputs of the kind that the learner's notebook draws too.
 
-        Whoever knows the question draws from them, with :meth:`.Question.inputs`.
+        Whoever knows the question draws from them, with :meth:`.Task.inputs`.
         """
         return [self._seed(master, asked, answers, number) for number in range(DRAWS)]
 

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from backward_twice.checks import Finding, merged, question
-from backward_twice.checks.recognition import recognised
+from backward_twice.checks.recognition import replies
 from backward_twice.grading import GradingError
 from backward_twice.grading.judging.answers import Answers
 from backward_twice.grading.judging.draws import Draws
@@ -313,7 +313,7 @@ def _explained(step: Json, reply: StepResult) -> tuple[list[str], str]:
     except Exception:  # whatever a student's values did to it: the findings say that it is wrong
         cases = []
     case = min(filter(None, cases), key=lambda text: text.count("\n"), default="")
-    return recognised(step["question"], ask, observed, step["draws"]), case
+    return replies(step["question"], ask, observed, step["draws"]), case
 
 
 def _played(case: str) -> list[Json]:

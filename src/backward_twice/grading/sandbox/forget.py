@@ -19,7 +19,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from backward_twice import checks
-from backward_twice.checks import Question
+from backward_twice.checks import Task
 
 _PREFIX = f"{checks.__name__}."
 _FOLDER = Path(checks.__file__).parent
@@ -72,7 +72,7 @@ def _forget_the_truth() -> None:
     needed: set[int] = set()
     for module in modules:
         for name, value in vars(module).items():
-            if isinstance(value, Question):
+            if isinstance(value, Task):
                 asking = replace(value, draw=_absent, expect=None, judge=_absent, program=None)
                 setattr(module, name, asking)
                 needed.add(id(asking))

@@ -395,9 +395,9 @@ class Reuse(Evidence):
     @cached_property
     def its_own_stepped(self) -> bool:
         """Whether the shared part's optimizers stepped between, and another trains the new part."""
-        owners, others = self._optimizers_of(self._inputs), self._optimizers_of(self.new)
+        owners = self._optimizers_of(self._inputs)
         stepped = bool(owners) and all(owner in self._stepped for owner in owners)
-        return stepped and any(other not in self._stepped for other in others)
+        return stepped and any(o not in self._stepped for o in self._optimizers_of(self.new))
 
     @property
     def _stepped(self) -> list[torch.optim.Optimizer]:

@@ -1,0 +1,191 @@
+"""Questions about the nodes that one line's backward pass runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gradtrace.player.prompt import Choice
+from gradtrace.questions.facts import ending, label_of_node
+from gradtrace.questions.program import Asked, Program, TraceAnswer, line_of
+from gradtrace.tracing.steps import NodeRun, Step, TraceData
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AskedInside(Asked):
+    """What questions about a line's backward pass share: they are put before that line runs.
+
+    Args:
+        line: the line, as number or text, at its first run.
+    """
+
+    line: int | str
+
+    def _step(self, trace: TraceData) -> int:
+        line = line_of(self.line, trace.source)
+        for index, step in enumerate(trace.steps):
+            if step.ran == line and step.inside:
+                return index - 1
+        raise ValueError(f"{self._name}: line {line} runs no backward pass")
+
+    def _runs(self, trace: TraceData) -> list[NodeRun]:
+        """What happened at each node, in the order of running."""
+        inside: Sequence[Step] = trace.steps[self._step(trace) + 1].inside
+        return [step.run for step in inside if step.run is not None]
+
+    def _place_of(self, node: str, trace: TraceData) -> int:
+        """The place of a node among those that ran, from 0."""
+        labels = [_label(run, trace) for run in self._runs(trace)]
+        if node not in labels:
+            raise ValueError(f"{self._name}: backward runs no {node!r}, only {', '.join(labels)}")
+        return labels.index(node)
+
+
+def _label(run: NodeRun, trace: TraceData) -> str:
+    return "" if run.node is None else label_of_node(trace, run.node)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhichNodeRunsNext(_AskedInside):
+    """Which node a line's backward pass runs after another one.
+
+    Args:
+        node: the name of the node that has just run.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def program():
+    ...     w = torch.ones(1, requires_grad=True)
+    ...     h = w.exp()
+    ...     loss = (h.sin() * h).sum()
+    ...     loss.backward()
+    >>> ask = WhichNodeRunsNext(line="loss.backward()", node="MulBackward0")
+    >>> asked = ask.put_to(Program("program", lambda: trace(program)))
+    >>> asked.replies[asked.right[0]], asked.place
+    ('SinBackward0 runs third.', 3)
+    """
+
+    node: str
+
+    kind: ClassVar[str] = "node"
+
+    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
+        labels = {label_of_node(trace, s.node): s.node for s in trace.states(self._step(trace))}
+        return {labels.get(choice, choice): text for choice, text in self.believes.items()}
+
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
+        runs = self._runs(trace)
+        place = self._place_of(self.node, trace) + 1
+        if place == len(runs) or runs[place].node is None:
+            raise ValueError(f"{self._name} of {program.name}: nothing runs after {self.node}")
+        order = {run.node: number for number, run in enumerate(runs)}
+        nodes = [state.node for state in trace.states(self._step(trace))]
+        facts = {
+            node: f"{label_of_node(trace, node)} runs {_ordinal(order[node])}."
+            if node in order
+            else f"This line does not run {label_of_node(trace, node)}."
+            for node in nodes
+        }
+        right = runs[place].node
+        assert right is not None
+        return TraceAnswer(
+            prompt=f"{self.node} has just run. Which node runs next?",
+            choices={node: label_of_node(trace, node) for node in nodes},
+            right=(right,),
+            facts=facts,
+            explanation=f"After {self.node}, the engine runs {label_of_node(trace, right)}.",
+            place=place + 1,
+        )
+
+
+_ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"]
+
+
+def _ordinal(index: int) -> str:
+    return _ORDINALS[index] if index < len(_ORDINALS) else f"as number {index + 1}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatArrives(_AskedInside):
+    """Which gradient arrives at a node or leaf in a line's backward pass.
+
+    ``believes`` maps each wrong gradient, as text, to what is mistaken about it.
+
+    Args:
+        node: the name of the node, or of the leaf.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def program():
+    ...     w = torch.ones(2, requires_grad=True)
+    ...     (3 * w).sum().backward()
+    >>> ask = WhatArrives(line="(3 * w).sum().backward()", node="w",
+    ...                   believes={"[1, 1]": "The product multiplies it by 3."})
+    >>> ask.put_to(Program("program", lambda: trace(program))).right
+    ('[3, 3]',)
+    """
+
+    node: str
+
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
+        place = self._place_of(self.node, trace)
+        gradients = [text for text in self._runs(trace)[place].received if text is not None]
+        right = ", ".join(gradients) or "no gradient"
+        fact = f"{self.node} receives the gradient {right}."
+        choices = sorted({right, *self.believes})
+        return TraceAnswer(
+            prompt=f"Which gradient arrives at `{self.node}`?",
+            choices={text: text for text in choices},
+            right=(right,),
+            facts=dict.fromkeys(choices, fact),
+            explanation=fact,
+            place=place + 1,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhereItStops(_AskedInside):
+    """At which node a line's backward pass stops with an error.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def program():
+    ...     loss = torch.ones(2, requires_grad=True).exp().sum()
+    ...     loss.backward()  # first
+    ...     loss.backward()
+    >>> asked = WhereItStops(line="loss.backward()").put_to(
+    ...     Program("program", lambda: trace(program)))
+    >>> asked.replies[asked.right[0]].split(":")[0]
+    'ExpBackward0 runs second, and backward stops there'
+    """
+
+    kind: ClassVar[str] = "node"
+    _misconceptions = WhichNodeRunsNext._misconceptions
+
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
+        runs = self._runs(trace)
+        stops = [k for k, run in enumerate(runs) if run.passed is None and run.node is not None]
+        if not stops:
+            raise ValueError(f"{self._name} of {program.name}: it runs to the end")
+        order = {run.node: number for number, run in enumerate(runs)}
+        nodes = [state.node for state in trace.states(self._step(trace))]
+        right = runs[stops[0]].node
+        assert right is not None
+        labels = {node: label_of_node(trace, node) for node in nodes}
+        stop = f"{labels[right]} runs {_ordinal(stops[0])}, and backward stops there"
+        facts = {
+            node: f"{label} runs {_ordinal(order[node])}, and backward goes on."
+            if node in order
+            else f"Backward stops before it reaches {label}."
+            for node, label in labels.items()
+        }
+        facts[right] = f"{stop}: {ending(trace)}"
+        return TraceAnswer(
+            prompt="At which node does this backward pass stop?",
+            choices=dict(labels),
+            right=(right,),
+            facts=facts,
+            explanation=facts[right],
+            place=stops[0] + 1,
+        )

@@ -1,0 +1,127 @@
+"""Exercise ``two_replicas``: two losses under DistributedDataParallel, of which one is not reduced.
+
+The sandbox has no network, and without one two processes cannot exchange gradients.  So the two
+replicas are threads of one process, and a communication hook averages their buckets.  The module,
+its reducer and the times at which it reduces are PyTorch's own.
+"""
+
+import threading
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.futures import Future
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore  # nothing public without sockets
+
+from backward_twice.checks.question import Task
+
+_REPLICAS = (0, 1)
+_LAYERS = ("0.weight", "0.bias", "2.weight", "2.bias")
+_REDUCTIONS = "how often the gradients were averaged"
+_PATIENCE = 60  # seconds that a replica waits for the other
+
+
+def _draw(generator):
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    rows, steps = (int(torch.randint(2, 5, (), generator=generator)) for _ in range(2))
+    return {
+        "weights": [normal(4, 3), normal(4), normal(2, 4), normal(2)],
+        "batches": [
+            [[normal(rows, 3), normal(rows), normal(rows)] for _ in range(steps)] for _ in _REPLICAS
+        ],
+        "rate": 0.1 + 0.1 * torch.rand((), generator=generator).item(),
+    }
+
+
+def _network(weights):
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    with torch.no_grad():
+        for parameter, weight in zip(net.parameters(), weights, strict=True):
+            parameter.copy_(weight)
+            parameter.grad = weight.cos()  # of something else
+    return net
+
+
+class _Average:
+    """Averages the buckets of two replicas, and counts how often."""
+
+    def __init__(self):
+        self.barrier = threading.Barrier(len(_REPLICAS))
+        self.buffers = [None] * len(_REPLICAS)
+        self.counts = [0] * len(_REPLICAS)
+
+    def reduce(self, replica, bucket):
+        """The communication hook: of both replicas' buckets the mean."""
+        self.buffers[replica] = bucket.buffer()
+        self.counts[replica] += bucket.is_last()
+        self.barrier.wait(_PATIENCE)
+        mean = sum(self.buffers) / len(_REPLICAS)
+        self.barrier.wait(_PATIENCE)  # until nobody reads the buffers any more
+        future = Future()
+        future.set_result(mean)
+        return future
+
+
+def _run(answer, weights, batches, rate):
+    average, errors = _Average(), []
+    networks = [_network(weights) for _ in _REPLICAS]
+
+    def train(replica):
+        net = networks[replica]
+        try:
+            parallel = DistributedDataParallel(net)
+            parallel.register_comm_hook(replica, average.reduce)
+            optimizer = torch.optim.SGD(net.parameters(), lr=rate)
+            answer(parallel, optimizer, [tuple(batch) for batch in batches[replica]])
+        except BaseException as error:
+            errors.append(error)
+            average.barrier.abort()
+
+    threads = [threading.Thread(target=train, args=(replica,)) for replica in _REPLICAS]
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=len(_REPLICAS))
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        dist.destroy_process_group()
+    if errors:
+        raise errors[0]  # the other replica's error is that it waited in vain
+    return {
+        _REDUCTIONS: average.counts,
+        **{
+            f"replica {replica}: {name}": parameter
+            for replica in _REPLICAS
+            for name, parameter in networks[replica].named_parameters()
+        },
+    }
+
+
+def _expect(weights, batches, rate):
+    """In one process, with the rows of both replicas."""
+    weights = [weight.double() for weight in weights]
+    for halves in zip(*batches, strict=True):
+        leaves = [weight.clone().requires_grad_() for weight in weights]
+        x, target_a, target_b = (torch.cat(parts).double() for parts in zip(*halves, strict=True))
+        first, first_bias, last, last_bias = leaves
+        output = F.linear(F.linear(x, first, first_bias).tanh(), last, last_bias)
+        loss = F.mse_loss(output[:, 0], target_a) + F.mse_loss(output[:, 1], target_b)
+        gradients = torch.autograd.grad(loss, leaves)
+        weights = [w - rate * gradient for w, gradient in zip(weights, gradients, strict=True)]
+    trained = dict(zip(_LAYERS, weights, strict=True))
+    return {
+        _REDUCTIONS: [len(batches[0])] * len(_REPLICAS),
+        **{
+            f"replica {replica}: {name}": weight
+            for replica in _REPLICAS
+            for name, weight in trained.items()
+        },
+    }
+
+
+train = Task("train", _draw, _expect, _run)

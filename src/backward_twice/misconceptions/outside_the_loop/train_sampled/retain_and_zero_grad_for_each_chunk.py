@@ -1,9 +1,0 @@
-# "zero_grad() before every backward."  It throws away what the earlier chunks gave.
-def train_sampled(mean, rho, optimizer, chunks, updates, generator):
-    for _ in range(updates):
-        weight = sample_weight(mean, rho, generator)
-        for x, target in chunks:
-            loss = (x @ weight - target).square().mean()
-            optimizer.zero_grad()
-            loss.backward(retain_graph=True)
-        optimizer.step()

@@ -1,9 +1,0 @@
-# "Unscale after each backward."  What was unscaled would be divided again, and the scaler refuses.
-def accumulate_scaled(net, optimizer, scaler, pieces, count, max_norm):
-    optimizer.zero_grad()
-    for x, target in pieces:
-        scaler.scale(F.mse_loss(net(x), target, reduction="sum") / count).backward()
-        scaler.unscale_(optimizer)
-    nn.utils.clip_grad_norm_(net.parameters(), max_norm)
-    scaler.step(optimizer)
-    scaler.update()
