@@ -331,3 +331,27 @@ def test_a_gradient_that_is_cleared_before_its_step_is_rejected():
     )
     judgement = judge(repairs.OUT_OF_PLACE, *events)
     assert judgement.reasons == ["runs, but the gradient of loss is cleared before a step uses it"]
+
+
+def test_a_detach_that_ends_the_training_of_another_network_is_rejected():
+    """The critic's loss reached the generator, whose own loss comes after the failing call."""
+    cleared = GradientsCleared(frozenset({1}))
+    leaking = {"d": sample(1.0), "g": sample(0.5)}
+    first = backward(1, 3.0, "d_loss.backward()", gradients=leaking)
+    lost = failing(backward(2, 2.0, "d_loss.backward()", gradients=leaking))
+    events = [cleared, first, step(1, 1, d=sample(1.0)), cleared]
+    original = program(*events, lost, status="raised", optimizers=TWO_NETWORKS)
+    alone = {"d": sample(1.0)}
+    repaired_events = [
+        cleared,
+        backward(1, 3.0, "d_loss.backward()", gradients=alone),
+        step(1, 1, **alone),
+        cleared,
+        backward(2, 2.0, "d_loss.backward()", gradients=alone),
+        step(1, 2, **alone),
+        GradientsCleared(frozenset({0})),
+        backward(3, 1.0, "g_loss.backward()", gradients=alone),
+        StepTaken(0, {}, {}, closure=False),
+    ]
+    judgement = judge(repairs.DETACH, *repaired_events, original=original, reference=None)
+    assert judgement.reasons[0] == "runs, but g is no longer trained"

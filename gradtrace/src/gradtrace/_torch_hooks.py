@@ -162,6 +162,20 @@ class BackwardHook:
         self._after(began, None if error is handled else error)
 
 
+def retain_graphs() -> None:
+    """Make every later backward pass retain its graph, and save copies of all tensors."""
+    autograd = vars(torch.autograd)
+    run_engine = autograd["_engine_run_backward"]
+
+    def retaining(outputs: Any, gradients: Any, _: bool, *others: Any, **named: Any) -> Any:
+        return run_engine(outputs, gradients, True, *others, **named)
+
+    autograd["_engine_run_backward"] = retaining
+    torch.autograd.graph.saved_tensors_hooks(
+        lambda saved: saved.detach().clone(), lambda saved: saved
+    ).__enter__()
+
+
 _COMPILER = ("torch._dynamo", "torch._C._dynamo")
 
 

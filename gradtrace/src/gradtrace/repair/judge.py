@@ -381,6 +381,12 @@ class Judge:
             if is_failing:  # a gradient may be zero
                 gets |= call.leaves
             missing |= keys - gets
+        # The loss that is meant for a parameter may come only after the failing call.
+        trained_before = {key for call in self._program_calls for key in call.gradients}
+        trained_now = {key for call in run.calls for key in call.gradients}
+        for step in run.steps:
+            keys = set(run.optimizers[step.optimizer].keys)
+            missing |= set() if keys & trained_now else keys & trained_before
         if missing and self.trained is not None:
             return f"runs, but {self._listed(sorted(missing))} no longer trained"
         late_calls = run.calls[self.failing_call - 1 :] or run.calls

@@ -230,11 +230,12 @@ def _run(job: dict[str, Any]) -> NoReturn:
 
     timeline, limits = watching._record.timeline, RunLimits(*job["limits"])
     recorder = Recorder(timeline, limits, finish, job["reference"])
+    from gradtrace._torch_hooks import retain_graphs
     from gradtrace.watching.engine import engine
 
     engine.attach(recorder)
     if job["reference"]:
-        _keep_graphs()
+        retain_graphs()
     try:
         run_program(job["program"], job["edits"], job["folder"])
     except SystemExit:
@@ -243,21 +244,6 @@ def _run(job: dict[str, Any]) -> NoReturn:
         traceback.print_exc()
         finish("raised", error)
     finish("ended")
-
-
-def _keep_graphs() -> None:
-    """Retain every graph from now on, and save copies that no in-place operation modifies."""
-    import torch
-
-    run_engine = torch.autograd._engine_run_backward
-
-    def retaining(outputs: Any, gradients: Any, _: bool, *others: Any, **named: Any) -> Any:
-        return run_engine(outputs, gradients, True, *others, **named)
-
-    torch.autograd._engine_run_backward = retaining  # type: ignore[assignment]
-    torch.autograd.graph.saved_tensors_hooks(
-        lambda saved: saved.detach().clone(), lambda saved: saved
-    ).__enter__()
 
 
 def run_program(program: Sequence[str], edits: Mapping[str, str], folder: str | None) -> None:
