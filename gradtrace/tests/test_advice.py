@@ -183,7 +183,7 @@ def test_the_texts_say_what_was_obeyed():
     assert twice.otherwise is not None and "let one optimizer hold all" in twice.otherwise
     once = CAUSES["computed_once_outside_loop"].fixes
     assert next(f for f in once if "only_others_stepped" in f.needs).text.startswith("detach {it")
-    assert "call the model" in CAUSES["double_backward_compiled"].fixes[0].text
+    assert "call the original model" in CAUSES["double_backward_compiled"].fixes[0].text
     several = next(f for f in CAUSES["shared_subgraph"].fixes if "several_optimizers" in f.needs)
     assert "loss.backward(inputs=list(own.parameters()))" in several.text
 

@@ -58,13 +58,13 @@ for step in range(3):
     total = total + model(torch.ones(2, 3)).pow(2).mean()
     total.backward()
 """,
-    "the forward pass ran where gradients are switched off": """
+    "the forward pass ran where gradients were disabled": """
 model = torch.nn.Linear(3, 1)
 with torch.no_grad():
     y = model(torch.ones(2, 3))
 y.mean().backward()
 """,
-    "the graph was cut on the way": """
+    "a tensor between the parameters and this loss was detached": """
 y = torch.tensor(torch.nn.Linear(3, 1)(torch.ones(2, 3)).mean().item())
 y.backward()
 """,

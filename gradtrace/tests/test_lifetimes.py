@@ -107,7 +107,7 @@ def test_leaves_that_have_no_views_are_marked(strict):
             with pytest.raises(RuntimeError) as context:
                 torch.autograd.grad(loss, leaf)
         assert watching.broken is None
-        assert "has already been through backward" in context.value.__notes__[-1]
+        assert "was already called on this loss" in context.value.__notes__[-1]
 
 
 @STRICT

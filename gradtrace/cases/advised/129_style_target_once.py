@@ -1,4 +1,4 @@
-# obeys: detach target, once, where it is made
+# obeys: detach target, once, where it is computed
 import torch
 import torch.nn.functional as F
 from torch import nn

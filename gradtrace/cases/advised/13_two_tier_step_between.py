@@ -1,4 +1,4 @@
-# obeys: call all backwards before all steps without inputs=
+# obeys: make all backward() calls before all steps without inputs=
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

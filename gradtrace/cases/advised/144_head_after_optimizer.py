@@ -1,4 +1,4 @@
-# obeys: make the optimizer after the model is complete
+# obeys: create the optimizer after the model is complete
 import torch
 import torch.nn.functional as F
 from torch import nn

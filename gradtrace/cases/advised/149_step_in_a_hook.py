@@ -1,4 +1,4 @@
-# obeys: make the step after backward has ended
+# obeys: step after the backward pass has ended
 import torch
 from torch import nn
 

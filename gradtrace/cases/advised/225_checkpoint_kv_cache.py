@@ -1,4 +1,4 @@
-# obeys: switch its caches off for training (use_cache=False)
+# obeys: disable its caches for training (use_cache=False)
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

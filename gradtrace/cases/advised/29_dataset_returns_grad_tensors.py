@@ -1,4 +1,4 @@
-# obeys: detach ds before the dataset is made
+# obeys: detach ds before the dataset is created
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

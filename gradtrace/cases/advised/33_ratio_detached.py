@@ -1,4 +1,4 @@
-# obeys: take the detach() or .data out where the value leads to the loss; detach only what is to be a constant in it
+# obeys: remove the detach() or .data if this loss must train through the value; detach only constants
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

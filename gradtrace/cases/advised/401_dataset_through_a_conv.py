@@ -1,4 +1,4 @@
-# obeys: detach training_seq before the dataset is made
+# obeys: detach training_seq before the dataset is created
 import torch
 import torch.nn as nn
 from torch.utils.data import DataLoader, Dataset

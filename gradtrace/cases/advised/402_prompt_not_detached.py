@@ -1,4 +1,4 @@
-# obeys: detach cond_embeddings, once, where it is made
+# obeys: detach cond_embeddings, once, where it is computed
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

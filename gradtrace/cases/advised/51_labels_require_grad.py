@@ -1,4 +1,4 @@
-# obeys: detach Y, once, where it is made
+# obeys: detach Y, once, where it is computed
 import torch
 
 from h51_common import DataLoader, relu, sgd, squared_loss

@@ -1,4 +1,4 @@
-# obeys: switch on what this loss is to train, requires_grad_(True), before the forward pass
+# obeys: call requires_grad_(True) before the forward pass on the parameters that this loss trains
 import torch
 from torch import nn
 

@@ -1,4 +1,4 @@
-# obeys: ask only for the gradients of what requires grad: [p for p in parameters if p.requires_grad]
+# obeys: request only the gradients of parameters that require grad: [p for p in parameters if p.requires_grad]
 # obeys: or leave it out of the inputs
 import torch
 from torch import nn

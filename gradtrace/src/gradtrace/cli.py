@@ -48,10 +48,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="gradtrace",
         usage=_USAGE,
-        description="Run a PyTorch program; when backward fails, say what caused it and the fix.",
-        epilog="gradtrace fix script.py repairs it, and proves the repair: gradtrace fix --help. "
-        "What follows the program's name is the program's. gradtrace is also "
-        "python -m gradtrace, which hands Python's own flags on to the program.",
+        description="Run a PyTorch program; when its backward pass fails, print the cause and the"
+        " fix.",
+        epilog="gradtrace fix script.py repairs it, and proves the repair: gradtrace fix --help."
+        " Arguments after the program's name go to the program. python -m gradtrace is the same"
+        " command, and passes Python's own flags on to the program.",
         allow_abbrev=False,
     )
     parser.add_argument(

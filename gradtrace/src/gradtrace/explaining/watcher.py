@@ -88,7 +88,7 @@ def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False
     ...         loss.backward()
     ...     except RuntimeError as error:
     ...         print(error.__notes__[-1].splitlines()[0])
-    gradtrace: the forward pass was not run again: this loss has already been through backward.
+    gradtrace: the forward pass was not run again: backward() was already called on this loss.
     """
     if function is None:
         return Watch(strict)

@@ -29,8 +29,8 @@ def _parser(version: str) -> argparse.ArgumentParser:
         usage=_USAGE,
         description="Edit a failing PyTorch program in every way that could repair it, run each "
         "edit in a process of its own, and show the one whose gradients are right.",
-        epilog="What the program writes and sends is written and sent in each run. Exit code: 0 "
-        "if a repair is proven or nothing is to be repaired, 1 if not, 2 for a wrong command.",
+        epilog="Each run of the program really writes its files and sends its requests. Exit code:"
+        " 0 if a repair is proven or nothing is to be repaired, 1 if not, 2 for a wrong command.",
         allow_abbrev=False,
     )
     parser.add_argument("--list", action="store_true", help="list the candidates, run none of them")
@@ -125,8 +125,8 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
     name = " ".join(program[:2]) if program[0] == "-m" else program[0]
     often = "once" if options.list else "several times"
     _say(
-        f"this runs {name} {often}, at most {options.seconds:g} seconds each time: what it writes "
-        "is written, and what it sends is sent."
+        f"this runs {name} {often}, at most {options.seconds:g} seconds each time. Each "
+        "run really writes its files and sends its requests."
     )
     with Launcher(program, flags) as launcher:
         limits = RunLimits(None, options.beyond, options.seconds)

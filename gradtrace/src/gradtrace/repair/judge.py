@@ -526,9 +526,11 @@ class Judge:
             return None
         if not run.calls:
             is_other_error = self.failing_call > len(self.original.calls)
-            return None if is_other_error and run.status == "ended" else "no backward was seen"
+            if is_other_error and run.status == "ended":
+                return None
+            return "no backward() call was observed"
         if not run.calls[-1].accumulates and not run.steps and not candidate.repair.keeps:
-            return "no gradient was seen: autograd.grad returns it"
+            return "no gradient was observed: autograd.grad returns it"
         if self.original.optimizers and not run.steps_after(self.failing_call):
             return "no optimizer has stepped since" if self.original.steps or run.steps else None
         return None

@@ -107,8 +107,8 @@ def fix(ipython: Any) -> str:
         text = script_of(cells)
     except ValueError as reason:
         return f"This notebook's state cannot be rebuilt: {reason}. {_EXPORT}"
-    print("The cells that ran are run again, several times, as one script: what they write is")
-    print("written, and what they send is sent, each time.")
+    print("The cells that ran are run again, several times, as one script: each run really")
+    print("writes their files and sends their requests.")
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "cells.py"
         script.write_text(text, encoding="utf-8")

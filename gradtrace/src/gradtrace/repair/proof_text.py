@@ -60,18 +60,15 @@ def outcome(proof: Proof) -> str:
 def _lines(proof: Proof, diff: Callable[[Candidate], str]) -> Iterator[str]:
     result = outcome(proof)
     if result == "healthy":
-        yield "There is nothing to repair: no error, and a strict watch has nothing to say."
+        yield "There is nothing to repair: there is no error, and a strict watch warns of nothing."
         return
     if result == "unproven":
         if not proof.fails:
-            yield "It has not failed in the time that one run has: --seconds gives it more."
+            yield "The program did not fail within the time of one run: raise --seconds."
             return
         yield "No repair could be proven."
         if not proof.repeats:
-            yield (
-                "The program does something else each time it runs: there is nothing to compare. "
-                "Seed what it draws from."
-            )
+            yield "Two runs of the program differ, so they cannot be compared: seed its numbers."
     elif result == "question":
         count = len(proof.accepted)
         if count == 1:

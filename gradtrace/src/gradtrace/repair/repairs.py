@@ -27,12 +27,12 @@ class Repair:
 
 CREATE_GRAPH = Repair("create_graph", 10, "the gradient is to be differentiated")
 USE_REENTRANT = Repair("use_reentrant", 10, "checkpointing is to stay")
-NUMBER = Repair("number", 11, "the sum is only to be looked at")
-OUT_OF_PLACE = Repair("out_of_place", 12, "the old value is needed by backward")
+NUMBER = Repair("number", 11, "the sum is only reported, not trained on")
+OUT_OF_PLACE = Repair("out_of_place", 12, "the backward pass needs the old value")
 CLONE_WRITTEN = Repair(
     "clone_written", 13, "what is written there is for this iteration only", keeps=False
 )
-CLONE_USED = Repair("clone_used", 14, "backward needs the value as it was then")
+CLONE_USED = Repair("clone_used", 14, "the backward pass needs the earlier value")
 DETACH_STATE = Repair("detach_state", 15, "the state goes on, but its history does not", cuts=True)
 DETACH_STORED = Repair(
     "detach_stored", 16, "the state goes on, but its history does not", cuts=True
@@ -45,12 +45,12 @@ COMPUTE_AGAIN = Repair("compute_again", 21, "it depends on what is trained", kee
 BEGIN_SUM = Repair("begin_sum", 22, "each pass has a loss of its own", keeps=False)
 RESET_STATE = Repair("reset_state", 23, "each iteration begins with a new state", keeps=False)
 KEEP_GRADIENT = Repair("keep_gradient", 25, "it is to be trained")
-MOVE_DETACH = Repair("move_detach", 26, "that is what is not to be trained", cuts=True)
+MOVE_DETACH = Repair("move_detach", 26, "only that tensor is not to be trained", cuts=True)
 NO_GRAD = Repair("no_grad", 27, "the change itself is not to be differentiated")
 SWITCH_ON = Repair("switch_on", 27, "it is to be trained")
-ASK_LESS = Repair("ask_less", 27, "the others are meant to be off")
+ASK_LESS = Repair("ask_less", 27, "the others are frozen on purpose")
 DIFFERENTIABLE = Repair(
-    "differentiable", 27, "the loss is meant to be that of this value", keeps=False
+    "differentiable", 27, "the loss is to be computed from this value", keeps=False
 )
 OPTIMIZER_LATER = Repair("optimizer_later", 27, "the optimizer is to hold what is trained")
 SWITCH = Repair("switch", 30, "the option is not needed")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 FAMILIES = {
-    "freed": "Backward reached a part of the graph that an earlier backward had freed.",
+    "freed": "A backward pass reached saved tensors that an earlier backward pass had freed.",
     "modified": "A tensor that an operation had saved for backward was changed in place.",
-    "no_graph": "Backward was called on a tensor that has no graph behind it.",
-    "not_scalar": "Backward was called on several elements without a direction.",
+    "no_graph": "backward() was called on a tensor that has no graph.",
+    "not_scalar": "backward() was called on a tensor of several elements, without gradient=.",
     "leaf_inplace": "A leaf that requires grad was changed in place.",
-    "unused_input": "A gradient was asked for a tensor that took no part in the result.",
+    "unused_input": "A gradient was requested for a tensor that the result was not computed from.",
     "unsupported": "PyTorch cannot differentiate this part of the program in this way.",
     "silent": "Nothing is raised, but a gradient is wrong or a graph grows.",
 }

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 FACTS = {
-    "nested": "this backward call runs inside the backward of a custom function",
-    "loss_was_run": "an earlier backward call at the same loss freed every tensor that this loss"
+    "nested": "this backward call runs inside a custom function's backward()",
+    "loss_was_run": "an earlier backward call on the same loss freed every tensor that this loss"
     " saved, and only factors and sums of losses are new",
     "used_again": "the freed part was computed once, and is used by lines that used it before",
     "not used_again": "the lines that use the freed part had not used it before",
@@ -53,19 +53,20 @@ FACTS = {
     "a_buffer": "the changed tensor is a buffer of a module",
     "a_leaf": "the changed tensor is a parameter or another leaf",
     "backward_between": "a backward call lies between the operation and the change",
-    "cut_by_detach": "it was cut by detach() or .data",
-    "cut_by_copy": "numbers left PyTorch and came back as a new tensor",
+    "cut_by_detach": "detach() or .data removed it from the graph",
+    "cut_by_copy": "its numbers were copied out of PyTorch and into a new tensor",
     "gradients_are_off": "an operation or this backward call ran in torch.no_grad() or"
     " torch.inference_mode()",
     "cut_by_update": "a parameter was updated by a new tensor, in torch.no_grad()",
     "cut_by_first_order": "a gradient was computed without create_graph=True",
     "cut_by_operation": "an operation has no derivative",
-    "cut_by_function": "the gradient went through a custom function whose backward leaves no graph",
+    "cut_by_function": "the gradient went through a custom function whose backward() records no"
+    " graph",
     "in_a_checkpoint": "a reentrant checkpoint ran it without gradients, or PyTorch has warned"
     " that none of its inputs requires grad",
-    "frozen": "requires_grad was switched off for the parameters that it was computed from",
-    "in_inference_mode": "inference mode is on where backward was called, so that nothing is"
-    " recorded even under enable_grad()",
+    "frozen": "requires_grad is False for the parameters that it was computed from",
+    "in_inference_mode": "inference mode was enabled where backward() was called, so nothing was"
+    " recorded, even under enable_grad()",
     "computed_in_forward": "the gradient went through a custom function whose backward uses values"
     " that its forward computed, and forward records no graph",
     "others_take_part": "the result was computed from the other inputs",

@@ -80,7 +80,7 @@ CAUSES = (
             otherwise="detach {it|it}, once, if it enters the loss as a constant",
         ),
         Fix(
-            "detach {it|it}, once, where it is made, if it enters the loss as a constant (old"
+            "detach {it|it}, once, where it is computed, if it enters the loss as a constant (old"
             " log-probabilities, an advantage, a target)",
             needs=("trained_there",),
             proof=None,
@@ -88,7 +88,7 @@ CAUSES = (
             " train through it, too",
         ),
         Fix(
-            "detach {it|it}, once, where it is made: it was computed from no parameter that is"
+            "detach {it|it}, once, where it is computed: it was computed from no parameter that is"
             " trained",
             needs=("others_are_trained",),
             proof=("optimizers_are_known", "every_entry_is_named"),
@@ -104,14 +104,14 @@ CAUSES = (
     Cause(
         "forward_not_rerun",
         "freed",
-        "the forward pass was not run again: this loss has already been through backward",
+        "the forward pass was not run again: backward() was already called on this loss",
         Fix(
-            "run the forward pass again before each backward(){closure|}",
+            "run the forward pass again before each backward() call{closure|}",
             needs=("weights_changed",),
         ),
         Fix(
-            "run the forward pass again before each backward(){closure|}; or remove the second"
-            " backward(), if nothing has changed since the first"
+            "run the forward pass again before each backward() call{closure|}; or remove the second"
+            " backward() call, if nothing has changed since the first"
         ),
     ),
     Cause(
@@ -119,20 +119,20 @@ CAUSES = (
         "freed",
         "two losses share a part of the graph, and the first backward call freed it",
         Fix(
-            "give the call at the line below retain_graph=True: {it|this backward} runs again for"
-            " each loss, and needs that graph each time",
+            "pass retain_graph=True to the call at the line below: {it|this backward()} runs again"
+            " for each loss, and needs that graph each time",
             needs=("nested",),
             proof=None,
             otherwise="add the losses and call backward() once",
         ),
         Fix(
-            "give that first call retain_graph=True, since this loss needs the graph, too; or"
+            "pass retain_graph=True to that first call, because this loss needs the graph, too; or"
             " create_graph=True, if this loss contains the gradient that it computed",
             needs=("freed_by_a_gradient",),
             proof=None,
         ),
         Fix(
-            "detach {it|the shared part}, once, where it is made: no optimizer trains the"
+            "detach {it|the shared part}, once, where it is computed: no optimizer trains the"
             " parameters that it was computed from",
             needs=("optimizers_are_known", "not trained_there"),
         ),
@@ -213,17 +213,18 @@ CAUSES = (
             " {trained|its parameters})",
             needs=("trained_only_there",),
             proof=None,
-            otherwise="detach {it|them} before the dataset is made, if those parameters are not to"
-            " be trained",
+            otherwise="detach {it|them} before the dataset is created, if those parameters are not"
+            " to be trained",
         ),
         Fix(
-            "detach {it|the tensors} before the dataset is made",
+            "detach {it|the tensors} before the dataset is created",
             needs=("not trained_there",),
             proof=("optimizers_are_known", "every_entry_is_named"),
             otherwise="compute them inside the loop, if they are to be trained",
         ),
         Fix(
-            "detach {it|the tensors} before the dataset is made, or compute them inside the loop",
+            "detach {it|the tensors} before the dataset is created, or compute them inside the"
+            " loop",
             proof=None,
         ),
     ),

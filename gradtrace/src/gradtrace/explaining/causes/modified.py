@@ -18,8 +18,8 @@ CAUSES = (
     Cause(
         "optimizer_step_between_backwards",
         "modified",
-        "the optimizer changed weights in place after this loss was computed with the old ones,"
-        " and its backward needs the old ones",
+        "the optimizer changed weights in place after this loss was computed with the old ones, and"
+        " its backward pass needs the old ones",
         Fix(
             "leave retain_graph=True out, and at the end of each iteration: {detached|h ="
             " h.detach()}",
@@ -46,15 +46,15 @@ CAUSES = (
             "recompute this loss after the step, by a new forward pass",
             needs=("one_optimizer",),
             proof=None,
-            otherwise="call all backwards before the step",
+            otherwise="make all backward() calls before the step",
         ),
         Fix(
-            "recompute this loss after the step, by a new forward pass; or let each backward"
-            " reach its own parameters only, loss.backward(inputs=list(own.parameters())), and"
-            " step after all of them",
+            "recompute this loss after the step, by a new forward pass; or let each backward() call"
+            " reach its own parameters only, loss.backward(inputs=list(own.parameters())), and step"
+            " after all of them",
             proof=None,
-            otherwise="only if this loss is to train the stepped network, too, call all"
-            " backwards before all steps without inputs=",
+            otherwise="only if this loss is to train the stepped network, too, make all backward()"
+            " calls before all steps without inputs=",
         ),
     ),
     Cause(
@@ -65,19 +65,19 @@ CAUSES = (
             "give the layer that changes {it|it} inplace=False",
             needs=("by_a_layer",),
             proof=None,
-            otherwise="hand that layer a clone of {it|it}",
+            otherwise="pass that layer a clone of {it|it}",
         ),
         Fix(
             "put a new tensor together from the changed and the unchanged parts (torch.cat,"
             " torch.stack, torch.where), instead of writing through a view of {it|it}",
             needs=("through_a_view",),
             proof=None,
-            otherwise="write into a clone of {it|it}, and let all that is computed before the"
-            " change have the original",
+            otherwise="write into a clone of {it|it}, and use the original in all operations before"
+            " the change",
         ),
         Fix(
-            "do not write into {it|it} after its use: take an out-of-place operation, or"
-            " write into a clone",
+            "do not write into {it|it} after its use: use an out-of-place operation, or write into"
+            " a clone",
             proof=("written_once",),
         ),
     ),
@@ -85,26 +85,30 @@ CAUSES = (
         "inplace_on_buffer",
         "modified",
         "a module's buffer that an operation had saved was changed in place",
-        Fix("compute with a clone of {it|the buffer}, or update the buffer after backward"),
+        Fix(
+            "compute with a clone of {it|the buffer}, or update the buffer after the backward pass"
+        ),
     ),
     Cause(
         "inplace_on_parameter_in_forward",
         "modified",
         "the forward pass itself changed a parameter in place after it had been used",
         Fix(
-            "let the earlier use have a clone of {it|the parameter}: the layer changes it"
-            " each time that it runs, as max_norm asks it to",
+            "let the earlier operation use a clone of {it|the parameter}: the layer changes it each"
+            " time that it runs, as max_norm requests",
             needs=("by_a_layer",),
         ),
-        Fix("change {it|the parameter} before it is used, or let the earlier use have a clone"),
+        Fix(
+            "change {it|the parameter} before it is used, or let the earlier operation use a clone"
+        ),
     ),
     Cause(
         "leaf_inplace",
         "leaf_inplace",
         "a leaf that requires grad was changed in place while gradients were recorded",
         Fix(
-            "change it under torch.no_grad(); where the loss is to see the change, make a"
-            " new tensor of it instead"
+            "change it under torch.no_grad(); if the loss must depend on the change, compute a new"
+            " tensor instead"
         ),
     ),
 )

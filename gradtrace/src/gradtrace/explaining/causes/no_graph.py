@@ -35,10 +35,10 @@ CAUSES = (
     Cause(
         "detach_wrong_place",
         "no_graph",
-        "the graph was cut on the way to this loss",
+        "a tensor between the parameters and this loss was detached from the graph",
         Fix(
-            "compute it with PyTorch all the way: put tensors together with torch.stack or"
-            " torch.cat; torch.tensor, .item(), .tolist() and numpy copy numbers, not their"
+            "use PyTorch operations for the whole computation: combine tensors with torch.stack or"
+            " torch.cat; torch.tensor, .item(), .tolist() and numpy copy the numbers without their"
             " graph",
             needs=("cut_by_copy",),
             proof=None,
@@ -46,8 +46,8 @@ CAUSES = (
             " that has one",
         ),
         Fix(
-            "take the detach() or .data out where the value leads to the loss; detach only"
-            " what is to be a constant in it",
+            "remove the detach() or .data if this loss must train through the value; detach only"
+            " constants",
             proof=None,
             otherwise="where the value itself is to be a constant, something else in this"
             " loss must reach the parameters",
@@ -56,16 +56,15 @@ CAUSES = (
     Cause(
         "no_grad_region",
         "no_graph",
-        "the forward pass ran where gradients are switched off",
+        "the forward pass ran where gradients were disabled",
         Fix(
             "update the parameter in place, under torch.no_grad(): w -= lr * w.grad, not w"
             " = w - lr * w.grad, which makes a tensor that does not require grad",
             needs=("cut_by_update",),
         ),
         Fix(
-            "run this code outside torch.inference_mode(): what is computed in that mode can"
-            " have no gradient, under torch.enable_grad() either (Lightning:"
-            " Trainer(inference_mode=False))",
+            "run this code outside torch.inference_mode(): a tensor computed in that mode has no"
+            " gradient, even under torch.enable_grad() (Lightning: Trainer(inference_mode=False))",
             needs=("in_inference_mode",),
         ),
         Fix("run the forward pass outside torch.no_grad(), or under torch.enable_grad()"),
@@ -73,7 +72,7 @@ CAUSES = (
     Cause(
         "function_computes_in_forward",
         None,
-        "the backward of {it|a custom function} uses a value that its forward computed; forward"
+        "backward() of {it|a custom function} uses a value that its forward() computed; forward()"
         " records no graph, so the gradient has none",
         Fix(
             "save the inputs in forward, ctx.save_for_backward(x), and compute the derivative"
@@ -84,8 +83,11 @@ CAUSES = (
     Cause(
         "frozen_parameters",
         "no_graph",
-        "what this was computed from does not require grad: its parameters were switched off",
-        Fix("switch on what this loss is to train, requires_grad_(True), before the forward pass"),
+        "no tensor that this was computed from requires grad: its parameters are frozen",
+        Fix(
+            "call requires_grad_(True) before the forward pass on the parameters that this loss"
+            " trains"
+        ),
     ),
     Cause(
         "not_differentiable_op",
@@ -103,14 +105,14 @@ CAUSES = (
     Cause(
         "not_scalar",
         "not_scalar",
-        "backward was called on a tensor of more than one element without saying in which"
-        " direction",
+        "backward() was called on a tensor of more than one element, without gradient=",
         Fix("reduce it first (.sum() or .mean()), or pass gradient="),
     ),
     Cause(
         "unused_input",
         "unused_input",
-        "a gradient was asked for something that the output was not computed from: {it|an input}",
+        "a gradient was requested for a tensor that the output was not computed from: {it|an"
+        " input}",
         Fix(
             "pass allow_unused=True, and skip the gradients that are None: {it|the input} takes"
             " no part in this result",
@@ -127,15 +129,15 @@ CAUSES = (
     Cause(
         "input_off",
         "unused_input",
-        "a gradient was asked for something that does not require grad: {it|an input}",
+        "a gradient was requested for a tensor that does not require grad: {it|an input}",
         Fix(
-            "ask only for the gradients of what requires grad: [p for p in parameters if"
+            "request only the gradients of parameters that require grad: [p for p in parameters if"
             " p.requires_grad]",
             needs=("frozen",),
         ),
         Fix(
-            "switch it on before the forward pass, requires_grad_(True), or leave it out of"
-            " the inputs",
+            "call requires_grad_(True) on it before the forward pass, or leave it out of the"
+            " inputs",
             proof=None,
         ),
     ),

@@ -19,7 +19,7 @@ CAUSES = (
         "a fused optimizer changed saved weights without a new version, so that PyTorch raises"
         " nothing: this backward pass mixes old activations with new weights",
         Fix(
-            "recompute this loss after the step, by a new forward pass; or let each backward"
+            "recompute this loss after the step, by a new forward pass; or let each backward() call"
             " reach its own parameters only, loss.backward(inputs=list(own.parameters())), and step"
             " after all of them. To get PyTorch's error, call"
             " torch.autograd.graph.increment_version(parameter) for each parameter after the step"
@@ -31,19 +31,19 @@ CAUSES = (
         "a checkpoint recomputes its forward pass in backward, but the weights were changed since:"
         " it computes with the new ones, and no check detects that",
         Fix(
-            "recompute this loss after the step, by a new forward pass; or call this"
-            " backward before the step",
+            "recompute this loss after the step, by a new forward pass; or make this backward()"
+            " call before the step",
             proof=None,
         ),
     ),
     Cause(
         "data_edit_silent",
         "silent",
-        "a tensor saved for backward was changed past autograd (.data, numpy or dlpack), so the"
-        " gradient is silently wrong",
+        "a tensor saved for backward was changed through .data, numpy or dlpack, which autograd"
+        " does not track, so the gradient is silently wrong",
         Fix(
-            "recompute this loss after the change, by a new forward pass; or call this"
-            " backward before it",
+            "recompute this loss after the change, by a new forward pass; or make this backward()"
+            " call before it",
             needs=("a_leaf",),
             proof=None,
         ),
@@ -71,10 +71,11 @@ CAUSES = (
     Cause(
         "never_trained",
         "silent",
-        "an optimizer holds {it|parameters} that never got a gradient: the graph is cut between"
-        " them and the loss",
+        "an optimizer holds {it|parameters} that never got a gradient: no graph connects them to"
+        " the loss",
         Fix(
-            "take the cut out; or, if they are not to be trained, take them out of the optimizer",
+            "remove the detach() or no_grad() between them and the loss; or, if they are not to be"
+            " trained, take them out of the optimizer",
             proof=None,
         ),
     ),
@@ -83,7 +84,7 @@ CAUSES = (
         "silent",
         "an optimizer holds parameters that never got a gradient, and that no variable reaches"
         " any more: they were replaced after it was made",
-        Fix("make the optimizer after the model is complete", proof=None),
+        Fix("create the optimizer after the model is complete", proof=None),
     ),
     Cause(
         "in_no_optimizer",
@@ -126,8 +127,8 @@ CAUSES = (
     Cause(
         "gradient_changed_in_backward",
         "silent",
-        "the backward of {it|a custom function} changes the gradient that it is given in place;"
-        " other parts of the graph may still need it",
+        "backward() of {it|a custom function} changes its grad_output in place; other parts of the"
+        " graph may still need it",
         Fix(
             "compute with a new tensor there: grad_output * x in place of grad_output.mul_(x)",
             proof=None,
@@ -136,15 +137,15 @@ CAUSES = (
     Cause(
         "step_inside_backward",
         "silent",
-        "a fused optimizer made a step in a hook while backward ran, and the rest of this backward"
-        " pass needs the weights that it changed (PyTorch raises nothing)",
-        Fix("make the step after backward has ended", proof=None),
+        "a fused optimizer stepped in a hook during the backward pass, and the rest of that pass"
+        " needs the weights that it changed (PyTorch raises nothing)",
+        Fix("step after the backward pass has ended", proof=None),
     ),
     Cause(
         "ddp_not_averaged",
         "silent",
-        "DistributedDataParallel averages gradients once for each forward pass; this backward runs"
-        " again over one whose graph was kept, and leaves its gradient as it is in each process",
+        "DistributedDataParallel averages gradients once for each forward pass; this backward call"
+        " reuses a retained graph, so its gradient is not averaged",
         Fix(
             "add the losses and call backward once",
             proof=None,
@@ -163,11 +164,11 @@ CAUSES = (
     Cause(
         "intermediate_saved",
         "silent",
-        "{it|a custom function} saves for backward what it computed in forward, which has no graph:"
-        " the second derivative leaves out what goes through that",
+        "{it|a custom function} saves a value that its forward() computed, which has no graph: the"
+        " second derivative lacks the terms that go through that value",
         Fix(
-            "save the inputs, and compute it from them in backward; or return it as one more"
-            " output, and save that",
+            "save the inputs, and recompute the value from them in backward(); or return it as one"
+            " more output, and save that",
             proof=None,
         ),
     ),

@@ -24,10 +24,10 @@ CAUSES = (
     Cause(
         "double_backward_compiled",
         "unsupported",
-        "the backward of what torch.compile compiled cannot be differentiated again",
+        "the backward pass of a compiled model (torch.compile) cannot be differentiated again",
         Fix(
-            "where the gradient is part of the loss, call the model that torch.compile was"
-            " given, not what it returned. Or exclude the part that is differentiated twice:"
+            "where the gradient is part of the loss, call the original model, not the one that"
+            " torch.compile returned. Or exclude the part that is differentiated twice:"
             " torch.compiler.disable(part)"
         ),
     ),
@@ -45,8 +45,8 @@ CAUSES = (
         " function} did not save the same tensors as the first",
         Fix(
             "let {it|the checkpointed function} compute the same in both runs: do not change"
-            " {state|a cache, a counter or another state} in it; switch its caches off for"
-            " training (use_cache=False)",
+            " {state|a cache, a counter or another state} in it; disable its caches for training"
+            " (use_cache=False)",
             proof=None,
             otherwise="call {it|the function} without a checkpoint",
         ),
@@ -81,7 +81,7 @@ CAUSES = (
     Cause(
         "once_differentiable",
         "unsupported",
-        "the backward of {it|a custom function} leaves no graph, so what it computes cannot be"
+        "backward() of {it|a custom function} records no graph, so its gradients cannot be"
         " differentiated again",
         Fix(
             "write its backward with operations that have a derivative: without detach(),"
@@ -94,18 +94,18 @@ CAUSES = (
     Cause(
         "view_changed_inplace",
         "unsupported",
-        "a view that must not be written to (of unbind, split or chunk, or what a custom"
-        " function returned as it came) was changed in place",
+        "a view that must not be written to (of unbind, split or chunk, or an input that a custom"
+        " function returned unchanged) was changed in place",
         Fix("make a new tensor instead: x = x * s in place of x *= s; or write into a clone"),
     ),
     Cause(
         "donated_buffers",
         "unsupported",
-        "what torch.compile compiled gives its saved tensors away in the first backward, so"
-        " this graph cannot be kept",
+        "a compiled model (torch.compile) gives up its saved tensors in the first backward pass, so"
+        " this graph cannot be retained",
         Fix(
-            "where the gradient is part of the loss, call the model that torch.compile was"
-            " given, not what it returned: what is compiled has no second derivative",
+            "where the gradient is part of the loss, call the original model, not the one that"
+            " torch.compile returned: the compiled one has no second derivative",
             needs=("asks_for_a_graph",),
             proof=None,
         ),
@@ -139,29 +139,29 @@ CAUSES = (
     Cause(
         "function_backward_twice",
         "unsupported",
-        "the backward of {it|a custom function} raised this when it ran for the second time: it"
-        " has dropped what it needs",
+        "backward() of {it|a custom function} raised this when it ran for the second time: it had"
+        " deleted the values that it needs",
         Fix(
             "keep what backward needs by ctx.save_for_backward, and delete nothing from ctx"
             " in backward",
             proof=None,
-            otherwise="run backward through it once only: add the losses",
+            otherwise="make only one backward() call through it: add the losses",
         ),
     ),
     Cause(
         "function_backward_failed",
         "unsupported",
-        "the backward of {it|a custom function} raised this itself",
+        "backward() of {it|a custom function} raised this itself",
         Fix(
-            "mend that backward: it gets one gradient for each output of forward, and"
-            " returns one for each input, or None",
+            "correct that method: it receives one gradient for each output of forward, and returns"
+            " one for each input, or None",
             proof=None,
         ),
     ),
     Cause(
         "unknown",
         None,
-        "what led to this cannot be told from what was seen",
+        "the observed operations do not determine the cause",
         Fix(
             "print(x.requires_grad, x.grad_fn) for each tensor that the loss is computed from:"
             " the graph ends where grad_fn is None and requires_grad is False"

@@ -66,7 +66,7 @@ class Evidence:
 
     @property
     def nested(self) -> bool:
-        """Whether the failed call runs inside the backward of a custom function of the program."""
+        """Whether the failed call runs inside a backward method of the program."""
         return self.function_around is not None
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Evidence about an error that involves the backward of a ``torch.autograd.Function``."""
+"""Evidence about an error that involves the backward method of a ``torch.autograd.Function``."""
 
 from __future__ import annotations
 

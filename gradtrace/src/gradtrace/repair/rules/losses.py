@@ -207,7 +207,7 @@ def _added_in_loop(
         node: lambda _: source.parse(f"total = total + {loss}")[0],
         loop: surround,
     }
-    title = "add the losses of the loop, one backward behind it"
+    title = "add the losses of the loop, one backward() call after it"
     yield from edit(ADD_ROUNDS, title, {source: changes})
 
 
