@@ -14,6 +14,7 @@ import itertools
 import os
 import signal
 import sys
+import sysconfig
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -43,6 +44,7 @@ _LIBRARIES = tuple(
             Path(os.__file__).parent,
             Path(torch.__file__).parent,
             Path(__file__).parents[1],
+            sysconfig.get_path("scripts"),  # bin/pytest, say
         )
     }
 )
@@ -86,6 +88,7 @@ def running_ipython() -> Any:
 
 
 def _in_library(file: str) -> bool:
+    file = os.path.abspath(file)  # that of a script is as the command line has it
     return file.startswith(_LIBRARIES) or any(name in file for name in _SITES)
 
 
