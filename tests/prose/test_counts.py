@@ -19,23 +19,23 @@ CONNECTIVE = (
     r"\b(because|so that|however|therefore|since|although|while|which means|for example|instead"
     r"|otherwise|unless)\b"
 )
-# At most so many on the whole site.  While pages are rewritten, the first five limits and the
-# last are the present counts; the goals are 2, 4, 2, 20, 25 and 6.
+# At most so many on the whole site: the present counts.  While pages are rewritten, the goals are 2
+# for "go backward" and "let go", 20 for "What" and 25 for "backward".
 LIMITS = [
-    pytest.param(r"\b(go|goes|going|went|gone) backward", 6, id="go backward"),
-    pytest.param(r"\banew\b", 6, id="anew"),
+    pytest.param(r"\b(go|goes|going|went|gone) backward", 3, id="go backward"),
+    pytest.param(r"\banew\b", 0, id="anew"),
     pytest.param(r"\blets? go\b", 4, id="let go"),
-    pytest.param(r"[.:;] What [a-z]", 60, id="What … as a subject"),
+    pytest.param(r"[.:;] What [a-z]", 25, id="What … as a subject"),
     pytest.param(
         r"\b(a|the|each|one|second|first|every|plain|retained|late|later|earlier) backward\b"
         r"(?! (pass|call|calls|passes|function|hook|graph|run|runs))",
-        61,
+        43,
         id="backward as a bare noun",
     ),
-    pytest.param(r"\b(nobody|no one|whoever)\b|[.;:] Who ", 6, id="who as a subject"),
-    pytest.param(r"\bstrings?\b", 12, id="string"),
-    pytest.param(r"\bwalk(s|ed)?\b", 3, id="walk"),
-    pytest.param(r"\bbehind (it|them|that|which|a|the|x|w|h)\b", 8, id="behind it"),
+    pytest.param(r"\b(nobody|no one|whoever)\b|[.;:] Who ", 0, id="who as a subject"),
+    pytest.param(r"\bstrings?\b", 1, id="string"),
+    pytest.param(r"\bwalk(s|ed)?\b", 0, id="walk"),
+    pytest.param(r"\bbehind (it|them|that|which|a|the|x|w|h)\b", 0, id="behind it"),
 ]
 
 
