@@ -6,6 +6,7 @@ test an honest submission is run, and this process may have no descendant but th
 """
 
 import contextlib
+import ctypes
 import errno
 import json
 import os
@@ -1204,6 +1205,8 @@ def test_the_list_is_the_same_on_each_machine(machine):
     allow, grant, refuse = 0x7FFF0000, 0x50000, 0x50000 | errno.ENOSYS
     program = seccomp.compiled(syscalls.ALLOWED, syscalls.TAKEN_FOR_GRANTED, machine=machine)
     library = seccomp.library()
+    library.seccomp_syscall_resolve_num_arch.argtypes = [ctypes.c_uint32, ctypes.c_int]
+    library.seccomp_syscall_resolve_num_arch.restype = ctypes.c_char_p
     token = library.seccomp_arch_resolve_name(machine.encode())
     names = [library.seccomp_syscall_resolve_num_arch(token, number) for number in range(600)]
     assert len([name for name in names if name]) > 250

@@ -50,8 +50,7 @@ def test_paper_shows_the_player_without_its_buttons(visit, below, page):
     visit(f"{below}index.html", below)
     page.emulate_media(media="print")
     player = page.locator(".gradtrace").first
-    player.locator(".outcome").wait_for()
-    assert player.locator("g").first.is_visible()
+    player.locator("g").first.wait_for()
     assert not player.get_by_label("Step over").is_visible()
     assert not page.locator(".bd-sidebar-primary").is_visible()
 

@@ -47,7 +47,9 @@ def test_a_control_changes_graph_and_outcome(visit, base):
         outcome.inner_text()
     )
     assert shared.locator("g.stopped").count() == 1
-    shared.locator("select").select_option("add the losses")
+    shared.get_by_role("button", name="Edit the program").click()
+    shared.get_by_role("checkbox", name="add the losses").check()
+    page.keyboard.press("Escape")
     shared.get_by_label("Last step").press("Enter")
     assert outcome.inner_text() == "✓ Ends without an error."
     assert shared.locator("g.stopped").count() == 0
@@ -91,7 +93,7 @@ def test_stepping_shows_a_node_freed_and_says_so(visit, server):
     said = []
     while shared.get_by_label("Step over").is_enabled():
         shared.get_by_label("Step over").click()
-        said.append(shared.locator("[role=status]").inner_text())
+        said.append(shared.locator(".unseen[role=status]").inner_text())
     assert any("Freed: " in text and "TanhBackward0" in text for text in said)
     assert "raised RuntimeError" in said[-1]
     shared.locator("summary", has_text="in words").click()
@@ -106,8 +108,8 @@ def test_without_scripts_each_outcome_is_there_to_read(browser, server):
         page = context.new_page()
         page.goto(server + CHAPTER)
         text = page.inner_text("body")
-        assert "fix = detach the fake" in text
-        assert "Line 16 raises RuntimeError" in text
+        assert "edits = detach the fake Ends without an error." in " ".join(text.split())
+        assert "Line 22 raises RuntimeError" in text
 
 
 def test_a_narrow_screen_does_not_scroll_sideways(visit, server):

@@ -53,14 +53,16 @@ class _Average:
         self.barrier = threading.Barrier(len(_REPLICAS))
         self.buffers = [None] * len(_REPLICAS)
         self.counts = [0] * len(_REPLICAS)
+        self.ended = []  # replicas: the other one goes on alone, as in a call that is repeated
 
     def reduce(self, replica, bucket):
         """The communication hook: of both replicas' buckets the mean."""
-        self.buffers[replica] = bucket.buffer()
+        self.buffers[replica] = mean = bucket.buffer()
         self.counts[replica] += bucket.is_last()
-        self.barrier.wait(_PATIENCE)
-        mean = sum(self.buffers) / len(_REPLICAS)
-        self.barrier.wait(_PATIENCE)  # until nobody reads the buffers any more
+        if not self.ended:
+            self.barrier.wait(_PATIENCE)
+            mean = sum(self.buffers) / len(_REPLICAS)
+            self.barrier.wait(_PATIENCE)  # until no replica reads the buffers any more
         future = Future()
         future.set_result(mean)
         return future
@@ -80,6 +82,8 @@ def _run(answer, weights, batches, rate):
         except BaseException as error:
             errors.append(error)
             average.barrier.abort()
+        finally:
+            average.ended.append(replica)
 
     threads = [threading.Thread(target=train, args=(replica,)) for replica in _REPLICAS]
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=len(_REPLICAS))

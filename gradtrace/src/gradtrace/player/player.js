@@ -202,6 +202,7 @@ export class Player extends Stepping {
     this.keep({ answer, right, told });
     this.chooseAnswer();
     this.showAnswer();
+    this.hooks.onStep?.(this.step); // not where it is restored: another player of its key may have moved on
     const said = [...this.question.reply.children].map((part) => part.textContent);
     this.status.textContent = [...said, `Step ${this.step + 1}, ${this.where}.`].join(" ");
   }
@@ -232,7 +233,7 @@ export class Player extends Stepping {
   /** Go to where the answer is seen, be it inside of the next line's backward. */
   showAnswer() {
     const { at, place } = this.data.question;
-    this.go(place ? at : this.seen());
+    this.show(place ? at : this.seen());
     if (!place) return;
     this.inside = this.entered;
     this.goInside(place);
