@@ -88,7 +88,8 @@ def running_ipython() -> Any:
 
 
 def _in_library(file: str) -> bool:
-    file = os.path.abspath(file)  # that of a script is as the command line has it
+    with contextlib.suppress(OSError):  # of a script it is as the command line has it
+        file = str(Path(file).absolute())
     return file.startswith(_LIBRARIES) or any(name in file for name in _SITES)
 
 
