@@ -260,6 +260,7 @@ def compare(
         comparison.compared += len(set.intersection(*(set(r.outcomes) for r in runs.values())))
         for (test, way), text in different.items():
             comparison.differences[f"{name}::{test}", way] = text
+            print(f"{name}: {way}: {test}: {text}", file=sys.stderr)
         comparison.crashes += [f"{name}: {text}" for text in crashed_ways]
         for way, other in runs.items():
             comparison.seconds[way] += other.seconds

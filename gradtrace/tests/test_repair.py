@@ -488,7 +488,7 @@ def test_random_programs_are_unproven(proof):
     found = proof(RANDOM)
     assert not found.repeats
     assert proof_text.outcome(found) == "unproven"
-    assert "Seed what it draws from" in proof_text.text(found)
+    assert "seed its numbers" in proof_text.text(found)
 
 
 def test_a_healthy_program(proof):
@@ -566,7 +566,7 @@ def test_a_program_that_goes_on_and_on(launcher, tmp_path):
     launcher.program = [str(path)]
     found = prove(launcher, RunLimits(seconds=1))
     assert (found.original.status, proof_text.outcome(found)) == ("time", "unproven")
-    assert "--seconds gives it more" in proof_text.text(found)
+    assert "raise --seconds" in proof_text.text(found)
 
 
 def test_a_sum_of_losses_that_contain_one_another(proof):

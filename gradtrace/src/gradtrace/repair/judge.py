@@ -26,12 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradtrace.explaining.causes import family_of
-from gradtrace.repair.intent import (
-    describe_targets,
-    loss_name,
-    optimizer_name,
-    targets_of_calls,
-)
+from gradtrace.repair.intent import describe_targets, loss_name, optimizer_name, targets_of_calls
 from gradtrace.repair.repairs import (
     ADD_LOSSES,
     ADD_ROUNDS,
