@@ -1,4 +1,4 @@
-# obeys: give that first call retain_graph=True
+# obeys: pass retain_graph=True to that first call
 import torch
 import torch.nn.functional as F
 from torch import nn

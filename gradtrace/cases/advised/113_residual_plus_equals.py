@@ -1,4 +1,4 @@
-# obeys: take an out-of-place operation
+# obeys: use an out-of-place operation
 import torch
 import torch.nn.functional as F
 from torch import nn

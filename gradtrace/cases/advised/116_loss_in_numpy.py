@@ -1,4 +1,4 @@
-# obeys: compute it with PyTorch all the way
+# obeys: use PyTorch operations for the whole computation
 import numpy as np
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-# obeys: mend that backward
+# obeys: correct that method
 import torch
 import torch.nn.functional as F
 from torch import nn

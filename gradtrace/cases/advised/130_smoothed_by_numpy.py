@@ -1,4 +1,4 @@
-# obeys: compute it with PyTorch all the way
+# obeys: use PyTorch operations for the whole computation
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,4 +1,4 @@
-# obeys: save the inputs, and compute it from them in backward
+# obeys: save the inputs, and recompute the value from them in backward()
 import torch
 from torch import nn
 

@@ -1,4 +1,4 @@
-# obeys: take an out-of-place operation
+# obeys: use an out-of-place operation
 # obeys: put a new tensor together from the changed and the unchanged parts
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-# obeys: give the call at the line below retain_graph=True
+# obeys: pass retain_graph=True to the call at the line below
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-# obeys: take the cut out
+# obeys: remove the detach() or no_grad() between them and the loss
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-# obeys: let the earlier use have a clone
+# obeys: let the earlier operation use a clone
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

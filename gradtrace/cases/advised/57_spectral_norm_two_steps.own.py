@@ -1,4 +1,4 @@
-# obeys: let each backward reach its own parameters only, loss.backward(inputs=list(own.parameters()))
+# obeys: let each backward() call reach its own parameters only, loss.backward(inputs=list(own.parameters()))
 # differs: this loss is that of the weights before the step
 import torch
 from torch import nn

@@ -1,5 +1,5 @@
 # obeys: give the layer that changes it inplace=False
-# obeys: take an out-of-place operation
+# obeys: use an out-of-place operation
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,4 +1,4 @@
-# obeys: put tensors together with torch.stack or torch.cat
+# obeys: combine tensors with torch.stack or torch.cat
 import torch
 
 from h73_grads import TrapGrad
