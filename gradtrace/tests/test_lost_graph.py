@@ -41,6 +41,13 @@ LOST = {
         "loss = criterion(distance(model(x), 1.0), torch.tensor(0.0))\n"
         "torch.autograd.backward(loss)"
     ),
+    "returned in a region": (
+        "def encode(x):\n"
+        "    with torch.no_grad():\n"
+        "        return model(x)\n"
+        "loss = encode(x).pow(2).mean()\n"
+        "loss.backward()"
+    ),
     "compared": ("right = model(x) > 0\nloss = right.float().mean()\nloss.backward()"),
     "frozen critic": (
         "critic = torch.nn.Linear(1, 1).requires_grad_(False)\n"
@@ -55,7 +62,8 @@ LOST = {
 WHERE = {
     "region": ("region", 1), "decorator": ("region", 1), "item": ("copy", 2),
     "argmax": ("operation", 1), "detach": ("detach", 1), "function": ("copy", 2),
-    "compared": ("operation", 1), "frozen critic": ("operation", 2),
+    "returned in a region": ("region", 2), "compared": ("operation", 1),
+    "frozen critic": ("operation", 2),
     "scaled": ("region", 1),
 }  # fmt: skip
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
@@ -19,7 +18,6 @@ from gradtrace.autograd import source
 from gradtrace.autograd.frames import Location
 from gradtrace.autograd.syntax import names
 
-_OFF = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False")
 # What a method or attribute of this name returns has no graph; the value says how it was lost.
 _METHODS = {
     **dict.fromkeys(("item", "tolist", "numpy"), "copy"),
@@ -81,7 +79,7 @@ class _Reader:
         depth: int = 0,
     ):
         self._file, self._variables, self._arguments = file, variables, arguments
-        self._depth = depth
+        self._scope, self._depth = scope, depth
         self._nodes = list(source.own_nodes(scope))
 
     def losses(self, expression: ast.expr) -> list[Loss] | None:
@@ -154,22 +152,24 @@ class _Reader:
         value = source.value_of(assignment, name.id)
         if value is None:
             return None
-        for region in self._nodes:
-            if isinstance(region, ast.With) and source.covers(region, value.lineno):
-                for item in region.items:
-                    if _OFF.search(ast.unparse(item.context_expr)):
-                        return self._lost("region", item.context_expr)
-        return self.losses(value)
+        return self._of_result(value)
+
+    def _of_result(self, value: ast.expr) -> list[Loss] | None:
+        """Follow a value that a statement of this scope assigns or returns."""
+        region = source.region_in(self._scope, value.lineno, source.GRADIENTS_DISABLED)
+        return self.losses(value) if region is None else self._lost("region", region)
 
     def _of_call(self, call: ast.Call) -> list[Loss] | None:
         function = call.func
         operands = [*call.args, *(keyword.value for keyword in call.keywords)]
-        is_method = isinstance(function, ast.Attribute)
-        name = function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
+        if isinstance(function, ast.Attribute):
+            name, receiver = function.attr, [function.value]
+        else:
+            name, receiver = ast.unparse(function), []
         if name in _COPIES and call.args:
             computed = any(isinstance(node, ast.Call) for node in ast.walk(call.args[0]))
             return self._lost("copy", call) if computed else self.losses(call.args[0]) or []
-        if name in _METHODS and is_method:
+        if name in _METHODS and receiver:
             return self._lost(_METHODS[name], call)
         value = self._value(function)
         if _only_computes(value):
@@ -177,8 +177,7 @@ class _Reader:
             # Frozen parameters may be the reason where nothing else is.
             frozen = isinstance(value, torch.nn.Module) and [*value.parameters()]
             return (losses or None) if frozen else losses
-        if isinstance(function, ast.Attribute):
-            receiver = [function.value]
+        if receiver:
             return self._together(receiver if name in _OF_RECEIVER else receiver + operands)
         return self._of_function(name, call)
 
@@ -187,9 +186,6 @@ class _Reader:
         function = source.function_named(self._file, name)
         if function is None or self._depth == _MAX_CALLS:
             return None
-        for decorator in function.decorator_list:
-            if _OFF.search(ast.unparse(decorator)):
-                return self._lost("region", decorator)
         parameters = (parameter.arg for parameter in function.args.args)
         arguments = {p: (self, value) for p, value in zip(parameters, call.args, strict=False)}
         arguments |= {kw.arg: (self, kw.value) for kw in call.keywords if kw.arg is not None}
@@ -197,7 +193,7 @@ class _Reader:
         reader = _Reader(self._file, function, modules, arguments, self._depth + 1)
         results = [node.value for node in reader._nodes if isinstance(node, ast.Return)]
         result = results[0] if len(results) == 1 else None
-        return None if result is None else reader.losses(result)
+        return None if result is None else reader._of_result(result)
 
 
 def _only_computes(function: Any) -> bool:

@@ -16,6 +16,7 @@ from gradtrace.autograd.frames import Location, user_frames
 from gradtrace.autograd.syntax import Function, Loop, names
 
 Scope = ast.Module | Function
+GRADIENTS_DISABLED = r"no_grad|inference_mode|set_grad_enabled\(False"
 
 
 def loop_around(frame: FrameType) -> Loop | None:
@@ -65,21 +66,26 @@ def is_conditional(place: Location) -> bool:
 
 def region_without_gradients(frame: FrameType | None) -> Location | None:
     """Return the innermost ``with`` or decorator that disables gradients for the running line."""
-    return region_around(frame, r"no_grad|inference_mode|set_grad_enabled\(False")
+    return region_around(frame, GRADIENTS_DISABLED)
 
 
 def region_around(frame: FrameType | None, pattern: str) -> Location | None:
     """Return the innermost ``with`` or decorator around the running line that matches."""
     for user_code in user_frames(frame):
         scope = scope_of(user_code)
-        places = [] if scope is None else [*getattr(scope, "decorator_list", ())]
-        for node in own_nodes(scope) if scope is not None else ():
-            if isinstance(node, ast.With | ast.AsyncWith) and covers(node, user_code.f_lineno):
-                places = [*(item.context_expr for item in node.items), *places]
-        for place in places:
-            if re.search(pattern, ast.unparse(place)):
-                return Location(user_code.f_code.co_filename, place.lineno)
+        region = None if scope is None else region_in(scope, user_code.f_lineno, pattern)
+        if region is not None:
+            return Location(user_code.f_code.co_filename, region.lineno)
     return None
+
+
+def region_in(scope: Scope, line: int, pattern: str) -> ast.expr | None:
+    """Return the expression of the innermost ``with`` around a line, or decorator, that matches."""
+    regions = [*getattr(scope, "decorator_list", ())]
+    for node in own_nodes(scope):
+        if isinstance(node, ast.With | ast.AsyncWith) and covers(node, line):
+            regions = [*(item.context_expr for item in node.items), *regions]
+    return next((region for region in regions if re.search(pattern, ast.unparse(region))), None)
 
 
 class Write(NamedTuple):
