@@ -23,9 +23,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import nbformat
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from backward_twice.grading import GradingError, atomic
+from backward_twice.grading.feedback.student_page import TEMPLATES
 from backward_twice.grading.intake.submissions import in_words, shown
 from backward_twice.grading.intake.unpacking import folder_name
 from backward_twice.grading.judging.grader import FAILED, PASSED, Json
@@ -33,13 +33,6 @@ from backward_twice.grading.judging.journal import Journal, Key, open_journal
 from backward_twice.grading.judging.master import Master, QuestionCell, read_masters
 
 _MOST = 8
-_PAGES = Environment(
-    loader=PackageLoader("backward_twice.grading.feedback", "."),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    undefined=StrictUndefined,
-)
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ def report(journal: Journal, masters: Mapping[str, Master], names: Mapping[Key, 
             student = Student(shown(names.get(key) or key[0]), page)
             results[key[1]].append(journal[key] | {"shown": student})
     exercises = [_exercise(masters[name], of_exercise) for name, of_exercise in results.items()]
-    return _PAGES.get_template("class_report.html").render(exercises=exercises)
+    return TEMPLATES.get_template("class_report.html").render(exercises=exercises)
 
 
 def _exercise(master: Master, results: list[Json]) -> Json:

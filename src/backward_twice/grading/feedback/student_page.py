@@ -27,7 +27,7 @@ _OUTCOMES = {
     MEMORY: "not judged: it took too much memory",
     CRASHED: "not judged: the program was ended",
 }
-_PAGES = Environment(
+TEMPLATES = Environment(
     loader=PackageLoader("backward_twice.grading.feedback", "."),
     autoescape=True,
     trim_blocks=True,
@@ -62,7 +62,7 @@ def page(result: Json, master: Master, remarks: Sequence[str]) -> str:
         )
     if not questions:
         remarks = [result["state"], *remarks]
-    return _PAGES.get_template("student_page.html").render(
+    return TEMPLATES.get_template("student_page.html").render(
         student=shown(result["student"]),
         assignment=result["assignment"],
         points=f"{result['points']:g}",
