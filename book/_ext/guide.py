@@ -69,7 +69,8 @@ def sections(question: dict[str, Any], name: str, level: int) -> Iterator[str]:
     """Markdown of a question: its heading, its table of answers, and the questions below it."""
     title = question.get("title") or question.get("message") or question["answer"]
     yield f"({name})=\n{'#' * level} {title}"
-    yield from filter(None, [re.sub(r"\]\((?=\w+/)", "](../", question.get("meaning", ""))])
+    if "meaning" in question:
+        yield re.sub(r"\]\((?=\w+/)", "](../", question["meaning"])
     rows = [row(answer, f"{name}-{k}") for k, answer in enumerate(question["answers"], 1)]
     yield "\n".join([f"**{question['question']}**\n", HEAD, *rows])
     for k, answer in enumerate(question["answers"], 1):
@@ -167,9 +168,10 @@ def add_scripts(
     landing = pagename == app.config.root_doc
     if not landing and pagename != "search":
         return
-    data = json.dumps(guide_data(app), ensure_ascii=False, separators=(",", ":"))
-    text = f"const {{ guide: GUIDE, atlas: ATLAS }} = {data};\n"
-    Path(app.outdir, "_static", DATA).write_text(text, "utf-8")
+    if not landing:  # each build writes the search page, but only a changed landing page
+        data = json.dumps(guide_data(app), ensure_ascii=False, separators=(",", ":"))
+        text = f"const {{ guide: GUIDE, atlas: ATLAS }} = {data};\n"
+        Path(app.outdir, "_static", DATA).write_text(text, "utf-8")
     for script in (DATA, "messages.js", *(("script_facts.js", "paste.js") if landing else ())):
         app.add_js_file(script, **({"loading_method": "defer"} if landing else {}))
 
