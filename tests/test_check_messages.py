@@ -23,8 +23,9 @@ def stored(exercise, name, misconception):
 @NAMED
 def test_an_answer_is_not_blamed_for_an_error_that_it_did_not_raise(exercise, name):
     asked = question(f"{exercise}.{name}")
-    # A script that an answer returns is run, so an error of "text" is the answer's.
-    for result in RESULTS if exercise != "broken_script" else [None, 0, []]:
+    for result in RESULTS:
+        if exercise == "broken_script" and isinstance(result, str):
+            continue  # the check runs a script that an answer returns: its error is the answer's
         text = said_of(f"{exercise}.{name}", lambda *args, result=result, **named: result)
         assert f"{asked.answer} raised" not in text, text
 

@@ -204,7 +204,7 @@ def test_a_notebook_plays_and_draws_what_its_cells_show(open_notebook, jupyter):
     until(page, "print(twice.player.answer)", "[5]")
     asked.get_by_label("First step").click()
     again.scroll_into_view_if_needed()  # only then it is built
-    again.locator(".position", has_text="step 1 of").wait_for()
+    again.locator(".position", has_text="step 1 of 4").wait_for()
     again.get_by_role("combobox", name="retain_graph").select_option("True")
     expect(asked.locator(".outcome")).to_contain_text("Ends without an error")
     until(page, "print(twice.setting['retain_graph'], twice.player.trace['error'])", "True None")

@@ -51,6 +51,7 @@ def test_paper_shows_the_player_without_its_buttons(visit, below, page):
     page.emulate_media(media="print")
     player = page.locator(".gradtrace").first
     player.locator("g").first.wait_for()
+    assert not player.locator(".outcome").is_visible()  # its question has not been answered
     assert not player.get_by_label("Step over").is_visible()
     assert not page.locator(".bd-sidebar-primary").is_visible()
 
