@@ -6,8 +6,6 @@ from collections import Counter
 
 import pytest
 
-pytest.importorskip("libcst")
-
 from gradtrace.repair import repairs
 from gradtrace.repair.intent import targets_of_calls
 from gradtrace.repair.judge import OPEN, PROVEN, REJECTED, UNPROVEN, Judge, Judgement

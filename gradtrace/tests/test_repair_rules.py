@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("libcst")
-
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates
 from gradtrace.repair.run.observations import FreedVariable, ProgramLine, ProgramRun

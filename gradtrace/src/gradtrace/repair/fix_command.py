@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import sys
@@ -11,6 +10,11 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from gradtrace.repair import proof_text
+from gradtrace.repair.edits import Source, write
+from gradtrace.repair.proof import prove
+from gradtrace.repair.run.observations import RunLimits
+from gradtrace.repair.run.processes import Launcher, LauncherEnded
 from gradtrace.terminal import highlight_fix
 
 _USAGE = "gradtrace fix [options] (script.py | -m module) [arguments]"
@@ -82,11 +86,6 @@ def main(words: list[str], flags: list[str], version: str) -> int:
         parser.error("--beyond and --seconds are more than 0")
     if options.json not in (None, "-") and (reason := _unwritable(Path(options.json))) is not None:
         parser.error(f"--json {options.json} cannot be written: {reason}")
-    if not is_installed():
-        _say(MISSING)
-        return 2
-    from gradtrace.repair.run.processes import LauncherEnded
-
     try:
         return _fix(options, program, flags)
     except LauncherEnded as error:
@@ -107,21 +106,7 @@ def _unwritable(path: Path) -> str | None:
     return None if os.access(path if path.exists() else folder, os.W_OK) else "permission denied"
 
 
-MISSING = "gradtrace fix edits source with LibCST: pip install 'gradtrace[fix]'"
-
-
-def is_installed() -> bool:
-    """Whether LibCST is installed."""
-    return importlib.util.find_spec("libcst") is not None
-
-
 def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> int:
-    from gradtrace.repair import proof_text
-    from gradtrace.repair.edits import Source, write
-    from gradtrace.repair.proof import prove
-    from gradtrace.repair.run.observations import RunLimits
-    from gradtrace.repair.run.processes import Launcher
-
     name = " ".join(program[:2]) if program[0] == "-m" else program[0]
     often = "once" if options.list else "several times"
     _say(

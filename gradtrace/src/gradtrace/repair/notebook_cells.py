@@ -13,7 +13,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from gradtrace.repair.fix_command import MISSING, is_installed
+from gradtrace.repair import proof_text
+from gradtrace.repair.proof import prove
+from gradtrace.repair.run.observations import RunLimits
+from gradtrace.repair.run.processes import Launcher
 
 _EXPORT = (
     "Export it and repair the script: jupyter nbconvert --to script notebook.ipynb, then "
@@ -92,13 +95,6 @@ def diff_cells(script: str, edited: str) -> str:
 
 def fix(ipython: Any) -> str:
     """Return the repair of the notebook's last error as text, or why there is none."""
-    if not is_installed():
-        return MISSING
-    from gradtrace.repair import proof_text
-    from gradtrace.repair.proof import prove
-    from gradtrace.repair.run.observations import RunLimits
-    from gradtrace.repair.run.processes import Launcher
-
     error = getattr(sys, "last_value", None)
     if error is None:
         return "there is no error to repair: run %explain --fix after one was raised"

@@ -6,12 +6,12 @@ right is decided by the judge.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-import libcst as cst
-
-from gradtrace.repair.edits import Changes, Loop, Small, Source, method_called
+from gradtrace.autograd.syntax import Loop
+from gradtrace.repair.edits import Edit, Source, method_called
 from gradtrace.repair.repairs import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
 from gradtrace.repair.run.observations import ProgramLine, ProgramRun
 
@@ -30,7 +30,7 @@ class Statement(NamedTuple):
     """A statement of the program that was running when it failed."""
 
     source: Source
-    node: Small
+    node: ast.stmt
     line: ProgramLine
 
 
@@ -52,7 +52,7 @@ class Failure:
         if path not in self._sources:
             try:
                 self._sources[path] = Source(path) if path in self.run.files else None
-            except (OSError, UnicodeDecodeError, cst.ParserSyntaxError):
+            except (OSError, UnicodeDecodeError, SyntaxError):
                 self._sources[path] = None
         return self._sources[path]
 
@@ -95,9 +95,8 @@ class Failure:
     def loops(self) -> Iterator[tuple[Statement, Loop]]:
         """The loops around the running statements, each with the statement in it."""
         for statement in self.running:
-            for loop in statement.source.around(statement.node, cst.For, cst.While):
-                if isinstance(loop, Loop):
-                    yield statement, loop
+            for loop in statement.source.loops_around(statement.node):
+                yield statement, loop
 
     def _statement(self, line: ProgramLine, callee: str) -> Statement | None:
         """Return the statement that runs at a line: of several, the one that calls ``callee``."""
@@ -106,7 +105,7 @@ class Failure:
         if source is None or not nodes:
             return None
         for node in nodes:
-            called = {method_called(call) for call in source.all(cst.Call, node)}
+            called = {method_called(call) for call in source.all(ast.Call, node)}
             if called & {callee, "backward", "grad"}:
                 return Statement(source, node, line)
         return Statement(source, nodes[-1], line)
@@ -123,17 +122,17 @@ class EditRule(Protocol):
 def edit(
     repair: Repair,
     title: str,
-    changes: Mapping[Source, Changes],
+    edits: Mapping[Source, Iterable[Edit]],
     question: str | None = None,
 ) -> Iterator[Candidate]:
-    """Yield the candidate of changes to some files, if it changes any text."""
-    texts = {source: source.edited(change) for source, change in changes.items()}
-    edits = {source.path: text for source, text in texts.items() if text != source.text}
-    if edits:
-        yield Candidate(repair, title, edits, question, _doubt(repair, changes))
+    """Yield the candidate of edits to some files, if it changes any text."""
+    texts = {source: source.edited(of_source) for source, of_source in edits.items()}
+    changed = {source.path: text for source, text in texts.items() if text != source.text}
+    if changed:
+        yield Candidate(repair, title, changed, question, _doubt(repair, edits))
 
 
-def _doubt(repair: Repair, changes: Mapping[Source, Changes]) -> str | None:
+def _doubt(repair: Repair, edits: Mapping[Source, Iterable[Edit]]) -> str | None:
     """Return why no run proves an edit of a custom Function's backward.
 
     It may use copies without a graph: then a part of it is not differentiated twice, which does not
@@ -141,11 +140,11 @@ def _doubt(repair: Repair, changes: Mapping[Source, Changes]) -> str | None:
     """
     if repair not in (CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH):
         return None
-    for source, nodes in changes.items():
-        for node in nodes:
-            definition = source.class_of(node)
-            bases = () if definition is None else definition.bases
-            if any("Function" in source.code(base) for base in bases):
+    for source, of_source in edits.items():
+        for definition in source.all(ast.ClassDef):
+            start, end = source.span(definition)
+            is_edited = any(start < edit.start < end for edit in of_source)
+            if is_edited and any("Function" in source.code(base) for base in definition.bases):
                 return (
                     "runs, but whether this Function can be differentiated twice, running it "
                     "cannot tell: compare with torch.autograd.gradgradcheck"
