@@ -20,7 +20,6 @@ Where that is undecided, or where two repairs hold and train differently, the re
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -582,7 +581,7 @@ class Judge:
 def _opposed(part: Sample, own_part: Sample) -> bool:
     """Whether two gradients point in opposite directions, as those of adversaries do."""
     product = sum(a * b for a, b in zip(part.values, own_part.values, strict=True))
-    return product < -0.5 * math.hypot(*part.values) * math.hypot(*own_part.values)
+    return product < -0.5 * part.norm * own_part.norm
 
 
 _SHORT_ERRORS = {

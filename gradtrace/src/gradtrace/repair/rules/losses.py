@@ -245,8 +245,7 @@ def detach_shared(failure: Failure) -> Iterator[Candidate]:
                     parent = source.parent(name)
                     is_argument = isinstance(parent, ast.Call) and parent.func is not name
                     if name.id in variables and is_argument:
-                        target = ", ".join(sorted(writes(loss))) or action.receiver
-                        title = f"{name.id}.detach() in {target}"
+                        title = f"{name.id}.detach() at line {name.lineno}"
                         edits = source.call_method(name, "detach")
                         yield from edit(DETACH_SHARED, title, {source: edits})
 

@@ -24,21 +24,25 @@ class ProgramLine(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Some elements of a tensor, evenly spread, and the Euclidean norm of all of them."""
+    """A tensor's elements; of a large one, sums of many elements with random signs.
 
-    norm: float
+    They are linear in the tensor: differences and sums of samples are those of the tensors, and
+    the Euclidean norm is about the tensor's.
+    """
+
     values: tuple[float, ...]
 
+    @property
+    def norm(self) -> float:
+        return math.hypot(*self.values)
+
     def minus(self, other: Sample | None) -> Sample:
-        """Return the difference; its norm is that of the sampled elements."""
         if other is None or len(other.values) != len(self.values):
             return self
-        values = tuple(a - b for a, b in zip(self.values, other.values, strict=True))
-        return Sample(math.hypot(*values), values)
+        return Sample(tuple(a - b for a, b in zip(self.values, other.values, strict=True)))
 
     def plus(self, other: Sample | None) -> Sample:
-        """Return the sum; its norm is that of the sampled elements."""
-        return self if other is None else self.minus(Sample(0.0, tuple(-x for x in other.values)))
+        return self if other is None else self.minus(Sample(tuple(-x for x in other.values)))
 
     def distance(self, other: Sample) -> float:
         """Return the distance as a share of the larger sample: 0 for equal ones, at most 2."""
@@ -46,14 +50,12 @@ class Sample(NamedTuple):
             return 2.0
         if not (self.is_finite and other.is_finite):
             return 0.0 if str(self) == str(other) else 2.0
-        difference = math.hypot(*self.minus(other).values)
-        size = max(math.hypot(*self.values), math.hypot(*other.values))
-        of_norms = abs(self.norm - other.norm) / max(self.norm, other.norm, 1e-30)
-        return max(difference / size if size else 0.0, of_norms)
+        size = max(self.norm, other.norm)
+        return self.minus(other).norm / size if size else 0.0
 
     @property
     def is_finite(self) -> bool:
-        return math.isfinite(self.norm) and all(map(math.isfinite, self.values))
+        return all(map(math.isfinite, self.values))
 
 
 Gradients = dict[str, Sample]  # by the key of the parameter
@@ -238,7 +240,7 @@ class RunLimits(NamedTuple):
 
 def equal_gradients(first: Gradients, second: Gradients) -> bool:
     """Whether the gradients of all parameters are equal; a missing gradient is zero."""
-    zero = Sample(0.0, ())
+    zero = Sample(())
     for key in first.keys() | second.keys():
         pair = first.get(key, zero), second.get(key, zero)
         if max(gradient.norm for gradient in pair) > ZERO and pair[0].distance(pair[1]) >= SAME:

@@ -43,7 +43,7 @@ from gradtrace.repair.run.observations import (
 from gradtrace.snapshots.graph import snapshot
 from gradtrace.watching.record import BackwardCall, Timeline, freed_by
 
-_SAMPLE_SIZE = 128  # elements of a tensor
+_SAMPLE_SIZE = 128  # numbers that stand for a tensor
 _RECENT = 100  # the first and the last calls and steps keep their gradients
 _PATIENCE = 8  # times the calls beyond the failing one, until all optimizers have stepped
 
@@ -398,11 +398,19 @@ def sample_of(tensor: torch.Tensor) -> Sample:
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     flat = tensor.reshape(-1).to(torch.float64)
-    count = flat.numel()
-    if count > _SAMPLE_SIZE:
-        positions = torch.arange(_SAMPLE_SIZE, device=flat.device) * count // _SAMPLE_SIZE
-        return Sample(float(torch.linalg.vector_norm(flat)), tuple(flat[positions].tolist()))
-    return Sample(float(torch.linalg.vector_norm(flat)), tuple(flat.tolist()))
+    if (count := flat.numel()) > _SAMPLE_SIZE:
+        signed = torch.nn.functional.pad(
+            flat * _signs(count, flat.device), (0, -count % _SAMPLE_SIZE)
+        )
+        flat = signed.view(-1, _SAMPLE_SIZE).sum(0)
+    return Sample(tuple(flat.tolist()))
+
+
+@functools.lru_cache(maxsize=32)
+def _signs(count: int, device: torch.device) -> torch.Tensor:
+    """Return random signs, the same in each process, without the program's random numbers."""
+    generator = torch.Generator().manual_seed(count)
+    return (torch.randint(0, 2, (count,), generator=generator) * 2 - 1).to(device, torch.int8)
 
 
 def _saved_bytes(outputs: Any) -> int:
