@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from gradtrace.autograd.syntax import Loop, names, reads_first
+from gradtrace.autograd.syntax import Loop, names, reads_first, written_in_place
 from gradtrace.repair.edits import Source
 
 # Functions that return something else each time: a repair does not call them again.
@@ -38,23 +38,8 @@ def carried_names(loop: Loop) -> list[str]:
 
 def changes_in_place(statement: ast.AST) -> set[str]:
     """Return the names that a statement writes into: ``x[0] = …``, ``x += …``, ``x.mul_(…)``."""
-    targets: list[ast.expr] = []
-    for node in ast.walk(statement):
-        match node:
-            case ast.AugAssign():
-                targets.append(node.target)
-            case ast.Assign():
-                targets += [target for target in node.targets if isinstance(target, ast.Subscript)]
-            case ast.Call(func=ast.Attribute(value=target, attr=name)):
-                targets += [target] if re.search(r"[^_]_$", name) else []
-    return {ast.unparse(without_index(target)) for target in targets}
-
-
-def without_index(expression: ast.expr) -> ast.expr:
-    """Return ``x`` of ``x[0][1]``."""
-    while isinstance(expression, ast.Subscript):
-        expression = expression.value
-    return expression
+    written = map(written_in_place, ast.walk(statement))
+    return {ast.unparse(target) for target in written if target is not None}
 
 
 def accumulated(statement: ast.AST) -> set[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -18,7 +17,6 @@ from gradtrace.repair.run.processes import Launcher, LauncherEnded
 from gradtrace.terminal import highlight_fix
 
 _USAGE = "gradtrace fix [options] (script.py | -m module) [arguments]"
-_WITH_VALUE = ("--choose", "--json", "--beyond", "--seconds")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -58,25 +56,17 @@ def _parser(version: str) -> argparse.ArgumentParser:
         "--seconds", type=float, default=120.0, metavar="S", help="the most for one run (120)"
     )
     parser.add_argument("-V", "--version", action="version", version=f"gradtrace {version}")
+    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="repair a module")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="the script and its arguments")
     return parser
-
-
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return the command's own arguments, and those from the program's name on."""
-    place = 0
-    while place < len(words) and words[place].startswith("-") and words[place] != "-m":
-        if words[place] == "--":
-            return words[:place], words[place + 1 :]
-        place += 2 if words[place] in _WITH_VALUE else 1
-    return words[:place], words[place:]
 
 
 def main(words: list[str], flags: list[str], version: str) -> int:
     """Run the command; ``flags`` are options of the interpreter.  Returns the exit code."""
-    arguments, program = _split(words)
     parser = _parser(version)
-    options = parser.parse_args(arguments)
-    if not program or program == ["-m"]:
+    options = parser.parse_args(words)
+    program = ["-m", *options.module] if options.module else options.program
+    if not program:
         parser.error("no program to repair")
     if program[0] != "-m" and not Path(program[0]).is_file():
         parser.error(f"there is no file {program[0]}")
@@ -84,8 +74,11 @@ def main(words: list[str], flags: list[str], version: str) -> int:
         parser.error("--choose says which repair --apply writes: give both")
     if options.beyond < 1 or options.seconds <= 0:
         parser.error("--beyond and --seconds are more than 0")
-    if options.json not in (None, "-") and (reason := _unwritable(Path(options.json))) is not None:
-        parser.error(f"--json {options.json} cannot be written: {reason}")
+    if options.json not in (None, "-"):  # before a minute of work is lost
+        try:
+            Path(options.json).open("a").close()
+        except OSError as error:
+            parser.error(f"--json {options.json} cannot be written: {error.strerror}")
     try:
         return _fix(options, program, flags)
     except LauncherEnded as error:
@@ -94,16 +87,6 @@ def main(words: list[str], flags: list[str], version: str) -> int:
     except KeyboardInterrupt:
         _say("stopped: nothing was written")
         return 130
-
-
-def _unwritable(path: Path) -> str | None:
-    """Return why a file cannot be written, before a minute of work is lost."""
-    folder = path.absolute().parent
-    if path.is_dir():
-        return "it is a folder"
-    if not folder.is_dir():
-        return f"there is no folder {folder}"
-    return None if os.access(path if path.exists() else folder, os.W_OK) else "permission denied"
 
 
 def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> int:
@@ -115,7 +98,12 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
     )
     with Launcher(program, flags) as launcher:
         limits = RunLimits(None, options.beyond, options.seconds)
-        proof = prove(launcher, limits, _say, _Counter(), only_list=options.list)
+        start = time.monotonic()
+
+        def count(number: int, of: int) -> None:
+            _say(f"candidate {number} of {of}, {time.monotonic() - start:.0f} s")
+
+        proof = prove(launcher, limits, _say, count, only_list=options.list)
     printed = sys.stdout
     if options.json == "-":
         print(json.dumps(proof_text.data(proof), indent=1))
@@ -144,18 +132,6 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
         _say(str(error))
         return 1
     return 0
-
-
-class _Counter:
-    """Prints the number of the candidate that runs: on a terminal always on the same line."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-
-    def __call__(self, number: int, count: int) -> None:
-        line_above = "\x1b[A\x1b[2K" if number > 1 and sys.stderr.isatty() else ""
-        print(line_above, end="", file=sys.stderr)
-        _say(f"candidate {number} of {count}, {time.monotonic() - self._start:.0f} s")
 
 
 def _say(text: str) -> None:

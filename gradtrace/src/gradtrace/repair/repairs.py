@@ -49,12 +49,8 @@ MOVE_DETACH = Repair("move_detach", 26, "only that tensor is not to be trained",
 NO_GRAD = Repair("no_grad", 27, "the change itself is not to be differentiated")
 SWITCH_ON = Repair("switch_on", 27, "it is to be trained")
 ASK_LESS = Repair("ask_less", 27, "the others are frozen on purpose")
-DIFFERENTIABLE = Repair(
-    "differentiable", 27, "the loss is to be computed from this value", keeps=False
-)
 OPTIMIZER_LATER = Repair("optimizer_later", 27, "the optimizer is to hold what is trained")
 SWITCH = Repair("switch", 30, "the option is not needed")
-REDUCE = Repair("reduce", 31, "this is the loss that is meant", keeps=False)
 FORWARD_AGAIN = Repair(
     "forward_again", 40, "this loss is to see the weights as they are now", keeps=False
 )

@@ -6,20 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from gradtrace.repair.code_names import changes_in_place, reads, value_of, without_index
+from gradtrace.autograd.syntax import written_in_place
+from gradtrace.repair.code_names import changes_in_place, reads, value_of
 from gradtrace.repair.edits import Edit, Source
 from gradtrace.repair.repairs import CLONE_USED, CLONE_WRITTEN, NO_GRAD, OUT_OF_PLACE
 from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
-
-_OPERATORS: dict[type[ast.operator], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.Pow: "**",
-    ast.MatMult: "@",
-}
-_WITHOUT_WRITING = ("requires_grad_", "detach_", "retain_grad_", "share_memory_")
 
 
 def _in_place_statements(failure: Failure) -> list[Statement]:
@@ -37,8 +28,7 @@ def _in_place_statements(failure: Failure) -> list[Statement]:
     return [
         statement
         for statement in statements.values()
-        if _is_in_place(statement.source, statement.node)
-        and not _is_update(statement.source, statement.node)
+        if changes_in_place(statement.node) and not _is_update(statement.source, statement.node)
     ]
 
 
@@ -54,30 +44,9 @@ def _is_update(source: Source, node: ast.stmt) -> bool:
     )
 
 
-def _indexed(node: ast.AST) -> ast.expr | None:
-    """Return ``x`` of ``x[0] = …`` and ``x[0][1] += …``."""
-    match node:
-        case ast.Assign(targets=[ast.Subscript() as target]):
-            return without_index(target)
-        case ast.AugAssign(target=ast.Subscript() as target):
-            return without_index(target)
-    return None
-
-
 def _in_place_calls(source: Source, node: ast.AST) -> list[ast.Call]:
     """Return the calls of in-place methods, such as ``x.mul_(2)``, in a statement."""
-    return [
-        call
-        for call in source.all(ast.Call, node)
-        if isinstance(call.func, ast.Attribute)
-        and re.fullmatch(r"[^_].*_", call.func.attr)
-        and call.func.attr not in _WITHOUT_WRITING
-    ]
-
-
-def _is_in_place(source: Source, node: ast.AST) -> bool:
-    is_arithmetic = isinstance(node, ast.AugAssign) and type(node.op) in _OPERATORS
-    return bool(is_arithmetic or _indexed(node) is not None or _in_place_calls(source, node))
+    return [call for call in source.all(ast.Call, node) if written_in_place(call) is not None]
 
 
 def _is_read_later(source: Source, node: ast.stmt) -> bool:
@@ -107,9 +76,9 @@ def out_of_place(failure: Failure) -> Iterator[Candidate]:
         title = f"out of place at line {line}"
         match node:
             case ast.AugAssign(target=ast.Name() | ast.Attribute() as target):
-                new = _without_augmentation(source, node)
-                title = f"{source.code(target)} = {new}, at line {line}"
-                edits = source.replace(node, f"{source.code(target)} = {new}")
+                value = ast.unparse(ast.BinOp(target, node.op, node.value))
+                title = f"{source.code(target)} = {value}, at line {line}"
+                edits = source.replace(node, f"{source.code(target)} = {value}")
             case _ if calls := _in_place_calls(source, node):
                 for call in calls:
                     assert isinstance(call.func, ast.Attribute)
@@ -124,14 +93,6 @@ def out_of_place(failure: Failure) -> Iterator[Candidate]:
         yield from edit(OUT_OF_PLACE, title, {source: edits})
         together.setdefault(source, []).extend(edits)
     yield from edit(OUT_OF_PLACE, "all of them out of place", together)
-
-
-def _without_augmentation(source: Source, node: ast.AugAssign) -> str:
-    """Return ``x + y`` for ``x += y``."""
-    value = source.code(node.value)
-    if isinstance(node.value, ast.BinOp | ast.BoolOp | ast.Compare | ast.IfExp):
-        value = f"({value})"
-    return f"{source.code(node.target)} {_OPERATORS[type(node.op)]} {value}"
 
 
 def _receiver(call: ast.expr) -> ast.Name | ast.Attribute | ast.Subscript | None:
@@ -161,17 +122,12 @@ def clone_the_written(failure: Failure) -> Iterator[Candidate]:
     """Insert ``x = x.clone()`` before the in-place change."""
     for statement in _in_place_statements(failure):
         source, node = statement.source, statement.node
-        written = _indexed(node)
-        if written is None and isinstance(node, ast.AugAssign):
-            written = node.target
-        if written is None and (calls := _in_place_calls(source, node)):
-            written = _receiver(calls[0])
-        if isinstance(written, ast.Attribute) and written.attr == "data":
-            written = written.value
-        if isinstance(written, ast.Name | ast.Attribute):
-            line = f"{source.code(written)} = {source.code(written)}.clone()"
-            title = f"{line} before line {statement.line.line}"
-            yield from edit(CLONE_WRITTEN, title, {source: source.insert(node, before=[line])})
+        for name in sorted(changes_in_place(node)):
+            if re.fullmatch(r"[\w.]+", name):
+                tensor = name.removesuffix(".data")
+                line = f"{tensor} = {tensor}.clone()"
+                title = f"{line} before line {statement.line.line}"
+                yield from edit(CLONE_WRITTEN, title, {source: source.insert(node, before=[line])})
 
 
 def clone_the_operand(failure: Failure) -> Iterator[Candidate]:
@@ -202,11 +158,9 @@ def without_gradient(failure: Failure) -> Iterator[Candidate]:
         return
     for statement in failure.running[:1]:
         source, node = statement.source, statement.node
-        written = _indexed(node)
-        names = reads(node if written is None else written)
         block = [node]
         for following in source.after(node):
-            if not (_is_in_place(source, following) and reads(following) & names):
+            if not changes_in_place(following) & changes_in_place(node):
                 break
             block.append(following)
         if all(map(source.has_own_lines, block)):

@@ -158,7 +158,6 @@ class ProgramRun:
         replaced: the parameters that another tensor took the place of, with the number of the call
             before which that was seen.
         graph_variables: by line, the variables that have a graph, with their kinds.
-        side_effects: the files that it opened to write, and the addresses that it called.
     """
 
     status: str = "ended"
@@ -177,7 +176,6 @@ class ProgramRun:
     diagnosis: dict[str, Any] | None = None
     explanation: str = ""
     files: list[str] = field(default_factory=list)
-    side_effects: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
