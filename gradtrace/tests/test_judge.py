@@ -203,11 +203,16 @@ def test_retained_graphs_are_rejected_where_a_step_lies_between():
     assert judge(repairs.RETAIN_GRAPH, *events, original=original).status == PROVEN
 
 
-def test_retained_graphs_are_rejected_where_every_iteration_uses_them():
-    cached = {"cause": "computed_once_outside_loop"}
-    original = program(*ORIGINAL.events, status="raised", diagnosis=cached)
-    judgement = judge(repairs.RETAIN_GRAPH, *repaired(), original=original)
-    assert judgement.reasons == ["runs, but every iteration would use the graph of the first one"]
+@pytest.mark.parametrize(("oldest", "is_rejected"), [((1, 1, 1), True), ((1, 1, 30), False)])
+def test_retained_graphs_are_rejected_where_every_iteration_uses_them(oldest, is_rejected):
+    without_step = [event for event in ORIGINAL.events if not isinstance(event, StepTaken)]
+    original = program(*without_step, status="raised")
+    calls = [
+        backward(i, loss, oldest_node=oldest[i - 1]) for i, loss in ((1, 3.0), (2, 2.0), (3, 1.0))
+    ]
+    judgement = judge(repairs.RETAIN_GRAPH, *calls, step(0, 1, 2, 3), original=original)
+    expected = ["runs, but every iteration would use the graph of the first one"]
+    assert judgement.reasons == (expected if is_rejected else [])
 
 
 def test_a_gradient_of_old_weights_is_rejected():

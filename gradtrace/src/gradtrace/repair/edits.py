@@ -232,6 +232,19 @@ class Source:
         lines = self._bytes[first:end].splitlines(keepends=True)
         return [Edit(start, end, b"".join(line.removeprefix(spaces) for line in lines).decode())]
 
+    def swap_heads(self, outer: ast.With, inner: Loop) -> list[Edit]:
+        """Exchange the heads of two compound statements, the one the only member of the other."""
+        start, inside = self.span(outer)[0], self.span(inner)[0]
+        head, inner_head = (
+            self._bytes[start:inside],
+            self._bytes[inside : self.span(inner.body[0])[0]],
+        )
+        texts = inner_head.decode().rstrip(), head.decode().rstrip()
+        return [
+            Edit(start, start + len(head.rstrip()), texts[0]),
+            Edit(inside, inside + len(inner_head.rstrip()), texts[1]),
+        ]
+
     def indent_under(self, head: str, statements: Sequence[ast.stmt]) -> list[Edit]:
         """Put consecutive statements into a block with this head."""
         start, _ = self._whole_lines(statements[0])

@@ -30,6 +30,7 @@ from gradtrace.repair.repairs import (
     ADD_LOSSES,
     ADD_ROUNDS,
     BEGIN_SUM,
+    CLEAR,
     CLONE_WRITTEN,
     DETACH,
     FORWARD_AGAIN,
@@ -52,10 +53,6 @@ from gradtrace.repair.run.observations import (
     sum_of,
 )
 
-_ACROSS_ITERATIONS = (
-    "computed_once_outside_loop", "hidden_state_carried", "loss_accumulated", "replay_keeps_graph",
-    "dataset_tensor_has_graph", "buffer_has_graph",
-)  # fmt: skip
 _ADDITIONS = (ADD_LOSSES, ADD_ROUNDS)
 _REPEATED_STATEMENTS = (FORWARD_AGAIN, BEGIN_SUM)
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
@@ -129,7 +126,7 @@ class Judge:
             self._growing_graph(run),
             self._stale_gradient(run),
             self._counted_twice(candidate),
-            self._retained_too_long(candidate),
+            self._retained_too_long(candidate, run),
             self._untrained(candidate, run),
             self._other_objective(candidate, run),
             self._unused_gradient(run),
@@ -159,10 +156,16 @@ class Judge:
         return judgement
 
     def compare(self, judgements: Iterable[Judgement]) -> None:
-        """Reject each repair that trains fewer parameters than another one that holds."""
+        """Reject each repair that trains fewer parameters than another one that holds.
+
+        A list is to be cleared if nothing else holds: its old entries cannot be used again.
+        """
         if self.trained is None:
             return
         holding = [judgement for judgement in judgements if judgement.status in (PROVEN, OPEN)]
+        if {judgement.candidate.repair for judgement in holding} == {CLEAR}:
+            for judgement in holding:
+                judgement.status, judgement.question = PROVEN, None
         trained: set[str] = set()
         for judgement in holding:
             if not judgement.question:
@@ -329,11 +332,13 @@ class Judge:
                 return "runs, but the gradient of the one loss is not the sum of theirs"
         return "runs, but the one loss is not the sum of the two"
 
-    def _retained_too_long(self, candidate: Candidate) -> str | None:
+    def _retained_too_long(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Object to a retained graph that a step makes stale, or that every iteration uses."""
-        if candidate.repair != RETAIN_GRAPH:
+        if candidate.repair != RETAIN_GRAPH or self.failing_call > len(self.original.calls):
             return None
-        if self.cause in _ACROSS_ITERATIONS:
+        site = self.original.calls[self.failing_call - 1].site
+        oldest = [call.oldest_node for call in run.calls if call.site == site]
+        if len(oldest) > 2 and len({*oldest}) == 1:
             return "runs, but every iteration would use the graph of the first one"
         freed_at = (self.original.diagnosis or {}).get("began_at") or {}
         freeing_line = freed_at.get("file"), freed_at.get("line")
@@ -525,6 +530,11 @@ class Judge:
             return "no backward() call was observed"
         if not run.calls[-1].accumulates and not run.steps and not candidate.repair.keeps:
             return "no gradient was observed: autograd.grad returns it"
+        only_reads = len(run.calls) >= self.failing_call and not any(
+            call.accumulates for call in run.calls[self.failing_call - 1 :]
+        )
+        if only_reads and run.status == "ended":  # by autograd.grad, after the training
+            return None
         if self.original.optimizers and not run.steps_after(self.failing_call):
             return "no optimizer has stepped since" if self.original.steps or run.steps else None
         return None

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from gradtrace.autograd.syntax import Loop
+from gradtrace.repair.code_names import reads, writes
 from gradtrace.repair.edits import Edit, Source, method_called
 from gradtrace.repair.repairs import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
 from gradtrace.repair.run.observations import ProgramLine, ProgramRun
@@ -75,10 +76,38 @@ class Failure:
         line = ProgramLine(place["file"], place["line"], "")
         return [Statement(source, node, line) for node in source.statements_at(line.line)]
 
+    def variables(self, statement: Statement) -> dict[str, str]:
+        """Return the variables with a graph where a statement ran, with the types of value."""
+        return self.run.graph_variables.get(statement.line, {})
+
+    @property
+    def cached(self) -> list[Statement]:
+        """The statements that made a part of the graph before the loop or call that uses it."""
+        statements = {statement.node: statement for statement in self.at("made_at")}
+        used: list[tuple[Statement, ast.stmt, set[str]]] = []
+        used += ((s, loop, self.variables(s).keys() - writes(loop)) for s, loop in self.loops)
+        used += ((s, s.node, self.variables(s).keys() & reads(s.node)) for s in self.running[1:])
+        for statement, user, variables in used:
+            for node in statement.source.before(user):
+                if isinstance(node, ast.Assign) and writes(node) & variables:
+                    line = statement.line._replace(line=node.lineno)
+                    statements.setdefault(node, Statement(statement.source, node, line))
+        return list(statements.values())
+
     @property
     def nearby(self) -> list[Statement]:
         """The statement at which the failure began, and those that were running."""
         return [*self.at("began_at"), *self.running]
+
+    def calls(self, *names: str) -> Iterator[tuple[Source, ast.Call]]:
+        """Yield the calls of these names at the lines of :attr:`nearby`, with their files."""
+        places = [self.diagnosis.get("began_at"), *(line._asdict() for line in self.run.raised_at)]
+        lines = {(place["file"], place["line"]) for place in places if place is not None}
+        for source in self.sources:
+            for call in source.all(ast.Call):
+                is_nearby = any((source.path, line) in lines for line in source.lines(call))
+                if is_nearby and method_called(call) in names:
+                    yield source, call
 
     @property
     def involved(self) -> list[Statement]:

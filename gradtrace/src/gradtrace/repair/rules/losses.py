@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from typing import NamedTuple
 
 from gradtrace.autograd.syntax import Loop
@@ -153,8 +153,9 @@ def add_losses(failure: Failure) -> Iterator[Candidate]:
             edits = [*source.remove(first.node), *source.replace(second.call, total)]
             yield from edit(ADD_LOSSES, total, {source: edits})
     for statement, loop in failure.loops:
-        variables = failure.run.graph_variables.get(statement.line, {})
-        yield from _added_in_loop(statement.source, statement.node, loop, variables)
+        yield from _added_in_loop(
+            statement.source, statement.node, loop, failure.variables(statement)
+        )
         break
 
 
@@ -231,35 +232,35 @@ def _parameters(source: Source, optimizer: str) -> str:
 
 
 def detach_shared(failure: Failure) -> Iterator[Candidate]:
-    """Detach a shared tensor in one of two losses: ``D(fake.detach())``."""
+    """Detach a shared tensor in one of two losses, or in a loop: ``D(fake.detach())``."""
     for source, actions in _blocks(failure):
         calls = _backward_calls(actions)
-        if len(calls) < 2:
-            continue
         suite = source.suite_of(actions[0].node)
         variables = writes(*(node for node in suite if isinstance(node, ast.Assign)))
-        for action in calls:
-            losses = statements_computing(source.before(action.node), reads(action.call.func))
-            for loss in [*losses, action.node]:
-                for name in source.all(ast.Name, loss):
-                    parent = source.parent(name)
-                    is_argument = isinstance(parent, ast.Call) and parent.func is not name
-                    if name.id in variables and is_argument:
-                        title = f"{name.id}.detach() at line {name.lineno}"
-                        edits = source.call_method(name, "detach")
-                        yield from edit(DETACH_SHARED, title, {source: edits})
+        for action in calls if len(calls) > 1 else ():
+            yield from _detached_in(source, action.node, variables)
+    for statement, loop in failure.loops if len(failure.run.optimizers) > 1 else ():
+        variables = failure.variables(statement).keys() - writes(loop)
+        yield from _detached_in(statement.source, statement.node, variables)
+
+
+def _detached_in(source: Source, node: ast.stmt, variables: Set[str]) -> Iterator[Candidate]:
+    """Detach each argument of a loss that is one of these variables."""
+    losses = statements_computing(source.before(node), reads(node))
+    for name in source.all(ast.Name, *losses, node):
+        parent = source.parent(name)
+        if name.id in variables and isinstance(parent, ast.Call) and parent.func is not name:
+            title = f"{name.id}.detach() at line {name.lineno}"
+            yield from edit(DETACH_SHARED, title, {source: source.call_method(name, "detach")})
 
 
 def retain_graph(failure: Failure) -> Iterator[Candidate]:
     """Insert ``retain_graph=True``, which PyTorch's own message names."""
-    for statement in failure.nearby:
-        source = statement.source
-        call = call_of(source, statement.node, "backward", "grad")
-        if call is None or keyword(call, "create_graph") is not None:
-            continue
-        title = f"retain_graph=True at line {statement.line.line}"
-        edits = source.set_keywords(call, retain_graph="True")
-        yield from edit(RETAIN_GRAPH, title, {source: edits})
+    for source, call in failure.calls("backward", "grad"):
+        if keyword(call, "create_graph") is None:
+            title = f"retain_graph=True at line {call.lineno}"
+            edits = source.set_keywords(call, retain_graph="True")
+            yield from edit(RETAIN_GRAPH, title, {source: edits})
 
 
 RULES: tuple[EditRule, ...] = (

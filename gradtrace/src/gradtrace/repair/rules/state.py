@@ -13,6 +13,7 @@ from gradtrace.repair.code_names import (
     assignments,
     carried_names,
     reads,
+    statements_computing,
     value_of,
     writes,
 )
@@ -42,7 +43,7 @@ def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
     """Detach all that a loop carries: ``h = h.detach()`` after backward or at the beginning."""
     for statement, loop in failure.loops:
         source = statement.source
-        kinds = failure.run.graph_variables.get(statement.line, {})
+        kinds = failure.variables(statement)
         names = [name for name in carried_names(loop) if name in kinds]
         if not names:
             continue
@@ -69,13 +70,17 @@ class _Attribute(NamedTuple):
 
 
 def _attributes(failure: Failure) -> list[_Attribute]:
-    """Return the attributes whose graphs contain freed nodes, as the running frames name them."""
+    """Return the attributes whose graphs contain freed nodes, as the running frames name them.
+
+    A list that the program appends to is left out: with detached entries it would grow for ever.
+    """
     attributes: dict[tuple[str, Statement], _Attribute] = {}
+    filled = {name.rpartition(".")[2] for s in failure.sources for name, _ in additions(s.tree)}
     for variable in failure.run.freed_variables:
         path = re.sub(r"\.(\d+)", r"[\1]", variable.name)
         match = re.fullmatch(r"(.+)\.([^\W\d]\w*)(\[.*\])?", path)
         statement = next((s for s in failure.running if s.line == variable.frame), None)
-        if match and statement is not None:
+        if match and statement is not None and match[2] not in filled:
             owner, name, index = match.groups()
             kind = variable.kind if variable.kind in _DETACHED else "list"
             kind = "tensor" if index is None else kind
@@ -167,7 +172,7 @@ def _parallel_lists(failure: Failure, statement: Statement, name: str) -> list[s
 
 def compute_again(failure: Failure) -> Iterator[Candidate]:
     """Compute a cached value in each iteration: in the loop, in the method, without a guard."""
-    for cached in failure.at("made_at"):
+    for cached in failure.cached:
         yield from _in_the_loop(failure, cached)
         yield from _in_the_running_function(failure, cached)
         yield from _in_each_method(cached)
@@ -181,7 +186,7 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
         if statement.source is not source or cached.node not in source.before(loop):
             continue
         following = [node for node in source.after(cached.node) if node in source.before(loop)]
-        moved = [cached.node]
+        moved = [*_operands(failure, cached), cached.node]
         for later in following:
             if isinstance(later, ast.Assign) and reads(later) & writes(*moved):
                 moved.append(later)
@@ -199,10 +204,20 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
         yield from edit(COMPUTE_AGAIN, title, {source: edits})
 
 
+def _operands(failure: Failure, cached: Statement) -> list[ast.stmt]:
+    """Return the statements before it that made what it uses of the graph."""
+    kinds = failure.run.graph_variables.values()
+    variables = {name for of_frame in kinds for name in of_frame}
+    earlier = cached.source.before(cached.node)
+    computing = [*statements_computing(earlier, reads(cached.node))]
+    return [node for node in reversed(computing) if writes(node) & variables]
+
+
 def _in_the_running_function(failure: Failure, cached: Statement) -> Iterator[Candidate]:
     """Repeat the statement in the running function that reads its result, such as a closure."""
-    source, code = cached.source, cached.source.code(cached.node)
-    if not isinstance(cached.node, ast.Assign) or DRAWS.search(code):
+    source = cached.source
+    lines = [source.code(node) for node in (*_operands(failure, cached), cached.node)]
+    if not isinstance(cached.node, ast.Assign) or any(map(DRAWS.search, lines)):
         return
     names = {name for name in writes(cached.node) if name.isidentifier()}
     for statement in failure.running:
@@ -210,8 +225,8 @@ def _in_the_running_function(failure: Failure, cached: Statement) -> Iterator[Ca
         if function is None or function is source.function_of(cached.node):
             continue
         if names & reads(*function.body):
-            title = f"{code} at the beginning of {function.name}()"
-            yield from edit(COMPUTE_AGAIN, title, {source: source.first_in(function.body, [code])})
+            title = f"{'; '.join(lines)} at the beginning of {function.name}()"
+            yield from edit(COMPUTE_AGAIN, title, {source: source.first_in(function.body, lines)})
 
 
 def _in_each_method(cached: Statement) -> Iterator[Candidate]:
@@ -245,9 +260,19 @@ def _without_guard(cached: Statement) -> Iterator[Candidate]:
             yield from edit(COMPUTE_AGAIN, title, {source: source.remove_line(decorator)})
 
 
+def narrow_context(failure: Failure) -> Iterator[Candidate]:
+    """Open a context in each iteration that is open around the loop: a cache ends with it."""
+    for statement, loop in failure.loops:
+        source, block = statement.source, statement.source.parent(loop)
+        if isinstance(block, ast.With) and block.body == [loop]:
+            edits = source.swap_heads(block, loop)
+            title = f"{source.code(block.items[0].context_expr)} inside the loop"
+            yield from edit(COMPUTE_AGAIN, title, {source: edits})
+
+
 def detach_at_assignment(failure: Failure) -> Iterator[Candidate]:
     """Detach an assigned value, an argument in it, or all variables that the advice names."""
-    for cached in failure.at("made_at"):
+    for cached in failure.cached:
         source, value = cached.source, value_of(cached.node)
         if value is None:
             continue
@@ -292,6 +317,7 @@ RULES: tuple[EditRule, ...] = (
     reset_attributes,
     clear_or_detach_entries,
     compute_again,
+    narrow_context,
     detach_at_assignment,
     sum_numbers,
 )

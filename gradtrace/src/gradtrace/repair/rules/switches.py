@@ -26,23 +26,21 @@ def create_graph(failure: Failure) -> Iterator[Candidate]:
     """Insert ``create_graph=True`` where a gradient is computed that is used further."""
     # For a backward call it would only be another retain_graph there.
     names = ("grad",) if failure.family in ("freed", "modified") else ("grad", "backward")
-    calls: dict[ast.Call, tuple[Source, int]] = {}
-    for statement in failure.nearby:
-        gradient = call_of(statement.source, statement.node, *names)
-        if gradient is not None:
-            calls[gradient] = statement.source, statement.line.line
+    calls = {call: source for source, call in failure.calls(*names)}
     for statement in failure.running:  # a gradient computed earlier in the same function
         source = statement.source
         for call in source.all(ast.Call, source.scope_of(statement.node)):
             if method_called(call) == "grad":
-                calls.setdefault(call, (source, call.lineno))
-    for call, (source, line) in calls.items():
+                calls.setdefault(call, source)
+    for call, source in calls.items():
         if keyword(call, "create_graph") is None:
             retains = [argument for argument in call.keywords if argument.arg == "retain_graph"]
             edits = source.set_keywords(call, create_graph="True")
             if retains:  # create_graph=True includes it
                 edits = source.replace(retains[0], "create_graph=True")
-            yield from edit(CREATE_GRAPH, f"create_graph=True at line {line}", {source: edits})
+            yield from edit(
+                CREATE_GRAPH, f"create_graph=True at line {call.lineno}", {source: edits}
+            )
 
 
 def options(failure: Failure) -> Iterator[Candidate]:
