@@ -6,7 +6,7 @@ import pytest
 
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates
-from gradtrace.repair.run.observations import FreedVariable, ProgramLine, ProgramRun
+from gradtrace.repair.run.observations import GraphVariable, ProgramLine, ProgramRun
 
 GAN = """\
 for real in data:
@@ -72,7 +72,9 @@ def list_candidates(tmp_path):
             if key in diagnosis:
                 diagnosis[key] = {"file": str(path), "line": diagnosis[key]}
         run = ProgramRun("raised", "RuntimeError", raised_at, files=[str(path)])
-        run.freed_variables = [FreedVariable(*variable, raised_at[0]) for variable in variables]
+        run.graph_variables = [
+            GraphVariable(*variable, raised_at[0], True) for variable in variables
+        ]
         run.diagnosis = {"family": "freed", "cause": "shared_subgraph", **diagnosis}
         failures: list[str] = []
         found = candidates(run, failures.append)

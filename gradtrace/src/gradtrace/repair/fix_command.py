@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -98,12 +97,7 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
     )
     with Launcher(program, flags) as launcher:
         limits = RunLimits(None, options.beyond, options.seconds)
-        start = time.monotonic()
-
-        def count(number: int, of: int) -> None:
-            _say(f"candidate {number} of {of}, {time.monotonic() - start:.0f} s")
-
-        proof = prove(launcher, limits, _say, count, only_list=options.list)
+        proof = prove(launcher, limits, _say, only_list=options.list)
     printed = sys.stdout
     if options.json == "-":
         print(json.dumps(proof_text.data(proof), indent=1))

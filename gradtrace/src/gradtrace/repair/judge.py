@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradtrace.explaining.causes import family_of
-from gradtrace.repair.intent import describe_targets, loss_name, optimizer_name, targets_of_calls
+from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
 from gradtrace.repair.repairs import (
     ADD_LOSSES,
     ADD_ROUNDS,
@@ -146,7 +146,6 @@ class Judge:
             or question
             or self._is_copy_meant(candidate, run)
             or self._is_training_meant(candidate, run)
-            or self._is_exclusion_meant(run)
         )
         if candidate.repair == DETACH and self._first_changed_gradient(candidate, run) is not None:
             tensor = candidate.title.removeprefix("detach ")
@@ -354,17 +353,9 @@ class Judge:
 
     def _counted_twice(self, candidate: Candidate) -> str | None:
         """Object to adding a loss, or retaining its graph, if the next loss contains it."""
-        calls = self.original.calls
-        if candidate.repair not in (*_ADDITIONS, RETAIN_GRAPH) or self.failing_call > len(calls):
-            return None
-        numbers = calls[self.failing_call - 1].contains
-        contained = {number for number in numbers if calls[number - 1].accumulates}
-        if not contained:
-            return None
-        return (
-            f"runs, but the loss of backward {max(contained)} is a part of that of backward "
-            f"{self.failing_call}: its gradient counts twice"
-        )
+        if candidate.repair in (*_ADDITIONS, RETAIN_GRAPH) and self.cause == "loss_accumulated":
+            return "runs, but the loss contains an earlier one: its gradient counts twice"
+        return None
 
     def _untrained(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Object to parameters that get no gradient, though the program's call gave them one."""
@@ -497,25 +488,6 @@ class Judge:
             return None
         return f"{'is' if len(new) == 1 else 'are'} {self._listed(new, '')} to be trained?"
 
-    def _is_exclusion_meant(self, run: ProgramRun) -> str | None:
-        """Ask whether a leaf that gets no gradient is meant to get none.
-
-        Without an optimizer it is unknown what is trained; of a loss without a graph it is unknown
-        what it was computed from.
-        """
-        if self.trained is not None and self.family not in ("freed", "modified", "silent"):
-            idle = sorted(self.trained - self._parameters_with_gradients(run))
-            return f"is it right that {self._listed(idle)} not trained?" if idle else None
-        calls = self.original.calls
-        if self.trained is not None or self.failing_call > len(calls) or not calls[-1].accumulates:
-            return None
-        leaves = {key for call in calls for key in call.leaves}
-        with_gradient = {key for call in run.calls for key in call.gradients}
-        late = self._parameters_with_gradients(run)
-        missing = sorted((leaves - with_gradient) | (calls[-1].leaves - late))
-        missing = [key for key in missing if not key.startswith("a leaf of shape")]
-        return f"is it right that {self._listed(missing)} not trained?" if missing else None
-
     # What is missing for a proof.
 
     def _unfinished(self, candidate: Candidate, run: ProgramRun) -> str | None:
@@ -575,9 +547,7 @@ class Judge:
             verb = "gets" if len(keys) == 1 else "get"
             lines.append(f"{self._listed(sorted(keys), '')} {verb} a gradient")
         if len(run.optimizers) > 1 and run.steps and not question:
-            pairs = describe_targets(run)
-            if pairs:
-                lines.append("each step has the gradient of its own losses alone: " + pairs)
+            lines.append("each step has the gradient of its own losses alone")
         lines.append("no graph grows, and a strict watch finds nothing")
         return lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -45,7 +46,6 @@ def prove(
     launcher: Launcher,
     limits: RunLimits,
     report: Callable[[str], None] = lambda text: None,
-    count: Callable[[int, int], None] = lambda number, count: None,
     only_list: bool = False,
 ) -> Proof:
     """Find the repairs of the launcher's program that hold.
@@ -54,9 +54,9 @@ def prove(
         launcher: starts the runs.
         limits: of each run.
         report: receives lines about the progress.
-        count: receives the number of the candidate that is run, and how many there are.
         only_list: stop before any candidate is run.
     """
+    start = time.monotonic()
     original = launcher.run({}, limits._replace(failing_call=None))
     proof = Proof(original)
     calls = f"{len(original.calls)} backward calls, {original.seconds:.1f} s"
@@ -81,7 +81,8 @@ def prove(
         reference = launcher.run({}, reference_limits, is_reference=True)
     judge = Judge(original, reference)
     for number, candidate in enumerate(proof.listed, 1):
-        count(number, len(proof.listed))
+        seconds_so_far = time.monotonic() - start
+        report(f"candidate {number} of {len(proof.listed)}, {seconds_so_far:.0f} s")
         run = launcher.run(candidate.edits, RunLimits(failing_call, limits.beyond, seconds))
         proof.judgements.append(judge.judge(candidate, run))
     judge.compare(proof.judgements)

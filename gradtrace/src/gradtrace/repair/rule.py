@@ -7,6 +7,7 @@ right is decided by the judge.
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
@@ -14,7 +15,7 @@ from gradtrace.autograd.syntax import Loop
 from gradtrace.repair.code_names import reads, writes
 from gradtrace.repair.edits import Edit, Source, method_called
 from gradtrace.repair.repairs import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
-from gradtrace.repair.run.observations import ProgramLine, ProgramRun
+from gradtrace.repair.run.observations import GraphVariable, ProgramLine, ProgramRun
 
 
 class Candidate(NamedTuple):
@@ -76,17 +77,29 @@ class Failure:
         line = ProgramLine(place["file"], place["line"], "")
         return [Statement(source, node, line) for node in source.statements_at(line.line)]
 
+    @property
+    def freed_variables(self) -> list[GraphVariable]:
+        return [variable for variable in self.run.graph_variables if variable.is_freed]
+
     def variables(self, statement: Statement) -> dict[str, str]:
         """Return the variables with a graph where a statement ran, with the types of value."""
-        return self.run.graph_variables.get(statement.line, {})
+        return {
+            variable.name.partition("[")[0]: variable.kind
+            for variable in self.run.graph_variables
+            if variable.frame == statement.line and "." not in variable.name
+        }
+
+    def _tensors(self, statement: Statement) -> set[str]:
+        return {name for name, kind in self.variables(statement).items() if kind == "tensor"}
 
     @property
     def cached(self) -> list[Statement]:
         """The statements that made a part of the graph before the loop or call that uses it."""
         statements = {statement.node: statement for statement in self.at("made_at")}
         used: list[tuple[Statement, ast.stmt, set[str]]] = []
-        used += ((s, loop, self.variables(s).keys() - writes(loop)) for s, loop in self.loops)
-        used += ((s, s.node, self.variables(s).keys() & reads(s.node)) for s in self.running[1:])
+        if self.family == "freed":
+            used += ((s, loop, self._tensors(s) - writes(loop)) for s, loop in self.loops)
+            used += ((s, s.node, self._tensors(s) & reads(s.node)) for s in self.running[1:])
         for statement, user, variables in used:
             for node in statement.source.before(user):
                 if isinstance(node, ast.Assign) and writes(node) & variables:
@@ -112,13 +125,8 @@ class Failure:
     @property
     def involved(self) -> list[Statement]:
         """All statements that the failure names, each once."""
-        statements = [
-            *self.running,
-            *self.at("raised_at"),
-            *self.at("began_at"),
-            *self.at("made_at"),
-        ]
-        return list({statement.node: statement for statement in statements}.values())
+        named = itertools.chain.from_iterable(map(self.at, ("raised_at", "began_at", "made_at")))
+        return list({statement.node: statement for statement in (*self.running, *named)}.values())
 
     @property
     def loops(self) -> Iterator[tuple[Statement, Loop]]:

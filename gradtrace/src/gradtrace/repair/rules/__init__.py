@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Callable
 
 from gradtrace.repair.repairs import RETAIN_GRAPH
@@ -66,20 +67,13 @@ def _is_sensible(text: str) -> bool:
         if isinstance(node, ast.Import)
         for alias in node.names
     }
-    receivers = (
-        node.func.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("clone", "detach", "item")
-        and not node.args
-    )
-    return not any(_is_no_tensor(receiver, modules) for receiver in receivers)
-
-
-def _is_no_tensor(receiver: ast.expr, modules: set[str]) -> bool:
-    if isinstance(receiver, ast.UnaryOp):
-        receiver = receiver.operand
-    path = ast.unparse(receiver)
-    is_path = isinstance(receiver, ast.Name | ast.Attribute) and "(" not in path
-    return isinstance(receiver, ast.Constant) or (is_path and path.partition(".")[0] in modules)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=tensor, attr="clone" | "detach" | "item"), args=[]
+            ):
+                path = ast.unparse(tensor)
+                is_number = re.fullmatch(r"-?[\d.e]+", path) is not None
+                if is_number or ("(" not in path and path.partition(".")[0] in modules):
+                    return False
+    return True

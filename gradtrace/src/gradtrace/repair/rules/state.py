@@ -76,7 +76,7 @@ def _attributes(failure: Failure) -> list[_Attribute]:
     """
     attributes: dict[tuple[str, Statement], _Attribute] = {}
     filled = {name.rpartition(".")[2] for s in failure.sources for name, _ in additions(s.tree)}
-    for variable in failure.run.freed_variables:
+    for variable in failure.freed_variables:
         path = re.sub(r"\.(\d+)", r"[\1]", variable.name)
         match = re.fullmatch(r"(.+)\.([^\W\d]\w*)(\[.*\])?", path)
         statement = next((s for s in failure.running if s.line == variable.frame), None)
@@ -125,7 +125,7 @@ def reset_attributes(failure: Failure) -> Iterator[Candidate]:
 
 def clear_or_detach_entries(failure: Failure) -> Iterator[Candidate]:
     """Insert ``losses.clear()`` after backward, or detach the entries that are added."""
-    for variable in failure.run.freed_variables:
+    for variable in failure.freed_variables:
         statement = next((s for s in failure.running if s.line == variable.frame), None)
         name = variable.name.partition("[")[0]
         if "[" not in variable.name or statement is None:
@@ -174,8 +174,7 @@ def compute_again(failure: Failure) -> Iterator[Candidate]:
     """Compute a cached value in each iteration: in the loop, in the method, without a guard."""
     for cached in failure.cached:
         yield from _in_the_loop(failure, cached)
-        yield from _in_the_running_function(failure, cached)
-        yield from _in_each_method(cached)
+        yield from _in_the_functions_that_read(failure, cached)
         yield from _without_guard(cached)
 
 
@@ -206,43 +205,30 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
 
 def _operands(failure: Failure, cached: Statement) -> list[ast.stmt]:
     """Return the statements before it that made what it uses of the graph."""
-    kinds = failure.run.graph_variables.values()
-    variables = {name for of_frame in kinds for name in of_frame}
+    variables = {variable.name for variable in failure.run.graph_variables}
     earlier = cached.source.before(cached.node)
     computing = [*statements_computing(earlier, reads(cached.node))]
     return [node for node in reversed(computing) if writes(node) & variables]
 
 
-def _in_the_running_function(failure: Failure, cached: Statement) -> Iterator[Candidate]:
-    """Repeat the statement in the running function that reads its result, such as a closure."""
-    source = cached.source
+def _in_the_functions_that_read(failure: Failure, cached: Statement) -> Iterator[Candidate]:
+    """Repeat the statement in the running functions, or the methods, that read its result."""
+    source, definition = cached.source, cached.source.class_of(cached.node)
     lines = [source.code(node) for node in (*_operands(failure, cached), cached.node)]
     if not isinstance(cached.node, ast.Assign) or any(map(DRAWS.search, lines)):
         return
-    names = {name for name in writes(cached.node) if name.isidentifier()}
-    for statement in failure.running:
-        function = source.function_of(statement.node) if statement.source is source else None
+    names = writes(cached.node)
+    functions = [source.function_of(s.node) for s in failure.running if s.source is source]
+    if definition is not None and all(name.startswith("self.") for name in names):
+        functions = [*source.all(ast.FunctionDef, definition)]
+    edits: list[Edit] = []
+    for function in dict.fromkeys(functions):
         if function is None or function is source.function_of(cached.node):
             continue
         if names & reads(*function.body):
-            title = f"{'; '.join(lines)} at the beginning of {function.name}()"
-            yield from edit(COMPUTE_AGAIN, title, {source: source.first_in(function.body, lines)})
-
-
-def _in_each_method(cached: Statement) -> Iterator[Candidate]:
-    """Repeat the assignment of an attribute at the beginning of each method that reads it."""
-    source, node = cached.source, cached.node
-    definition = source.class_of(node)
-    if not isinstance(node, ast.Assign) or definition is None:
-        return
-    names = [name for name in writes(node) if name.startswith("self.")]
-    if len(names) != 1:
-        return
-    edits: list[Edit] = []
-    for function in source.all(ast.FunctionDef, definition):
-        if names[0] in reads(*function.body) and function is not source.function_of(node):
-            edits += source.first_in(function.body, [source.code(node)])
-    yield from edit(COMPUTE_AGAIN, f"compute {names[0]} where it is used", {source: edits})
+            edits += source.first_in(function.body, lines)
+    title = f"compute {', '.join(sorted(names))} where it is used"
+    yield from edit(COMPUTE_AGAIN, title, {source: edits})
 
 
 def _without_guard(cached: Statement) -> Iterator[Candidate]:

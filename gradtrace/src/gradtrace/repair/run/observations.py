@@ -79,7 +79,6 @@ class ObservedCall:
         upstream: pairs of optimizers (x, y): an operation on y's parameters takes what was computed
             from x's parameters.
         accumulates: False for ``autograd.grad``, which adds nothing to ``.grad``.
-        contains: the earlier calls whose losses are a part of this one's.
         gradients: what the call added to ``.grad``.
         truncated: what it would have added without the nodes that are older than the previous call
             from the same site; only a reference run computes it.
@@ -97,7 +96,6 @@ class ObservedCall:
     stale_leaves: frozenset[str]
     upstream: frozenset[tuple[int, int]]
     accumulates: bool = True
-    contains: frozenset[int] = frozenset()
     gradients: Gradients = field(default_factory=dict)
     truncated: Gradients | None = None
     failed: bool = False
@@ -133,16 +131,18 @@ class OptimizerInfo:
     keys: tuple[str, ...]
 
 
-class FreedVariable(NamedTuple):
-    """A variable whose graph contains freed nodes.
+class GraphVariable(NamedTuple):
+    """A variable with a graph.
 
     ``name`` is its whole path (``state[0]``), ``frame`` the line that ran; ``kind`` is
-    ``"tensor"``, the type of the container that it is in, or ``"nested"``.
+    ``"tensor"``, the type of the container that it is in, or ``"nested"``; ``is_freed`` is whether
+    an earlier backward call freed any of its graph.
     """
 
     name: str
     kind: str
     frame: ProgramLine
+    is_freed: bool
 
 
 @dataclass
@@ -157,7 +157,7 @@ class ProgramRun:
         updated_by_hand: the parameters that the program itself modified after a backward call.
         replaced: the parameters that another tensor took the place of, with the number of the call
             before which that was seen.
-        graph_variables: by line, the variables that have a graph, with their kinds.
+        graph_variables: those in the frames that ran when a backward call failed.
     """
 
     status: str = "ended"
@@ -170,8 +170,7 @@ class ProgramRun:
     gradients: Gradients = field(default_factory=dict)
     updated_by_hand: set[str] = field(default_factory=set)
     replaced: dict[str, int] = field(default_factory=dict)
-    freed_variables: list[FreedVariable] = field(default_factory=list)
-    graph_variables: dict[ProgramLine, dict[str, str]] = field(default_factory=dict)
+    graph_variables: list[GraphVariable] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)
     diagnosis: dict[str, Any] | None = None
     explanation: str = ""
