@@ -99,7 +99,7 @@ class Trace(TraceData):
         labels = ["start" if step.ran is None else str(step.ran) for step in self.steps]
         every = max(1, len(labels) // 20)
         ax.set_xticks(range(0, len(labels), every), labels[::every])
-        ax.set(xlabel="line that has just run", ylabel="bytes", title="Held by saved tensors")
+        ax.set(xlabel="line that has just run", ylabel="bytes", title="Bytes of saved tensors")
         if self.error is not None:
             ax.annotate(
                 self.error.type,
