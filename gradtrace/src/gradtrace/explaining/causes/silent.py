@@ -71,13 +71,12 @@ CAUSES = (
     Cause(
         "never_trained",
         "silent",
-        "no gradient has ever reached {it|some parameters} of an optimizer: no graph connects them"
-        " to the loss",
+        "no graph connects the loss to {it|some parameters} of an optimizer, so no gradient has"
+        " ever arrived there",
         Fix(
             "remove the detach() or no_grad() between these parameters and the loss",
             proof=None,
-            otherwise="take {it|these parameters} out of the optimizer, if they are not to be"
-            " trained",
+            otherwise="take {it|these parameters} out of the optimizer, if no training is intended",
         ),
     ),
     Cause(
@@ -90,8 +89,8 @@ CAUSES = (
     Cause(
         "in_no_optimizer",
         "silent",
-        "no optimizer holds {it|some parameters}, which get gradients from a loss that trains other"
-        " parameters: they keep their first values, and their gradients are never cleared",
+        "no optimizer holds {it|some parameters}, whose gradients are computed by a loss that"
+        " trains other parameters: the values never change, and the gradients are never cleared",
         Fix(
             "copy the new values into the old parameter under torch.no_grad()",
             needs=("replaced",),
@@ -107,8 +106,8 @@ CAUSES = (
     Cause(
         "gradient_leaks",
         "silent",
-        "{it|some parameters} still have a gradient of another optimizer's loss, to which this loss"
-        " adds its own, so their step follows both losses",
+        "the gradient of another optimizer's loss is still in {it|some parameters}, and this loss"
+        " adds its own, so the next step follows both losses",
         Fix(
             "clear these gradients before this loss's backward(), by optimizer.zero_grad()",
             proof=None,
