@@ -336,9 +336,10 @@ class Judge:
         if candidate.repair != RETAIN_GRAPH or self.failing_call > len(self.original.calls):
             return None
         site = self.original.calls[self.failing_call - 1].site
-        oldest = [call.oldest_node for call in run.calls if call.site == site]
-        if len(oldest) > 2 and len({*oldest}) == 1:
-            return "runs, but every iteration would use the graph of the first iteration"
+        same_site = (call for call in run.calls if call.site == site and call.accumulates)
+        oldest = [call.oldest_node for call in same_site]
+        if len({*oldest}) < len(oldest):
+            return "runs, but later iterations would use the graph of an earlier iteration"
         freed_at = (self.original.diagnosis or {}).get("began_at") or {}
         freeing_line = freed_at.get("file"), freed_at.get("line")
         has_stepped = False  # since the call that freed the graph
