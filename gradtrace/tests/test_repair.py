@@ -607,7 +607,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(script, tmp
     ):
         done = command("--json", path, script, folder=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
-        assert f"gradtrace: --json {path} cannot be written: {reason}" in done.stderr
+        assert f"error: --json {path} cannot be written: {reason}" in done.stderr
         assert "this runs" not in done.stderr
 
 

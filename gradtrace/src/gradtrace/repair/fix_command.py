@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import NoReturn
 
 from gradtrace.repair import proof_text
 from gradtrace.repair.edits import Source, write
@@ -18,14 +18,8 @@ from gradtrace.terminal import highlight_fix
 _USAGE = "gradtrace fix [options] (script.py | -m module) [arguments]"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        print(f"gradtrace: {message} (usage: {_USAGE})", file=sys.stderr)
-        sys.exit(2)
-
-
 def _parser(version: str) -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = argparse.ArgumentParser(
         prog="gradtrace fix",
         usage=_USAGE,
         description="Edit a failing PyTorch program in every way that could repair it, run each "
@@ -98,13 +92,13 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
     with Launcher(program, flags) as launcher:
         limits = RunLimits(None, options.beyond, options.seconds)
         proof = prove(launcher, limits, _say, only_list=options.list)
-    printed = sys.stdout
-    if options.json == "-":
-        print(json.dumps(proof_text.data(proof), indent=1))
-        printed = sys.stderr
-    elif options.json:
+    printed = sys.stderr if options.json == "-" else sys.stdout
+    if options.json:
         text = json.dumps(proof_text.data(proof), indent=1)
-        Path(options.json).write_text(text, encoding="utf-8")
+        with (
+            nullcontext(sys.stdout) if options.json == "-" else Path(options.json).open("w") as out
+        ):
+            print(text, file=out)
     if options.list:
         print(proof_text.listing(proof), file=printed)
         return 0

@@ -81,8 +81,7 @@ def prove(
         reference = launcher.run({}, reference_limits, is_reference=True)
     judge = Judge(original, reference)
     for number, candidate in enumerate(proof.listed, 1):
-        seconds_so_far = time.monotonic() - start
-        report(f"candidate {number} of {len(proof.listed)}, {seconds_so_far:.0f} s")
+        report(f"candidate {number} of {len(proof.listed)}, {time.monotonic() - start:.0f} s")
         run = launcher.run(candidate.edits, RunLimits(failing_call, limits.beyond, seconds))
         proof.judgements.append(judge.judge(candidate, run))
     judge.compare(proof.judgements)

@@ -7,7 +7,7 @@ import difflib
 import re
 from collections.abc import Callable
 
-from gradtrace.repair.repairs import RETAIN_GRAPH
+from gradtrace.repair.repairs import COMPUTE_AGAIN, DETACH, RETAIN_GRAPH
 from gradtrace.repair.rule import Candidate, EditRule, Failure
 from gradtrace.repair.rules import in_place, losses, requires_grad, state, switches
 from gradtrace.repair.run.observations import ProgramRun
@@ -37,10 +37,18 @@ def candidates(run: ProgramRun, report: Callable[[str], None]) -> list[Candidate
                     by_text.setdefault(tuple(sorted(candidate.edits.items())), candidate)
         except Exception as error:
             report(f"no further candidates of {rule.__name__}: {type(error).__name__}: {error}")
-    ranked = sorted(by_text.values(), key=lambda c: (c.repair.rank, _changed_lines(failure, c)))
+    ranked = sorted(by_text.values(), key=lambda c: (_rank(failure, c), _changed_lines(failure, c)))
     usual = [candidate for candidate in ranked if candidate.repair == RETAIN_GRAPH][:2]
     unusual = [candidate for candidate in ranked if candidate.repair != RETAIN_GRAPH]
     return unusual[: _MAX_CANDIDATES - len(usual)] + usual
+
+
+def _rank(failure: Failure, candidate: Candidate) -> int:
+    """Return the rank of the kind; detaching comes early where the explanation advises it."""
+    is_advised = str(failure.diagnosis.get("fix")).startswith("detach")
+    return (
+        COMPUTE_AGAIN.rank if candidate.repair == DETACH and is_advised else candidate.repair.rank
+    )
 
 
 def _changed_lines(failure: Failure, candidate: Candidate) -> int:
