@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 from gradtrace.repair import proof_text
@@ -92,13 +91,12 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
     with Launcher(program, flags) as launcher:
         limits = RunLimits(None, options.beyond, options.seconds)
         proof = prove(launcher, limits, _say, only_list=options.list)
+    text = json.dumps(proof_text.data(proof), indent=1)
+    if options.json == "-":
+        print(text)
+    elif options.json:
+        Path(options.json).write_text(text, encoding="utf-8")
     printed = sys.stderr if options.json == "-" else sys.stdout
-    if options.json:
-        text = json.dumps(proof_text.data(proof), indent=1)
-        with (
-            nullcontext(sys.stdout) if options.json == "-" else Path(options.json).open("w") as out
-        ):
-            print(text, file=out)
     if options.list:
         print(proof_text.listing(proof), file=printed)
         return 0

@@ -257,7 +257,8 @@ class Judge:
                 return f"runs, but changes the loss of backward call {call.number}"
             if call.number == changed:  # the weights differ from here on
                 is_question = candidate.repair == DETACH and self.family == "freed"
-                if is_question or self._gradients_were_wrong:
+                # A program that fails silently has wrong gradients, unless its graph only grows.
+                if is_question or (self._is_silent and self.cause != "graph_grows"):
                     return None
                 return f"runs, but changes the gradient of backward call {changed}"
         return None
@@ -272,11 +273,6 @@ class Judge:
             calls = self.original.calls[: self.failing_call]
             return any(call.stale_leaves for call in calls)
         return not candidate.repair.keeps
-
-    @property
-    def _gradients_were_wrong(self) -> bool:
-        """Whether the program trained wrongly without raising an error."""
-        return self._is_silent and self.cause != "graph_grows"
 
     def _first_changed_gradient(self, candidate: Candidate, run: ProgramRun) -> int | None:
         """Return the first call whose gradients differ from those of the program's statements."""
