@@ -1,4 +1,4 @@
-"""Read what students handed in, and trust none of it.
+"""Read students' files, and trust none of them.
 
 ===================  =======================================================================
 :mod:`.limited`      a process with limits of time and memory, in which all of this is done

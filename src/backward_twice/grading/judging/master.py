@@ -80,13 +80,13 @@ class Master:
 
     @property
     def digest(self) -> str:
-        """Changes with anything that a submission is graded by: cells, points, questions."""
+        """A digest that changes with the cells, points or questions of the exercise."""
         cells = [[type(cell).__name__, *map(str, vars(cell).values())] for cell in self.cells]
         return hashlib.sha256(json.dumps([self.name, cells]).encode()).hexdigest()
 
 
 def read_masters(solutions: Path) -> dict[str, Master]:
-    """The masters in ``solutions/<name>/<name>.ipynb``, by name.
+    """Read the masters in ``solutions/<name>/<name>.ipynb``, by name.
 
     Raises:
         GradingError: there is none, or one cannot be graded by; the message says why.
@@ -105,7 +105,7 @@ def read_masters(solutions: Path) -> dict[str, Master]:
 
 
 def read_master(path: Path) -> Master:
-    """The master at ``path``.
+    """Read the master at ``path``.
 
     Raises:
         GradingError: it is no notebook, or a test cell asks no question, or none that there is, or
@@ -158,7 +158,7 @@ def read_master(path: Path) -> Master:
 def _only_asked_names(
     cells: list[GivenCell | AnswerCell | QuestionCell],
 ) -> tuple[GivenCell | AnswerCell | QuestionCell, ...]:
-    """The cells, with an answer's names those that some question asks of it, where one does."""
+    """Return the cells; an answer defines only the names that a question asks for, if one does."""
     from backward_twice.checks import question
 
     requested: dict[str, set[str]] = {}
@@ -174,7 +174,7 @@ def _only_asked_names(
 
 
 def _question(source: str, where: str) -> str:
-    """The one question that a test cell's calls of ``check`` ask."""
+    """Return the one question that the ``check`` calls of a test cell ask."""
     from backward_twice.checks import question
 
     calls = [

@@ -1,4 +1,4 @@
-"""Which modules an exercise's questions consist of: no other exercise's is among them."""
+"""The modules of an exercise's questions, without those of any other exercise."""
 
 from __future__ import annotations
 
