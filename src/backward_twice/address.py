@@ -54,7 +54,7 @@ class Address:
 
     @property
     def slug(self) -> str:
-        """The repository as ``OWNER/NAME``."""
+        """``OWNER/NAME``."""
         return "/".join(_URL.fullmatch(self.url).groups())
 
     @property
@@ -80,7 +80,7 @@ class Address:
 
 
 def read_address(root: Path) -> Address | None:
-    """Return the address in ``root``'s ``_config.yml``, if there is one."""
+    """The address in ``root``'s ``_config.yml``, if there is one."""
     repository = yaml.safe_load((root / CONFIG).read_text(encoding="utf-8"))["repository"]
     if not repository["url"]:
         return None
@@ -91,7 +91,7 @@ def read_address(root: Path) -> Address | None:
 
 
 def bootstrap(wheels: Iterable[str]) -> str:
-    """Return the notebooks' first code cell, which installs missing packages from ``wheels``.
+    """The notebooks' first code cell: install the packages from ``wheels`` where they are missing.
 
     Wheels beside the site, and not the repository at a fixed revision: a notebook cannot name the
     commit that it is itself part of, site and wheels are always of one commit, and nothing has to
@@ -113,7 +113,7 @@ def bootstrap(wheels: Iterable[str]) -> str:
 
 
 def with_bootstrap(notebook: str, address: Address | None) -> str:
-    """Return a stored notebook with the right bootstrap cell first, hidden in the book.
+    """A stored notebook with the right bootstrap cell, before its other code, hidden in the book.
 
     Where the cell is there already, only its source is exchanged: it prints nothing where the
     package is installed, so the notebook stays as executed.
@@ -181,7 +181,7 @@ def _filled(text: str, address: Address) -> str:
 
 
 def derived(root: Path) -> Iterator[tuple[Path, str]]:
-    """Map each file that contains derived text to its right content."""
+    """Each file that holds derived text, and what all of it should be."""
     address = read_address(root)
     for file_name, texts in DERIVED.items():
 

@@ -22,7 +22,7 @@ _FIRST_SEED = 100  # neither what the exercise's notebook shows nor what its che
 
 
 def drawn() -> list[dict[str, Any]]:
-    """Draw programs whose last line calls ``backward()`` through a graph that was freed.
+    """Programs whose last line goes backward through what another backward call has freed.
 
     Of each its ``lines`` and the number, from 1, of the one that ``freed``.  There are two backward
     calls or more to choose from.

@@ -1,4 +1,4 @@
-"""The subset of Markdown in which claims and questions are written, as HTML."""
+"""The little Markdown that claims and questions are written in, as HTML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 
 def inline(text: str) -> str:
-    """Return text with ``code`` in backticks as HTML.
+    """Words with ``code`` in backticks.
 
     >>> inline("`x < 1` & more")
     '<code>x &lt; 1</code> &amp; more'

@@ -1,4 +1,4 @@
-"""Exercise ``accumulated_gradients``: which gradients add up, and a mean over unequal pieces.
+"""Exercise ``accumulated_gradients``: what backward adds up, and a mean over unequal pieces.
 
 How often a program adds each loss's gradient is found by running it, on losses whose gradients are
 unit vectors.  The repaired step is compared with the gradient of the whole batch, in float64 and by
@@ -72,7 +72,7 @@ def _judge_programs(observed, programs):
 
 
 def _program(property_name, value, programs):
-    """Return the program on losses whose gradients are unit vectors; it prints the right answer."""
+    """The program on losses whose gradients are unit vectors; prints what is right."""
     lines = programs[int(property_name.removeprefix("program ")) - 1]
     begin = ["x = torch.ones(2, requires_grad=True)", "loss1, loss2 = x**2 / 2"]
     return "\n".join([*begin, *lines, "print(x.grad.tolist())"])

@@ -60,7 +60,7 @@ def _run(answer, weight, bias, u, phases, rate):
 
 
 def _expect(weight, bias, u, phases, rate):
-    """Return the right result without a module, in float64, with the gradient by formula."""
+    """Without a module, in float64, and with a gradient by formula."""
     weight, bias, u = weight.double(), bias.double(), u.double()
     results = {}
     for i, phase in enumerate(phases, 1):

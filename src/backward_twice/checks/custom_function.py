@@ -19,7 +19,7 @@ def _number(generator, low, high):
 
 
 def _derivatives(function, inputs, outer, vectors):
-    """Return value, gradient and second derivatives of ``outer`` times ``function`` squared."""
+    """Value, gradient and second derivatives of ``outer`` times the square of ``function``."""
     leaves = {name: value.requires_grad_() for name, value in inputs.items()}
     value = function(*leaves.values())
     first = torch.autograd.grad((outer * value**2).sum(), leaves.values(), create_graph=True)
@@ -98,7 +98,7 @@ def _run_root(answer, inputs, outer, vectors):
 
 
 def _newton(x, a):
-    """Return the root by Newton's method, started beyond it; autograd records each step."""
+    """The root by Newton's method, begun beyond it; autograd goes through each step."""
     y = x
     for _ in range(30):
         y = y - (y + a * y**3 - x) / (1 + 3 * a * y**2)
@@ -151,7 +151,7 @@ def _run_add_product(answer, inputs, outer, vectors):
 
 
 def _products(answer, inputs, trained):
-    """Return how many products backward computes if only one input requires a gradient."""
+    """How many products backward computes where one input alone requires a gradient."""
     leaves = {name: value.detach().clone() for name, value in inputs.items()}
     leaves[trained].requires_grad_()
     total, x, weight = leaves.values()

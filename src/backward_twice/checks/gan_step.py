@@ -1,4 +1,4 @@
-"""Exercise ``gan_step``: a generator and a discriminator, and which loss reaches which network.
+"""Exercise ``gan_step``: a generator behind a discriminator, and what reaches whom.
 
 Several rounds are played, so that a gradient which is left over from one of them shows in the
 weights of the next.  The generator has a batch norm, whose running mean moves with every forward

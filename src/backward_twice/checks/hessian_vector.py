@@ -48,7 +48,7 @@ def _run_vectors(answer, quadratic, inner, outer, x, vectors):
 
 
 def _expect_vectors(quadratic, inner, outer, x, vectors):
-    """Return the products by formula, in float64: tanh'' is -2 tanh (1 - tanh²)."""
+    """By the formula, in float64: the second derivative of tanh is -2 tanh (1 - tanh²)."""
     inner, quadratic = inner.double(), quadratic.double()
     bent = (inner @ x.double()).tanh()
     curved = outer.double() * -2 * bent * (1 - bent**2)
@@ -87,7 +87,7 @@ def _run_curvatures(answer, parameters, start, x, target, steps):
 
 
 def _expect_curvatures(parameters, start, x, target, steps):
-    """Return the curvatures computed from the whole Hessian as a matrix."""
+    """With the whole Hessian as a matrix."""
 
     def loss(flat):
         parts = flat.split([parameter.numel() for parameter in parameters])

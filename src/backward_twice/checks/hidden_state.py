@@ -1,4 +1,4 @@
-"""Exercise ``hidden_state``: training chunk by chunk, with a state that carries over."""
+"""Exercise ``hidden_state``: training chunk by chunk, the state carried over."""
 
 import torch
 from torch import nn
@@ -81,7 +81,7 @@ def _gru_step(x, state, w_ih, w_hh, b_ih, b_hh):
 
 
 def _trained(step, tensors, weights, chunks, rate):
-    """Return the trained weights by the formulas of the cells, in float64."""
+    """By the formulas of the cells, in double precision; each chunk has new leaves."""
     weights = [weight.double() for weight in weights.values()]
     state = [torch.zeros(chunks[0]["x"].shape[1], weights[1].shape[1]).double()] * tensors
     for chunk in chunks:

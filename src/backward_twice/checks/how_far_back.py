@@ -13,7 +13,7 @@ def _below(generator, low, high):
 
 
 def _draw_chunks(generator):
-    """Draw chunks so that each kind occurs, and those without a cut have inputs before them."""
+    """Every kind occurs, and those that cut nothing have something before them to reach."""
     kinds = [*_KINDS, "carry", "clone", "detach output"]
     kinds = [kinds[i] for i in torch.randperm(len(kinds), generator=generator).tolist()]
     kinds = ["carry", "detach output", "clone", *kinds, "carry", "no_grad", "carry"]
@@ -33,7 +33,7 @@ def _run_chunks(answer, chunks):
 
 
 def _expect_chunks(chunks):
-    """Return the reached inputs, by asking autograd for each loss's gradient for each input."""
+    """By asking autograd for the gradient of each loss for every input so far."""
     cell, state, inputs, numbers = nn.GRUCell(1, 1), torch.zeros(1), [], []
     for steps, kind in chunks:
         if kind == "clone":
@@ -66,7 +66,7 @@ _LINES = {
 
 
 def _chunk_program(property_name, value, chunks):
-    """Return a program of the chunks that the gradient can pass; it prints the reached inputs."""
+    """The chunks that the gradient can pass, up to the one asked for; prints what it reaches."""
     last = _named(chunks).index(property_name)
     first = max((i for i in range(last) if chunks[i][1] == "no_grad"), default=-1) + 1
     first = max(
@@ -128,7 +128,7 @@ def _run_gradients(answer, weights, programs):
 
 
 def _expect_gradients(weights, programs):
-    """Return the gradients by the cell's formula, from the last step back to a cut, in float64."""
+    """By the formula of the cell, from the last step back to a cut, in double precision."""
     w, u, b, c = (weight.double() for weight in weights)
     expected = {}
     for program in programs:

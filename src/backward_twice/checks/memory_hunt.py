@@ -31,7 +31,7 @@ _NAMES = ("metrics", "cache", "state", "best", "log")
 
 
 class Trainer:
-    """A network that trains step by step, and stores values as its habits say."""
+    """A network that trains step by step, and stores what its habits say."""
 
     def __init__(self, weights, inputs, habits):
         self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
@@ -180,7 +180,7 @@ def _run_train(answer, weights, batches, validation, decay, rate):
 
 
 def _expect_train(weights, batches, validation, decay, rate):
-    """Return the trained weights in float64, with gradients from torch.autograd.grad."""
+    """In double precision, with the gradients that torch.autograd.grad returns."""
     weights = [weight.double().requires_grad_() for weight in weights]
 
     def predictions(x):

@@ -1,4 +1,4 @@
-"""Exercise ``name_the_cause``: random small programs, and the line where each one fails.
+"""Exercise ``name_the_cause``: small programs, drawn at random, and the line where each went wrong.
 
 What is right is found by running, not by rules.  A line is where it began if the program goes wrong
 with this line alone, and does not with this line alone made harmless.  No other program is asked.
@@ -29,7 +29,7 @@ def _choice(generator, among):
 
 
 def _program(generator, mistakes):
-    """Return lines that compute with two leaves, ``a`` and ``b``, with ``mistakes`` among them."""
+    """Lines that compute with two leaves, ``a`` and ``b``; ``mistakes`` are mixed among them."""
     leaves = ["a", "b"]
     lines = [
         f"{leaf} = torch.tensor(0.{_number(generator, 3, 9)}, requires_grad=True)"
@@ -64,7 +64,7 @@ _compiled = lru_cache(maxsize=4096)(partial(compile, filename="program", mode="e
 
 
 def _outcome(lines):
-    """Return the error's family and line, both None without an error, and the gradients."""
+    """Family of the error and the line that raised, both None if none did; the gradients."""
     names = {"torch": torch}
     for number, line in enumerate(lines, 1):
         try:
@@ -78,7 +78,7 @@ def _outcome(lines):
 
 
 def _harmless(line):
-    """Return the line without its mistake, and the family of the error that it would cause."""
+    """The line without what could spoil another, and the family of what that would have been."""
     if line.endswith(".backward()"):
         return line.replace("()", "(retain_graph=True)"), "freed"
     if line.endswith(".detach()"):
@@ -89,7 +89,7 @@ def _harmless(line):
 
 
 def _error(lines):
-    """Return the cause, the line that raised and the line where it began, or None for each.
+    """Cause, line that raised, line where it began; all None if nothing raises.
 
     Raises:
         LookupError: no single line is where it began.
@@ -114,7 +114,7 @@ def _error(lines):
 
 
 def _with(lines, number, others):
-    """Return the lines with this one line as it is in ``others``."""
+    """The lines with that one line as it is in ``others``."""
     return [*lines[: number - 1], others[number - 1], *lines[number:]]
 
 
@@ -162,7 +162,7 @@ def _expect_errors(programs):
 
 
 def _program_asked(property_name, value, programs):
-    """Return the program itself, as the answer received it."""
+    """The program itself, as it was handed to the answer."""
     return "\n".join(programs[int(property_name.split(":")[0].removeprefix("program ")) - 1])
 
 
@@ -172,7 +172,7 @@ name_the_cause = Task(
 
 
 def _recorded(line):
-    """Return a write through ``.data`` as an out-of-place operation that autograd records."""
+    """A write through ``.data`` as an operation that autograd records, and out of place."""
     name, written, amount = line.partition(".data.add_(")
     return f"{name} = {name} + {amount.rstrip(')')}" if written else line
 
@@ -195,7 +195,7 @@ def _same(gradients, others):
 
 
 def _spoilt(lines):
-    """Return the line that makes the gradients wrong, or None.
+    """The line that makes the gradients wrong, or None.
 
     Raises:
         LookupError: something raises, there is no choice of lines, or it is no single line.

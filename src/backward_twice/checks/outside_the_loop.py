@@ -1,4 +1,4 @@
-"""Exercise ``outside_the_loop``: which loop must contain a value computed from a parameter.
+"""Exercise ``outside_the_loop``: what is computed from a parameter belongs in a loop, and in which.
 
 With one loop a weight made too early raises, and one returned too early is a step old.  With two
 loops the sample is drawn from a generator, so one drawn too often trains to other values.  What the
@@ -17,7 +17,7 @@ def _number(generator, low, high):
 
 
 def _pairs(generator, count, inputs, outputs):
-    """Draw batches of random length: inputs and targets."""
+    """Batches of drawn length: inputs and targets."""
     sizes = [_number(generator, 2, 5) for _ in range(count)]
     return [
         [torch.randn(size, width, generator=generator) for width in (inputs, outputs)]
@@ -44,7 +44,7 @@ def _run_unit_rows(answer, direction, scale, batches, rate):
 
 
 def _expect_unit_rows(direction, scale, batches, rate):
-    """Return the result by formula, in float64: a row's gradient is perpendicular to the row."""
+    """By the formulas, in float64: a row's gradient is what is at right angles to the row."""
     direction = direction.double()
     for x, target in batches:
         length = direction.norm(dim=1, keepdim=True)
@@ -102,7 +102,7 @@ def _trained(answer, mean, rho, chunks, updates, seed, rate):
 
 
 def _expect_sampled(mean, rho, chunks, updates, seed, rate):
-    """Return the result by formula, in float64."""
+    """By the formulas, in float64."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.cat([x.double() for x, _ in chunks])
     target = torch.cat([target.double() for _, target in chunks])

@@ -67,7 +67,7 @@ def _tensors(**networks):
 
 
 def _expect(weights, updates, rate, ratings):
-    """Return the result if the critic rates ``ratings`` times in each update."""
+    """What it comes to if the critic rates ``ratings`` times in each update."""
     now = {name: value.requires_grad_() for name, value in weights.items()}
     running_mean = now.pop(_RUNNING).detach()
 

@@ -1,4 +1,4 @@
-"""Exercise ``retained_bytes``: predict the bytes of a graph, measure them, and say when they go.
+"""Exercise ``retained_bytes``: predict what a graph holds, measure it, and say how long it stays.
 
 Whatever is asked, the truth is measured: the drawn network is built, run, and its graph read by
 ``gradtrace``.  Where the answer is to predict, the batch has more rows than any machine holds, and
@@ -107,7 +107,7 @@ def _draw_measure(generator):
 
 
 class Several(nn.Module):
-    """A module that applies operations of a tensor one after another."""
+    """Operations of a tensor, one after another, in a module."""
 
     def __init__(self, operations):
         super().__init__()

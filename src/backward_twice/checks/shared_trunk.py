@@ -1,4 +1,4 @@
-"""Exercise ``shared_trunk``: which backward calls must retain the graph, and what stays alive.
+"""Exercise ``shared_trunk``: which backward calls must retain, and what stays in memory.
 
 A program is drawn: networks that read the data or one another, perhaps detached, and a row of
 backward calls.  What a right answer is follows from running that program in PyTorch: the flags are
@@ -41,7 +41,7 @@ def _draw_any_program(generator):
 
 
 def _losses(reads, detached, widths, batch):
-    """Return the data, and the loss of each network."""
+    """The data, and the loss of each network."""
     outputs, losses = {"data": torch.ones(batch, 3)}, {}
     for name, source in reads.items():
         source_output = outputs[source].detach() if name in detached else outputs[source]
@@ -53,7 +53,7 @@ def _losses(reads, detached, widths, batch):
 
 
 def _fails_at(flags, reads, detached, calls):
-    """Return the number of the backward call that raises, from 0; None if none does."""
+    """The number of the backward call that raises, counted from 0; None if none does."""
     _, losses = _losses(reads, detached, dict.fromkeys(reads, 1), 1)
     for number, (name, retain) in enumerate(zip(calls, flags, strict=True)):
         try:
@@ -133,7 +133,7 @@ def _verdict_on_flags(flags, program):
 
 
 def _source(property_name, value, programs):
-    """Return the networks and the backward calls, with the answer's flags, as source."""
+    """The networks and the backward calls with the flags that the answer gave."""
     program = programs[int(property_name.removeprefix("program ")) - 1]
     reads, detached, calls = (program[name] for name in ("reads", "detached", "calls"))
     lines = ["data = torch.ones(1, 3)"]

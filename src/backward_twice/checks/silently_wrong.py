@@ -14,7 +14,7 @@ def _below(generator, low, high):
 
 
 def _draw_detector(generator):
-    """Draw functions of three tensors; each tensor is changed in its own way.
+    """Functions of three tensors, each tensor with a habit of its own.
 
     Every habit occurs, and each function has an input that backward reaches.  Of the doubtful
     habits at least two do harm and two do none, with the numbers that are drawn for them: the truth
@@ -47,7 +47,7 @@ def _draw_detector(generator):
 
 
 def _draw_size(generator, habit, harms, x):
-    """Draw the size of a change, which decides whether a doubtful change does harm at ``x``."""
+    """What a habit does its change by; whether a doubtful one does harm at ``x`` depends on it."""
     size = 1.5 + torch.rand(1, generator=generator).item() if harms else 1.0
     if habit == "scale the result":  # 1 - (s y)^2 = s (1 - y^2) for s = -1 / y^2
         return -size / x.tanh() ** 2
@@ -57,7 +57,7 @@ def _draw_size(generator, habit, harms, x):
 
 
 def _part(x, habit, name, size):
-    """Return the contribution of one input."""
+    """What one input gives."""
     if habit == "unused":
         return torch.ones((), dtype=x.dtype)
     if habit == "plain":
@@ -82,7 +82,7 @@ def _part(x, habit, name, size):
 
 
 def _honest_part(x, habit, name, size):
-    """Return the same values by plain operations; no result of the task depends on this."""
+    """The same values by plain operations.  Nothing that is asked refers to this."""
     if habit == "detach":
         return (x - size).square().mean() + x.mean()
     if habit == "scale under no_grad":
@@ -112,7 +112,7 @@ _LITTLE = 0.1
 
 
 def _run_detector(answer, functions, values):
-    """Return the answer's verdict on each function, and whether the answer called the functions.
+    """What an answer says of each function, and whether it asked them for it.
 
     From the numbers that a function holds formulas could tell, too, and measure nothing.  They lie
     in the same process; that to read them is no shorter way than to ask is all that can be had.
@@ -129,7 +129,7 @@ def _run_detector(answer, functions, values):
 
 
 class _CallRecord:
-    """A function of several inputs that records which of their numbers each call moved."""
+    """A function of several inputs, and what was asked of it: which of their numbers were moved."""
 
     def __init__(self, function, values):
         self.backward = [False] * len(values)
@@ -164,7 +164,7 @@ def _gradients(function, values):
 
 
 def _expect_detector(functions, values):
-    """Return the verdicts by autograd through the same values, without the hidden changes."""
+    """By autograd through the same values, made without the hidden changes."""
     expected = {}
     for number, description in enumerate(functions, 1):
         gradients = _gradients(_function(_part, **description), values)
@@ -203,7 +203,7 @@ def _run_loss(answer, x, weight, bias, target, share):
 
 
 def _expect_loss(x, weight, bias, target, share):
-    """Return the gradients by the chain rule, without autograd, in float64."""
+    """By the formulas of the chain rule, without autograd, in double precision."""
     x, weight, bias = x.double(), weight.double(), bias.double()
     rows, classes = x.shape[0], weight.shape[1]
     p = (x @ weight + bias).softmax(-1)

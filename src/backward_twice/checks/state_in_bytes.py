@@ -1,4 +1,4 @@
-"""Exercise ``state_in_bytes``: the bytes of a recurrent network's graph, chunk after chunk."""
+"""Exercise ``state_in_bytes``: what the graph of a recurrent network holds, chunk after chunk."""
 
 import torch
 from torch import nn
@@ -39,7 +39,7 @@ def _run_cases(answer, cases):
 
 
 def _expect_cases(cases):
-    """Return the bytes measured with a state of six values: they grow with that number."""
+    """Measured with a state of two times three values: the bytes grow with that number."""
     expected = {}
     for case in cases:
         bytes_per_state, remainder = divmod(_measured(**{**case, "batch": 2, "hidden": 3}), 6)
@@ -88,7 +88,7 @@ def _run_budgets(answer, inputs, hidden, layers, batches, budget):
 
 
 def _expect_budgets(inputs, hidden, layers, batches, budget):
-    """Return the budgets from the bytes of 4 and of 8 steps, since each step adds the same."""
+    """From the bytes of 4 and of 8 steps: each step adds the same."""
     gru, expected = nn.GRU(inputs, hidden, num_layers=layers), {}
     for batch in batches:
         byte_counts = []

@@ -28,7 +28,7 @@ def _draw(generator):
 
 
 def _layers(weights):
-    """Return the layers with gradients of an earlier step, which must neither count nor be lost."""
+    """The layers, with gradients of an earlier step: none of them is to count, or to be lost."""
     layers = []
     for weight in weights.values():
         layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
@@ -49,7 +49,7 @@ def _run_one_update(answer, weights, x, targets, rate):
 
 
 def _gradients(weights, x, targets):
-    """Return each loss's gradients for the trunk's layers and its head, by the chain rule."""
+    """By the chain rule, without autograd: of each loss, for the trunk's layers and its head."""
     first, second, *heads = weights.values()
     hidden = (x @ first.T).tanh()
     features = (hidden @ second.T).tanh()

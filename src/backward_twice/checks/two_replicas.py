@@ -47,7 +47,7 @@ def _network(weights):
 
 
 class _Average:
-    """Averages the buckets of two replicas, and counts its calls."""
+    """Averages the buckets of two replicas, and counts how often."""
 
     def __init__(self):
         self.barrier = threading.Barrier(len(_REPLICAS))
@@ -56,7 +56,7 @@ class _Average:
         self.ended = []  # replicas: the other one goes on alone, as in a call that is repeated
 
     def reduce(self, replica, bucket):
-        """Return the mean of both replicas' buckets, as a communication hook does."""
+        """The communication hook: of both replicas' buckets the mean."""
         self.buffers[replica] = mean = bucket.buffer()
         self.counts[replica] += bucket.is_last()
         if not self.ended:
@@ -107,7 +107,7 @@ def _run(answer, weights, batches, rate):
 
 
 def _expect(weights, batches, rate):
-    """Return the result computed in one process, with the rows of both replicas."""
+    """In one process, with the rows of both replicas."""
     weights = [weight.double() for weight in weights]
     for halves in zip(*batches, strict=True):
         leaves = [weight.clone().requires_grad_() for weight in weights]

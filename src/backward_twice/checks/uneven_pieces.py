@@ -57,7 +57,7 @@ def _draw_scaled(generator):
 
 
 def _pieces(batch):
-    """Yield the pieces of a batch, each in the memory of the previous one."""
+    """The pieces of a batch, each in the memory of the one before."""
     peak = max(len(x) for x, _ in batch)
     memory = [torch.empty(peak, tensor.shape[1]) for tensor in batch[0]]
     for piece in batch:
@@ -110,7 +110,7 @@ def _run_scaled(answer, weights, batches, rate, scale, max_norm):
 
 
 def _trained(weights, batches, rate, max_norm=float("inf")):
-    """Return the weights after an update for each batch, and the norm of each batch's gradient."""
+    """The weights after an update for each batch, and the norm of each batch's gradient."""
     weights = [weight.double().requires_grad_() for weight in weights]
     norms = []
     for batch in batches:
@@ -133,7 +133,7 @@ def _expect(weights, batches, rate, max_norm=float("inf")):
 
 
 def _expect_scaled(batches, scale, **given):
-    """Return the result; the step that overflows is skipped, and the scale is halved after it."""
+    """The step that overflows is left out, and the scale is halved after it."""
     finite = [batch for number, batch in enumerate(batches) if number != _OVERFLOWS]
     return _expect(batches=finite, **given) | {"scale at the end": scale / 2}
 

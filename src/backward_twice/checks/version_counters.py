@@ -1,4 +1,4 @@
-"""Exercise ``version_counters``: an in-place change that backward refuses, and its counter."""
+"""Exercise ``version_counters``: an in-place change that backward refuses, and who counts what."""
 
 import torch
 
@@ -36,7 +36,7 @@ def _run_layer(answer, x, weight, bias, mask, head):
 
 
 def _expect_layer(x, weight, bias, mask, head):
-    """Return the gradients by the chain rule, without autograd, in float64."""
+    """By the formulas of the chain rule, without autograd, in double precision."""
     x, weight, bias, mask, head = (t.double() for t in (x, weight, bias, mask, head))
     features = (x @ weight + bias).tanh()
     output = (features * mask) @ head
@@ -83,7 +83,7 @@ def _run_steps(answer, steps):
 
 
 def _expect_steps(steps):
-    """Return the outcome of the steps, by running them in PyTorch."""
+    """PyTorch runs the steps."""
     tensors, products = {}, {}
     w = torch.ones(1, requires_grad=True)
     for step, name, *source in steps:

@@ -1,4 +1,4 @@
-"""Exercise ``which_need_saved``: which operations of a chain saved a tensor, and how many bytes."""
+"""Exercise ``which_need_saved``: which operation of a chain saved something, and how much."""
 
 import math
 
@@ -51,7 +51,7 @@ def _raises(operations):
 
 
 def _expect_refuses(chains):
-    """Return the operations with which the shortest ends of the chain that still raise begin."""
+    """By cutting the graph: the shortest end of the chain that still raises begins with it."""
     return {
         _named(chain): next((k for k in reversed(range(len(chain))) if _raises(chain[k:])), None)
         for chain in chains
@@ -59,7 +59,7 @@ def _expect_refuses(chains):
 
 
 def _refusing_program(property_name, value, chains):
-    """Return a program that prints each operation and its saved tensors, last operation first."""
+    """Each operation and what it saved, in the order of backward: from the last to the first."""
     chain = property_name.split(" → ")[1:]
     return "\n".join(
         [
@@ -97,7 +97,7 @@ def _run_bytes(answer, chains, shape):
 
 
 def _expect_bytes(chains, shape):
-    """Return the bytes measured on six values: they grow with the number of values."""
+    """Measured on six values: all bytes grow with the number of values."""
     memory = {}
     for chain in chains:
         x = torch.full((2, 3), 0.5, requires_grad=True)
@@ -108,7 +108,7 @@ def _expect_bytes(chains, shape):
 
 
 def _bytes_program(property_name, value, chains, shape):
-    """Return a program that prints the bytes of the same chain for two times three values."""
+    """What the same chain holds for two times three values."""
     chain = property_name.split(" → ")[1:]
     return "\n".join(
         [

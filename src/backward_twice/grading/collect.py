@@ -165,7 +165,7 @@ def _folders(
 
 
 def _folders_of_persons(people: People, collected: Mapping[str, Collected]) -> dict[str, str]:
-    """Map each person to the folder that the person has had in some exercise."""
+    """The folder that each person has had in some exercise."""
     earlier: dict[str, str] = {}
     for _, of_exercise in sorted(collected.items()):
         called = handles(of_exercise)

@@ -1,4 +1,4 @@
-"""Frequent wrong answers of learners, each stored as a change of the right one.
+"""Wrong answers that learners really give, each as a change of the right one.
 
 ``<exercise>/<question>.diff`` lists the misconceptions about a question.  Each begins with a line
 ``# <name>: <reply>``: the reply quotes what a learner with the misconception says, and says why it
@@ -50,7 +50,7 @@ class Misconception:
 
 @cache
 def misconceptions(question: str) -> tuple[Misconception, ...]:
-    """Return the misconceptions about a question ``"<exercise>.<question>"``, in stored order.
+    """The stored misconceptions about a question ``"<exercise>.<question>"``, in stored order.
 
     There are none where the question has no file, such as a teacher's own question.
 
@@ -69,7 +69,7 @@ def misconceptions(question: str) -> tuple[Misconception, ...]:
 
 
 def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Return the title of each misconception in a file, and the lines of its change."""
+    """The title of each misconception in a file, and the lines of its change."""
     _, *sections = f"\n{text}".split("\n# ")
     for section in sections:
         title, *change = section.splitlines()
@@ -84,7 +84,7 @@ def _misconception(title: str, source: str, others: Sequence[str]) -> Misconcept
 
 
 def _answer(exercise: str, grade_id: str) -> tuple[list[str], list[str]]:
-    """Return the lines of an answer in the stored solution, and its other code cells."""
+    """The lines of an answer in the stored solution, and the sources of its other code cells."""
     lines, others = [], []
     for cell in json.loads(solution(exercise).read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
@@ -98,7 +98,7 @@ def _answer(exercise: str, grade_id: str) -> tuple[list[str], list[str]]:
 
 
 def solution(exercise: str) -> Path:
-    """Return the exercise's solution: in a checkout, or the copy in an installed package."""
+    """The exercise's solution: in a checkout, or the copy in an installed package."""
     path = Path("solutions", exercise, f"{exercise}.ipynb")
     checkout = FOLDER.parents[2] / path
     return checkout if checkout.exists() else FOLDER.parent / path

@@ -1,4 +1,4 @@
-"""Read students' files, and trust none of them.
+"""Read what students handed in, and trust none of it.
 
 ===================  =======================================================================
 :mod:`.limited`      a process with limits of time and memory, in which all of this is done

@@ -1,4 +1,4 @@
-"""A separate process in which students' files are parsed, unpacked and compared.
+"""Another process, in which what students hand in is parsed, unpacked and compared.
 
 Whatever a file does to a parser (Python's own takes time that grows with the square of some
 sources, and an archive may unpack to more than there is), it does there.  When that process has
@@ -36,7 +36,7 @@ Json = Any
 
 
 class Limited:
-    """A process in which functions are called; a context manager that ends it."""
+    """A process in which functions are called; a context manager, that ends it."""
 
     def __init__(self, *kept: Any, seconds: float = SECONDS) -> None:
         """Start nothing yet.

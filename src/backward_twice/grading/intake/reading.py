@@ -1,4 +1,4 @@
-"""Read and rebuild students' files in a process with limits (:mod:`.limited`).
+"""Read what students hand in and rebuild it, in a process with limits (:mod:`.limited`).
 
 A submission that takes too much time or memory to be read is rejected, and the next one is read.
 """

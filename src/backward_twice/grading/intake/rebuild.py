@@ -1,4 +1,4 @@
-"""Rebuild a submission from the master: only the sources of answer cells are the student's.
+"""Rebuild a submission from the master: the answer cells' sources are the student's, all else ours.
 
 What an answer uses of the student's own other cells (an import, a helper, a constant) is put before
 it; it is the student's code like the answer, and no more trusted.  Nothing else of these cells is
@@ -38,7 +38,7 @@ _SHOWN = 60  # characters of a name
 
 @dataclass(frozen=True)
 class _Cell:
-    """A cell of a student's notebook, every part of the right type."""
+    """A cell as a student's notebook has it, every part of the right type."""
 
     kind: str
     source: str
@@ -91,7 +91,7 @@ def answers(
 
 
 def _read(cell: dict[str, Any]) -> _Cell:
-    """Return the cell's parts, each replaced by an empty value if its type is wrong."""
+    """The cell's parts, or nothing in the place of what is not of the right type."""
     source = cell.get("source")
     if isinstance(source, list):
         source = "".join(line for line in source if isinstance(line, str))
@@ -148,7 +148,7 @@ def _with_rest(indices: list[int], handed: list[_Cell], master: Master) -> list[
 
 
 def _parts(code: list[str]) -> tuple[str, ...]:
-    """Return the cells, joined if Python can read them only together."""
+    """The cells as they are, or joined if only together they can be read as Python."""
     joined = "\n".join(code)
     if len(code) > _MOST_PARTS:
         return (joined,)
@@ -206,7 +206,7 @@ def _with_what_they_use(
 def _defined_elsewhere(
     handed: list[_Cell], taken: set[int], sources: Mapping[str, tuple[str, ...]], master: Master
 ) -> list[str]:
-    """Return a remark if a requested name is also defined in a cell that is no answer cell."""
+    """A remark if what is asked for is also defined in a cell that is no answer cell."""
     targets = {name for answer in master.answers if answer.id in sources for name in answer.defines}
     sources_read: list[str] = []
     length = 0
@@ -226,7 +226,7 @@ _INSTALL = re.compile(r"^(\s*)([%!]\s*(pip|conda|mamba|uv|apt|apt-get|matplotlib
 def _without_installs(
     sources: Mapping[str, tuple[str, ...]],
 ) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-    """Return the sources without lines that install something or choose how plots are shown.
+    """The sources without lines that install something or choose how plots are shown.
 
     Where they are graded there is no network to install from and nobody to see a plot.
     """

@@ -1,4 +1,4 @@
-"""Ask a submission's questions and judge the answers.
+"""Ask a submission's questions and judge the answers: from a master and answers to a result.
 
 =====================  ===========================================================================
 :mod:`.master`         the exercise's notebook: its given cells, answer cells and questions

@@ -21,6 +21,6 @@ class Answers:
 
     @property
     def digest(self) -> str:
-        """A digest that is equal for two submissions that would be graded alike."""
+        """Equal for two submissions that would be graded alike."""
         parts = [sorted(self.sources.items()), sorted(self.missing.items()), self.notes]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Send jobs to Dask workers, two for each at a time, and receive the results as they arrive.
+"""Hand jobs to Dask workers, two for each at a time, and take the results as they come.
 
 No more jobs are drawn than the workers have in hand, so a class of ten thousand takes no more
 memory than one of ten.  Where a worker dies (its machine is lost, or short of memory), Dask starts
@@ -43,7 +43,7 @@ _RESULT_SECONDS = 10.0  # for one to come over
 
 @contextmanager
 def workers(address: str | None, number: int) -> Iterator[Client]:
-    """Yield a client of the Dask scheduler at ``address``, or of ``number`` new local processes.
+    """A client of the Dask scheduler at ``address``, or of ``number`` processes started here.
 
     Raises:
         GradingError: there is no scheduler at this address.

@@ -50,18 +50,18 @@ class Draws:
         return self._hmac("digest", self.source).hex()
 
     def key(self, *parts: str) -> str:
-        """Return a digest of ``parts`` that only the owner of the secret can compute."""
+        """A digest of ``parts`` that only the secret's owner can make."""
         return self._hmac("key", *parts).hex()
 
     def seeds(self, master: Master, asked: QuestionCell, answers: str) -> list[int]:
-        """Return seeds of inputs of the kind that the learner's notebook draws, too.
+        """Seeds of inputs of the kind that the learner's notebook draws too.
 
         Whoever knows the question draws from them, with :meth:`.Task.inputs`.
         """
         return [self._seed(master, asked, answers, number) for number in range(DRAWS)]
 
     def private(self, master: Master, asked: QuestionCell, answers: str) -> list[str]:
-        """Return inputs of the teacher's own variant; none if there is no such variant."""
+        """Inputs of the teacher's own variant; none where there is no such variant."""
         variant = self.variants.get(asked.question)
         if variant is None:
             return []
@@ -77,7 +77,7 @@ class Draws:
 
 
 def read_draws(out: Path, private: Path | None, masters: Mapping[str, Master]) -> Draws:
-    """Read the secret and the private variants.
+    """The secret and the private variants.
 
     Raises:
         GradingError: something private cannot be used; found out here by drawing once from each.

@@ -49,7 +49,7 @@ _NOT_SHOWN = "not shown, as it was asked of private inputs"
 
 @cache
 def checks_digest(exercise: str) -> str:
-    """Return a digest that changes with the code of this exercise's questions only."""
+    """Changes with the code of an exercise's questions, and with no other exercise's."""
     digest = hashlib.sha256()
     for name, path in modules_of(exercise).items():
         digest.update(f"{name}\0{path.read_text(encoding='utf-8')}\0".encode())
@@ -57,7 +57,7 @@ def checks_digest(exercise: str) -> str:
 
 
 def job(student: str, master: Master, answers: Answers, draws: Draws, settings: Json) -> Json:
-    """Return the job of one submission: the master's cells with the student's answers, and inputs.
+    """The job of one submission: the master's cells with the student's answers, and hidden inputs.
 
     Private inputs come last.  They reach the sandbox only when all else has been handed back
     (:mod:`.protocol`), and of what comes then nothing of the student's is shown.
@@ -97,7 +97,7 @@ def job(student: str, master: Master, answers: Answers, draws: Draws, settings: 
 
 
 def rejected(student: str, assignment: str, why: str, max_points: float) -> Json:
-    """Return the result of a submission that is not run."""
+    """The result of a submission that is not run."""
     return {
         "student": student,
         "assignment": assignment,
@@ -111,7 +111,7 @@ def rejected(student: str, assignment: str, why: str, max_points: float) -> Json
 
 
 def failed(job: Json, why: str) -> Json:
-    """Return the result of a submission whose grading failed; the next start tries again."""
+    """The result of a submission whose grading itself came to grief: the next start tries again."""
     none = dict.fromkeys(("error", "ename", "observed"))
     none |= {"outcome": CRASHED, "output": "", "seconds": 0.0}
     return _judged(job, [none] * len(job["steps"])) | {
@@ -122,7 +122,7 @@ def failed(job: Json, why: str) -> Json:
 
 
 def drawn(job: Json) -> Json:
-    """Return the job with the public inputs drawn, as texts of plain data (``draws``).
+    """The job with the public inputs drawn, as the texts of plain data: ``draws`` of each question.
 
     A worker does this, since there may be many, and but one process that hands jobs to all of them.
     """
@@ -213,7 +213,7 @@ def _slow(results: list[StepResult]) -> Json:
 
 
 def _outcome(reply: StepResult) -> str | None:
-    """Return why a step's result cannot be judged; None if it can."""
+    """Why a step's result cannot be judged; None if it can."""
     if reply["outcome"] == "done":
         return None
     if reply["outcome"] in ("slow", "skipped"):  # skipped: all time was used up before it
@@ -324,7 +324,7 @@ def _played(case: str) -> list[Json]:
 
 
 def _together(public: Json, private: Json) -> Json:
-    """Return a question's two rounds as one: the first that failed, with the findings of both."""
+    """A question's two rounds as one: the first that did not pass, with both's findings."""
     worse = public if public["outcome"] != PASSED else private
     seconds = round(public["seconds"] + private["seconds"], 2)
     return worse | {"findings": public["findings"] + private["findings"], "seconds": seconds}

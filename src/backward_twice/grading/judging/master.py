@@ -80,13 +80,13 @@ class Master:
 
     @property
     def digest(self) -> str:
-        """A digest that changes with the cells, points or questions of the exercise."""
+        """Changes with anything that a submission is graded by: cells, points, questions."""
         cells = [[type(cell).__name__, *map(str, vars(cell).values())] for cell in self.cells]
         return hashlib.sha256(json.dumps([self.name, cells]).encode()).hexdigest()
 
 
 def read_masters(solutions: Path) -> dict[str, Master]:
-    """Read the masters in ``solutions/<name>/<name>.ipynb``, by name.
+    """The masters in ``solutions/<name>/<name>.ipynb``, by name.
 
     Raises:
         GradingError: there is none, or one cannot be graded by; the message says why.
@@ -105,7 +105,7 @@ def read_masters(solutions: Path) -> dict[str, Master]:
 
 
 def read_master(path: Path) -> Master:
-    """Read the master at ``path``.
+    """The master at ``path``.
 
     Raises:
         GradingError: it is no notebook, or a test cell asks no question, or none that there is, or
@@ -158,7 +158,7 @@ def read_master(path: Path) -> Master:
 def _only_asked_names(
     cells: list[GivenCell | AnswerCell | QuestionCell],
 ) -> tuple[GivenCell | AnswerCell | QuestionCell, ...]:
-    """Return the cells; an answer defines only the names that a question asks for, if one does."""
+    """The cells, with an answer's names those that some question asks of it, where one does."""
     from backward_twice.checks import question
 
     requested: dict[str, set[str]] = {}
@@ -174,7 +174,7 @@ def _only_asked_names(
 
 
 def _question(source: str, where: str) -> str:
-    """Return the one question that the ``check`` calls of a test cell ask."""
+    """The one question that a test cell's calls of ``check`` ask."""
     from backward_twice.checks import question
 
     calls = [

@@ -1,4 +1,4 @@
-"""The modules of an exercise's questions, without those of any other exercise."""
+"""Which modules an exercise's questions consist of: no other exercise's is among them."""
 
 from __future__ import annotations
 

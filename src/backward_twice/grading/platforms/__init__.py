@@ -1,4 +1,4 @@
-"""Learning platforms: read their exports, and write the uploads that they accept.
+"""Learning platforms: what each of them exports is read here, and what it takes is given back.
 
 Only here are a platform's formats known.  A platform is a module, or a package of two:
 

@@ -27,7 +27,7 @@ def handles(collected: Collected) -> dict[tuple[str, str], Handle]:
 
 @dataclass(frozen=True)
 class Owners:
-    """The class list, all identities, and the source of each exercise's submissions.
+    """The class list, everybody's identity, and of each exercise where its submissions came from.
 
     ``listed`` has the identity of each person in the class list.
     """
@@ -38,12 +38,12 @@ class Owners:
     collected: Mapping[str, Collected]
 
     def person(self, key: Key) -> Person | None:
-        """Return the person of the class list whose submission it is, if exactly one fits."""
+        """The one in the class list whose submission it is, if it is one and no more."""
         identity = self.identity(key)
         return identity and self._by_student.get(identity.student)
 
     def identity(self, key: Key) -> Identity | None:
-        """Return the identity whose submission it is, if exactly one fits."""
+        """The person of the class whose submission it is, if it is one and no more."""
         return self.people.person(key[0], self.handle(key))
 
     def handle(self, key: Key) -> Handle:
@@ -55,7 +55,7 @@ class Owners:
         return self._handles[exercise][tuple(called)]
 
     def find(self, name: str) -> Person | None:
-        """Return the person of the class list with this name, number, address or account."""
+        """The one in the class list who has this name, number, address or account."""
         identity = self.people.person(name, Handle(FOLDER, name, is_unique=True))
         return identity and self._by_student.get(identity.student)
 
@@ -80,7 +80,7 @@ class Owners:
 
     @cached_property
     def _of_persons(self) -> set[str]:
-        """Return the exercises that a platform collected from persons."""
+        """Exercises that a platform took from persons."""
         return {
             exercise
             for exercise, collected in self.collected.items()

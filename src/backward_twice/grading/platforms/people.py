@@ -71,7 +71,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Handle:
-    """The platform's name and number of a student who submitted.
+    """The platform's name and number of somebody who handed in.
 
     ``is_unique`` says that nobody else in the download goes by this name.
     """
@@ -83,7 +83,7 @@ class Handle:
 
 
 def _turned(name: str) -> set[str]:
-    """Return a name as Canvas may write it, the last name before the first."""
+    """A name as Canvas may write it, the last name before the first."""
     parts = name.split()
     return {squashed("".join(parts[n:] + parts[:n])) for n in range(len(parts))}
 
@@ -96,7 +96,7 @@ class People:
 
     @property
     def persons(self) -> Iterator[Identity]:
-        """Return the rows that are persons, without additional folders of a person."""
+        """The rows that are persons, and not folders of a person's."""
         return (row for row in self.rows.values() if not row.same_as)
 
     def add_list(self, roster: Roster) -> tuple[dict[Person, Identity], list[str]]:
@@ -142,7 +142,7 @@ class People:
         return row
 
     def free_name(self, wanted: str) -> str:
-        """Return an unused folder name, also for file systems that ignore case."""
+        """A folder's name that no row has, on file systems either that do not tell cases."""
         taken = {folded(student) for student in self.rows}
         name, number = folder_name(wanted), 1
         while folded(name) in taken:
@@ -158,12 +158,12 @@ class People:
             self.rows[folder] = row
 
     def drop_guess(self, folder: str) -> None:
-        """Drop the row of a folder whose person is known now, unless the teacher wrote the row."""
+        """Drop the row of a folder whose person is known by now, unless the teacher wrote it."""
         if folder in self.rows and self.rows[folder].same_as.endswith("?"):
             del self.rows[folder]
 
     def person(self, folder: str, handle: Handle) -> Identity | None:
-        """Return the person whose folder it is, if exactly one fits.
+        """The person whose folder it is, if it is one and no more.
 
         Args:
             handle: what the platform calls its owner; the folder's name where none gave it.
@@ -179,7 +179,7 @@ class People:
         return candidates[0] if len(candidates) == 1 else None
 
     def _exact(self, handle: Handle) -> list[Identity]:
-        """Return the persons who have exactly this account, number or address."""
+        """The persons who have exactly this account, number or address."""
         persons = list(self.persons)
         if handle.platform == GITHUB:
             return [row for row in persons if row.has("github", handle.name)]
@@ -198,13 +198,13 @@ class People:
         return [row for row in numbered if row.goes_by(handle.name)]
 
     def _by_name(self, handle: Handle) -> list[Identity]:
-        """Return the persons of this name whose platform number does not contradict."""
+        """The persons of this name, of whom the platform's own number says nothing else."""
         rows = [row for row in self.persons if handle.is_unique and row.goes_by(handle.name)]
         numbered = any(row.marks.get("canvas") for row in rows)
         return [] if handle.platform == CANVAS and numbered else rows
 
     def _guess(self, handle: Handle) -> str:
-        """Return the only person whose name, address or account contains this; "" if several do."""
+        """The one person of whose name, address or account this is a part; "" if it is not one."""
         name = squashed(handle.name)
         rows = [row for row in self.persons if name and name in _parts(row)]
         return rows[0].student if len(rows) == 1 else ""
@@ -226,7 +226,7 @@ def _parts(row: Identity) -> set[str]:
 
 
 def read_people(submissions: Path) -> People:
-    """Read the file in the folder of submissions; without a file there are no people.
+    """The file in the folder of submissions; nobody where there is none.
 
     Raises:
         GradingError: it cannot be read, or says what cannot be.

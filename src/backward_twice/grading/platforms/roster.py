@@ -1,4 +1,4 @@
-"""The class list as a platform exports it: its members, and their names and numbers.
+"""The class list, as a platform exports it: who belongs to the class, and how each is called there.
 
 It is the teacher's own CSV file with a header: Canvas's export of its gradebook, Moodle's list of
 participants, export of grades or grading worksheet, GitHub Classroom's roster, or one made by hand.
@@ -47,7 +47,7 @@ _PARTICIPANT = re.compile(r"Participant (\d+)")
 
 @dataclass(frozen=True)
 class Person:
-    """A row of the class list: its cells, and the keys by which the person is found."""
+    """A row of the class list: its cells, and what else is to be known of who it is."""
 
     cells: tuple[str, ...]
     name: str
@@ -62,7 +62,7 @@ class Person:
 
 @dataclass(frozen=True)
 class Roster:
-    """The class: the columns that identify a person, the other columns, and all persons."""
+    """The class: the columns that say who somebody is, the others, and everybody."""
 
     columns: tuple[str, ...]
     other_columns: tuple[str, ...]
@@ -78,7 +78,7 @@ class Roster:
         return self._groups.get(words(name), ())
 
     def column_of(self, exercise: str) -> str:
-        """Return the file's own column for an exercise's points, by its name; else the bare name.
+        """The file's own column for an exercise's points, by its name; else the bare name.
 
         Canvas writes ``two_losses (4711)``, Moodle ``Assignment: two_losses (Real)``.
         """
@@ -110,7 +110,7 @@ def _index(pairs: Iterable[tuple[Any, Person]]) -> dict[Any, list[Person]]:
 
 
 def read_roster(path: Path) -> Roster:
-    """Read the class list at ``path``.
+    """The class list at ``path``.
 
     Raises:
         GradingError: it cannot be read, or no column says who is who.
@@ -151,7 +151,7 @@ def read_roster(path: Path) -> Roster:
 
 
 def _decoded(content: bytes) -> str:
-    """Decode text as UTF-8, or as UTF-16, in which Excel saves *Unicode Text*.
+    """Text as UTF-8, or as UTF-16, as which Excel saves *Unicode Text*.
 
     Raises:
         UnicodeDecodeError: it is neither.
@@ -161,7 +161,7 @@ def _decoded(content: bytes) -> str:
 
 
 def _rows(text: str) -> list[list[str]]:
-    """Return the non-empty lines of a table, with any separator and line ending.
+    """The lines of a table that are not empty, whatever separates its cells and ends its lines.
 
     Raises:
         csv.Error: it is none.
@@ -175,7 +175,7 @@ def _rows(text: str) -> list[list[str]]:
 
 
 def _is_remark(row: list[str]) -> bool:
-    """Whether this is Canvas's row below the header that says which assignments post manually."""
+    """Canvas's row under the header that says which assignments are posted by hand."""
     return all(re.fullmatch(r"\s*(Muted|Manual Posting.*)?\s*", cell) for cell in row)
 
 
@@ -202,7 +202,7 @@ def _person(row: list[str], headings: list[str], columns: list[int]) -> Person:
 
 
 def _kind(column: str, value: str, headings: list[str]) -> str:
-    """Return the kind of a value in a column, "" if it identifies no person."""
+    """The kind of a value in a column, "" if it tells nobody from others."""
     if "@" in value and column != "github username":
         return "email"
     if column == "id" and "section" in headings:  # Canvas's

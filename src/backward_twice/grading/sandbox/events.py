@@ -1,4 +1,4 @@
-"""Untrusted bytes, read as a bounded number of events, one at a time.
+"""Bytes of a stranger's, read as events: one at a time, bounded in number, never believed.
 
 Out of a sandbox comes what a process that the student controls wrote.  A line of it is an event if
 it is one JSON object; more bytes than a step may hand back, no line in time, an end, too much
@@ -33,7 +33,7 @@ NO_EVENT: Failure = ("crashed", "handed back what is no event of this step")
 
 
 class Budget:
-    """The time that is left to a submission, over all sandboxes in which it runs.
+    """The time that is left to a submission, in however many sandboxes it is run.
 
     Attributes:
         processor: seconds of processor time.
@@ -70,7 +70,7 @@ class Events:
         self._before = self._used = 0.0  # s of it: before this step, and by it
 
     def why_not_ready(self) -> str:
-        """Return why the process is not ready, "" if it is; no code of the student has run."""
+        """Why the process is not there, in words, "" if it is; nothing of the student's has run."""
         self._deadline = time.monotonic() + self._run.patience
         event = self._next(float("inf"))
         if event == {"ready": True}:
@@ -81,7 +81,7 @@ class Events:
         return f"{self._run.how_ended()} {text}".rstrip()
 
     def begin(self) -> None:
-        """Begin a step: from now on, all processor time is the step's own."""
+        """A step begins: what is used from now on is its own."""
         # What a step before this one has used up was seen as it ended.
         self._before = self._run.processor() if self._seen is None else self._seen
         self._used = 0.0
@@ -96,7 +96,7 @@ class Events:
         return self._next(min(self._limits.seconds, self._budget.processor))
 
     def end(self) -> float:
-        """End a step, and return the seconds of processor time that it used."""
+        """A step has ended: what it used is used up, seconds of processor time."""
         self._look()
         self._budget.processor -= self._used
         return self._used
@@ -179,7 +179,7 @@ def too_much_memory(limits: SubmissionLimits) -> str:
 
 
 def parsed(line: bytes) -> dict[str, Any] | Failure:
-    """Return a line as an event; never raise an exception.
+    """A line as an event; whatever it is, no exception.
 
     >>> parsed(b'{"began": 0}')
     {'began': 0}

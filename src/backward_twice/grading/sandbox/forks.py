@@ -1,4 +1,4 @@
-"""The warm process and its forks, from the grader's side; they run :mod:`.forkserver`.
+"""The warm process and its forks, as the grader sees them; :mod:`.forkserver` is what it runs.
 
 A fork receives its steps through one pipe and reports through another.  Its keeper reports through
 a socket how it ended, and ends it when this end of that socket closes, by whatever death.  What
@@ -37,7 +37,7 @@ _DOES_NOT_END = "it does not end"
 
 
 class WarmProcess:
-    """The grader's handle of the warm process, which starts when needed and again after it died."""
+    """The grader's handle of the warm process, which starts when needed and again when it died."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

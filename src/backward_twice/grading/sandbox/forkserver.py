@@ -56,7 +56,7 @@ _MESSAGE = 4096
 
 
 def main(control: int) -> None:
-    """Serve submissions that arrive over the socket ``control`` until its other end closes."""
+    """Serve submissions that come over the socket ``control`` until its other end closes."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
     torch.set_num_threads(1)
     forget_folder()
@@ -113,7 +113,7 @@ def _keep(
     status: int,
     sandbox: int | None = None,
 ) -> None:
-    """Run as the keeper; this does not return."""
+    """The keeper's whole life; it does not return."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _close_all_but(job, events, status, *(() if sandbox is None else (sandbox,)))
@@ -173,7 +173,7 @@ def _enter(sandbox: int, files: int, user: bool) -> None:
 
 
 def _become(terms: dict[str, Any], shell: InteractiveShell, job: int, events: int) -> None:
-    """Run as the submission; this does not return."""
+    """The submission's whole life; it does not return."""
     try:
         os.setsid()
         os.chdir(terms["folder"])

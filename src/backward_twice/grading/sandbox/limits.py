@@ -9,7 +9,7 @@ from backward_twice.grading import GradingError
 
 
 class SandboxError(GradingError):
-    """There is no sandbox, or it failed before it ran any code of the student."""
+    """There is no sandbox, or it failed before anything of the student's ran in it."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class SubmissionLimits:
 
     @property
     def of_kernel(self) -> dict[str, Any]:
-        """Return the limits that the kernel enforces, as :func:`.confine.limit` takes them."""
+        """The limits that the kernel enforces, as :func:`.confine.limit` takes them."""
         return {
             "memory": self.memory,
             "files": self.files,

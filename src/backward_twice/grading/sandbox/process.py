@@ -1,4 +1,4 @@
-"""A submission's processes, from the grader's side.
+"""A submission's processes, as the grader sees them.
 
 Here is what every kind of sandbox shares: the environment of the Python that a submission runs in,
 the memory and processor time of its processes, and the description of its end.
@@ -30,7 +30,7 @@ UNENDING = "a process of the submission's does not end"
 
 
 def folder_of(package: str) -> Path:
-    """Return the folder of an importable package without importing it."""
+    """The folder of a package that can be imported here, without importing it."""
     return Path(importlib.util.find_spec(package).origin).parent
 
 
@@ -61,7 +61,7 @@ def environment() -> dict[str, str]:
 
 
 def unnamed_file(content: bytes) -> int:
-    """Return the descriptor of a file that is in no folder, at its beginning."""
+    """A file that is in no folder; its descriptor, at its beginning."""
     fd = os.memfd_create("given")
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(content)
@@ -70,7 +70,7 @@ def unnamed_file(content: bytes) -> int:
 
 
 def memory_of(processes: list[Path], own: int = 1) -> int:
-    """Return the bytes of several processes, shared pages counted once, and the kernel's own.
+    """Bytes of several processes, what they share counted once, and what the kernel keeps of them.
 
     It is 0 while there are no more than ``own``: each has its limit, and this takes time.
     """
@@ -110,7 +110,7 @@ def _memory_of_task(task: Path) -> int:
 
 
 def sockets_of(process: Path) -> int:
-    """Return the most bytes that the sockets in a process's namespace can hold."""
+    """The most bytes that the sockets in a process's namespace can hold."""
     try:
         number = (process / "net/unix").read_bytes().count(b"\n") - 1  # a heading
         size = int(Path("/proc/sys/net/core/wmem_default").read_text())
@@ -120,7 +120,7 @@ def sockets_of(process: Path) -> int:
 
 
 def processor_of(processes: Iterable[Path]) -> float:
-    """Return the processor seconds of processes, and of those that they started and awaited."""
+    """Seconds of processor time of processes, and of those that they started and awaited."""
     ticks = 0
     for process in processes:
         with contextlib.suppress(OSError):

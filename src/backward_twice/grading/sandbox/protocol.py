@@ -80,7 +80,7 @@ def run_steps(
 
 
 def _unfinished(step: dict[str, Any], outcome: str, why: str | None) -> StepResult:
-    """Return the result of a step that has not returned anything."""
+    """The result of a step that has not handed anything back."""
     return {
         "id": step["id"],
         "kind": step["kind"],
@@ -128,7 +128,7 @@ def _attempt(
 def _started(
     limits: SubmissionLimits, sandbox: Sandbox, budget: Budget, exercises: list[str]
 ) -> tuple[Fork, Events]:
-    """Return a run that is ready for its first step; a start that fails is tried once again."""
+    """A run that is ready for its first step.  A start that fails is tried once more."""
     for tried_before in (False, True):
         run = sandbox.start(limits, exercises)
         try:
@@ -200,7 +200,7 @@ def _is_end(event: dict[str, Any], number: int, kind: str) -> bool:
 
 
 def _clean(text: str, length: int) -> str:
-    """Return a student's text without lone surrogates and control characters, fit to be stored.
+    """A student's text, fit to be stored: no lone surrogates, no control characters.
 
     >>> _clean("a\\0b\\ud800\\r\\nc", 100)
     'a�b?\\nc'

@@ -1,4 +1,4 @@
-"""A separate user for each submission, if the grader is root.
+"""A user for one submission that is nobody else's, for a grader that is root.
 
 The kernel counts processes by user, and lets a user signal all of its own.  Two submissions of one
 user would share a limit, and the end of one could be the end of the other.  So each has a number
@@ -49,12 +49,12 @@ class User:
                 return
 
     def close(self) -> None:
-        """Leave the number to other submissions."""
+        """Leave the number to others; hardly anybody draws it again."""
         self._taken.close()
 
 
 def _free(uid_map: str) -> tuple[int, int]:
-    """Return the highest free user number, and how many pairs are free below it.
+    """The highest number of a user to take, and how many pairs of them there are from it down.
 
     >>> _free("0 0 4294967295"), _free("0 1000 1\\n1 100000 65536")
     ((2147483644, 67108864), (65533, 16384))

@@ -91,7 +91,7 @@ def grade(source: Path, submission: Path, *closed: Path) -> Json:
 
 
 def _graded(job: Json) -> Json:
-    """Return the result of a job; a job in which a step exceeded its time is tried once again.
+    """The result of a job; one in which a step ran out of time by the clock is tried once more.
 
     The machine may have been slow.  The second try has what is left of the time, and never costs.
     """
@@ -119,7 +119,7 @@ def _kind() -> Kind:
 
 
 def report(result: Json, master: Master, notes: tuple[str, ...] = ()) -> Json:
-    """Return a result of :func:`.grader.judged` as Gradescope's ``results.json``.
+    """A result of :func:`.grader.judged` as Gradescope's ``results.json``.
 
     ``notes`` are remarks on the notebook as a whole, for the student.
     """

@@ -1,4 +1,4 @@
-"""The notebook of a graded submission: the exercise with the student's answers and the findings.
+"""The notebook of a graded submission: the exercise with the student's answers and what was found.
 
 nbgrader's Formgrader shows it, as it shows what ``nbgrader autograde`` leaves in ``autograded/``;
 on Canvas it is the feedback, because that gives a file back under the name it was handed in with.
@@ -27,7 +27,7 @@ _HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS[ \t]
 
 @cache
 def _exercise(master: Path) -> str:
-    """Return the text of the exercise's notebook: the master without solutions and outputs."""
+    """The master as students know it, as the text of a notebook: no solutions, no outputs."""
     notebook = nbformat.read(master, as_version=4)
     drop_solution_only(notebook)
     for cell in notebook.cells:
@@ -42,7 +42,7 @@ def _exercise(master: Path) -> str:
 
 
 def notebook(result: Json, master: Path, remarks: Sequence[str] = ()) -> Json:
-    """Return a graded submission as a notebook in JSON.
+    """A graded submission as a notebook, its JSON.
 
     Args:
         result: as :func:`.grader.judged` makes it.

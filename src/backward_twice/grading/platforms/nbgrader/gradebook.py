@@ -1,4 +1,4 @@
-"""Write results to the tables of nbgrader's gradebook, so that its tools show the same points.
+"""Results into nbgrader's gradebook, by its own tables, so that its tools show the same points.
 
 What a teacher put in stays: manual scores, extra credit, comments, extensions and due dates are
 never written.  nbgrader's ``add_submission`` commits each row, and its relations load a whole class
@@ -62,7 +62,7 @@ class Late:
 
 @dataclass(frozen=True)
 class _Cells:
-    """The ids of an assignment's rows in the gradebook."""
+    """The ids that an assignment's rows have in the gradebook."""
 
     assignment: str
     notebook: str
@@ -209,7 +209,7 @@ class Grades:
 
 
 def _name(name: str) -> str | None:
-    """Return ``name`` for Formgrader, which inserts names into pages without escaping markup."""
+    """``name`` as Formgrader may show it: it puts names into its pages as they are, markup too."""
     return "".join(c for c in name if c not in MARKUP)[:_LONGEST] or None
 
 
@@ -233,7 +233,7 @@ def _give(grade: api.Grade, points: float) -> None:
 
 
 def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
-    """Return the assignment's rows, creating missing ones."""
+    """The assignment's rows, made where they are missing."""
     name = master.name
     try:
         assignment = gradebook.find_assignment(name)
@@ -263,7 +263,7 @@ def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
 
 @contextmanager
 def open_gradebook(url: str | URL, masters: Mapping[str, Master]) -> Iterator[Grades]:
-    """Open the gradebook at ``url`` (as SQLAlchemy takes it), with the masters' assignments in it.
+    """The gradebook at ``url`` (as SQLAlchemy takes it), with the masters' assignments in it.
 
     Raises:
         GradingError: it cannot be opened or written, here or while the context lasts, or it has
@@ -289,7 +289,7 @@ def open_gradebook(url: str | URL, masters: Mapping[str, Master]) -> Iterator[Gr
 
 @contextmanager
 def _scripts_on_path() -> Iterator[None]:
-    """Put alembic on the path, where nbgrader looks for the program to create a gradebook."""
+    """nbgrader looks for the program alembic on the path when it makes a gradebook."""
     original = os.environ.get("PATH", "")
     os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), original])
     try:
