@@ -378,8 +378,8 @@ def test_a_list_is_cleared_if_nothing_else_holds():
         assert judgements[0].status == status
 
 
-def test_a_gradient_taken_after_the_training_needs_no_step():
-    reading = {"accumulates": False, "gradients": {}}
+def test_an_evaluation_after_the_training_needs_no_step():
+    reading = {"gradients": {"image": sample(1.0)}}
     original = program(
         backward(1, 3.0),
         step(0, 1),

@@ -551,8 +551,28 @@ def test_edits_keep_comments_and_line_ends(tmp_path):
     path.write_bytes(text.encode("latin-1"))
     source = Source(str(path))
     (first,) = source.statements_at(2)
-    edited = source.edited(source.next_to(first, after=["z = 3"]))
+    edited = source.edited(source.insert(first, after=["z = 3"]))
     assert edited == text.replace("comment\r\n", "comment\r\nz = 3\r\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "inserted", "removed"),
+    [
+        ("a; b; c\n", 1, "a; y; b; z; c\n", "a; c\n"),
+        ("a; b; c\n", 2, "a; b; y; c; z\n", "a; b\n"),
+        ("if a: b\n", 0, "if a: y; b; z\n", "if a: pass\n"),
+        ("if a:\n    # why\n    b  # c\nd", 0, "if a:\n    # why\n    y\n    b  # c\n    z\nd",
+         "if a:\n    # why\n    pass  # c\nd"),
+        ("a\nb", 1, "a\ny\nb\nz\n", "a\n"),
+    ],
+)  # fmt: skip
+def test_statements_are_inserted_and_removed(tmp_path, text, number, inserted, removed):
+    path = tmp_path / "program.py"
+    path.write_text(text, encoding="utf-8")
+    source = Source(str(path))
+    statement = [*source.statements()][number]
+    assert source.edited(source.insert(statement, ["y"], ["z"])) == inserted
+    assert source.edited(source.remove(statement)) == removed
 
 
 # The command.

@@ -182,7 +182,7 @@ def edited(listed: list[Candidate], title: str) -> str:
 def test_a_cached_value_is_computed_again_with_its_operands(list_candidates):
     variables = [("logits", "tensor"), ("loss", "tensor")]
     listed = list_candidates(CELL_ABOVE, 4, variables=variables, made_at=2)
-    assert edited(listed, "compute loss inside the loop") == (
+    assert edited(listed, "compute loss inside the loop at line 3") == (
         "for step in range(3):\n    logits = x @ weight\n    loss = logits.exp().mean()\n"
         "    loss.backward()\n"
     )

@@ -499,11 +499,8 @@ class Judge:
             return "no backward() call was observed"
         if not run.calls[-1].accumulates and not run.steps and not candidate.repair.keeps:
             return "no gradient was observed, because autograd.grad returns it"
-        only_reads = len(run.calls) >= self.failing_call and not any(
-            call.accumulates for call in run.calls[self.failing_call - 1 :]
-        )
-        if only_reads and run.status == "ended":  # by autograd.grad, after the training
-            return None
+        if run.status == "ended" and 0 < len(run.steps) == len(self.original.steps):
+            return None  # an evaluation after the training
         if self.original.optimizers and not run.steps_after(self.failing_call):
             has_steps = self.original.steps or run.steps
             return "no optimizer has stepped after the failing call" if has_steps else None

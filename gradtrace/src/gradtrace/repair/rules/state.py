@@ -196,11 +196,12 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
         if not names or any(map(DRAWS.search, lines)) or reads(head) & results:
             continue
         unmoved = [later for later in following if later not in moved]
-        edits = source.first_in(loop.body, lines)
-        if not reads(*unmoved) & results and all(map(source.has_own_lines, moved)):
-            edits += source.remove(*moved)
-        title = f"compute {', '.join(sorted(names))} inside the loop"
-        yield from edit(COMPUTE_AGAIN, title, {source: edits})
+        is_movable = not reads(*unmoved) & results and all(map(source.has_own_lines, moved))
+        removal = source.remove(*moved) if is_movable else []
+        for target in dict.fromkeys((loop, next(source.loops_around(statement.node)))):
+            title = f"compute {', '.join(sorted(names))} inside the loop at line {target.lineno}"
+            edits = [*source.first_in(target.body, lines), *removal]
+            yield from edit(COMPUTE_AGAIN, title, {source: edits})
 
 
 def _operands(failure: Failure, cached: Statement) -> list[ast.stmt]:
