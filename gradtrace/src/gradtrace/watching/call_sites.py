@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from types import FrameType
@@ -54,11 +55,16 @@ def library_cause() -> str | None:
     """Return the kind of cut if PyTorch itself, not the program, disabled gradients; else None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_users(frame.f_code):
-        for library, means in _LIBRARIES.items():
-            if frame.f_code.co_filename.startswith(library):
-                return means
+        cause = _cause_in(frame.f_code.co_filename)
+        if cause is not None:
+            return cause
         frame = frame.f_back
     return None
+
+
+@functools.cache
+def _cause_in(file: str) -> str | None:
+    return next((cause for name, cause in _LIBRARIES.items() if file.startswith(name)), None)
 
 
 _TORCH = Path(torch.__file__).parent

@@ -1,16 +1,17 @@
-"""Functions that run an operation as if the line of the program had called it itself."""
+"""The places that call operations, and functions that run one as if that place had called it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType
 from typing import Any
 
 from gradtrace import _torch
-from gradtrace.autograd.frames import STAND_IN
+from gradtrace.autograd.frames import STAND_IN, Location, is_users
 from gradtrace.watching.operation_kinds import tensors_in
+from gradtrace.watching.record import Cut
 
 _MAX_SITES = 5_000
 _OUR_FOLDER = f"{Path(__file__).parent}{os.sep}"
@@ -18,32 +19,47 @@ _CALL_IN_VARIABLES = compile("_call[0](*_call[1], **_call[2])", __file__, "eval"
 _CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
 
 
-class StandIns:
-    """The stand-ins for the places in the program at which operations were called."""
+class Site:
+    """A place that calls operations: one instruction, and what does not depend on the call.
+
+    ``location`` is its line if that is the user's, ``stand_in`` the code of a function with its
+    file and line, and ``cut`` the cut of a result that the operation there gives no derivative.
+    """
+
+    def __init__(self, frame: FrameType):
+        self.code = frame.f_code
+        file = self.code.co_filename
+        self.location = Location.of(frame) if is_users(self.code) else None
+        self.cut = Cut("operation", self.location)
+        self.in_optimizer = file.startswith(_torch.OPTIMIZERS)
+        self.in_grad_scaler = file == _torch.GRAD_SCALER_FILE
+        self.stand_in = _CALL.replace(
+            co_filename=file,
+            co_name=STAND_IN,
+            co_qualname=STAND_IN,
+            co_firstlineno=frame.f_lineno,
+        )
+
+
+class Sites:
+    """The sites at which operations were called."""
 
     def __init__(self) -> None:
-        self._codes: dict[tuple[int, int], tuple[CodeType, CodeType]] = {}
+        self._sites: dict[tuple[int, int], Site] = {}
 
-    def at(self, frame: FrameType) -> FunctionType:
-        """Return a function with the file, line and globals of the frame's current call."""
-        code = frame.f_code
-        key = id(code), frame.f_lasti
-        codes = self._codes.get(key)  # it refers to the code: no identity is used twice
-        if codes is None:
-            if len(self._codes) == _MAX_SITES:
-                self._codes.clear()
-            stand_in = _CALL.replace(
-                co_filename=code.co_filename,
-                co_name=STAND_IN,
-                co_qualname=STAND_IN,
-                co_firstlineno=frame.f_lineno,
-            )
-            codes = self._codes[key] = code, stand_in
-        return FunctionType(codes[1], frame.f_globals)  # not stored: globals may be large
+    def at(self, frame: FrameType) -> Site:
+        """Return the site of the frame's current call."""
+        key = id(frame.f_code), frame.f_lasti
+        site = self._sites.get(key)  # it refers to the code: no identity is used twice
+        if site is None:
+            if len(self._sites) == _MAX_SITES:
+                self._sites.clear()
+            site = self._sites[key] = Site(frame)
+        return site
 
     def clear(self) -> None:
-        """Forget all stand-ins."""
-        self._codes.clear()
+        """Forget all sites."""
+        self._sites.clear()
 
 
 def as_if_in(frame: FrameType) -> Callable[..., Any]:
