@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from types import FrameType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from gradtrace.watching.stand_ins import Site
+from gradtrace.watching.call_sites import Site
 
 # Properties and methods that ask for facts and change nothing: most of what a program calls.
 _FACTS = frozenset(

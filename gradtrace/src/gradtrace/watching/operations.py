@@ -39,6 +39,8 @@ from gradtrace.autograd.tensors import storage_of
 from gradtrace.watching.call_sites import (
     FAR,
     NEAR,
+    Site,
+    Sites,
     caller_of,
     caller_of_apply,
     grad_mode_method,
@@ -82,13 +84,7 @@ from gradtrace.watching.record import (
     freed_by,
 )
 from gradtrace.watching.running_sums import LONG, adds_the_same_parameters, without_factors
-from gradtrace.watching.stand_ins import (
-    Site,
-    Sites,
-    as_if_in,
-    forget_our_frames,
-    remove_our_frames,
-)
+from gradtrace.watching.stand_ins import as_if_in, forget_our_frames, remove_our_frames
 
 _MAX_EXPORT = 1_000_000  # bytes of what is checked for changes
 

@@ -1,4 +1,4 @@
-"""The places that call operations, and functions that run one as if that place had called it."""
+"""Functions that run an operation as if the line of the program had called it itself."""
 
 from __future__ import annotations
 
@@ -9,57 +9,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 from gradtrace import _torch
-from gradtrace.autograd.frames import STAND_IN, Location, is_users
+from gradtrace.autograd.frames import STAND_IN
 from gradtrace.watching.operation_kinds import tensors_in
-from gradtrace.watching.record import Cut
 
-_MAX_SITES = 5_000
 _OUR_FOLDER = f"{Path(__file__).parent}{os.sep}"
 _CALL_IN_VARIABLES = compile("_call[0](*_call[1], **_call[2])", __file__, "eval")
-_CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
-
-
-class Site:
-    """A place that calls operations: one instruction, and what does not depend on the call.
-
-    ``location`` is its line if that is the user's, ``stand_in`` the code of a function with its
-    file and line, and ``cut`` the cut of a result that the operation there gives no derivative.
-    """
-
-    def __init__(self, frame: FrameType):
-        self.code = frame.f_code
-        file = self.code.co_filename
-        self.location = Location.of(frame) if is_users(self.code) else None
-        self.cut = Cut("operation", self.location)
-        self.in_optimizer = file.startswith(_torch.OPTIMIZERS)
-        self.in_grad_scaler = file == _torch.GRAD_SCALER_FILE
-        self.stand_in = _CALL.replace(
-            co_filename=file,
-            co_name=STAND_IN,
-            co_qualname=STAND_IN,
-            co_firstlineno=frame.f_lineno,
-        )
-
-
-class Sites:
-    """The sites at which operations were called."""
-
-    def __init__(self) -> None:
-        self._sites: dict[tuple[int, int], Site] = {}
-
-    def at(self, frame: FrameType) -> Site:
-        """Return the site of the frame's current call."""
-        key = id(frame.f_code), frame.f_lasti
-        site = self._sites.get(key)  # it refers to the code: no identity is used twice
-        if site is None:
-            if len(self._sites) == _MAX_SITES:
-                self._sites.clear()
-            site = self._sites[key] = Site(frame)
-        return site
-
-    def clear(self) -> None:
-        """Forget all sites."""
-        self._sites.clear()
 
 
 def as_if_in(frame: FrameType) -> Callable[..., Any]:
