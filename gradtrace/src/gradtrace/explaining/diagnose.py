@@ -24,12 +24,12 @@ from gradtrace.explaining.causes import (
     CAUSES,
     CERTAIN,
     CRITERIA,
+    FACTS,
     LIKELY,
     OBSERVED,
     UNKNOWN,
     Criterion,
     family_of,
-    sentence_of,
 )
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.asked import AskedEvidence
@@ -133,7 +133,7 @@ def build_diagnosis(family: str, criterion: Criterion, evidence: Evidence) -> Di
         made_at=evidence.made_at,
         made_through=evidence.made_through,
         error=evidence.error,
-        reasons=tuple(dict.fromkeys(map(sentence_of, facts))),
+        reasons=tuple(dict.fromkeys(map(FACTS.__getitem__, facts))),
         advice=fix,
         proven=proven,
         names=evidence.names,

@@ -105,14 +105,7 @@ CAUSES = (
         "forward_not_rerun",
         "freed",
         "the forward pass was not run again: backward() was already called on this loss",
-        Fix(
-            "run the forward pass again before each backward() call{closure|}",
-            needs=("weights_changed",),
-        ),
-        Fix(
-            "run the forward pass again before each backward() call{closure|}; or remove the second"
-            " backward() call, if nothing has changed since the first"
-        ),
+        Fix("run the forward pass again before each backward() call"),
     ),
     Cause(
         "shared_subgraph",
@@ -130,11 +123,6 @@ CAUSES = (
             " create_graph=True, if this loss contains the gradient that it computed",
             needs=("freed_by_a_gradient",),
             proof=None,
-        ),
-        Fix(
-            "detach {it|the shared part}, once, where it is computed: no optimizer trains the"
-            " parameters that it was computed from",
-            needs=("optimizers_are_known", "not trained_there"),
         ),
         Fix(
             "detach {it|the shared part} where {first|the first loss} reads it: the optimizer that"
@@ -183,7 +171,7 @@ CAUSES = (
         "this loss contains a loss on which backward() was called before",
         Fix(
             "call backward on the loss of this iteration alone, and keep the total as a number:"
-            " total += {summand|loss}.item()"
+            " total += loss.item()"
         ),
     ),
     Cause(
@@ -218,14 +206,8 @@ CAUSES = (
         ),
         Fix(
             "detach {it|the tensors} before the dataset is created",
-            needs=("not trained_there",),
-            proof=("optimizers_are_known", "every_entry_is_named"),
+            proof=("optimizers_are_known", "not trained_there", "every_entry_is_named"),
             otherwise="compute them inside the loop, if they are to be trained",
-        ),
-        Fix(
-            "detach {it|the tensors} before the dataset is created, or compute them inside the"
-            " loop",
-            proof=None,
         ),
     ),
     Cause(

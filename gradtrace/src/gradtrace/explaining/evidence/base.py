@@ -77,11 +77,6 @@ class Evidence:
         return function if function is not None and belongs_to_user(function) else None
 
     @property
-    def asks_for_a_graph(self) -> bool:
-        """Whether the failed call has ``create_graph=True``."""
-        return self.call is not None and self.call.creates_graph
-
-    @property
     def names(self) -> Mapping[str, str]:
         """The names for the texts of the causes: ``it`` is the variable that holds the tensor."""
         return {}

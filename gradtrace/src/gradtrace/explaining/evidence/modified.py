@@ -93,10 +93,6 @@ class ModifiedEvidence(Evidence):
         return next(holders, None)
 
     @property
-    def a_buffer(self) -> bool:
-        return self.holder is not None and self.holder.is_buffer
-
-    @property
     def by_a_layer(self) -> bool:
         """Whether PyTorch's code made the change, as ``inplace=True`` and ``max_norm`` request."""
         return self.edit is not None and self.edit.by_library
@@ -124,11 +120,6 @@ class ModifiedEvidence(Evidence):
         """Whether one optimizer holds all leaves that this loss depends on."""
         optimizers = Training(self.timeline, self._leaves).optimizers
         return any(self._leaves <= storages for _, storages in optimizers)
-
-    @property
-    def owned_twice(self) -> bool:
-        """Whether two optimizers hold the leaf that was changed."""
-        return self.a_leaf and len(Training(self.timeline, {self.storage}).optimizers) > 1
 
     @property
     def differentiable_step(self) -> bool:

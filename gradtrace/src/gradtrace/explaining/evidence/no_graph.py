@@ -34,7 +34,7 @@ class NoGraphEvidence(Evidence):
             self.cut = None if loss is None else Cut(loss.how, loss.location)
         self.began_at = None if self.cut is None else self.cut.location
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
-            self.began_at = source.region_without_gradients(self.frame)
+            self.began_at = source.region_around(self.frame, source.GRADIENTS_DISABLED)
 
     def _cut_of(self, output: torch.Tensor) -> Cut | None:
         """Return the cut of this tensor, or else the last value of this iteration that was read."""

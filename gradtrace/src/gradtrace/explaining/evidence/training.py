@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from graphlib import TopologicalSorter
 
 import torch
 
@@ -79,21 +80,9 @@ def upstream(
     return pairs
 
 
-def leaves_first(links: Sequence[Sequence[int]]) -> list[int]:
+def leaves_first(links: Sequence[Sequence[int]]) -> Iterable[int]:
     """Return the nodes in an order in which each comes after its inputs."""
-    order: list[int] = []
-    visited = [False] * len(links)
-    for start in range(len(links)):
-        pending = [(start, False)]
-        while pending:
-            i, ready = pending.pop()
-            if ready:
-                order.append(i)
-            elif not visited[i]:
-                visited[i] = True
-                pending.append((i, True))
-                pending.extend((j, False) for j in links[i] if not visited[j])
-    return order
+    return TopologicalSorter(dict(enumerate(links))).static_order()
 
 
 def _storages(optimizer: torch.optim.Optimizer) -> frozenset[int]:
