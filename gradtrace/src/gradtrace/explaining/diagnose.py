@@ -32,9 +32,7 @@ from gradtrace.explaining.causes import (
     family_of,
 )
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.evidence.asked import AskedEvidence
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence
-from gradtrace.explaining.evidence.freed import FreedEvidence
 from gradtrace.explaining.evidence.function import (
     FunctionEvidence,
     NamedEvidence,
@@ -44,7 +42,8 @@ from gradtrace.explaining.evidence.function import (
     outside_of_backward,
 )
 from gradtrace.explaining.evidence.modified import ModifiedEvidence
-from gradtrace.explaining.evidence.no_graph import NoGraphEvidence
+from gradtrace.explaining.evidence.no_graph import AskedEvidence, NoGraphEvidence
+from gradtrace.explaining.evidence.reuse import FreedEvidence
 from gradtrace.watching.record import BackwardCall, Record
 
 EVIDENCE: dict[str, type[Evidence]] = {

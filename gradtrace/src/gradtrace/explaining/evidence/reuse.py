@@ -14,6 +14,7 @@ import torch
 from gradtrace import _torch
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import Chain, place_of
+from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import leading_to, roots_of, users_of, walk
@@ -21,7 +22,7 @@ from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence
 from gradtrace.explaining.evidence.carriers import Variable
 from gradtrace.explaining.evidence.training import Training
-from gradtrace.watching.record import BackwardCall
+from gradtrace.watching.record import BackwardCall, freed_by
 
 
 class Reuse(Evidence):
@@ -80,7 +81,7 @@ class Reuse(Evidence):
         distinct = first and second and first != second
         names = {
             "it": self.carrier_name,
-            "trained": self._names_of(self._trained_only_there),
+            "trained": self.names_of(self._trained_only_there),
             "detached": carriers.detached(
                 [self.in_a_buffer] if self.in_a_buffer else self.carriers
             ),
@@ -414,10 +415,6 @@ class Reuse(Evidence):
         }
         return [*leaves.values()]
 
-    def _names_of(self, leaves: Iterable[torch.Tensor]) -> str | None:
-        ids = {id(leaf) for leaf in leaves}
-        return carriers.name_of(v for v in self.variables if id(v.value) in ids)
-
     # The graph.
 
     def _reachable(self, starts: Iterable[int], blocked: Iterable[int] = ()) -> set[int]:
@@ -500,6 +497,17 @@ class Reuse(Evidence):
         if self.made_at is None or use is None:
             return None
         return source.assigned_and_used(self.made_at, use.location)
+
+
+class FreedEvidence(Reuse):
+    """The earlier backward calls freed the nodes that they used."""
+
+    def _earlier(self) -> dict[int, BackwardCall]:
+        calls = ((i, freed_by(live)) for i, live in enumerate(self.live))
+        return {i: call for i, call in calls if call is not None}
+
+    def _blocking(self) -> set[int]:
+        return {i for i in self.earlier if self.nodes[i].state in (FREED, HIDDEN)}
 
 
 _NEAR = 4  # links between an operation and the parameters that distinguish it

@@ -85,9 +85,10 @@ def leaves_first(links: Sequence[Sequence[int]]) -> Iterable[int]:
     return TopologicalSorter(dict(enumerate(links))).static_order()
 
 
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return the parameters that an optimizer holds, in order."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def _storages(optimizer: torch.optim.Optimizer) -> frozenset[int]:
-    return frozenset(
-        storage_of(parameter)[0]
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-    )
+    return frozenset(storage_of(parameter)[0] for parameter in parameters_of(optimizer))

@@ -23,6 +23,7 @@ from gradtrace.autograd.frames import (
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
+from gradtrace.explaining.evidence.training import parameters_of
 from gradtrace.explaining.silent.finding import PendingBackward, finding
 from gradtrace.watching.record import Stray, Timeline, Untrained
 
@@ -45,7 +46,7 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
         entry = None  # it belongs to an optimizer that had this address before
     if entry is not None and not entry.places and not entry.doubtful:
         return
-    parameters = _parameters(optimizer)
+    parameters = parameters_of(optimizer)
     if entry is None:
         places = [*range(len(parameters))]
         entry = timeline.untrained[id(optimizer)] = Untrained(weakref.ref(optimizer), places)
@@ -64,10 +65,6 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
             yield from _cut_off(timeline, entry, parameters)
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
 def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield the parameters that get gradients but that no optimizer steps.
 
@@ -78,7 +75,7 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
     timeline = graph.timeline
     if not timeline.steps or not graph.call.whole:
         return
-    stepped = {id(p) for optimizer in timeline.optimizers for p in _parameters(optimizer)}
+    stepped = {id(p) for optimizer in timeline.optimizers for p in parameters_of(optimizer)}
     if len(timeline.strays) > _MAX_STRAYS:
         timeline.strays.clear()
     grown = []
@@ -104,7 +101,7 @@ def _strays(
     replaced = [
         parameter
         for optimizer in graph.timeline.optimizers
-        for parameter in _parameters(optimizer)
+        for parameter in parameters_of(optimizer)
         if id(parameter) not in variables and storage_of(parameter)[0] not in graph.call.leaves
     ]
     places: dict[Location | None, list[torch.Tensor]] = {}
@@ -191,7 +188,7 @@ def _trains_no_leaf(timeline: Timeline) -> bool:
         storage_of(parameter)[0] in call.leaves
         for optimizer in optimizers
         if optimizer is not None
-        for parameter in _parameters(optimizer)
+        for parameter in parameters_of(optimizer)
     )
 
 
