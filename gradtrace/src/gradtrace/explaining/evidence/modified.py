@@ -122,6 +122,11 @@ class ModifiedEvidence(Evidence):
         return any(self._leaves <= storages for _, storages in optimizers)
 
     @property
+    def owned_twice(self) -> bool:
+        """Whether two optimizers hold the leaf that was changed."""
+        return self.a_leaf and len(Training(self.timeline, {self.storage}).optimizers) > 1
+
+    @property
     def differentiable_step(self) -> bool:
         """Whether the gradient of the optimizer's step has a graph."""
         if self.edit is None or not self.optimizer_wrote:
