@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.silent.finding import PendingBackward, finding
 from gradtrace.explaining.silent.gradients import (
     in_step,
     leaking,
@@ -21,6 +20,7 @@ from gradtrace.explaining.silent.gradients import (
 )
 from gradtrace.explaining.silent.growth import growing, leaks, unused_sums
 from gradtrace.explaining.silent.memory import changed_unnoticed
+from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.explaining.silent.training import in_no_optimizer, never_trained, untrained
 
 __all__ = [

@@ -12,7 +12,7 @@ from gradtrace import _torch
 from gradtrace.autograd.frames import Found, Location, reach
 from gradtrace.autograd.traversal import undisturbed, walk
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.silent.finding import PendingBackward, finding
+from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import GROWING, Timeline, freed_by
 from gradtrace.watching.running_sums import LONG
 

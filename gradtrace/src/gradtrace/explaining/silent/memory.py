@@ -17,7 +17,7 @@ from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.explaining.causes import CRITERIA
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.silent.finding import PendingBackward
+from gradtrace.explaining.silent.pending import PendingBackward
 from gradtrace.watching.operations import checksum
 from gradtrace.watching.record import Edit, Export, Memory, Timeline
 

@@ -24,7 +24,7 @@ from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.training import parameters_of
-from gradtrace.explaining.silent.finding import PendingBackward, finding
+from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import Stray, Timeline, Untrained
 
 _FEW, _LATEST = 3, 8  # the first and last step at which missing gradients are examined
