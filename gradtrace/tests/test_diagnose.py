@@ -22,10 +22,11 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from torch.utils.checkpoint import CheckpointError
 
 from gradtrace._torch import SAVED_TENSORS_SHOW_THEIR_DATA
 from gradtrace.explaining.causes import CAUSES, FACTS, Criterion
-from gradtrace.explaining.diagnose import build_diagnosis, decide
+from gradtrace.explaining.diagnose import build_diagnosis, decide, failure
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.base import Evidence
 from gradtrace.explaining.watcher import watch
@@ -255,3 +256,21 @@ def test_the_cause_is_that_of_the_first_criterion_whose_facts_hold():
 def test_an_unknown_cause_has_no_reasons():
     criterion = Criterion("unknown", ("passed_on",), "unknown")
     assert build_diagnosis("freed", criterion, _Holding("passed_on")).reasons == ()
+
+
+def test_a_cause_of_several_families_has_that_of_the_error():
+    assert CAUSES["function_computes_in_forward"].family is None
+    assert decide("no_graph", _Holding("computed_in_forward")).family == "no_graph"
+
+
+def test_errors_of_python_and_of_torch_are_explained_but_not_those_of_a_program():
+    class Quoting(RuntimeError):
+        pass
+
+    text = "A tensor has different metadata than during the forward pass."
+    causes = {
+        kind: failure(Record(), kind(text), None, (), None)
+        for kind in (RuntimeError, CheckpointError, Quoting)
+    }
+    assert causes[Quoting] is None
+    assert causes[RuntimeError].cause == causes[CheckpointError].cause == "checkpoint_differs"
