@@ -421,7 +421,7 @@ class Timeline:
         self.untrained: dict[int, Untrained] = {}  # by the optimizer's identity
         # Leaves without a gradient, by identity, with where they were cut off and whether meant so.
         self.suspects: dict[int, tuple[Cut, bool] | None] = {}
-        self.fed: set[Location | None] = set()  # cuts behind which something is trained
+        self.fed: set[Location | None] = set()  # cuts whose results feed trained parameters
         self.last_write = -1  # the number at which memory was last changed, or given to others
         self.graph_elsewhere = (
             -1
@@ -551,7 +551,7 @@ class Record:
         self._count = itertools.count(1)
         self.threads = 0  # that called backward or made a step
         self.findings: list[Any] = []
-        self.told: set[tuple[str, Location]] = set()  # cause and line, each told once
+        self.told: set[tuple[str, Location]] = set()  # cause and line, each reported once
         self.broken: str | None = None  # what went wrong in gradtrace itself
 
     def note_failure(self, error: Exception) -> None:

@@ -30,10 +30,6 @@ class Variable(NamedTuple):
     owners: tuple[Any, ...]
     frame: FrameType
 
-    def is_inside(self, kinds: tuple[type, ...]) -> bool:
-        """Whether an owner is of one of these types."""
-        return any(isinstance(owner, kinds) for owner in self.owners)
-
     @property
     def root(self) -> str:
         return source.root_of(self.name)

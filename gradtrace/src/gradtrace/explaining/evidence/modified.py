@@ -93,10 +93,6 @@ class ModifiedEvidence(Evidence):
         return next(holders, None)
 
     @property
-    def a_buffer(self) -> bool:
-        return self.holder is not None and self.holder.is_buffer
-
-    @property
     def by_a_layer(self) -> bool:
         """Whether PyTorch's code made the change, as ``inplace=True`` and ``max_norm`` request."""
         return self.edit is not None and self.edit.by_library
