@@ -74,9 +74,9 @@ from gradtrace.watching.record import (
     SCALED_TAG,
     SUM_TAG,
     Cut,
-    Edit,
     Export,
     Memory,
+    Modification,
     Record,
     Region,
     Sum,
@@ -286,7 +286,7 @@ class Observer(_torch_hooks.Mode):
         written = Memory.of(tensor)
         if written is not None and sets_item:
             written = written.part(operation.args[1])
-        edit = Edit(
+        edit = Modification(
             _location(chain),
             self._outside if in_custom_forward else operation.sequence_nr,
             written,
