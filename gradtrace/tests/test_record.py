@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gradtrace import watch
-from gradtrace.watching.record import Edit, Lines, Memory, Timeline, freed_by
+from gradtrace.watching.record import Lines, Memory, Modification, Timeline, freed_by
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_lines_are_found_by_the_numbers_of_the_nodes_that_they_created():
 
 def test_only_later_edits_of_the_same_storage_are_returned_oldest_first():
     timeline = Timeline()
-    edits = [Edit(None, number, None, last_call=0) for number in (2, 3, 5)]
+    edits = [Modification(None, number, None, last_call=0) for number in (2, 3, 5)]
     for edit in edits:
         timeline.edited(7, edit)
     assert [*timeline.edits_since(2, 7)] == edits[1:]

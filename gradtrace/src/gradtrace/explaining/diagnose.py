@@ -52,7 +52,7 @@ EVIDENCE: dict[str, type[Evidence]] = {
     "no_graph": NoGraphEvidence,
     "unused_input": AskedEvidence,
 }
-# For causes that the text decides: the evidence that names what is involved.
+# For causes that the text decides: the evidence that names the tensor or function involved.
 NAMING_EVIDENCE: dict[str, type[Evidence]] = {
     "once_differentiable": TwiceEvidence,
     "function_backward_failed": NamedEvidence,

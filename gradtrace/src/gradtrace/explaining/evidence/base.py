@@ -9,7 +9,7 @@ from typing import Any
 
 from gradtrace import _torch
 from gradtrace.autograd.frames import Location, belongs_to_user, namespace, reach, user_frames
-from gradtrace.explaining.evidence.carriers import Variable, name_of
+from gradtrace.explaining.evidence.carriers import Holder, name_of
 from gradtrace.watching.record import BackwardCall, Record
 
 
@@ -100,10 +100,10 @@ class Evidence:
         return next((call for call in retaining if call.sequence_nr > sequence_nr), None)
 
     @cached_property
-    def variables(self) -> list[Variable]:
+    def variables(self) -> list[Holder]:
         """The variables that reach tensors, from the user's innermost frame outward."""
         return [
-            Variable(*reachable, frame)
+            Holder(*reachable, frame)
             for frame in user_frames(self.frame)
             for reachable in reach(namespace(frame))
         ]

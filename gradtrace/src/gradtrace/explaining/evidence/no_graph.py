@@ -18,7 +18,7 @@ from gradtrace.watching.record import Cut
 
 
 class NoGraphEvidence(Evidence):
-    """``cut`` is the place where the first output without a gradient lost its graph.
+    """Evidence about the ``cut``, where the first output without a gradient lost its graph.
 
     Only a strict watch records cuts. Without one, the source may show the cut; otherwise the facts
     at the failed call decide.

@@ -1,4 +1,4 @@
-"""How a loss reaches the graph of an earlier backward call, and which variables hold that part."""
+"""The part of an earlier graph that a loss reaches, and the variables that hold that part."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import leading_to, roots_of, users_of, walk
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence
-from gradtrace.explaining.evidence.carriers import Variable
-from gradtrace.explaining.evidence.training import Training
+from gradtrace.explaining.evidence.carriers import Holder
+from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.watching.record import BackwardCall, freed_by
 
 
 class Reuse(Evidence):
-    """How a loss reaches nodes that an earlier backward call used.
+    """The nodes of an earlier backward call that a loss reaches.
 
     ``earlier`` maps those nodes to the call. The ``entries`` among them are the inputs of the new
     part of the graph, ``new``. ``first`` is the entry nearest to the loss, and ``freeing`` the call
@@ -119,7 +119,7 @@ class Reuse(Evidence):
 
     @cached_property
     def made_again(self) -> list[int]:
-        """The nodes created after the freeing call that have the origin of what came over."""
+        """The nodes created after the freeing call that have the same origin as a freed node."""
         return [i for i in self.built_after if self._origin(self.live[i]) in self._origins]
 
     @cached_property
@@ -211,7 +211,7 @@ class Reuse(Evidence):
     # The variables that hold it.
 
     @cached_property
-    def holders(self) -> list[Variable]:
+    def holders(self) -> list[Holder]:
         """The variables that hold a freed node, or a node computed from it before the freeing."""
         exact, old = {self.live[i] for i in self.entries}, self._computed_before
         holders = [v for v in self.variables if _torch.grad_fn_of(v.value) in old]
@@ -223,7 +223,7 @@ class Reuse(Evidence):
         return [v for v in lasting if _torch.grad_fn_of(v.value) in views]
 
     @cached_property
-    def successors(self) -> list[Variable]:
+    def successors(self) -> list[Holder]:
         """The variables that hold a successor of the freed part, which the next loss may use."""
         since = self.freeing.sequence_nr
         return [
@@ -237,7 +237,7 @@ class Reuse(Evidence):
         ]
 
     @cached_property
-    def carriers(self) -> list[Variable]:
+    def carriers(self) -> list[Holder]:
         """The variables that carry the freed part, or its successor, into the next iteration."""
         carrying = [variable for variable in self.holders if variable.carries]
         return carrying if carrying and not self.passed_on else [*self.successors, *carrying]
@@ -270,7 +270,7 @@ class Reuse(Evidence):
         return any(isinstance(owner, _DATASETS) for owner in owners)
 
     @cached_property
-    def in_a_buffer(self) -> Variable | None:
+    def in_a_buffer(self) -> Holder | None:
         variables = (*self.holders, *self.successors)
         return next((variable for variable in variables if variable.is_buffer), None)
 
@@ -500,7 +500,7 @@ class Reuse(Evidence):
 
 
 class FreedEvidence(Reuse):
-    """The earlier backward calls freed the nodes that they used."""
+    """Evidence about nodes that an earlier backward call freed."""
 
     def _earlier(self) -> dict[int, BackwardCall]:
         calls = ((i, freed_by(live)) for i, live in enumerate(self.live))

@@ -1,4 +1,4 @@
-"""Failures that raise nothing: a gradient that will be wrong, a graph that grows.
+"""Failures that raise nothing: a wrong gradient, or a graph that grows.
 
 Each detector reads the record of a strict watch and the graph of the backward call that is about to
 run. It yields findings and keeps no state of its own.

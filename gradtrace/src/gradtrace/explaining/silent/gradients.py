@@ -17,7 +17,7 @@ from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, undisturbed, walk
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.evidence.training import Training, upstream
+from gradtrace.explaining.evidence.optimizers import Training, upstream
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.explaining.silent.training import names_of
 from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, BackwardCall, Timeline

@@ -19,7 +19,7 @@ from gradtrace.explaining.causes import CRITERIA
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.silent.pending import PendingBackward
 from gradtrace.watching.operations import checksum
-from gradtrace.watching.record import Edit, Export, Memory, Timeline
+from gradtrace.watching.record import Export, Memory, Modification, Timeline
 
 
 def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
@@ -77,7 +77,7 @@ def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
 
 def _edit_of(
     timeline: Timeline, sequence_nr: int, storage: int, tensor: torch.Tensor | None
-) -> Edit | None:
+) -> Modification | None:
     """Return the first change of the saved memory after the operation had saved it."""
     memory = None if tensor is None else Memory.of(tensor)
     for edit in timeline.edits_since(sequence_nr, storage):

@@ -1,4 +1,4 @@
-"""What a detector reads and what it yields: a pending backward pass, and findings."""
+"""The input of a detector, a pending backward pass, and its output, findings."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from gradtrace.autograd.frames import (
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.evidence.training import parameters_of
+from gradtrace.explaining.evidence.optimizers import parameters_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
 from gradtrace.watching.record import Stray, Timeline, Untrained
 
