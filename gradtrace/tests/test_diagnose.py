@@ -321,3 +321,20 @@ def test_an_error_that_no_backward_raised_has_the_programs_line(run):
     assert "leaf Variable" in str(error)
     assert _line(found.raised_at) == 3
     assert run("import torch\nraise ValueError\n")[1] is None
+
+
+def test_an_error_without_tensors_has_a_family_and_no_cause():
+    error = RuntimeError("Trying to backward through the graph a second time")
+    for outputs in (None, torch.ones(())):  # nothing is known of them, or too little
+        diagnosis = failure(Record(), error, outputs, (), None)
+        assert (diagnosis.family, diagnosis.cause) == ("freed", "unknown")
+        assert (diagnosis.confidence, diagnosis.reasons) == ("unknown", ())
+        assert diagnosis.error == f"RuntimeError: {error}"
+
+
+def test_the_text_of_an_error_names_its_function():
+    error = RuntimeError("function CubeBackward returned an invalid gradient at index 0")
+    diagnosis = failure(Record(), error, None, (), None)
+    assert (diagnosis.family, diagnosis.cause) == ("unsupported", "function_backward_failed")
+    assert diagnosis.carried_by == "Cube"
+    assert diagnosis.confidence == "likely"  # its advice is not proven
