@@ -88,7 +88,7 @@ def test_lines_are_found_by_the_numbers_of_the_nodes_that_they_created():
     lines.add(9, 10, first)
     expected = [None, first, first, second, None, None, first, first, None]
     assert [lines.find(number) for number in range(2, 11)] == expected
-    assert len(lines) == 3  # ranges side by side of one line are one
+    assert len(lines._chains) == 3  # ranges side by side of one line are one
     assert lines.between(4, 8) == [first, second]
     assert lines.between(5, 8) == [second]
 
