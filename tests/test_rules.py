@@ -18,8 +18,7 @@ from backward_twice.misconceptions import misconceptions, with_change
 REFUSED = tomllib.loads(Path(__file__).with_name("refused_answers.toml").read_text("utf-8"))
 HINTS = re.compile(r"<details>.*?</details>", re.S)
 RULE = re.compile(r"^\d+\. (.+)", re.M)
-DRAWS = range(1000, 1100)
-MOST_PASSED = len(DRAWS) // 100
+DRAWS = range(1000, 1030)
 
 
 def rules():
@@ -76,4 +75,4 @@ def test_no_draw_lets_a_broken_rule_pass(name, rule):
         wrong = [finding.what for finding in findings if not finding.passed]
         if not any(entry["wrong"] in what for what in wrong):
             passed.append((seed, wrong))
-    assert len(passed) <= MOST_PASSED, passed
+    assert not passed
