@@ -34,7 +34,7 @@ def _all() -> Iterator[dict[str, Any]]:
     exercise = question("name_the_cause.name_the_cause")
     for seed in count(_FIRST_SEED):
         programs = loads(exercise.inputs(seed))["programs"]
-        truth = exercise.expect(programs)
+        truth = exercise.expect(programs=programs)
         for number, lines in enumerate(programs, 1):
             cause, raises, freed = (
                 truth[f"program {number}: {property_name}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from backward_twice.checks.draws import Draws
+from backward_twice.checks.generator import InputGenerator
 from backward_twice.checks.plain import Plain
 from backward_twice.checks.question import Task
 
@@ -16,7 +16,7 @@ Case = Any
 def task_of_cases(
     answer: str,
     kind: str,
-    draw: Callable[[Draws], list[Case]],
+    draw: Callable[[InputGenerator], list[Case]],
     expect: Callable[..., Plain],
     *,
     ask: Callable[..., Plain] | None = None,

@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 
 from backward_twice.checks.cases import task_of_cases
-from backward_twice.checks.draws import drawn_until
+from backward_twice.checks.generator import drawn_until
 from backward_twice.checks.question import Task
 
 _CALLS = ("backward", "backward, create_graph=True", "zero_grad()", "zero_grad, to zero", "keep")

@@ -8,7 +8,7 @@ before another, a plain call before another, a part of either kind that saves no
 import torch
 
 from backward_twice.checks.cases import task_of_cases
-from backward_twice.checks.draws import drawn_until
+from backward_twice.checks.generator import drawn_until
 
 _OPERATIONS = {"sin": "y.sin()", "exp": "y.exp()", "tanh": "y.tanh()", "add": "y + 1", "neg": "-y"}
 _SAVING = ("sin", "exp", "tanh")

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from backward_twice.checks.cases import task_of_cases
-from backward_twice.checks.draws import drawn_until
+from backward_twice.checks.generator import drawn_until
 from gradtrace import snapshot
 
 

@@ -10,7 +10,7 @@ same, so only there it is seen who uses it.  Of the other two one is clipped and
 
 import torch
 
-from backward_twice.checks.draws import drawn_until
+from backward_twice.checks.generator import drawn_until
 from backward_twice.checks.networks import LAYERS, leaves, output_of, two_layers
 from backward_twice.checks.question import Task
 from backward_twice.checks.witness import most_held

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 
 from backward_twice.checks import question
+from backward_twice.checks.generator import InputGenerator
 from backward_twice.checks.plain import dumps
 from backward_twice.grading import GradingError
 from backward_twice.grading.judging.master import Master, QuestionCell
@@ -67,7 +68,7 @@ class Draws:
         if variant is None:
             return []
         seeds = [self._seed(master, asked, answers, DRAWS + i) for i in range(DRAWS)]
-        return [dumps(variant(torch.Generator().manual_seed(seed))) for seed in seeds]
+        return [dumps(variant(InputGenerator.seeded(seed))) for seed in seeds]
 
     def _seed(self, master: Master, asked: QuestionCell, answers: str, number: int) -> int:
         seed = self._hmac("seed", master.name, asked.question, answers, str(number))
@@ -156,7 +157,7 @@ def _try(path: Path, name: str, variant: Variant) -> None:
     """Draw once, and ask the question what is right, before any submission is graded by it."""
     ask = question(name)
     try:
-        inputs, repeated = (dumps(variant(torch.Generator().manual_seed(0))) for _ in range(2))
+        inputs, repeated = (dumps(variant(InputGenerator.seeded(0))) for _ in range(2))
         ask.findings("{}", inputs)
     except Exception as error:
         raise GradingError(

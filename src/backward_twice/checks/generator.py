@@ -9,8 +9,15 @@ from typing import Any
 import torch
 
 
-class Draws(torch.Generator):
+class InputGenerator(torch.Generator):
     """A generator of PyTorch's that draws what questions need; as such it may also be passed on."""
+
+    @classmethod
+    def seeded(cls, seed: int) -> InputGenerator:
+        """Return a generator with this seed."""
+        draws = cls()
+        draws.manual_seed(seed)
+        return draws
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Draw normally distributed numbers."""
