@@ -43,8 +43,8 @@ class Task:
 
     Attributes:
         answer: the name that the learner's answer cell defines.
-        draw: takes :class:`InputGenerator`, a seeded :class:`torch.Generator`, gives the inputs: plain data
-            by name.
+        draw: takes an :class:`InputGenerator`, a seeded :class:`torch.Generator`, gives the
+            inputs: plain data by name.
         expect: takes the inputs by name, gives what a right answer gives: plain data by name.
             It runs only where the learner's code does not.
         run: takes the answer and the inputs by name, gives what came out: plain data by name.
