@@ -83,11 +83,9 @@ export class Graph extends Panel {
     this.offered = null;
     this.most = Math.max(1, ...trace.steps.map((step) => step.held[0]));
     this.home = new Map(); // node → the view in which it has a box of its own
-    trace.views.forEach(({ place, nodes }, k) =>
-      place.boxes.forEach(([kind], i) => {
-        if (kind === "node" || kind === "leaf") this.home.set(nodes[i][0], k);
-      }),
-    );
+    trace.views.forEach(({ boxes }, k) => {
+      for (const { kind, nodes } of boxes) if (kind === "node" || kind === "leaf") this.home.set(nodes[0], k);
+    });
     this.open(0);
   }
 
@@ -96,7 +94,7 @@ export class Graph extends Panel {
     this.index = index;
     this.room = this.stage.clientWidth; // with a scroll bar or without
     this.view = this.laidOut(this.room);
-    const { boxes, things, edges } = this.view;
+    const { boxes, tensors: things, edges } = this.view;
     this.boxOf = new Map(boxes.flatMap((box) => box.nodes.map((node) => [node, box])));
     this.thingOf = new Map(things.map((thing) => [thing.tensor, thing]));
     this.boxes = new Map();
@@ -277,7 +275,9 @@ export class Graph extends Panel {
     const did = timeline.changes(step);
     const stopped = trace.steps[step].raised?.node ?? null;
     const gradients = new Set(
-      now.variables.filter((row) => row[3] && did.variables.get(row[0])?.includes("gradient")).map((row) => row[6]),
+      now.variables
+        .filter(({ leaf, name }) => leaf && did.variables.get(name)?.includes("gradient"))
+        .map(({ node }) => node),
     );
     const changed = {
       new: new Set(step ? did.made : []),
@@ -369,12 +369,12 @@ export class Graph extends Panel {
   showBox(box, parts, present, now, changed) {
     const { group, title, texts, ports, flags, bar, folded } = parts;
     const count = (kind) => present.filter((node) => changed[kind].has(node)).length;
-    const freed = present.filter((node) => now.nodes.get(node)[1] === "freed").length;
+    const freed = present.filter((node) => now.nodes.get(node).state === "freed").length;
     const some = Object.fromEntries(Object.keys(changed).map((kind) => [kind, count(kind)]));
     for (const kind of Object.keys(changed)) group.classList.toggle(kind, some[kind] > 0);
     group.classList.toggle(
       "freed",
-      freed > 0 && freed === present.filter((node) => now.nodes.get(node)[1] !== "saves nothing").length,
+      freed > 0 && freed === present.filter((node) => now.nodes.get(node).state !== "saves nothing").length,
     );
     const number = (kind) => (folded ? `${some[kind]} ` : "");
     this.showFlags(
@@ -417,18 +417,19 @@ export class Graph extends Panel {
     group.setAttribute("aria-description", describe(this.trace, now, node, changed));
     if (this.trace.nodes[node].leaf) {
       const tensor = this.tensorOf(node);
-      const variable = now.variables.find((row) => row[3] && row[6] === node);
-      const value = variable && !variable[9].startsWith("norm") ? variable[9] : "";
+      const variable = now.variables.find((row) => row.leaf && row.node === node);
+      const value = variable && !variable.value.startsWith("norm") ? variable.value : "";
       const size = tensor === null ? "" : bytes(this.trace.tensors[tensor].nbytes);
       if (texts[0]) texts[0].textContent = shortened([size, value].filter(Boolean).join("  "), room);
-      if (texts[1]) texts[1].textContent = variable?.[5] != null ? shortened(`∇ ${variable[5]}`, room) : "";
+      if (texts[1])
+        texts[1].textContent = variable && variable.grad !== null ? shortened(`∇ ${variable.grad}`, room) : "";
       return;
     }
     const row = now.nodes.get(node);
     let k = 0;
     this.trace.nodes[node].slots.forEach((slot, i) => {
       if (slot.empty || !texts[k]) return;
-      const [state, version] = row[2][i];
+      const [state, version] = row.slots[i];
       const what =
         state === "freed"
           ? "freed"
@@ -447,7 +448,7 @@ export class Graph extends Panel {
       );
       k += 1;
     });
-    if (row[1] === "freed" && !k) title.textContent = `${shortened(box.title, room - 7)}  freed`;
+    if (row.state === "freed" && !k) title.textContent = `${shortened(box.title, room - 7)}  freed`;
   }
 
   tensorOf(leaf) {
@@ -467,7 +468,7 @@ export class Graph extends Panel {
         continue;
       }
       this.trace.nodes[node].slots.forEach((slot, i) => {
-        const held = !slot.empty && slot.role === "activation" && HELD.has(now.nodes.get(node)[2][i][0]);
+        const held = !slot.empty && slot.role === "activation" && HELD.has(now.nodes.get(node).slots[i][0]);
         if (held) (counts(slot.tensor) ? seen : shared).set(slot.tensor ?? `${node} ${i}`, slot.nbytes ?? 0);
       });
     }
@@ -496,12 +497,12 @@ export class Graph extends Panel {
     group.classList.toggle("absent", !held && !ghost);
     group.classList.toggle("gone", ghost);
     group.classList.toggle("new", did.arrived.includes(thing.tensor) && before.nodes.size > 0);
-    const version = Math.max(0, ...(held?.names ?? []).map((row) => row[4] ?? 0));
-    const old = Math.max(0, ...(before.tensors.get(thing.tensor)?.names ?? []).map((row) => row[4] ?? 0));
+    const version = Math.max(0, ...(held?.names ?? []).map(({ version: count }) => count ?? 0));
+    const old = Math.max(0, ...(before.tensors.get(thing.tensor)?.names ?? []).map(({ version: count }) => count ?? 0));
     group.classList.toggle("modified", Boolean(held) && version > old && before.tensors.has(thing.tensor));
     const text = bytes(this.trace.tensors[thing.tensor].nbytes);
     size.textContent = version && thing.width > 64 ? `${text} v${version}` : text;
-    const called = (held?.names ?? []).map((row) => row[0]);
+    const called = (held?.names ?? []).map(({ name }) => name);
     const letters = Math.max(0, thing.letters ?? Math.floor((thing.room - NAMES) / 7.2));
     names.textContent = ghost ? (thing.room > 34 ? "gone" : "") : shortened(listed(called, 3), letters);
     tie.classList.toggle("absent", !called.length);

@@ -1,6 +1,8 @@
 // A kernel beside the page. What a notebook shows and stores is a page's player, which needs none; while
 // a kernel lives, the model that Python holds and the players of the same key move together.
 
+import { unpacked } from "./trace.js";
+
 /** The newest model of each key, for every copy of this module that the page has. */
 const models = () => (document.gradtraceModels ??= new Map());
 
@@ -49,7 +51,7 @@ function join(player, model) {
   const answered = () => model.get("answer").length && player.locked && player.restore(model.get("answer"));
   const another = () => {
     const setting = model.get("setting");
-    if (!player.stores(setting)) player.replace(model.get("trace"), setting);
+    if (!player.stores(setting)) player.replace(unpacked(model.get("trace").records), setting);
     else if (String(setting) !== String(player.setting)) player.choose(setting);
   };
   const listeners = {

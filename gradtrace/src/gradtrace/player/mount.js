@@ -4,6 +4,7 @@
 import { summarise } from "./answers.js";
 import { connect } from "./live.js";
 import { Player } from "./player.js";
+import { unpacked } from "./trace.js";
 
 const players = () => document.querySelectorAll(".gradtrace[data-function]");
 
@@ -14,7 +15,8 @@ function mount(place) {
     const host = place.querySelector("div");
     const focused = document.activeElement === host;
     for (const name of ["tabindex", "role", "aria-label"]) host.removeAttribute(name);
-    place.gradtrace = new Player(host, unshared(JSON.parse(stored.textContent)));
+    const data = JSON.parse(stored.textContent);
+    place.gradtrace = new Player(host, { ...data, traces: unpacked(data.records) });
     // The place was kept at a guess; out of sight it can be as high as the player is.
     if (place.getBoundingClientRect().top > innerHeight) place.style.minHeight = 0;
     if (place.dataset.key) connect(place);
@@ -24,37 +26,6 @@ function mount(place) {
         .focus();
   }
   return place.gradtrace;
-}
-
-// The fields of a step, of one inside of a line, and of what a node did, in the order of `page.py`.
-const STEP = "line ran held gradients variables changed values peak gone device raised inside unrecorded".split(" ");
-const INSIDE = "run changed gone held gradients variables node".split(" ");
-const NODE_RUN = "node received passed written released returned call depth hooks recomputed".split(" ");
-
-/** The values of a row by the names of its fields; what is not there stays away. */
-function named(row, fields, absent) {
-  const pairs = fields.map((name, k) => [name, row[k]]).filter(([, value]) => value != null);
-  return { ...absent, ...Object.fromEntries(pairs) };
-}
-
-function stepOf(row) {
-  const step = named(row, STEP, { line: null, ran: null });
-  if (step.inside) {
-    step.inside = step.inside.map((inner) => {
-      const node = named(inner, INSIDE, {});
-      return { ...node, run: named(node.run, NODE_RUN, { node: null, passed: null }) };
-    });
-  }
-  return step;
-}
-
-/** What several traces have in common is stored once, and each says where. */
-function unshared({ shared, ...data }) {
-  for (const trace of data.traces) {
-    for (const [key, known] of Object.entries(shared)) trace[key] = known[trace[key]];
-    trace.steps = trace.steps.map(stepOf);
-  }
-  return data;
 }
 
 export function mountAll() {

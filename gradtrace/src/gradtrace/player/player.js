@@ -14,7 +14,6 @@ import { Source, deeds } from "./source.js";
 import { Stepping } from "./stepping.js";
 import { STYLE } from "./style.js";
 import { Timeline } from "./timeline.js";
-import { unpacked } from "./trace.js";
 import { Variables } from "./variables.js";
 import { announcement, twin } from "./words.js";
 
@@ -294,8 +293,7 @@ export class Player extends Stepping {
     } else this.light(kind === "tensor" ? "tensors" : "nodes", [id], true);
   }
 
-  setTrace(stored) {
-    const trace = unpacked(stored);
+  setTrace(trace) {
     this.trace = trace;
     this.showEdits();
     const rows =

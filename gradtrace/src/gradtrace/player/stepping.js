@@ -101,16 +101,16 @@ export class Stepping {
     const [lines, nodes, tensors, names] = [new Set(), new Set(), new Set(), new Set()];
     const saved = (node) =>
       trace.nodes[node].slots.forEach((slot, i) => {
-        if (slot.tensor != null && now.nodes.get(node)?.[2][i][0] !== "freed") tensors.add(slot.tensor);
+        if (slot.tensor != null && now.nodes.get(node)?.slots[i][0] !== "freed") tensors.add(slot.tensor);
       });
     if (kind === "line") {
       const line = this.source.statement.get(id) ?? id;
       trace.nodes.forEach((node, i) => node.line === line && !node.leaf && nodes.add(i));
       for (const [name, from] of outer.bindings(step)) if (from === line) names.add(name);
       for (const row of now.variables) {
-        if (!names.has(row[0])) continue;
-        if (row[7] != null) tensors.add(row[7]);
-        if (row[3] && row[6] !== null) nodes.add(row[6]);
+        if (!names.has(row.name)) continue;
+        if (row.tensor !== null) tensors.add(row.tensor);
+        if (row.leaf && row.node !== null) nodes.add(row.node);
       }
       lines.add(line);
     } else if (kind === "nodes") {
@@ -119,20 +119,20 @@ export class Stepping {
         saved(node);
         if (trace.nodes[node].line !== null) lines.add(trace.nodes[node].line);
       }
-      for (const row of now.variables) if (nodes.has(row[6])) names.add(row[0]);
+      for (const row of now.variables) if (nodes.has(row.node)) names.add(row.name);
     } else if (kind === "tensors") {
       for (const tensor of id) {
         tensors.add(tensor);
         const { slots, names: rows } = now.tensors.get(tensor) ?? { slots: [], names: [] };
         for (const [node] of slots) nodes.add(node);
-        for (const row of rows) names.add(row[0]);
+        for (const row of rows) names.add(row.name);
         if (trace.tensors[tensor].line != null) lines.add(trace.tensors[tensor].line);
       }
     } else {
       names.add(id);
-      const row = now.variables.find(([name]) => name === id);
-      if (row?.[7] != null) tensors.add(row[7]);
-      if (row && row[6] !== null) nodes.add(row[6]);
+      const row = now.variables.find(({ name }) => name === id);
+      if (row && row.tensor !== null) tensors.add(row.tensor);
+      if (row && row.node !== null) nodes.add(row.node);
       const line = outer.bindings(step).get(id);
       if (line != null) lines.add(line);
     }

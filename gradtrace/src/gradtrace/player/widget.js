@@ -3,6 +3,7 @@
 import { offer, withdraw } from "./live.js";
 import { listen, mountAll } from "./mount.js";
 import { Player } from "./player.js";
+import { unpacked } from "./trace.js";
 
 function render({ model, el }) {
   const host = document.createElement("div");
@@ -16,7 +17,7 @@ function render({ model, el }) {
   const data = {
     controls: [],
     initial: model.get("setting"),
-    traces: [model.get("trace")],
+    traces: [unpacked(model.get("trace").records)],
     step: model.get("question") ? null : model.get("step"),
     question: model.get("question") ?? null,
   };
@@ -28,7 +29,7 @@ function render({ model, el }) {
   el.gradtrace = player;
   listen();
   const listeners = {
-    "change:trace": () => player.replace(model.get("trace"), model.get("setting")),
+    "change:trace": () => player.replace(unpacked(model.get("trace").records), model.get("setting")),
     "change:step": () => player.step !== model.get("step") && player.show(model.get("step")),
   };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
