@@ -43,12 +43,10 @@ export class Graph extends Panel {
       { class: "tools" },
       button("−", "Zoom out", () => this.zoom(1 / 1.25)),
       button("+", "Zoom in", () => this.zoom(1.25)),
-      button("Fit", "Fit the drawing", () => this.refit()),
+      button("Fit", "Fit the drawing", () => this.fit()),
     );
-    this.message = element("p");
-    this.empty = element("div", { class: "empty" }, this.message);
+    this.empty = element("div", { class: "empty" }, "Nothing of this part of the graph exists at this step.");
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
-    this.map = shape("svg", { class: "map", "aria-hidden": "true" });
     this.stage = element("div", { class: "stage" }, this.scroll, this.empty);
     this.told = element("p", { class: "told absent" });
     this.legend = element(
@@ -68,12 +66,9 @@ export class Graph extends Panel {
       { class: "graph", role: "group", "aria-label": "Autograd graph" },
       element("div", { class: "head" }, this.crumbs, this.tools),
       this.stage,
-      element("div", { class: "foot" }, this.legend, this.told, this.map),
+      element("div", { class: "foot" }, this.legend, this.told),
     );
     this.box.addEventListener("keydown", (event) => this.key(event));
-    this.scroll.addEventListener("scroll", () => this.showMap());
-    this.map.addEventListener("click", (event) => this.jump(event));
-    this.drag();
     new ResizeObserver(() => this.resized()).observe(this.scroll);
   }
 
@@ -82,10 +77,6 @@ export class Graph extends Panel {
     this.lines = this.timeline = timeline;
     this.offered = null;
     this.most = Math.max(1, ...trace.steps.map((step) => step.held[0]));
-    this.home = new Map(); // node → the view in which it has a box of its own
-    trace.views.forEach(({ boxes }, k) => {
-      for (const { kind, nodes } of boxes) if (kind === "node" || kind === "leaf") this.home.set(nodes[0], k);
-    });
     this.open(0);
   }
 
@@ -273,18 +264,8 @@ export class Graph extends Panel {
     const now = timeline.at(step);
     const before = timeline.at(step - 1);
     const did = timeline.changes(step);
-    const stopped = trace.steps[step].raised?.node ?? null;
-    const gradients = new Set(
-      now.variables
-        .filter(({ leaf, name }) => leaf && did.variables.get(name)?.includes("gradient"))
-        .map(({ node }) => node),
-    );
     const changed = {
-      new: new Set(step ? did.made : []),
-      cut: new Set(did.freed),
-      modified: new Set(did.modified),
-      gradient: gradients,
-      stopped: new Set(stopped === null ? [] : [stopped]),
+      ...timeline.happened(step),
       running: new Set(inside ? [inside.run(step).node] : []),
       ran: inside ? inside.ran(step) : new Set(),
     };
@@ -315,11 +296,8 @@ export class Graph extends Panel {
     this.tell(inside ? inside.sentences(step) : []);
     this.empty.hidden = drawn > 0;
     this.scroll.classList.toggle("idle", drawn === 0);
-    this.message.textContent = now.nodes.size
-      ? "Nothing of this part exists at this step."
-      : "No live variable has a graph at this step.";
     this.roving();
-    this.happened = [...changed.stopped, ...changed.running, ...did.freed, ...did.made];
+    this.happened = [...changed.stopped, ...changed.running, ...changed.cut, ...changed.new];
   }
 
   /** A gradient on its way from one box to another: its numbers beside the arrow, and a dot that travels along it. */
@@ -354,7 +332,6 @@ export class Graph extends Panel {
   settle() {
     if (!this.fitted) this.fit();
     this.bringIntoView(this.happened);
-    this.drawMap();
   }
 
   /** One of what is drawn can be reached with the Tab key: the same as before, else the first. */
@@ -541,21 +518,12 @@ export class Graph extends Panel {
     for (const [thing, { group }] of this.things) mark(group, kind === "tensor" ? [thing.tensor] : none);
   }
 
-  /** Open the view in which a node has its own box, and scroll to it. */
-  reveal(node) {
-    const view = this.home.get(node);
-    if (view !== undefined && view !== this.index && !this.boxOf.has(node)) this.enter(view);
-    this.bringIntoView([node]);
-  }
-
   key(event) {
     const shown = [...this.svg.querySelectorAll("[role=button]")].filter(
       (group) => !group.classList.contains("absent"),
     );
     const at = shown.indexOf(event.composedPath()[0]);
     if (event.key === "Escape" && this.view.parent != null) this.enter(this.view.parent);
-    else if ((event.key === "+" || event.key === "-") && this.scroll.contains(event.composedPath()[0]))
-      this.zoom(event.key === "+" ? 1.25 : 1 / 1.25);
     else if (at >= 0 && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
       const next = shown[at + (event.key === "ArrowDown" ? 1 : -1)];
       if (next) {

@@ -11,6 +11,21 @@ const joined = (key) =>
     (place) => place.dataset.key === key && place.gradtrace,
   );
 
+/**
+ * Listen to a model; the result ends that.
+ * @returns {() => void}
+ */
+export function listenTo(model, listeners) {
+  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
+  return () => Object.entries(listeners).forEach(([name, listener]) => model.off(name, listener));
+}
+
+export function tell(model, name, value) {
+  if (String(model.get(name)) === String(value)) return;
+  model.set(name, value);
+  model.save_changes();
+}
+
 /** A model that a kernel answers for: the players of its key join it, those to come by `connect`. */
 export function offer(model) {
   const key = model.get("key");
@@ -41,11 +56,6 @@ export function connect({ gradtrace: player, dataset }) {
 /** What the reader did before it joined is told; else the model says what is shown. */
 function join(player, model) {
   const { data } = player;
-  const tell = (name, value) => {
-    if (String(model.get(name)) === String(value)) return;
-    model.set(name, value);
-    model.save_changes();
-  };
   const moved = player.step !== player.opening();
   const chose = String(player.setting) !== String(player.locked ? data.question.setting : data.initial);
   const answered = () => model.get("answer").length && player.locked && player.restore(model.get("answer"));
@@ -54,6 +64,7 @@ function join(player, model) {
     if (!player.stores(setting)) player.replace(unpacked(model.get("trace").records), setting);
     else if (String(setting) !== String(player.setting)) player.choose(setting);
   };
+  let deafen = () => {};
   const listeners = {
     "msg:custom": ({ refused }) => refused && player.edits?.refuse(refused),
     "change:step": () => player.step !== model.get("step") && player.show(model.get("step")),
@@ -64,13 +75,13 @@ function join(player, model) {
   player.model = model;
   player.choices = model.get("controls");
   player.hooks = {
-    onStep: (step) => tell("step", step),
-    onAnswer: (answer) => tell("answer", answer),
-    onSetting: (setting) => tell("setting", setting),
+    onStep: (step) => tell(model, "step", step),
+    onAnswer: (answer) => tell(model, "answer", answer),
+    onSetting: (setting) => tell(model, "setting", setting),
     onSource: (source) => model.send({ source }),
   };
   player.part = () => {
-    for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
+    deafen();
     Object.assign(player, { model: null, part: null, choices: data.controls, hooks: {} });
     if (player.stores(player.setting)) player.drawControls();
     else player.choose([...data.initial]);
@@ -80,12 +91,12 @@ function join(player, model) {
   else if (player.question && !player.locked) {
     if (player.recalled)
       player.ask(); // to another program of this name, perhaps
-    else tell("answer", player.question.picked);
+    else tell(model, "answer", player.question.picked);
   }
-  if (chose) tell("setting", player.setting);
+  if (chose) tell(model, "setting", player.setting);
   else if (!player.locked) another(); // what is asked is asked of one setting
-  if (moved) tell("step", player.step);
+  if (moved) tell(model, "step", player.step);
   else if (player.step !== model.get("step")) player.show(model.get("step"));
   player.drawControls();
-  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
+  deafen = listenTo(model, listeners);
 }

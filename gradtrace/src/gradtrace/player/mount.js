@@ -74,17 +74,8 @@ export function listen() {
   addEventListener("beforeprint", () => onPaper(true));
   addEventListener("afterprint", () => onPaper(false));
   const themes = () => players().forEach((place) => place.gradtrace?.theme());
-  const attributes = [
-    "class",
-    "style",
-    "data-theme",
-    "data-mode",
-    "data-jp-theme-light",
-    "data-vscode-theme-kind",
-    "theme",
-  ];
   for (const watched of [document.documentElement, document.body]) {
-    new MutationObserver(themes).observe(watched, { attributes: true, attributeFilter: attributes });
+    new MutationObserver(themes).observe(watched, { attributes: true });
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themes);
   if (location.hash.startsWith("#play:")) play(decodeURIComponent(location.hash.slice(6)));
@@ -94,7 +85,7 @@ function onPaper(begins) {
   for (const place of players()) (place.dataset.mounted === undefined ? place.gradtrace : mount(place))?.paper(begins);
 }
 
-/** Follow `FUNCTION:step=5:node=LABEL…`, unfolded if need be; false where there is no such player. */
+/** Follow `FUNCTION:step=5:SETTING=…`, unfolded if need be; false where there is no such player. */
 function play(text) {
   const [name, ...wishes] = text.split(":");
   const place = [...players()].find((one) => one.dataset.function === name);
@@ -102,10 +93,7 @@ function play(text) {
   const fold = place.closest("details");
   if (fold) fold.open = true;
   const player = mount(place);
-  player.host.scrollIntoView({
-    block: "nearest",
-    behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
-  });
+  player.host.scrollIntoView({ block: "nearest" });
   player.follow(
     Object.fromEntries(wishes.map((wish) => [wish.slice(0, wish.indexOf("=")), wish.slice(wish.indexOf("=") + 1)])),
   );

@@ -80,6 +80,22 @@ export class Timeline {
     return now.did;
   }
 
+  /** The nodes to which something happened at this step, by what it was. */
+  happened(step) {
+    const { made, freed, modified, variables } = this.changes(step);
+    const stopped = this.trace.steps[step].raised?.node ?? null;
+    const written = this.at(step).variables.filter(
+      ({ leaf, name }) => leaf && variables.get(name)?.includes("gradient"),
+    );
+    return {
+      new: new Set(step ? made : []),
+      cut: new Set(freed),
+      modified: new Set(modified),
+      gradient: new Set(written.map(({ node }) => node)),
+      stopped: new Set(stopped === null ? [] : [stopped]),
+    };
+  }
+
   compare(now, before) {
     const made = [];
     const freed = [];

@@ -63,18 +63,7 @@ export function describeTensor(trace, index, held, gone) {
 /** The whole graph as a list. */
 export function twin(trace, timeline, step) {
   const now = timeline.at(step);
-  const did = timeline.changes(step);
-  const stopped = trace.steps[step].raised?.node;
-  const written = now.variables
-    .filter(({ leaf, name }) => leaf && did.variables.get(name)?.includes("gradient"))
-    .map(({ node }) => node);
-  const changed = {
-    new: new Set(did.made),
-    cut: new Set(did.freed),
-    modified: new Set(did.modified),
-    gradient: new Set(written),
-    stopped: new Set(stopped == null ? [] : [stopped]),
-  };
+  const changed = timeline.happened(step);
   const nodes = [...now.nodes.keys()].map((node) =>
     element("li", {}, [called(trace.nodes[node]), describe(trace, now, node, changed)].filter(Boolean).join("; ")),
   );
