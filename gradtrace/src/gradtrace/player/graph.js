@@ -51,7 +51,7 @@ export class Graph extends Panel {
     this.told = element("p", { class: "told absent" });
     this.legend = element(
       "ul",
-      { class: "legend", "aria-label": "Legend" },
+      { class: "legend" },
       ...LEGEND.map(([kind, sign, text]) =>
         element(
           "li",

@@ -186,7 +186,6 @@ def standalone(
     controls: Sequence[dict[str, Any]] = (),
     initial: Sequence[int] = (),
     *,
-    step: int | Mapping[str, int] | None = None,
     question: Question | None = None,
 ) -> str:
     """Return a whole page around :func:`static_html`, which works as a file and from a server.
@@ -200,7 +199,7 @@ def standalone(
     """
     name = html.escape(title)
     above = _hint("Save this file, and open it in a browser.") + _program(traces[0])
-    player = _element(traces, controls, initial, step, question, above)
+    player = _element(traces, controls, initial, None, question, above)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_ASKS_FOR_NOTHING}'
         f"<title>{name}</title>"

@@ -185,8 +185,9 @@ export class Question {
 
   /** What is told, less what the reply has said. */
   beyond(reply) {
+    const [fact] = reply.split(".");
     const sentences = this.data.explanation.split(/(?<=\.) /);
-    const rest = sentences.filter((sentence) => !reply.includes(sentence)).join(" ");
+    const rest = sentences.filter((text) => !(fact && text.startsWith(fact)) && !reply.includes(text)).join(" ");
     return rest ? [element("p", { class: "told" }, ...marked(rest))] : [];
   }
 }
