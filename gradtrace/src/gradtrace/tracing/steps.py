@@ -185,7 +185,7 @@ class Step:
     tensors made by the program occupied at once while ``ran`` ran, ``device`` what PyTorch's own
     counters say of the accelerators in use, ``{"allocated", "peak"}`` in bytes
     (:class:`gradtrace.autograd.live_bytes.DeviceCounters`); both are None if they were not
-    measured. ``values`` are the live numbers, strings and truth values. ``raised`` is set if
+    measured. ``values`` are the live numbers, texts and truth values. ``raised`` is set if
     ``ran`` raised an exception, caught by the function or not.
 
     ``inside`` are the steps of the nodes that ran while ``ran`` did, in the order in which they
