@@ -81,6 +81,7 @@ def payload(trace: TraceData) -> dict[str, Any]:
     """Return the data that the front end needs to play ``trace``, ready for JSON."""
     return {
         "function": trace.function,
+        "error": trace.error and asdict(trace.error),
         "last": len(trace.steps) - 1,
         "records": packed(_played(trace)),
     }
