@@ -19,7 +19,7 @@ from gradtrace.questions.answered import (
     WhichTensorGoesNext,
     raises,
 )
-from gradtrace.questions.inside import WhatArrives, WhereItStops, WhichNodeRunsNext
+from gradtrace.questions.backward_nodes import WhatArrives, WhereItStops, WhichNodeRunsNext
 from gradtrace.questions.program import Asked, Program, line_of, place
 
 __all__ = [

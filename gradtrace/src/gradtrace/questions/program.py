@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from gradtrace.player.prompt import Choice, Question
-from gradtrace.questions.facts import joined
+from gradtrace.questions.trace_facts import joined
 from gradtrace.tracing.steps import TraceData
 
 
