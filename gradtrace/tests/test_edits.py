@@ -165,8 +165,8 @@ def test_a_program_of_the_readers_own_runs_and_a_wrong_one_is_refused():
     assert list(explored.trace().source.values())[-1].strip() == "w.sum().backward()"
     assert explored.player.setting == [None, 0]
     explored.controls["size"].widget.value = 4  # its parameters still apply
-    shapes = {row[1] for row in explored.player.trace["rows"]}
-    assert shapes == {(4,)}
+    assert explored.player.trace == payload(explored.trace())
+    assert {row.shape for row in explored.trace().steps[-1].variables} == {(4,)}
     explored.player._received(None, {"source": "def two_losses(:"}, [])
     (message,) = sent
     assert "no valid program" in message["refused"]
