@@ -682,6 +682,38 @@ def test_lines_of_operations_that_were_not_seen_are_not_told():
     assert explanation_of(context.value).made_at is None
 
 
+class CallsTwice(torch.optim.Optimizer):
+    """Calls its closure twice, and changes the parameters in between."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+        self.modes = []
+
+    def step(self, closure):
+        for _ in range(2):
+            closure()
+            self.modes.append(torch._C._len_torch_function_stack())
+            with torch.no_grad():
+                self.param_groups[0]["params"][0].add_(1)
+
+
+def test_a_strict_watch_sees_an_optimizers_closure_and_not_what_the_optimizer_computes():
+    w, modes = torch.ones(2, requires_grad=True), []
+    squares = w * w
+    optimizer = CallsTwice([w])
+
+    def closure():
+        modes.append(torch._C._len_torch_function_stack())
+        squares.sum().backward(retain_graph=True)
+
+    with watch(strict=True), pytest.raises(RuntimeError, match="inplace") as context:
+        optimizer.step(closure)
+    assert (modes, optimizer.modes) == ([1, 1], [0])
+    assert explanation_of(context.value).cause == "optimizer_step_between_backwards"
+    frames = traceback.extract_tb(context.value.__traceback__)
+    assert not [frame for frame in frames if "watching" in frame.filename]
+
+
 def test_modes_that_end_during_a_watch_keep_their_place():
     class Other(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):

@@ -158,6 +158,17 @@ def version_of(tensor: torch.Tensor) -> int | None:
         return None
 
 
+_version = attrgetter("_version")
+
+
+def versions_of(tensors: list[torch.Tensor]) -> list[int | None]:
+    """Return the version counters of tensors, as :func:`version_of` does."""
+    try:
+        return [*map(_version, tensors)]
+    except RuntimeError:
+        return [*map(version_of, tensors)]
+
+
 # AccumulateGrad, the type of the nodes of leaves.
 LEAF: type[LiveNode] = type(_graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
 CUSTOM = torch.autograd.function.BackwardCFunction  # what a torch.autograd.Function's nodes are

@@ -225,7 +225,8 @@ class Chains:
             if frame is None:
                 break
             code = frame.f_code
-            if is_users_file.get(code.co_filename, True) and is_users(code):
+            users = is_users_file.get(code.co_filename)
+            if is_users(code) if users is None else users and code.co_name != STAND_IN:
                 codes.append(code)
                 key += (id(code), frame.f_lasti)
                 if len(codes) == _MAX_CHAIN:

@@ -72,8 +72,8 @@ def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False
         strict: see every operation of this thread: name the lines that made and changed tensors,
             and warn (:class:`SilentFailure`) about failures that raise nothing.  A training step
             takes up to two and a half times as long; if its operations take microseconds, up to
-            six times (an LBFGS closure over vectors of four elements).  A plain watch adds up to a
-            fifth there.  Code that ``torch.compile`` compiles is not changed, and so not seen.
+            four times.  A plain watch adds up to a fifth there.  Code that ``torch.compile``
+            compiles is not changed, and so not seen; nor are an optimizer's own operations.
 
     The original exception is raised, with one more note in ``exception.__notes__``.
 
@@ -238,8 +238,18 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     @guarded
     def stepping(self, has_closure: bool) -> None:
-        if self._observer is not None and not has_closure:
+        if self._observer is not None:
             self._observer.step_aside()
+        self._record.timeline.closure_ran = False
+
+    @guarded
+    def in_closure(self, optimizer: torch.optim.Optimizer, inside: bool) -> None:
+        if self._observer is not None:
+            (self._observer.look if inside else self._observer.step_aside)()
+        timeline = self._record.timeline
+        if inside and timeline.closure_ran:  # the optimizer has modified its parameters since
+            timeline.stepped(optimizer, user_location())
+        timeline.closure_ran = True
 
     @guarded
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:

@@ -312,9 +312,6 @@ class Lines:
         first = max(bisect.bisect_right(self._starts, start) - 1, 0)
         return list(dict.fromkeys(self._chains[first : bisect.bisect_left(self._starts, end)]))
 
-    def __len__(self) -> int:
-        return len(self._chains)
-
 
 class _Keyed(weakref.ref[Any]):
     """A weak reference that stores the key under which it is kept."""
@@ -339,13 +336,11 @@ class Cuts:
 
     def __init__(self) -> None:
         self._cuts: dict[int, tuple[torch.Size, Cut]] = {}
-        self._frozen: dict[int, tuple[torch.Size, Cut]] = {}  # leaves: they outlast the others
 
     def get(self, tensor: torch.Tensor) -> Cut | None:
         """Return the cut of a tensor, or None."""
-        key = _torch.tensor_identity(tensor)
-        shape, cut = self._cuts.get(key) or self._frozen.get(key) or (None, None)
-        return cut if shape == tensor.shape else None
+        shape, cut = self._cuts.get(_torch.tensor_identity(tensor)) or (None, None)
+        return cut if cut is not None and shape == tensor.shape else None
 
     def of(self, storages: Collection[int]) -> Cut | None:
         """Return the latest cut of a gradient of anything in one of these storages, or None."""
@@ -354,18 +349,18 @@ class Cuts:
 
     def set(self, tensor: torch.Tensor, cut: Cut) -> None:
         """Store the cut of a tensor."""
-        table = self._frozen if cut.how == "frozen" and tensor.is_leaf else self._cuts
-        if len(table) >= _MAX_CUTS:
-            del table[next(iter(table))]
-        table[_torch.tensor_identity(tensor)] = tensor.shape, cut
+        if len(self._cuts) >= _MAX_CUTS:
+            del self._cuts[next(iter(self._cuts))]
+        self._cuts[_torch.tensor_identity(tensor)] = tensor.shape, cut
 
-    def forget(self, tensor: torch.Tensor) -> None:
-        """Delete the cut stored under the address of a tensor that has just been created."""
-        self._cuts.pop(_torch.tensor_identity(tensor), None)
-        self._frozen.pop(_torch.tensor_identity(tensor), None)
+    def forget(self, tensor: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> None:
+        """Delete the cut under the address of an operation's result, unless that is an input."""
+        key = _torch.tensor_identity(tensor)
+        if key in self._cuts and not any(tensor is known for known in inputs):
+            del self._cuts[key]
 
     def __len__(self) -> int:
-        return len(self._cuts) + len(self._frozen)
+        return len(self._cuts)
 
 
 class Sums:
@@ -407,6 +402,7 @@ class Timeline:
         self.calls: deque[BackwardCall] = deque(maxlen=_MAX_CALLS)
         self.backwards = 0
         self.steps: deque[OptimizerStep] = deque(maxlen=_MAX_STEPS)
+        self.closure_ran = False  # in this step
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # that stepped
         # Of each optimizer the last call that began when its gradients were cleared.
         self.cleared: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = (

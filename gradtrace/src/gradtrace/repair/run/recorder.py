@@ -200,6 +200,8 @@ class Recorder:
     def stepping(self, has_closure: bool) -> None:
         self._closure = has_closure
 
+    def in_closure(self, optimizer: torch.optim.Optimizer, inside: bool) -> None: ...
+
     def failed(
         self, call: BackwardCall, outputs: Any, inputs: Any, error: BaseException
     ) -> None: ...
