@@ -171,5 +171,5 @@ def test_a_program_of_the_readers_own_runs_and_a_wrong_one_is_refused():
     (message,) = sent
     assert "no valid program" in message["refused"]
     explored.player.setting = [1, 0]  # back to a recorded one
-    assert explored.player.trace["source"] == explored.trace(edits="retain", size=3).source
+    assert explored.player.trace == payload(explored.trace(edits="retain", size=3))
     assert trace(explored.edited("retain")).error is None
