@@ -23,7 +23,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 FROM_NPM := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild trainers peers types javascript prose style dist test gpu-check clean
+.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild trainers peers mutants types javascript prose style dist test gpu-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -144,6 +144,18 @@ peers: $(PEERS_READY) ## run PyTorch's and other libraries' tests plain and watc
 	$(PEERS) gradtrace/peers/compare.py --install --constraint .venv-peers/constraint.txt \
 		$(if $(PYTORCH),--checkout "pytorch=$(PYTORCH)") $(if $(HIGHER),--checkout "higher=$(HIGHER)") \
 		$(if $(ONLY),--only "$(ONLY)") $(SUITES)
+
+# The tool that changes the code to see whether a test notices has an environment of its own, too.
+.venv-mutants/.ready: requirements.txt gradtrace/pyproject.toml
+	test -x .venv-mutants/bin/python || $(PYTHON) -m venv .venv-mutants
+	grep '^torch==' requirements.txt >.venv-mutants/constraint.txt
+	.venv-mutants/bin/python -m pip install --quiet -c .venv-mutants/constraint.txt -e "gradtrace[test]" mutmut==3.8.1
+	@touch $@
+
+mutants: export OMP_NUM_THREADS ?= 1
+mutants: .venv-mutants/.ready ## list the changes of gradtrace's code that no test notices (MUTANTS="gradtrace.repair.judge*")
+	cd gradtrace && ../.venv-mutants/bin/mutmut run $(MUTANTS)
+	cd gradtrace && ../.venv-mutants/bin/mutmut results
 
 $(FROM_NPM): tests/browser/package-lock.json
 	@command -v npm >/dev/null || echo "npm is missing: the site's accessibility and the texts' words will not be tested"
