@@ -6,9 +6,6 @@ folded.  So the page is whole without a script; ``_static/drill.js`` makes quest
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from docutils import nodes
 from ledger import LedgerDirective
 from sphinx.application import Sphinx
@@ -21,10 +18,9 @@ class Drill(LedgerDirective):
     """Each program, and the answer to which of its lines freed what the last one needs."""
 
     def run(self) -> list[nodes.Node]:
-        path = Path(self.env.srcdir, PROGRAMS)
-        self.env.note_dependency(str(path))
-        programs = json.loads(path.read_text(encoding="utf-8"))
-        return [self.program(number, **program) for number, program in enumerate(programs, 1)]
+        programs = self.read(PROGRAMS)  # JSON is YAML, too
+        drills = [self.program(number, **program) for number, program in enumerate(programs, 1)]
+        return [*drills, self.script("drill.js")]
 
     def program(self, number: int, lines: list[str], freed: int) -> nodes.container:
         items = [nodes.list_item("", nodes.paragraph("", "", _code(line))) for line in lines]
@@ -53,15 +49,6 @@ def _code(line: str) -> nodes.literal:
     return literal
 
 
-def add_script(
-    app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
-) -> None:
-    """Load the script on the page that has the drill."""
-    if doctree and any("drill" in node["classes"] for node in doctree.findall(nodes.container)):
-        app.add_js_file("drill.js", loading_method="defer")
-
-
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_directive("drill", Drill)
-    app.connect("html-page-context", add_script)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -274,3 +274,67 @@ def test_errors_of_python_and_of_torch_are_explained_but_not_those_of_a_program(
     }
     assert causes[Quoting] is None
     assert causes[RuntimeError].cause == causes[CheckpointError].cause == "checkpoint_differs"
+
+
+OWN_BACKWARD = """
+import torch
+
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        with torch.enable_grad():
+            ctx.x = x.detach().requires_grad_()
+            ctx.y = ctx.x.exp()
+        return ctx.y.detach()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.autograd.grad(ctx.y, ctx.x, gradient)[0]
+
+loss = Own.apply(torch.ones(2, requires_grad=True)).sum()
+loss.backward(retain_graph=True)
+loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "family", "cause"),
+    [
+        (None, "freed", "shared_subgraph"),  # the inner call raises an error of autograd
+        ('raise ValueError("no")', "unsupported", "function_backward_failed"),
+    ],
+)
+def test_an_error_inside_a_functions_backward(run, body, family, cause):
+    program = OWN_BACKWARD
+    if body is not None:
+        program = re.sub(r"return torch\.autograd\.grad.*", body, program)
+    error, found, _ = run(program)
+    assert isinstance(error, RuntimeError if body is None else ValueError)
+    assert (found.family, found.cause) == (family, cause)
+    assert "Own" in found.carried_by
+    # The line that began the outermost backward pass, not the one inside of the function.
+    assert _line(found.raised_at) == (18 if body is None else 17)
+
+
+def test_an_error_that_no_backward_raised_has_the_programs_line(run):
+    error, found, _ = run("import torch\nx = torch.ones(2, requires_grad=True)\nx.mul_(2)\n")
+    assert "leaf Variable" in str(error)
+    assert _line(found.raised_at) == 3
+    assert run("import torch\nraise ValueError\n")[1] is None
+
+
+def test_an_error_without_tensors_has_a_family_and_no_cause():
+    error = RuntimeError("Trying to backward through the graph a second time")
+    for outputs in (None, torch.ones(())):  # nothing is known of them, or too little
+        diagnosis = failure(Record(), error, outputs, (), None)
+        assert (diagnosis.family, diagnosis.cause) == ("freed", "unknown")
+        assert (diagnosis.confidence, diagnosis.reasons) == ("unknown", ())
+        assert diagnosis.error == f"RuntimeError: {error}"
+
+
+def test_the_text_of_an_error_names_its_function():
+    error = RuntimeError("function CubeBackward returned an invalid gradient at index 0")
+    diagnosis = failure(Record(), error, None, (), None)
+    assert (diagnosis.family, diagnosis.cause) == ("unsupported", "function_backward_failed")
+    assert diagnosis.carried_by == "Cube"
+    assert diagnosis.confidence == "likely"  # its advice is not proven

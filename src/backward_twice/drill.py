@@ -22,10 +22,10 @@ _FIRST_SEED = 100  # neither what the exercise's notebook shows nor what its che
 
 
 def drawn() -> list[dict[str, Any]]:
-    """Programs whose last line goes backward through what another backward call has freed.
+    """Draw programs whose last line calls ``backward()`` on a graph that another call has freed.
 
-    Of each its ``lines`` and the number, from 1, of the one that ``freed``.  There are two backward
-    calls or more to choose from.
+    Each has its ``lines``, and as ``freed`` the number, from 1, of the line that freed it.  There
+    are two backward calls or more to choose from.
     """
     return list(islice(_all(), PROGRAMS))
 
@@ -34,7 +34,7 @@ def _all() -> Iterator[dict[str, Any]]:
     exercise = question("name_the_cause.name_the_cause")
     for seed in count(_FIRST_SEED):
         programs = loads(exercise.inputs(seed))["programs"]
-        truth = exercise.expect(programs)
+        truth = exercise.expect(programs=programs)
         for number, lines in enumerate(programs, 1):
             cause, raises, freed = (
                 truth[f"program {number}: {property_name}"]
