@@ -2,7 +2,7 @@
 
 In a notebook a name lives on whatever became of the cell that made it.  The grader has the answer
 cell, and of the other cells the imports, functions, classes and assignments that it uses.  So the
-same is done here, in a fresh namespace, and what would be lost is said before it costs points.
+same is done here, in a fresh namespace, and a loss is printed before it costs points.
 """
 
 from __future__ import annotations

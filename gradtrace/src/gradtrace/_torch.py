@@ -218,26 +218,6 @@ def has_warned(text: str) -> bool:
     )
 
 
-def is_distributed() -> bool:
-    """Whether several processes train together."""
-    distributed = torch.distributed
-    return (
-        distributed.is_available()
-        and distributed.is_initialized()
-        and distributed.get_world_size() > 1
-    )
-
-
-def is_averaged(module: Any) -> bool:
-    """Whether the module is a DistributedDataParallel that averages gradients now."""
-    parallel = sys.modules.get("torch.nn.parallel.distributed")
-    return (
-        parallel is not None
-        and isinstance(module, parallel.DistributedDataParallel)
-        and bool(getattr(module, "require_backward_grad_sync", True))
-    )
-
-
 def _never(ctx: Any) -> None: ...
 
 

@@ -1,7 +1,7 @@
-"""A question asked in the learner's notebook: :func:`check` prints what was found.
+"""Ask a question in the learner's notebook: :func:`check` prints the findings.
 
-All of it happens in the notebook's own process, on public inputs.  What is said beside the findings
-is the same that the grader says: the misconception that fits, and the smallest case.
+All of it happens in the notebook's own process, on public inputs.  Beside the findings it prints
+what the grader's feedback has, too: the misconception that fits, and the smallest wrong case.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Recorder:
 
 
 def calls(name: str, *, seed: int = 0) -> list[Call]:
-    """With what :func:`check` calls an answer to the question ``name``; all is made anew.
+    """Return the calls that :func:`check` makes of an answer to the question ``name``, new objects.
 
     ``calls("two_losses.one_update")[0]`` shows the first call when printed, has ``args`` and
     ``kwargs``, and makes the call when it is called with an answer.  Where a later call needs what
@@ -130,11 +130,12 @@ def calls(name: str, *, seed: int = 0) -> list[Call]:
 
 
 def check(name: str, answer: Any, *, seed: int | None = None) -> None:
-    """Ask the question ``name`` of ``answer``, here and now, and print what was found.
+    """Ask the question ``name`` of ``answer``, here and now, and print the findings.
 
-    Of an exercise that the installed package does not have, such as a teacher's own for an exam,
-    only that is said.  Where an answer is right, it is asked once more as the grader will: of what
-    the answer cell defines, with nothing but what that needs.  If that is not right, it is said.
+    If the installed package lacks the exercise, such as a teacher's own for an exam, only that is
+    printed.  A right answer is asked again as the grader will ask it: from what the answer cell
+    defines, with only the definitions that it needs.  If that result is wrong, the reason is
+    printed.
 
     Args:
         name: ``"<exercise>.<question>"``.

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 
 import torch
 
-from backward_twice.checks.question import Task
+from backward_twice.checks.cases import task_of_cases
 
 _PROGRAMS = 6
 _ASKED = ("cause", "line that raises", "line where it began")
@@ -20,41 +20,32 @@ _FAMILIES = {
 }
 
 
-def _number(generator, low, high):
-    return int(torch.randint(low, high + 1, (), generator=generator))
-
-
-def _choice(generator, among):
-    return among[_number(generator, 0, len(among) - 1)]
-
-
-def _program(generator, mistakes):
+def _program(draws, mistakes):
     """Lines that compute with two leaves, ``a`` and ``b``; ``mistakes`` are mixed among them."""
     leaves = ["a", "b"]
     lines = [
-        f"{leaf} = torch.tensor(0.{_number(generator, 3, 9)}, requires_grad=True)"
-        for leaf in leaves
+        f"{leaf} = torch.tensor(0.{draws.integer(3, 9)}, requires_grad=True)" for leaf in leaves
     ]
     computed, fresh = [], iter("cdefghijklmnopqrstuvwxyz")
-    for _ in range(_number(generator, 8, 12)):
-        kind = _choice(generator, ["operation"] * 5 + mistakes) if computed else "operation"
+    for _ in range(draws.integer(8, 12)):
+        kind = draws.one_of(["operation"] * 5 + mistakes) if computed else "operation"
         if kind in ("operation", "detach"):
-            x, y = (_choice(generator, leaves + computed[-3:]) for _ in range(2))
+            x, y = (draws.one_of(leaves + computed[-3:]) for _ in range(2))
             forms = [f"{x}.exp()", f"{x}.cos()", f"{x}.sin()", f"{x} * {y}", f"{x} + {y}"]
-            right = _choice(generator, forms) if kind == "operation" else f"{x}.detach()"
+            right = draws.one_of(forms) if kind == "operation" else f"{x}.detach()"
             computed.append(next(fresh))
             lines.append(f"{computed[-1]} = {right}")
         elif kind == "write":
-            x = _choice(generator, leaves + computed)
+            x = draws.one_of(leaves + computed)
             if x in leaves:
                 lines.append(f"with torch.no_grad(): {x}.sub_(0.1)")
             else:
                 lines.append(f"{x}.add_(0.5)")
         elif kind == "data":
-            lines.append(f"{_choice(generator, leaves + computed)}.data.add_(0.5)")
+            lines.append(f"{draws.one_of(leaves + computed)}.data.add_(0.5)")
         else:
-            retain = _choice(generator, ["", "", "retain_graph=True"])
-            lines.append(f"{_choice(generator, computed[-4:])}.backward({retain})")
+            retain = draws.one_of(["", "", "retain_graph=True"])
+            lines.append(f"{draws.one_of(computed[-4:])}.backward({retain})")
     if not lines[-1].endswith(".backward()"):
         lines.append(f"{computed[-1]}.backward()")
     return lines
@@ -118,56 +109,43 @@ def _with(lines, number, others):
     return [*lines[: number - 1], others[number - 1], *lines[number:]]
 
 
-def _drawn(generator, judge, mistakes, is_wanted):
+def _drawn(draws, judge, mistakes, is_wanted):
     """Draw programs, in mixed order, until each has an outcome that is wanted in its place."""
     programs = []
-    for place in torch.randperm(_PROGRAMS, generator=generator).tolist():
+    for place in draws.shuffled(range(_PROGRAMS)):
         while True:
-            lines = _program(generator, mistakes)
+            lines = _program(draws, mistakes)
             try:
                 if is_wanted(place, judge(lines)):
                     break
             except LookupError:
                 continue
         programs.append(lines)
-    return {"programs": programs}
+    return programs
 
 
-def _draw_errors(generator):
+def _draw_errors(draws):
     families = [*_FAMILIES.values()]
-    causes = [*families, _choice(generator, families), _choice(generator, families), None]
+    causes = [*families, draws.one_of(families), draws.one_of(families), None]
 
     def is_wanted(place, outcome):
         return outcome["cause"] == causes[place]
 
     mistakes = ["backward", "backward", "write", "detach"]
-    return _drawn(generator, _error, mistakes, is_wanted)
+    return _drawn(draws, _error, mistakes, is_wanted)
 
 
-def _run_errors(answer, programs):
-    results = {}
-    for i, lines in enumerate(programs, 1):
-        reply = answer(lines) or [None] * len(_ASKED)
-        for part, value in zip(_ASKED, reply, strict=True):
-            results[f"program {i}: {part}"] = value
-    return results
+def _ask_for_error(answer, lines):
+    return dict(zip(_ASKED, answer(lines) or [None] * len(_ASKED), strict=True))
 
 
-def _expect_errors(programs):
-    return {
-        f"program {i}: {part}": value
-        for i, lines in enumerate(programs, 1)
-        for part, value in _error(lines).items()
-    }
-
-
-def _program_asked(property_name, value, programs):
+def _program_asked(value, lines):
     """The program itself, as it was handed to the answer."""
-    return "\n".join(programs[int(property_name.split(":")[0].removeprefix("program ")) - 1])
+    return "\n".join(lines)
 
 
-name_the_cause = Task(
-    "name_the_cause", _draw_errors, _expect_errors, _run_errors, program=_program_asked
+name_the_cause = task_of_cases(
+    "name_the_cause", "program", _draw_errors, _error, ask=_ask_for_error, program=_program_asked
 )
 
 
@@ -218,21 +196,13 @@ def _spoilt(lines):
     return spoiling[0] if spoiling else None
 
 
-def _draw_silent(generator):
+def _draw_silent(draws):
     def is_wanted(place, line):
         return (line is not None) == (place < _PROGRAMS - 2)
 
-    return _drawn(generator, _spoilt, ["backward", "data", "data"], is_wanted)
+    return _drawn(draws, _spoilt, ["backward", "data", "data"], is_wanted)
 
 
-def _run_silent(answer, programs):
-    return {f"program {i}": answer(lines) for i, lines in enumerate(programs, 1)}
-
-
-def _expect_silent(programs):
-    return {f"program {i}": _spoilt(lines) for i, lines in enumerate(programs, 1)}
-
-
-spoilt_gradient = Task(
-    "spoilt_gradient", _draw_silent, _expect_silent, _run_silent, program=_program_asked
+spoilt_gradient = task_of_cases(
+    "spoilt_gradient", "program", _draw_silent, _spoilt, program=_program_asked
 )

@@ -24,6 +24,7 @@ import torch
 import backward_twice
 import gradtrace
 from backward_twice.checks.comparison import Finding, compare, kind_of
+from backward_twice.checks.generator import InputGenerator
 from backward_twice.checks.plain import Plain, dumps, loads
 
 _RESULT = "what came out"
@@ -42,7 +43,8 @@ class Task:
 
     Attributes:
         answer: the name that the learner's answer cell defines.
-        draw: takes a seeded :class:`torch.Generator`, gives the inputs: plain data by name.
+        draw: takes an :class:`InputGenerator`, a seeded :class:`torch.Generator`, gives the
+            inputs: plain data by name.
         expect: takes the inputs by name, gives what a right answer gives: plain data by name.
             It runs only where the learner's code does not.
         run: takes the answer and the inputs by name, gives what came out: plain data by name.
@@ -55,7 +57,7 @@ class Task:
     """
 
     answer: str
-    draw: Callable[[torch.Generator], dict[str, Plain]]
+    draw: Callable[[InputGenerator], dict[str, Plain]]
     expect: Callable[..., dict[str, Plain]] | None = None
     run: Callable[..., dict[str, Plain]] = _ask
     judge: Callable[..., list[Finding]] | None = None
@@ -68,7 +70,7 @@ class Task:
     def inputs(self, seed: int) -> str:
         """The inputs that ``seed`` (0 to 2**63 - 1) draws, as the text of plain data."""
         with as_torch_begins():
-            return dumps(self.draw(torch.Generator().manual_seed(seed)))
+            return dumps(self.draw(InputGenerator.seeded(seed)))
 
     def observe(self, answer: Any, inputs: str) -> str:
         """Ask ``answer`` of ``inputs``; what came out, as the text of plain data.

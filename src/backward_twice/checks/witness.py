@@ -25,7 +25,7 @@ def rows_of_runs(module):
 
 
 def is_in_backward():
-    """Whether this is called by a backward that runs."""
+    """Whether this is called during a backward pass."""
     return current_node() is not None
 
 
@@ -57,7 +57,7 @@ def most_held(run):
 def saves_beside(inputs, run):
     """Whether ``run()`` saves data for backward that is none of ``inputs``, and no single number.
 
-    What a backward saves as it runs something again is not counted.
+    Data that is saved during a backward pass, which runs something again, is not counted.
     """
     input_memory = {tensor.untyped_storage().data_ptr() for tensor in inputs}
     saves_others = False

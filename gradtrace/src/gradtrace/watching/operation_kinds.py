@@ -31,7 +31,7 @@ _FACTS = frozenset(
         torch.is_complex, torch.is_floating_point, torch.Tensor.is_complex, torch.Tensor.__len__,
     ]
 )  # fmt: skip
-# What an operation means for what is noted.
+# The meaning of an operation for the record.
 OTHER, ADD, DETACH, EXPORT, READ = "other", "add", "cut", "export", "leave"
 GRADIENT, GRAD_ATTRIBUTE, SET_GRAD_MODE, SET_ITEM = (
     "gradient",

@@ -74,9 +74,9 @@ from gradtrace.watching.record import (
     SCALED_TAG,
     SUM_TAG,
     Cut,
-    Edit,
     Export,
     Memory,
+    Modification,
     Record,
     Region,
     Sum,
@@ -86,7 +86,7 @@ from gradtrace.watching.record import (
 from gradtrace.watching.running_sums import LONG, adds_the_same_parameters, without_factors
 from gradtrace.watching.stand_ins import as_if_in, forget_our_frames, remove_our_frames
 
-_MAX_EXPORT = 1_000_000  # bytes of what is checked for changes
+_MAX_EXPORT = 1_000_000  # bytes of an export that are checked for changes
 
 
 class Observer(_torch_hooks.Mode):
@@ -143,7 +143,7 @@ class Observer(_torch_hooks.Mode):
         if self._record is None or kind is FACT:
             return func(*args, **kwargs)
         frame = sys._getframe(1)
-        if frame.f_code is _torch_hooks.HANDLE:  # a function written in Python: whoever called that
+        if frame.f_code is _torch_hooks.HANDLE:  # a function written in Python: look at its caller
             frame = caller_of(caller_of(frame))
         operation = None
         try:
@@ -165,7 +165,7 @@ class Observer(_torch_hooks.Mode):
             self._after(operation, result)
         return result
 
-    # What goes wrong in here is remembered and never raised: the program wins.
+    # An error in here is stored and never raised: the program has priority.
 
     def _before(
         self,
@@ -286,7 +286,7 @@ class Observer(_torch_hooks.Mode):
         written = Memory.of(tensor)
         if written is not None and sets_item:
             written = written.part(operation.args[1])
-        edit = Edit(
+        edit = Modification(
             _location(chain),
             self._outside if in_custom_forward else operation.sequence_nr,
             written,
@@ -523,7 +523,7 @@ class Observer(_torch_hooks.Mode):
             newest = max(newest, _torch.sequence_nr(successor))
             used_up = used_up or freed_by(successor) is not None
         # What was there before the last addition is another term of one iteration.  A sum of larger
-        # tensors may be a network's: its iterations are told apart by the backward calls.
+        # tensors may be a network's: the backward calls distinguish its iterations.
         last_call = timeline.last_call
         total.count += newest > total.sequence_nr if is_scalar else last_call > total.last_call
         total.sequence_nr, total.last_call = _torch.sequence_nr(node), last_call

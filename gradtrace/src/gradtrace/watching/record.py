@@ -177,8 +177,8 @@ class Memory:
 
 
 @dataclass(eq=False, slots=True)
-class Edit:
-    """An in-place modification of a tensor's memory when the counter was at ``sequence_nr``.
+class Modification:
+    """An in-place modification of a tensor, made when the counter was at ``sequence_nr``.
 
     ``memory`` is what may have changed, None if unknown; ``last_call`` is the number of the last
     backward call before it.
@@ -421,12 +421,12 @@ class Timeline:
         self.untrained: dict[int, Untrained] = {}  # by the optimizer's identity
         # Leaves without a gradient, by identity, with where they were cut off and whether meant so.
         self.suspects: dict[int, tuple[Cut, bool] | None] = {}
-        self.fed: set[Location | None] = set()  # cuts behind which something is trained
+        self.fed: set[Location | None] = set()  # cuts whose results feed trained parameters
         self.last_write = -1  # the number at which memory was last changed, or given to others
         self.graph_elsewhere = (
             -1
         )  # the number before the last backward that another thread recorded
-        self._edits: dict[int, deque[Edit]] = {}  # by storage
+        self._edits: dict[int, deque[Modification]] = {}  # by storage
         self._exports: dict[int, deque[Export]] = {}  # by storage
 
     def line_of(self, sequence_nr: int | None) -> Location | None:
@@ -502,7 +502,7 @@ class Timeline:
             if suspect is not None and suspect[0].location == cut.location:
                 self.suspects[key] = suspect[0], False
 
-    def edited(self, storage: int, edit: Edit) -> None:
+    def edited(self, storage: int, edit: Modification) -> None:
         """Record a modification of a storage."""
         _latest(self._edits, storage, _MAX_EDITED, _MAX_EDITS).append(edit)
         self.last_write = max(self.last_write, edit.sequence_nr)
@@ -511,17 +511,17 @@ class Timeline:
         """Record the contents of a storage that code outside of PyTorch can write to."""
         _latest(self._exports, storage, _MAX_EXPORTED, _MAX_EXPORTS).append(export)
 
-    def edits_since(self, sequence_nr: int, storage: int) -> Iterator[Edit]:
+    def edits_since(self, sequence_nr: int, storage: int) -> Iterator[Modification]:
         """Yield the modifications of a storage after the operation of that number, oldest first."""
         steps = (
-            Edit(step.location, step.sequence_nr, None, step.last_call, by_optimizer=True)
+            Modification(step.location, step.sequence_nr, None, step.last_call, by_optimizer=True)
             for step in _since(sequence_nr, self.steps)
             if step.changed(storage)
         )
         edits = [*_since(sequence_nr, self._edits.get(storage, ())), *steps]
         return iter(sorted(edits, key=lambda edit: edit.sequence_nr))
 
-    def edits_of(self, address: int, since: int) -> Iterator[Edit]:
+    def edits_of(self, address: int, since: int) -> Iterator[Modification]:
         """Yield the modifications of memory at this address, through whatever tensor."""
         for edits in tuple(self._edits.values()):
             for edit in edits:
@@ -551,7 +551,7 @@ class Record:
         self._count = itertools.count(1)
         self.threads = 0  # that called backward or made a step
         self.findings: list[Any] = []
-        self.told: set[tuple[str, Location]] = set()  # cause and line, each told once
+        self.told: set[tuple[str, Location]] = set()  # cause and line, each reported once
         self.broken: str | None = None  # what went wrong in gradtrace itself
 
     def note_failure(self, error: Exception) -> None:

@@ -97,7 +97,7 @@ def _identity(person: Person | None) -> tuple[str, str]:
 
 
 def write_table(path: Path, rows: Iterable[Row]) -> None:
-    """Write ``grades.csv``, at once as a whole: nobody ever reads half of it.
+    """Write ``grades.csv``, at once as a whole: no reader ever sees half of it.
 
     Raises:
         OSError: it cannot be written; the one before is still there.

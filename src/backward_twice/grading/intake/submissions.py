@@ -36,7 +36,7 @@ MAX_NAME = 128
 COLLECT = "'make collect' sorts a platform's download into folders"
 """What to do about an archive."""
 
-_DENIED = "whoever runs this needs the right to it: chmod, chown"
+_DENIED = "the user who runs this needs the right to it: chmod, chown"
 _WAYS_OUT = {
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
@@ -113,7 +113,7 @@ def entries(folder: str | int) -> list[os.DirEntry[str]]:
 
 
 def hidden(name: str) -> bool:
-    """Whether an entry of this name is nobody's work, but left there by a program."""
+    """Whether an entry of this name is no student's work, but left there by a program."""
     return name.startswith(".") or name == "__MACOSX"
 
 

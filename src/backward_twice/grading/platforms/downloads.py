@@ -1,7 +1,7 @@
 """A platform's download of one exercise: whose file is which, by the names that the platform gives.
 
 Nothing is opened here; a name is all there is to go by.  The forms are those of the platforms' own
-code, and whoever changes one should look there:
+code, which a change should follow:
 
 * **Moodle** (``mod/assign/classes/downloader.php`` in github.com/moodle/moodle):
   ``Ada Lovelace_4711_assignsubmission_file/…``, until 4.0 with ``_`` before the slash, and where a
@@ -61,7 +61,7 @@ class File:
 
 @dataclass(frozen=True)
 class Download:
-    """A platform's download: its files, and the paths that are nobody's."""
+    """A platform's download: its files, and the paths that belong to no student."""
 
     platform: str
     files: tuple[File, ...]

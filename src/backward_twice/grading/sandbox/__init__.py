@@ -9,7 +9,7 @@ In the grader's processes, where nothing that comes out of a submission is belie
 ======================  ============================================================================
 :mod:`.limits`          what a submission may use
 :mod:`.kinds`           a sandbox is made, or shared by a process
-:mod:`.protocol`        every step has a result, nobody looks ahead, and no process is left
+:mod:`.protocol`        every step has a result, no submission looks ahead, and no process is left
 :mod:`.events`          a stranger's bytes become plain events, bounded in number and in time
 :mod:`.policy`          what a submission may see
 :mod:`.bubblewrap`      namespaces with that policy, and the end of all that is in them

@@ -1,7 +1,7 @@
 """A user of its own for a submission, where bubblewrap is not.
 
 This is for root inside a container that a platform locked down, such as Gradescope's: a fork of the
-warm process becomes a user that is nobody else's, and the keeper kills all of that user's processes
+warm process becomes a user of its own, and the keeper kills all of that user's processes
 at its end.
 """
 

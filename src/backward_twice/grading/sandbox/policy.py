@@ -14,12 +14,12 @@ def policy(hide: Iterable[Path] = ()) -> list[str]:
     """bubblewrap's arguments: all that a submission may see.
 
     Its own namespaces, ``/usr``, the Python installation and its packages, all of it read-only, and
-    one writable folder, ``/tmp``.  The environment of whoever grades is not there.
+    one writable folder, ``/tmp``.  The grader's own environment is not there.
 
     Args:
         hide: folders that stay out of sight even if they lie within one of those, such as the
             submissions.  The checkout that this package is part of is hidden anyway, and so is
-            the package, with what the questions expect: whoever enters has it in memory.
+            the package, with what the questions expect: the warm process has it in memory.
     """
     root = os.geteuid() == 0
     namespaces = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]

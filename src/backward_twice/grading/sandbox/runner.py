@@ -6,8 +6,8 @@ it, or a question with one draw of inputs, which is asked of what the cells have
 is asked later is not here yet, wherever in this process somebody looks for it.  An exception of
 whatever kind ends its own step only; what a step prints is kept up to a bound.
 
-All of this lives in the student's own interpreter.  Nothing here is a defence, and nobody may
-believe what comes out: :mod:`.events` reads it as bytes from a stranger.
+All of this lives in the student's own interpreter.  Nothing here is a defence, and its output
+is not to be believed: :mod:`.events` reads it as bytes from a stranger.
 
 :mod:`.forkserver` forks the process that runs it, where ``import torch`` is already done.
 """

@@ -1,8 +1,8 @@
-"""A user for one submission that is nobody else's, for a grader that is root.
+"""A user for one submission that no other job has, for a grader that is root.
 
 The kernel counts processes by user, and lets a user signal all of its own.  Two submissions of one
 user would share a limit, and the end of one could be the end of the other.  So each has a number
-that is drawn, high above those that systems give, and taken: while it is in use nobody else on
+that is drawn, high above those that systems give, and taken: while it is in use no other job on
 this machine gets it.  Two containers may share the kernel's users and do not see what the other has
 taken; there it is 67 million numbers against one.
 """

@@ -1,7 +1,7 @@
 """The program of ``run_autograder``: grade the one submission, and write ``results.json``.
 
 It runs as root and is the judge.  The student's code runs in another process, under bubblewrap if
-that works in this container, and otherwise as a user that is nobody else's, to whom
+that works in this container, and otherwise as a user of its own, to whom
 ``/autograder`` is closed.  Hidden inputs are drawn now, from a secret that is made now, unless the
 teacher's private folder holds one.  Nothing that the student's cells print is passed on: only the
 findings, in the judge's words, and the errors that an answer raised.
@@ -103,7 +103,7 @@ def _graded(job: Json) -> Json:
     seconds_left = (_SECONDS - (time.monotonic() - began)) / limits["clock"]
     if seconds_left <= 0:
         return result
-    print("a step ran out of time by the clock: once more", flush=True)
+    print("a step ran out of time by the clock: grading again", flush=True)
     second = grader.grade(job | {"limits": limits | {"total": min(seconds_left, limits["total"])}})
     return max(result, second, key=lambda candidate: candidate["points"])
 

@@ -2,7 +2,7 @@
 
 The layout is ``<student>/<assignment>/<assignment>.ipynb``, beside it nbgrader's ``timestamp.txt``.
 Every visible entry becomes a :class:`.SubmissionFolder`, and one that cannot be graded has a reason
-in words, so that nobody is left out in silence.
+in words, so that no student is left out in silence.
 """
 
 from __future__ import annotations
