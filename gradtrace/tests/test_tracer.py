@@ -1089,7 +1089,7 @@ BAD_TEXTS = {
     "a list": ("[1]", "not a trace"),
     "true": ('{"schema": true}', "not a trace"),
     "no JSON": ("<html>", "not the JSON text of a trace"),
-    "cut": (json.dumps({"schema": SCHEMA}), "not a whole trace.*'rows'"),
+    "cut": (json.dumps({"schema": SCHEMA}), "not a whole trace.*'classes'"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Exercise ``accumulated_gradients``: what backward adds up, and a mean over unequal pieces.
+"""Exercise ``accumulated_gradients``: which gradients add up, and a mean over unequal pieces.
 
 How often a program adds each loss's gradient is found by running it, on losses whose gradients are
 unit vectors.  The repaired step is compared with the gradient of the whole batch in float64.
@@ -35,7 +35,7 @@ def _draw_programs(draws):
 
 
 def _program(lines):
-    """The program on losses whose gradients are unit vectors."""
+    """Return the program on losses whose gradients are unit vectors."""
     return "\n".join(["x = torch.ones(2, requires_grad=True)", "loss1, loss2 = x**2 / 2", *lines])
 
 

@@ -161,7 +161,7 @@ def _trained(script, number):
 
 
 def _number_of_changes(script, repaired):
-    """How many lines of a script were replaced, left out or added."""
+    """Return how many lines of a script were replaced, removed or added."""
     matcher = difflib.SequenceMatcher(None, script.splitlines(), repaired.splitlines())
     return sum(max(b - a, d - c) for kind, a, b, c, d in matcher.get_opcodes() if kind != "equal")
 

@@ -55,7 +55,7 @@ def _run(answer, weight, bias, u, phases, rate):
 
 
 def _expect(weight, bias, u, phases, rate):
-    """Without a module, in float64."""
+    """Return the right result without a module, in float64."""
     weight, bias = leaves([weight, bias])
     u, results = u.double(), {}
     for i, phase in enumerate(phases, 1):

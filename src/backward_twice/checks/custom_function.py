@@ -17,7 +17,7 @@ from backward_twice.checks.question import Task
 
 
 def _derivatives(function, inputs, outer, vectors):
-    """Value, gradient and second derivatives of ``outer`` times the square of ``function``."""
+    """Return value, gradient and second derivatives of ``outer`` times ``function`` squared."""
     leaves = {name: value.requires_grad_() for name, value in inputs.items()}
     value = function(*leaves.values())
     first = torch.autograd.grad((outer * value**2).sum(), leaves.values(), create_graph=True)
@@ -93,7 +93,7 @@ def _root_twice(root, x, a):
 
 
 def _newton(x, a):
-    """The root by Newton's method, begun beyond it; autograd goes through each step."""
+    """Return the root by Newton's method, started beyond it; autograd records each step."""
     y = x
     for _ in range(30):
         y = y - (y + a * y**3 - x) / (1 + 3 * a * y**2)
@@ -136,7 +136,7 @@ def _run_add_product(answer, inputs, outer, vectors):
 
 
 def _products(answer, inputs, trained):
-    """How many products backward computes where one input alone requires a gradient."""
+    """Return how many products backward computes if only one input requires a gradient."""
     leaves = {name: value.detach().clone() for name, value in inputs.items()}
     leaves[trained].requires_grad_()
     total, x, weight = leaves.values()

@@ -1,4 +1,4 @@
-"""Exercise ``hidden_state``: training chunk by chunk, the state carried over."""
+"""Exercise ``hidden_state``: training chunk by chunk, with a state that carries over."""
 
 from functools import partial
 

@@ -10,7 +10,7 @@ _KINDS = ("carry", "clone", "detach", "data", "zeros", "no_grad", "detach output
 
 
 def _draw_chunks(draws):
-    """Every kind occurs, and those that cut nothing have something before them to reach."""
+    """Draw chunks so that each kind occurs, and those without a cut have inputs before them."""
     kinds = draws.shuffled([*_KINDS, "carry", "clone", "detach output"])
     kinds = ["carry", "detach output", "clone", *kinds, "carry", "no_grad", "carry"]
     return {"chunks": [[draws.integer(1, 8), kind] for kind in kinds]}
@@ -52,7 +52,7 @@ def _steps(steps, kind):
 
 
 def _expect_chunks(chunks):
-    """By asking autograd for the gradient of each loss for every input so far."""
+    """Return the reached inputs, by asking autograd for each loss's gradient for each input."""
     names, numbers = {"torch": torch}, []
     exec(_BEGIN, names)
     for steps, kind in chunks:
@@ -66,7 +66,7 @@ def _expect_chunks(chunks):
 
 
 def _chunk_program(property_name, value, chunks):
-    """The chunks that the gradient can pass, up to the one asked for; prints what it reaches."""
+    """Return a program of the chunks that the gradient can pass; it prints the reached inputs."""
     last = _named(chunks).index(property_name)
     first = max((i for i in range(last) if chunks[i][1] == "no_grad"), default=-1) + 1
     first = max(

@@ -1,4 +1,4 @@
-"""Exercise ``kept_gradients``: what a reference to ``.grad`` holds later.
+"""Exercise ``kept_gradients``: the values that a reference to ``.grad`` has later.
 
 Some of the programs of a draw are drawn until something follows a reference that was kept: a plain
 backward, one that makes a graph, a gradient set to zero, a gradient set to None; one until a

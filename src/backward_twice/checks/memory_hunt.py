@@ -32,7 +32,7 @@ _NAMES = ("metrics", "cache", "state", "best", "log")
 
 
 class Trainer:
-    """A network that trains step by step, and stores what its habits say."""
+    """A network that trains step by step, and stores values as its habits say."""
 
     def __init__(self, weights, inputs, habits):
         self.net = two_layers(weights)
@@ -150,7 +150,7 @@ def _run_train(answer, weights, batches, validation, decay, rate):
 
 
 def _expect_train(weights, batches, validation, decay, rate):
-    """In double precision, with the gradients that torch.autograd.grad returns."""
+    """Return the trained weights in float64, with gradients from torch.autograd.grad."""
     weights = leaves(weights)
     expected, average = {}, None
 

@@ -1,4 +1,4 @@
-"""Exercise ``moving_window``: a buffer that is written into again, and whose old rows count.
+"""Exercise ``moving_window``: a buffer that is overwritten, and whose old rows count.
 
 The older rows are numbers in the loss and train nothing; the new row does.  The truth goes without
 a buffer: the rows are a list, and the gradient is that of the newest alone, in double precision.

@@ -1,4 +1,4 @@
-"""Exercise ``name_the_cause``: small programs, drawn at random, and the line where each went wrong.
+"""Exercise ``name_the_cause``: random small programs, and the line where each one fails.
 
 What is right is found by running, not by rules.  A line is where it began if the program goes wrong
 with this line alone, and does not with this line alone made harmless.  No other program is asked.
@@ -21,7 +21,7 @@ _FAMILIES = {
 
 
 def _program(draws, mistakes):
-    """Lines that compute with two leaves, ``a`` and ``b``; ``mistakes`` are mixed among them."""
+    """Return lines that compute with two leaves, ``a`` and ``b``, with ``mistakes`` among them."""
     leaves = ["a", "b"]
     lines = [
         f"{leaf} = torch.tensor(0.{draws.integer(3, 9)}, requires_grad=True)" for leaf in leaves
@@ -55,7 +55,7 @@ _compiled = lru_cache(maxsize=4096)(partial(compile, filename="program", mode="e
 
 
 def _outcome(lines):
-    """Family of the error and the line that raised, both None if none did; the gradients."""
+    """Return the error's family and line, both None without an error, and the gradients."""
     names = {"torch": torch}
     for number, line in enumerate(lines, 1):
         try:
@@ -69,7 +69,7 @@ def _outcome(lines):
 
 
 def _harmless(line):
-    """The line without what could spoil another, and the family of what that would have been."""
+    """Return the line without its mistake, and the family of the error that it would cause."""
     if line.endswith(".backward()"):
         return line.replace("()", "(retain_graph=True)"), "freed"
     if line.endswith(".detach()"):
@@ -80,7 +80,7 @@ def _harmless(line):
 
 
 def _error(lines):
-    """Cause, line that raised, line where it began; all None if nothing raises.
+    """Return the cause, the line that raised and the line where it began, or None for each.
 
     Raises:
         LookupError: no single line is where it began.
@@ -105,7 +105,7 @@ def _error(lines):
 
 
 def _with(lines, number, others):
-    """The lines with that one line as it is in ``others``."""
+    """Return the lines with this one line as it is in ``others``."""
     return [*lines[: number - 1], others[number - 1], *lines[number:]]
 
 
@@ -140,7 +140,7 @@ def _ask_for_error(answer, lines):
 
 
 def _program_asked(value, lines):
-    """The program itself, as it was handed to the answer."""
+    """Return the program itself, as the answer received it."""
     return "\n".join(lines)
 
 
@@ -150,7 +150,7 @@ name_the_cause = task_of_cases(
 
 
 def _recorded(line):
-    """A write through ``.data`` as an operation that autograd records, and out of place."""
+    """Return a write through ``.data`` as an out-of-place operation that autograd records."""
     name, written, amount = line.partition(".data.add_(")
     return f"{name} = {name} + {amount.rstrip(')')}" if written else line
 
@@ -173,7 +173,7 @@ def _same(gradients, others):
 
 
 def _spoilt(lines):
-    """The line that makes the gradients wrong, or None.
+    """Return the line that makes the gradients wrong, or None.
 
     Raises:
         LookupError: something raises, there is no choice of lines, or it is no single line.

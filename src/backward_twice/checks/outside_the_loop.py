@@ -1,4 +1,4 @@
-"""Exercise ``outside_the_loop``: what is computed from a parameter belongs in a loop, and in which.
+"""Exercise ``outside_the_loop``: which loop must contain a value computed from a parameter.
 
 With one loop a weight made too early raises, and one returned too early is a step old.  With two
 loops the sample is drawn from a generator, so one drawn too often trains to other values.  The
@@ -14,7 +14,7 @@ from backward_twice.checks.witness import most_held
 
 
 def _pairs(draws, count, inputs, outputs):
-    """Batches of drawn length: inputs and targets."""
+    """Draw batches of random length: inputs and targets."""
     return [
         [draws.normal(size, width) for width in (inputs, outputs)]
         for size in draws.integers(count, 2, 5)

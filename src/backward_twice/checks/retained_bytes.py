@@ -1,4 +1,4 @@
-"""Exercise ``retained_bytes``: predict what a graph holds, measure it, and say how long it stays.
+"""Exercise ``retained_bytes``: predict the bytes of a graph, measure them, and say when they go.
 
 Whatever is asked, the truth is measured: the drawn network is built, run, and its graph read by
 ``gradtrace``.  Where the answer is to predict, the batch has more rows than any machine holds, and
@@ -93,7 +93,7 @@ def _draw_measure(draws):
 
 
 class Several(nn.Module):
-    """Operations of a tensor, one after another, in a module."""
+    """A module that applies operations of a tensor one after another."""
 
     def __init__(self, operations):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Exercise ``running_total``: a running mean of losses that is a scale, and what a total holds.
+"""Exercise ``running_total``: a running mean of losses as a scale, and the graph of a total.
 
 The loss is divided by its own running mean.  Whatever of the mean has a graph
 shows in the weights: the old part raises; with that detached, the new part bends the gradient.
@@ -40,7 +40,7 @@ def _run_training(answer, layers, batches, decay, rate):
 
 
 def _expect_training(layers, batches, decay, rate):
-    """With the gradient of the loss alone, divided by a number; in float64."""
+    """Return the weights in float64, trained with the gradient of the loss divided by a number."""
     weights, history = leaves(layers), []
     for x, target in batches:
         loss = (output_of(weights, x.double()) - target).square().mean()
@@ -70,7 +70,7 @@ def _run_bytes(answer, batch_sizes, widths):
 
 
 def _expect_bytes(batch_sizes, widths):
-    """Measured on the program itself."""
+    """Return the bytes measured on the program itself."""
     layers = [nn.Linear(*pair) for pair in pairwise(widths)]
     between = [module for layer in layers for module in (nn.Tanh(), layer)][1:]
     net, total = nn.Sequential(*between), 0

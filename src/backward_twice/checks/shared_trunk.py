@@ -1,4 +1,4 @@
-"""Exercise ``shared_trunk``: which backward calls must retain, and what stays in memory.
+"""Exercise ``shared_trunk``: which backward calls must retain the graph, and what stays alive.
 
 A program is drawn: networks that read the data or one another, perhaps detached, and a row of
 backward calls.  The right answer follows from running that program in PyTorch: each of the flags is
@@ -36,7 +36,7 @@ def _draw_any_program(draws):
 
 
 def _losses(reads, detached, widths, batch):
-    """The data, and the loss of each network."""
+    """Return the data, and the loss of each network."""
     outputs, losses = {"data": torch.ones(batch, 3)}, {}
     for name, source in reads.items():
         source_output = outputs[source].detach() if name in detached else outputs[source]
@@ -91,7 +91,7 @@ def _draw_programs(draws):
 
 
 def _source(flags, reads, detached, calls):
-    """The networks and the backward calls with the flags that the answer gave."""
+    """Return the networks and the backward calls, with the answer's flags, as source."""
     lines = ["data = torch.ones(1, 3)"]
     for name, source in reads.items():
         source_output = f"{source}.detach()" if name in detached else source

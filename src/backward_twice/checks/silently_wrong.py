@@ -12,7 +12,7 @@ _DOUBTFUL = ("scale the result", "add to what was saved", "scale under no_grad",
 
 
 def _draw_detector(draws):
-    """Functions of three tensors, each tensor with a habit of its own.
+    """Draw functions of three tensors; each tensor is changed in its own way.
 
     Every habit occurs, and each function has an input that backward reaches.  Of the doubtful
     habits at least two do harm and two do none, with the numbers that are drawn for them: the truth
@@ -41,7 +41,7 @@ def _draw_detector(draws):
 
 
 def _draw_size(draws, habit, harms, x):
-    """What a habit does its change by; whether a doubtful one does harm at ``x`` depends on it."""
+    """Draw the size of a change, which decides whether a doubtful change does harm at ``x``."""
     size = draws.uniform(1.5, 2.5) if harms else 1.0
     if habit == "scale the result":  # 1 - (s y)^2 = s (1 - y^2) for s = -1 / y^2
         return -size / x.tanh() ** 2
@@ -51,7 +51,7 @@ def _draw_size(draws, habit, harms, x):
 
 
 def _part(x, habit, name, size):
-    """What one input gives."""
+    """Return the contribution of one input."""
     if habit == "unused":
         return torch.ones((), dtype=x.dtype)
     if habit == "plain":
@@ -91,7 +91,7 @@ _LITTLE = 0.1
 
 
 def _run_detector(answer, functions, values):
-    """What an answer says of each function, and whether it asked them for it.
+    """Return the answer's verdict on each function, and whether the answer called the functions.
 
     From the numbers that a function holds formulas could tell, too, and measure nothing.  They lie
     in the same process; that to read them is no shorter way than to ask is all that can be had.
@@ -108,7 +108,7 @@ def _run_detector(answer, functions, values):
 
 
 class _CallRecord:
-    """A function of several inputs, and what was asked of it: which of their numbers were moved."""
+    """A function of several inputs that records which of their numbers each call moved."""
 
     def __init__(self, function, values):
         self.backward = [False] * len(values)

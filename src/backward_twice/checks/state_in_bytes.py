@@ -1,4 +1,4 @@
-"""Exercise ``state_in_bytes``: what the graph of a recurrent network holds, chunk after chunk."""
+"""Exercise ``state_in_bytes``: the bytes of a recurrent network's graph, chunk after chunk."""
 
 import torch
 from torch import nn
@@ -74,7 +74,7 @@ def _run_budgets(answer, inputs, hidden, layers, batches, budget):
 
 
 def _expect_budgets(inputs, hidden, layers, batches, budget):
-    """From the bytes of 4 and of 8 steps: each step adds the same."""
+    """Return the budgets from the bytes of 4 and of 8 steps, since each step adds the same."""
     gru, expected = nn.GRU(inputs, hidden, num_layers=layers), {}
     for batch in batches:
         byte_counts = []

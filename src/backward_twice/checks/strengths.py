@@ -1,4 +1,4 @@
-"""Exercise ``strengths``: a checkpointed part that reads what changes before it runs again.
+"""Exercise ``strengths``: a checkpointed part that reads a value changed before its second run.
 
 All forward passes are made before the first backward pass, so whatever a part reads from outside
 has changed by then; hooks note the order of the two.  Its batch norm counts the batches that went

@@ -38,7 +38,7 @@ def _draw(draws):
 
 
 class _Average:
-    """Averages the buckets of two replicas, and counts how often."""
+    """Averages the buckets of two replicas, and counts its calls."""
 
     def __init__(self):
         self.barrier = threading.Barrier(len(_REPLICAS))
@@ -47,7 +47,7 @@ class _Average:
         self.ended = []  # replicas: the other one goes on alone, as in a call that is repeated
 
     def reduce(self, replica, bucket):
-        """The communication hook: of both replicas' buckets the mean."""
+        """Return the mean of both replicas' buckets, as a communication hook does."""
         self.buffers[replica] = mean = bucket.buffer()
         self.counts[replica] += bucket.is_last()
         if not self.ended:
@@ -98,7 +98,7 @@ def _run(answer, weights, batches, rate):
 
 
 def _expect(weights, batches, rate):
-    """In one process, with the rows of both replicas."""
+    """Return the result computed in one process, with the rows of both replicas."""
     weights = leaves(weights)
     for halves in zip(*batches, strict=True):
         x, target_a, target_b = (torch.cat(parts).double() for parts in zip(*halves, strict=True))

@@ -63,7 +63,7 @@ def _draw_scaled(draws):
 
 
 def _pieces(batch):
-    """The pieces of a batch, each in the memory of the one before."""
+    """Yield the pieces of a batch, each in the memory of the previous one."""
     peak = max(len(x) for x, _ in batch)
     memory = [torch.empty(peak, tensor.shape[1]) for tensor in batch[0]]
     for piece in batch:
@@ -112,7 +112,7 @@ def _run_scaled(answer, weights, batches, rate, scale, max_norm):
 
 
 def _trained(weights, batches, rate, max_norm=float("inf")):
-    """The weights after an update for each batch, and the norm of each batch's gradient."""
+    """Return the weights after an update for each batch, and the norm of each batch's gradient."""
     weights, norms = leaves(weights), []
     for batch in batches:
         x, target = (torch.cat(parts).double() for parts in zip(*batch, strict=True))
@@ -130,7 +130,7 @@ def _expect(weights, batches, rate, max_norm=float("inf")):
 
 
 def _expect_scaled(batches, scale, **given):
-    """The step that overflows is left out, and the scale is halved after it."""
+    """Return the result; the step that overflows is skipped, and the scale is halved after it."""
     return _expect(batches=_finite(batches), **given) | {"scale at the end": scale / 2}
 
 

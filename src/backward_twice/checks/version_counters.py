@@ -1,4 +1,4 @@
-"""Exercise ``version_counters``: an in-place change that the engine refuses, and its counters."""
+"""Exercise ``version_counters``: an in-place change that backward refuses, and its counter."""
 
 import torch
 
@@ -66,7 +66,7 @@ def _run_steps(answer, steps):
 
 
 def _expect_steps(steps):
-    """PyTorch runs the steps."""
+    """Return the outcome of the steps, by running them in PyTorch."""
     tensors, products = {}, {}
     w = torch.ones(1, requires_grad=True)
     for step, name, *source in steps:

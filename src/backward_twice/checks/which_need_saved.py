@@ -1,4 +1,4 @@
-"""Exercise ``which_need_saved``: which operation of a chain saved something, and how much."""
+"""Exercise ``which_need_saved``: which operations of a chain saved a tensor, and how many bytes."""
 
 import math
 
@@ -49,7 +49,7 @@ def _refusing(chain):
 
 
 def _refusing_program(value, chain):
-    """Each operation and what it saved, in the order of backward: from the last to the first."""
+    """Return a program that prints each operation and its saved tensors, last operation first."""
     return "\n".join(
         [
             "from gradtrace import snapshot",
@@ -88,7 +88,7 @@ def _run_bytes(answer, chains, shape):
 
 
 def _expect_bytes(chains, shape):
-    """Measured on six values: all bytes grow with the number of values."""
+    """Return the bytes measured on six values: they grow with the number of values."""
     memory = {}
     for chain in chains:
         x = torch.full((2, 3), 0.5, requires_grad=True)
@@ -99,7 +99,7 @@ def _expect_bytes(chains, shape):
 
 
 def _bytes_program(property_name, value, chains, shape):
-    """What the same chain holds for two times three values."""
+    """Return a program that prints the bytes of the same chain for two times three values."""
     chain = property_name.split(" → ")[1:]
     return "\n".join(
         [

@@ -1,4 +1,4 @@
-"""Wrong answers that learners really give, each as a change of the right one.
+"""Frequent wrong answers of learners, each stored as a change of the right one.
 
 ``<exercise>/<question>.diff`` lists the misconceptions about a question.  Each begins with a line
 ``# <name>: <reply>``: the reply quotes what a learner with the misconception says, and says why it
@@ -50,7 +50,7 @@ class Misconception:
 
 @cache
 def misconceptions(question: str) -> tuple[Misconception, ...]:
-    """The stored misconceptions about a question ``"<exercise>.<question>"``, in stored order.
+    """Return the misconceptions about a question ``"<exercise>.<question>"``, in stored order.
 
     There are none where the question has no file, such as a teacher's own question.
 
@@ -79,7 +79,7 @@ def with_change(question: str, title: str, change: Sequence[str]) -> Misconcepti
 
 
 def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The title of each misconception in a file, and the lines of its change."""
+    """Return the title of each misconception in a file, and the lines of its change."""
     _, *sections = f"\n{text}".split("\n# ")
     for section in sections:
         title, *change = section.splitlines()
@@ -104,7 +104,7 @@ def _code_cells(exercise: str) -> tuple[tuple[str, str], ...]:
 
 
 def _answer(exercise: str, grade_id: str) -> tuple[list[str], list[str]]:
-    """The lines of an answer in the stored solution, and the sources of its other code cells."""
+    """Return the lines of an answer in the stored solution, and its other code cells."""
     sources = dict(_code_cells(exercise))
     lines = sources[grade_id].splitlines()
     others = [without_magic(source) for name, source in _code_cells(exercise) if name != grade_id]
@@ -112,7 +112,7 @@ def _answer(exercise: str, grade_id: str) -> tuple[list[str], list[str]]:
 
 
 def solution(exercise: str) -> Path:
-    """The exercise's solution: in a checkout, or the copy in an installed package."""
+    """Return the exercise's solution: in a checkout, or the copy in an installed package."""
     path = Path("solutions", exercise, f"{exercise}.ipynb")
     checkout = FOLDER.parents[2] / path
     return checkout if checkout.exists() else FOLDER.parent / path

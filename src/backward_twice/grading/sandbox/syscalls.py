@@ -90,7 +90,7 @@ _PRCTL = {
 
 
 def _numbers(module: ModuleType, names: str, prefix: str = "") -> list[int]:
-    """The numbers that the kernel's headers give these names, which Python's modules have."""
+    """Return the numbers that the kernel's headers give these names, from Python's modules."""
     return [getattr(module, prefix + name) for name in names.split()]
 
 
