@@ -75,7 +75,9 @@ class Location(NamedTuple):
     def __str__(self) -> str:
         """Render it as ``file:line``, relative to the working directory if it lies below."""
         name = self.name
-        with contextlib.suppress(OSError, ValueError):  # there is none any more; it lies elsewhere
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # the folder was deleted, or is on another drive
             name = str(Path(name).relative_to(Path.cwd()))
         return f"{name}:{self.line}"
 
