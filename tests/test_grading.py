@@ -38,7 +38,7 @@ ONE, TRUNK = (answer.id for answer in MASTER.answers)
 ASKED_ONE, ASKED_TRUNK = MASTER.questions
 SETTINGS = {
     "limits": {"seconds": 30.0, "memory": 1 << 30},
-    "sandbox": {"kind": "bubblewrap", "hide": []},
+    "hide": [],
 }
 SECRET = Draws(b"secret of the test")
 GIVEN = Answers({ONE: ("def one_update(): ...",), TRUNK: ("def trunk_gradients(): ...",)}, {}, ())
@@ -255,7 +255,7 @@ def test_right_answers_have_all_points_and_wrong_ones_lose_theirs(exercise):
     right = answers(cells, master)
     settings = {
         "limits": {},
-        "sandbox": {"kind": "bubblewrap", "hide": []},
+        "hide": [],
     }
 
     def graded(given):

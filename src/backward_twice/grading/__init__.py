@@ -12,10 +12,9 @@ on those above it and on none below:
 :mod:`.grade_command` the command line; the other modules beside it are commands too
 ====================  ==============================================================================
 
-Every file is written atomically (:mod:`.atomic`).  Three commands besides: :mod:`.collect` sorts a
+Every file is written atomically (:mod:`.atomic`).  Two commands besides: :mod:`.collect` sorts a
 platform's download into folders of submissions, before grading; :mod:`.class_report` writes a page
-on a class, after grading; :mod:`.gradescope` writes the autograders of the platform Gradescope,
-which grades by itself.  ``book/promises.md`` names the code and the tests that keep each promise
+on a class, after grading.  ``book/promises.md`` names the code and the tests that keep each promise
 made to teachers.
 """
 

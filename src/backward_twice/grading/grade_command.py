@@ -148,12 +148,11 @@ class Grading:
         return asdict(SubmissionLimits(seconds=seconds, memory=memory, total=4 * seconds))
 
     @cached_property
-    def sandbox(self) -> Json:
-        """The arguments of :func:`.sandbox.shared`."""
+    def hidden(self) -> list[str]:
+        """The folders that no submission may see."""
         options = self.options
         folders = [options.submissions, options.out, options.solutions, options.private]
-        hide = [str(folder.resolve()) for folder in folders if folder is not None]
-        return {"kind": "bubblewrap", "hide": hide}
+        return [str(folder.resolve()) for folder in folders if folder is not None]
 
     @cached_property
     def collected(self) -> dict[str, Collected]:
@@ -216,7 +215,7 @@ class Grading:
         self, pending: Iterable[tuple[Circumstances, Task]]
     ) -> Iterator[tuple[Circumstances, Json]]:
         """Yield the same as jobs for workers."""
-        settings = {"limits": self.limits, "sandbox": self.sandbox}
+        settings = {"limits": self.limits, "hide": self.hidden}
         for circumstances, (student, master, answers) in pending:
             yield circumstances, job(student, master, answers, self.draws, settings)
 

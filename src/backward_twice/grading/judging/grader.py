@@ -63,7 +63,7 @@ def job(student: str, master: Master, answers: Answers, draws: Draws, settings: 
     (:mod:`.protocol`), and of what comes then nothing of the student's is shown.
 
     Args:
-        settings: ``limits`` and ``sandbox``, as the sandbox takes them.
+        settings: ``limits`` and ``hide``, as the sandbox takes them.
     """
     steps: list[Json] = []
     last: list[Json] = []
@@ -143,7 +143,7 @@ def grade(job: Json) -> Json:
     """
     if job["checks"] != checks_digest(job["assignment"]):
         raise GradingError("a worker has other checks than the grader: install the same version")
-    sandbox = shared(job["sandbox"]["kind"], tuple(job["sandbox"]["hide"]))
+    sandbox = shared(job["hide"])
     job = drawn(job)
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
     began = time.monotonic()

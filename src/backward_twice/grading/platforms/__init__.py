@@ -1,6 +1,6 @@
 """Learning platforms: what each of them exports is read here, and what it takes is given back.
 
-Only here are a platform's formats known.  A platform is a module, or a package of two:
+Only here are the formats of a platform known:
 
 ==========================  =============================  =====================================
 platform                    what it offers is read by      what it takes is written by
@@ -8,7 +8,6 @@ platform                    what it offers is read by      what it takes is writ
 :mod:`.nbgrader`            :mod:`.nbgrader.collected`     :mod:`.gradebook`, :mod:`.autograded`
 Moodle, Canvas              :mod:`.downloads`              :mod:`.upload`, ``class.csv``
 GitHub Classroom, a folder  :mod:`.downloads`              pages of feedback, ``class.csv``
-:mod:`.gradescope`          :mod:`.gradescope.autograder`  :mod:`.gradescope.autograder`
 ==========================  =============================  =====================================
 
 Downloads are sorted by :mod:`backward_twice.grading.collect` into the folders that nbgrader has.
