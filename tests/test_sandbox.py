@@ -490,11 +490,22 @@ def test_several_of_them_leave_the_rest_alone(box, monkeypatch):
     assert "SIGSEGV" in results[5]["error"]
 
 
-@pytest.mark.parametrize("name", [*WAITS, "now and then"])
+NAPS = {
+    "now and then": "while True: time.sleep(0.1)",
+    # Never for long enough that a look sees nothing done since the one before.
+    "between work": """
+while True:
+    began = time.process_time()
+    while time.process_time() < began + 0.01: pass
+    time.sleep(0.025)
+""",
+}
+
+
+@pytest.mark.parametrize("name", [*WAITS, *NAPS])
 def test_what_does_nothing_is_ended_soon_and_for_good(box, name):
     """However busy the machine is: it keeps nobody waiting who sleeps."""
-    nap = "while True: time.sleep(0.1)"
-    source = nap if name == "now and then" else ENDS[name][0]
+    source = NAPS.get(name) or ENDS[name][0]
     hostile, honest = attack(box, source, limits=replace(LIMITS, idle=0.5, clock=80))
     assert hostile["outcome"] == "timeout"
     assert hostile["error"] == "did nothing for 0.5 s by the clock"
