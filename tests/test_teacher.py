@@ -585,8 +585,6 @@ def test_a_disk_that_fills_up_while_the_table_is_written(here, capsys, monkeypat
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--gradebook", "sqlite:////nowhere/at/all/gradebook.db"], "cannot be written: unable to"),
-        (["--gradebook", "rubbish"], "no address of a gradebook"),
         (["--private", "/nowhere"], "no private folder"),
         (["--solutions", "/nowhere"], "no master notebooks"),
     ],

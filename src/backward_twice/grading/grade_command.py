@@ -27,8 +27,6 @@ from functools import cached_property, partial
 from itertools import chain, islice, product
 from pathlib import Path
 
-from sqlalchemy.engine import URL, make_url
-
 from backward_twice.grading import GradingError
 from backward_twice.grading.feedback.student_page import write_page
 from backward_twice.grading.feedback.tables import (
@@ -77,7 +75,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("submissions", type=Path, metavar="SUBMISSIONS", help="the folder of submissions")
     add("--out", type=Path, required=True, help="folder for grades.csv, feedback and the rest")
-    add("--gradebook", metavar="URL", help="SQLAlchemy address (default: OUT/gradebook.db, SQLite)")
     add("--formgrader", action="store_true", help="gradebook.db and autograded/ go here, not OUT")
     add("--roster", type=Path, metavar="CSV", help="the class list that your platform exports")
     add("--student", action="append", metavar="NAME", help="grade only this student's submissions")
@@ -399,8 +396,7 @@ def _grade(options: argparse.Namespace) -> int:
     _check_folders(options.submissions, out)
     masters = read_masters(options.solutions)
     folder = Path() if options.formgrader else out
-    default = URL.create("sqlite", database=str((folder / "gradebook.db").resolve()))
-    url = options.gradebook or default
+    place = folder / "gradebook.db"
     folders = find(options.submissions, masters)
     with ExitStack() as stack:
         # Before anything else is written there: one grading at a time.
@@ -423,7 +419,7 @@ def _grade(options: argparse.Namespace) -> int:
         keys |= {(f.student, f.assignment) for f in folders} & journal.keys() | {*missing}
         # nbgrader's export has a line for every student and assignment: no more than there are.
         graded = {name: masters[name] for name in masters if name in {key[1] for key in keys}}
-        with open_gradebook(url, graded):
+        with open_gradebook(place, graded):
             pass  # it can be written
         progress = Progress(len(chosen))
         pending = grading.pending(chosen, progress)
@@ -437,22 +433,13 @@ def _grade(options: argparse.Namespace) -> int:
                 grading.store(circumstances, result)
                 progress.advance()
         try:
-            with open_gradebook(url, graded) as gradebook:
+            with open_gradebook(place, graded) as gradebook:
                 gradebook.extend(extensions)
                 rows, warnings = grading.write(sorted(keys), gradebook)
         except GradingError as error:
             raise GradingError(f"{error}; what was graded is saved, start again") from error
-    place = folder / "gradebook.db"
-    if options.gradebook:
-        place = make_url(options.gradebook).render_as_string(hide_password=True)
-    written = [
-        out / "grades.csv",
-        out / "class.csv",
-        out / "feedback",
-        grading.autograded,
-        place,
-    ]
-    written += sorted((out / "upload").glob("*.zip"))
+    written = [out / name for name in ("grades.csv", "class.csv", "feedback")]
+    written += [grading.autograded, place, *sorted((out / "upload").glob("*.zip"))]
     print("\n".join([*_changes(grading.changes), summary(rows, written)]))
     for warning in [*_gone(missing, options), *warnings]:
         print(f"warning: {warning}", file=sys.stderr)
