@@ -99,7 +99,7 @@ def test_outcome_blames_backward_only_for_backward():
 
 def test_outcome_tells_what_was_not_recorded():
     seen = trace(twice, max_steps=1)
-    assert outcome(seen)[-1] == "2 further line events ran unrecorded before the last step."
+    assert outcome(seen)[-1] == "2 more lines ran before the last step and were not recorded."
     assert len(outcome(seen)) == 2
 
 

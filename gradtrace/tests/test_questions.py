@@ -70,7 +70,7 @@ def test_every_line_has_a_reply_that_says_what_it_did():
         "Nothing was freed before it."
     )
     assert "recorded MeanBackward0" in asked.replies[line("loss1 = y.mean()")]
-    assert "does not run in this setting" in asked.replies[line("loss1 = loss1 * 2")]
+    assert "does not run with this setting" in asked.replies[line("loss1 = loss1 * 2")]
     assert "never reached" in asked.replies[line("return unused")]
     right = asked.replies[line(SECOND)]
     assert right.startswith(
@@ -97,12 +97,12 @@ def test_the_node_that_is_freed_next():
     said = {labels[node]: reply for node, reply in asked.replies.items()}
     assert said["x"].startswith("x is a leaf")
     assert said["SumBackward0"] == (
-        "SumBackward0 saves no tensor, so nothing of it can be freed. Not on it."
+        "SumBackward0 saved no tensor, so backward has nothing to free there. Not on it."
     )
     assert trace(twice, False).steps[asked.at].ran == line("loss2 = y.sum()")
 
 
-def test_the_tensor_that_goes_next():
+def test_the_tensor_that_is_deleted_next():
     def program():
         y = torch.ones(2, requires_grad=True).exp()
         z = y.pow(2)
@@ -120,11 +120,11 @@ def test_the_tensor_that_goes_next():
         "y, 8 B" in labels.values()
     )  # without its name ExpBackward0 and PowBackward0 still hold it
     said = {labels[tensor]: reply for tensor, reply in asked.replies.items()}
-    assert said["z, 8 B"] == "It is held to the end: z. Its name holds it."
-    assert said["y, 8 B"].startswith("Line ") and "lets it go" in said["y, 8 B"]
+    assert said["z, 8 B"] == "It lives to the end: z. Its name holds it."
+    assert said["y, 8 B"].startswith("Line ") and "drops its last reference" in said["y, 8 B"]
     assert any(labels[tensor].startswith("y") for tensor in asked.right)
     backward = next(n for n, text in trace(program).source.items() if "loss.backward()" in text)
-    assert asked.explanation.startswith(f"Line {backward} lets go: ")
+    assert asked.explanation.startswith(f"Line {backward} drops the last reference to: ")
 
 
 def test_bytes_are_counted_and_named():
@@ -145,10 +145,10 @@ def test_what_several_saved_is_said_once():
     line = "y = torch.ones(3, requires_grad=True).exp().exp()"
     several = Program("program", lambda: trace(program))
     asked = HowManyBytes(after=line, believes={0: "No."}).put_to(several)
-    assert asked.explanation == "24 bytes are held, by 2 × ExpBackward0 (result 12 B)."
+    assert asked.explanation == "2 × ExpBackward0 (result 12 B) keep 24 bytes alive."
     asked = HowManyBytes(after="z = y * y", believes={0: "No."}).put_to(several)
     assert asked.right == (24,)
-    assert asked.explanation.endswith(" A tensor that several saved is held once.")
+    assert asked.explanation.endswith(" A tensor that several nodes saved counts once.")
 
 
 def test_a_change_in_place_is_told_of_a_tensor_that_has_a_graph():
@@ -212,21 +212,24 @@ BAD = {
     ),
     "a belief on what cannot be chosen": (
         DoesItRaise(believes={"perhaps": "?"}),
-        "'perhaps', which cannot be chosen; what can be: raises, runs",
+        "'perhaps', which is not a choice; the choices: raises, runs",
     ),
     "a node that is not there": (
         WhatIsFreedNext(after="loss2 = y.sum()", believes={"TanhBackward0": "?"}),
-        "'TanhBackward0', which cannot be chosen",
+        "'TanhBackward0', which is not a choice",
     ),
-    "nothing is freed after it": (WhatIsFreedNext(after=FIRST), "nothing that is there .* freed"),
+    "nothing is freed after it": (WhatIsFreedNext(after=FIRST), "no node that exists .* freed"),
     "no tensor goes": (
         WhichTensorGoesNext(after="return unused", setting={"retain_graph": True}),
-        "no tensor that is there after line .* goes later",
+        "no tensor that exists after line .* is deleted later",
     ),
-    "no such control": (DoesItRaise(setting={"fix": 1}), "no such control; its controls: retain"),
-    "no such option": (DoesItRaise(setting={"retain_graph": 1}), "none of its options: off, on"),
+    "no such control": (DoesItRaise(setting={"fix": 1}), "no control 'fix'; its controls: retain"),
+    "no such option": (
+        DoesItRaise(setting={"retain_graph": 1}),
+        "not an option; the options of retain_graph: off, on",
+    ),
     "bytes without a place": (HowManyBytes(believes={1: "?"}), "say after which line"),
-    "bytes without a choice": (HowManyBytes(after=FIRST), "give the numbers of bytes"),
+    "bytes without a choice": (HowManyBytes(after=FIRST), "give wrong numbers of bytes"),
     "a line that does not run": (
         HowManyBytes(after="loss1 = loss1 * 2", believes={1: "?"}),
         "does not run",
@@ -242,7 +245,7 @@ BAD = {
     ),
     "a false statement without a word": (
         WhichIsTrue(statements={"a": lambda trace: True, "b": lambda trace: False}),
-        "'b' is false: say in believes=",
+        "'b' is false: give the misconception .* in believes=",
     ),
 }
 

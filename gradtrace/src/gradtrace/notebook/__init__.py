@@ -1,1 +1,1 @@
-"""What needs a notebook: ``explore`` and the live player.  Install ``gradtrace[notebook]``."""
+"""The part that needs a notebook, ``gradtrace[notebook]``: ``explore`` and the live player."""

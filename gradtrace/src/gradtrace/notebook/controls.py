@@ -1,4 +1,4 @@
-"""The controls of an exploration, read from what ``ipywidgets.interact`` takes."""
+"""The controls of an exploration, read from arguments as ``ipywidgets.interact`` takes them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MAX_SETTINGS = 64
 
 
 class DeviceDropdown(ipywidgets.Dropdown):
-    """The devices of this machine.  A page without a kernel offers ``stored_options`` only.
+    """The devices of this machine. A page without a kernel offers ``stored_options`` only.
 
-    With ``GRADTRACE_DEVICE=cuda`` in the environment, what is called "cpu" runs there: what was
-    stored on a CPU can then be compared with a run on a GPU.
+    With ``GRADTRACE_DEVICE=cuda`` in the environment, the option "cpu" runs on the GPU, so that
+    results stored on a CPU can be compared with a run on a GPU.
 
     >>> DeviceDropdown().value
     'cpu'
@@ -35,7 +35,7 @@ class DeviceDropdown(ipywidgets.Dropdown):
 
 
 def available_devices() -> tuple[str, ...]:
-    """``"cpu"``, then the type of this machine's accelerator if it has one.
+    """Return ``"cpu"``, then the type of this machine's accelerator if it has one.
 
     >>> available_devices()[0]
     'cpu'
@@ -51,8 +51,8 @@ def available_devices() -> tuple[str, ...]:
 class Control:
     """One control: its widget, and the finite list of its options as ``(label, value)`` pairs.
 
-    ``kind`` is ``"checkbox"``, ``"select"`` or ``"range"``.  ``options`` are those that a page
-    without a kernel offers; ``choices`` are the live ones: a widget may have more.
+    ``kind`` is ``"checkbox"``, ``"select"`` or ``"range"``. ``options`` are those that a page
+    without a kernel offers. ``choices`` are those of the live widget, which may have more.
     """
 
     name: str
@@ -66,17 +66,17 @@ class Control:
 
     @property
     def choices(self) -> tuple[tuple[str, Any], ...]:
-        """``options``, then what else the widget offers now."""
+        """Return ``options``, then the other options of the widget."""
         live = _options(self.widget.options) if self.kind == "select" else []
         return *self.options, *(option for option in live if self.index(option[1]) is None)
 
     @property
     def choice(self) -> int | None:
-        """The place of the widget's value among ``choices``, if it is there."""
+        """Return the index of the widget's value in ``choices``, if it is there."""
         return place(self.value, self.choices)
 
     def index(self, value: Any) -> int | None:
-        """The place of ``value`` among ``options``, if it is there; ``1`` is not ``True``."""
+        """Return the index of ``value`` in ``options``, if it is there; ``1`` is not ``True``."""
         return place(value, self.options)
 
 
@@ -123,7 +123,7 @@ def controls_of(
 
 
 def _refuse_options_without_equality(name: str, abbreviation: Any) -> None:
-    """A widget finds its value among its options by ``==``; tensors and arrays do not say."""
+    """Refuse tensors and arrays, because a widget finds its value among the options by ``==``."""
     options = _options(abbreviation) if isinstance(abbreviation, (Mapping, list)) else ()
     for label, option in options:
         try:
@@ -136,7 +136,7 @@ def _refuse_options_without_equality(name: str, abbreviation: Any) -> None:
 
 
 def _control(name: str, widget: ipywidgets.Widget | None, abbreviation: Any) -> Control:
-    """List the values that a widget can take."""
+    """Return the control for a widget, with all values that the widget can take."""
     if isinstance(widget, ipywidgets.Widget) and not widget.description:
         widget.description = name
         if getattr(widget.style, "description_width", None) == "":
@@ -163,7 +163,7 @@ _MULTIPLE = (ipywidgets.SelectMultiple, ipywidgets.SelectionRangeSlider)
 
 
 def _options(options: Any) -> list[tuple[str, Any]]:
-    """``(label, value)`` pairs, as ipywidgets reads them."""
+    """Return ``(label, value)`` pairs from options as ipywidgets reads them."""
     if isinstance(options, Mapping):
         return [(str(label), value) for label, value in options.items()]
     if all(isinstance(option, (tuple, list)) and len(option) == 2 for option in options):

@@ -1,9 +1,9 @@
-"""Edits of a function that a reader may make, and the programs that they give.
+"""Edits of a function that a reader may make, and the resulting programs.
 
-An edit maps lines of the function to the text that takes their place: an empty text removes the
-line, and a line ``...`` of the text stands for the line as it is, so that lines can be added before
-or after it.  Edits combine unless two of them replace the same line.  Each combination is compiled
-into a function of its own, whose source the debugger, the tracer and tracebacks find as usual.
+An edit maps lines of the function to the text that replaces them. An empty text removes the line,
+and a line ``...`` of the text stands for the original line, so that lines can be added before or
+after it. Edits combine unless two of them replace the same line. Each combination is compiled into
+a function of its own, whose source the debugger, the tracer and tracebacks find as usual.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Combination = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Edit:
-    """One edit: for each line that it touches the lines that take its place, None the line itself.
+    """One edit: the replacement of each line that it changes; None stands for the original line.
 
     The lines of ``changes`` are indented as in the function.
     """
@@ -39,7 +39,7 @@ class Edit:
 
     @property
     def replaced(self) -> set[int]:
-        """The numbers of the lines that are gone when this edit is made."""
+        """The numbers of the lines that this edit removes."""
         return {line for line, texts in self.changes.items() if None not in texts}
 
 
@@ -48,13 +48,13 @@ class Edits:
 
     Args:
         function: a Python function with source code.
-        edits: for each edit its name, and for each line (by number or text) what takes its place.
+        edits: for each edit its name, and for each line (by number or text) its replacement.
         limit: the largest number of combinations.
 
     Raises:
-        TypeError: ``function`` is no plain Python function.
-        ValueError: a line cannot be found, a combination of edits is no valid program, or there are
-            more combinations than ``limit``.
+        TypeError: ``function`` is not a plain Python function.
+        ValueError: a line cannot be found, a combination of edits is not a valid program, or there
+            are more combinations than ``limit``.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Edits:
         return Edit(name, by_line)
 
     def _combinations(self, limit: int) -> list[Combination]:
-        """Every set of edits of which no two replace the same line, small sets first."""
+        """Return every set of edits of which no two replace the same line, small sets first."""
         combinations: list[Combination] = [()]
         for index, edit in enumerate(self.edits):
             combinations += [
@@ -112,7 +112,7 @@ class Edits:
         return " + ".join(self.edits[index].name for index in combination) or UNEDITED
 
     def _in_place_of(self, line: int, combination: Combination) -> list[str]:
-        """The lines that take the place of a line."""
+        """Return the lines that replace a line."""
         touching = [
             self.edits[index].changes[line]
             for index in combination
@@ -127,12 +127,12 @@ class Edits:
         return [text for text in lines if text is not None]
 
     def source(self, combination: Combination) -> str:
-        """The function's text with these edits."""
+        """Return the function's text with these edits."""
         lines = (text for line in self.lines for text in self._in_place_of(line, combination))
         return "\n".join(lines) + "\n"
 
     def function(self, label: str) -> FunctionType:
-        """The function with the edits that ``label`` names.
+        """Return the function with the edits that ``label`` names.
 
         Raises:
             ValueError: there is no such combination.
@@ -145,10 +145,9 @@ class Edits:
         return self._functions[label]
 
     def data(self) -> dict[str, Any]:
-        """The edits for the front end.
+        """Return the edits for the front end.
 
-        ``sizes`` says of each combination how many lines stand in the place of a line, where that
-        is not one.
+        ``sizes`` maps each combination to the number of lines that replace a line, if not one.
         """
         sizes = [
             {
@@ -166,7 +165,7 @@ class Edits:
 
 
 def compiled(function: FunctionType, source: str) -> FunctionType:
-    """A function with this source and with the globals, defaults and closure of another.
+    """Compile this source with the globals, defaults and closure of another function.
 
     Its first line has the number of the other's ``def``.
 
@@ -203,7 +202,7 @@ def compiled(function: FunctionType, source: str) -> FunctionType:
 
 
 def _code_of(name: str, module: CodeType) -> CodeType:
-    """The code of the function ``name`` that is defined in the module's only function."""
+    """Return the code of the function ``name`` that the module's only function defines."""
     (enclosing,) = (const for const in module.co_consts if isinstance(const, CodeType))
     for const in enclosing.co_consts:
         if isinstance(const, CodeType) and const.co_name == name:
@@ -212,7 +211,7 @@ def _code_of(name: str, module: CodeType) -> CodeType:
 
 
 def definitions(function: FunctionType) -> str:
-    """Statements that define, in an empty notebook, the globals that a function reads.
+    """Return statements that define, in an empty notebook, the globals that a function reads.
 
     Modules and the names of other modules are imported; the source of what the function's own
     module defines is copied, and constants are written out where their ``repr`` is an expression.
@@ -256,5 +255,5 @@ def _global_names(code: CodeType) -> list[str]:
 
 
 def expression(value: Any, label: str) -> str:
-    """A value as source code; one that is no constant by its label."""
+    """Return a value as source code; a value that is not a constant by its label."""
     return repr(value) if isinstance(value, bool | int | float | str | None) else label

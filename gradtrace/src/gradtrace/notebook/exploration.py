@@ -1,11 +1,11 @@
 """Run a function for every setting of its controls, and play the traces.
 
-:func:`explore` reads its arguments as ``ipywidgets.interact`` does, with ipywidgets' own code, so
-there is nothing new to learn.  Every setting is traced beforehand, with the bytes that are alive
-inside of each line.  What is displayed and stored is a page that plays all of them without a kernel
-(:func:`gradtrace.player.page.static_html`); while a kernel lives, page, :class:`~gradtrace.Player`
-and the controls' ipywidgets move together.  With ``ask=`` the player asks before it shows
-(:mod:`gradtrace.questions`).
+:func:`explore` reads its arguments as ``ipywidgets.interact`` does, with ipywidgets' own code.
+Every setting is traced beforehand, with the bytes that are alive inside of each line. The output
+that a notebook stores is a page that plays all traces without a kernel
+(:func:`gradtrace.player.page.static_html`); while a kernel lives, the page, its
+:class:`~gradtrace.Player` and the controls' ipywidgets change together. With ``ask=`` the player
+asks a question before it shows the run (:mod:`gradtrace.questions`).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 class Exploration:
-    """What :func:`explore` returns: call it, ask it for traces, display it, link its player.
+    """The result of :func:`explore`: call it, ask it for traces, display it, or link its player.
 
     ``controls`` maps each name to its :class:`Control`; ``player`` is the live
     :class:`~gradtrace.Player`; ``widget`` shows both as ipywidgets, which end with the kernel.
-    ``question`` is the :class:`~gradtrace.questions.Question` that the player asks, None where it
-    asks nothing; what the reader answered is ``player.answer``.
+    ``question`` is the :class:`~gradtrace.questions.Question` that the player asks, or None; the
+    reader's answer is ``player.answer``.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Exploration:
         return self._function(*args, **kwargs)
 
     def edited(self, edits: str) -> Callable[..., Any]:
-        """The function with these edits, by their names with " + " between them.
+        """Return the function with these edits, by their names with " + " between them.
 
         Raises:
             ValueError: there are no such edits.
@@ -110,11 +110,11 @@ class Exploration:
 
     @property
     def setting(self) -> dict[str, Any]:
-        """The current value of each control."""
+        """Return the current value of each control."""
         return {name: control.value for name, control in self.controls.items()}
 
     def trace(self, **setting: Any) -> Trace:
-        """The trace for this setting; controls that are not named are taken as they stand.
+        """Return the trace for this setting; a control that is not named keeps its current value.
 
         Raises:
             TypeError: a name is not one of the controls.
@@ -138,7 +138,7 @@ class Exploration:
         return self._traces[key]
 
     def _program(self, values: dict[str, Any]) -> Callable[..., Any]:
-        """The function of a setting, without the edits among its values."""
+        """Return the function of a setting, without the edits among its values."""
         if self._edits is None:
             return self._function
         edits = values.pop(_EDITS)
@@ -166,16 +166,16 @@ class Exploration:
         return "\n".join(lines)
 
     def _indices(self) -> list[int | None]:
-        """For each control the index of its choice; None for a value that is not among them."""
+        """Return the index of each control's choice; None for a value that is not among them."""
         return [control.choice for control in self.controls.values()]
 
     def _changed(self, _: Any) -> None:
-        """A control has another value: the player follows, when all of them have."""
+        """Update the player once all controls have their new values."""
         if not self._choosing:
             self.player.show(self.trace(), self._indices())
 
     def _chosen(self, change: dict[str, Any]) -> None:
-        """The reader chose a setting on the page: the controls follow."""
+        """Update the controls after the reader chose a setting on the page."""
         if change["new"] == self._indices():
             return
         self._choosing = True
@@ -189,13 +189,13 @@ class Exploration:
 
     @property
     def _key(self) -> str:
-        """The same for the same program and controls, whatever they gave on this machine."""
+        """Return a key that is equal for the same program and controls, whatever the traces are."""
         source = self._stored[0].source
         program = json.dumps([self.__name__, source, self._controls()])
         return hashlib.sha256(program.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
     def _controls(self, live: bool = False) -> list[dict[str, Any]]:
-        """The controls as the front end draws them."""
+        """Return the controls as the front end draws them."""
         return [
             {
                 "name": control.name,
@@ -228,9 +228,9 @@ class Exploration:
         return [", ".join(setting) for setting in itertools.product(*named)]
 
     def to_html(self, path: str | Path) -> None:
-        """Write a page that plays every setting: one file, to be opened and sent without a server.
+        """Write a page that plays every setting: one file that works without a server.
 
-        It begins with the setting that is shown now.
+        It begins with the current setting.
         """
         write(self._page(), path)
 
@@ -241,19 +241,19 @@ class Exploration:
         )  # fmt: skip
 
     def _mime_(self) -> tuple[str, str]:
-        """What marimo shows: the player of every setting, in a frame."""
+        """Return the player of every setting in a frame, for marimo."""
         return "text/html", framed(self._page())
 
     def _initial(self) -> list[int]:
-        """The setting that a page without a kernel begins with."""
+        """Return the setting with which a page without a kernel begins."""
         return [control.index(control.value) or 0 for control in self.controls.values()]
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """A page that needs no kernel, and joins the player of one that lives.
+        """Return a page that needs no kernel, and that joins a live player.
 
-        Jupyter prefers a widget's view to any page, and where the widget is gone it shows an error:
-        no view goes there.  VS Code and Colab make the models of views only, and know what to show
-        in place of one that is gone: they have both.
+        Jupyter prefers a widget's view to any page, and shows an error once the widget is gone, so
+        it gets no view. VS Code and Colab create the models of views only, and show the page in
+        place of a view that is gone, so they get both.
         """
         carrier = _front_end_carrier(self.__name__)
         bundle: dict[str, Any] = {
@@ -276,15 +276,15 @@ class Exploration:
 
 @functools.cache
 def _first_displayed(kernel: int) -> list[str]:
-    """The name of the player that this kernel displayed first, once there is one."""
+    """Return the name of the player that this kernel displayed first, if any."""
     return []
 
 
 def _front_end_carrier(name: str) -> str:
-    """The player with which the notebook stores the front end.
+    """Return the player with which the notebook stores the front end.
 
-    It is the one that was displayed first, also when it is displayed again, so that a notebook
-    stores the front end once.  In Colab each output is a frame of its own and needs its own.
+    This is the player that was displayed first, even if it is displayed again, so that a notebook
+    stores the front end once. In Colab each output is a frame that needs its own copy.
     """
     if _in_colab():
         return name
@@ -417,7 +417,7 @@ def explore(
 def _opening(
     step: int | Mapping[str, int | str] | None, first: Trace
 ) -> int | dict[str, int] | None:
-    """``step`` with its line as a number."""
+    """Return ``step`` with its line as a number."""
     if step is None or (isinstance(step, int) and not isinstance(step, bool)):
         return step
     if not isinstance(step, Mapping) or set(step) not in ({"line"}, {"after"}):
@@ -429,7 +429,7 @@ def _opening(
 
 
 def _index(step: int | dict[str, int] | None, trace: Trace) -> int:
-    """The index of the step at which a player of this trace opens."""
+    """Return the index of the step at which a player of this trace opens."""
     if not isinstance(step, dict):
         return step or 0
     ((way, line),) = step.items()

@@ -1,8 +1,9 @@
 """``%load_ext gradtrace``: a plain watch over the notebook, and the magic ``%explain``.
 
-The watch adds its explanation to an error as a note, which IPython prints under the traceback.  An
-error that no ``backward()`` raises (an operation did, say) is explained when its cell has ended.
-``%explain`` says it again, also of an error from before the extension was loaded.
+The watch adds its explanation to an error as a note, which IPython prints under the traceback. An
+error that is not raised by ``backward()``, but by an operation, for example, is explained when its
+cell has ended. ``%explain`` prints the explanation again, also of an error from before the
+extension was loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from gradtrace.repair.notebook_cells import fix
 
 @magics_class
 class _Extension(Magics):
-    """What is loaded into one IPython."""
+    """The state of the extension in one IPython shell."""
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
@@ -73,7 +74,7 @@ def load_ipython_extension(ipython: Any) -> None:
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """Stop watching the notebook, and take ``%explain`` away (``%unload_ext gradtrace``)."""
+    """Stop watching the notebook, and remove ``%explain`` (``%unload_ext gradtrace``)."""
     extension = _EXTENSIONS.pop(ipython, None)
     if extension is not None:
         extension.unload()

@@ -1,11 +1,11 @@
-"""Play a trace in a live notebook: an anywidget around the front end of
-:mod:`gradtrace.player.page`.
+"""Play a trace in a live notebook: an anywidget around :mod:`gradtrace.player.page`.
 
 That front end is the module of :class:`Player`, an ordinary ipywidget whose ``trace``, ``step`` and
-``answer`` can be observed and linked.  It has two ways onto a page.  Displayed, it is a view like
-any ipywidget's, and is gone with its kernel.  A page that :func:`gradtrace.player.page.static_html`
-made with the player's ``key`` needs no kernel; while there is one, page and player move together,
-and no view is needed: the model that a front end makes of each widget is enough.
+``answer`` can be observed and linked. It reaches a page in two ways. A displayed player is a view
+like any ipywidget's, and disappears with its kernel. A page that
+:func:`gradtrace.player.page.static_html` made with the player's ``key`` needs no kernel. While a
+kernel runs, the page and the player change together, and no view is needed, because a front end
+creates a model of each widget.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Player(anywidget.AnyWidget):
     """An ipywidget that plays one trace at a time.
 
     ``trace`` is a :func:`gradtrace.player.page.payload`; ``step`` is the step shown, from 0; both
-    can be set, observed and linked.  The step survives a change of trace as far as it goes.
-    ``question`` is what is asked first, None for nothing, and ``answer`` lists what the reader
-    chose.
+    can be set, observed and linked. A new trace keeps the step, as far as it has so many.
+    ``question`` is the question that the player asks first, or None, and ``answer`` lists the
+    reader's choices.
 
     ``setting`` holds, for each control, the index of its option, None for another value.
     ``controls`` are the live ones, in the form that :func:`gradtrace.player.page.static_html`
     takes: they may have more options than a page has traces of.
 
     ``key`` names the places of a page that this player joins, none if it is empty; of several
-    players with one key, the newest.
+    players with one key, the newest joins them.
 
     >>> from gradtrace import trace
     >>> def fine():
@@ -68,7 +68,7 @@ class Player(anywidget.AnyWidget):
         self._run_source = run
 
     def show(self, trace: TraceData, setting: Sequence[int | None] = ()) -> None:
-        """Play another trace, at the step that is shown as far as it goes."""
+        """Play another trace, at the step that is shown, as far as the trace has so many."""
         with self.hold_sync():
             self.setting = list(setting)
             self.trace = payload(trace)

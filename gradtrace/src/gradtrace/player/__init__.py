@@ -1,1 +1,1 @@
-"""Traces played on a page: the page, its payload and its front end."""
+"""Pages that play traces: the page, its data and its front end."""

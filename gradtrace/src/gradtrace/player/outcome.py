@@ -1,4 +1,4 @@
-"""How a traced program ended, in sentences."""
+"""Sentences about how a traced program ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gradtrace.tracing.steps import Raised, TraceData
 
 
 def outcome(trace: TraceData) -> list[str]:
-    """How the program ended, in sentences.
+    """Say in sentences how the program ended.
 
     >>> from gradtrace import trace
     >>> def fine():
@@ -24,13 +24,13 @@ def outcome(trace: TraceData) -> list[str]:
         sentences += _cause(trace, trace.error)
     if trace.unrecorded:
         sentences.append(
-            f"{trace.unrecorded} further line events ran unrecorded before the last step."
+            f"{trace.unrecorded} more lines ran before the last step and were not recorded."
         )
     return sentences
 
 
 def _cause(trace: TraceData, error: Raised) -> list[str]:
-    """What an earlier step did to the node in which backward stopped."""
+    """Say what an earlier step did to the node at which the backward pass stopped."""
     if error.node is None:
         return []
     for step in trace.steps:

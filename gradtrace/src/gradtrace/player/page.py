@@ -1,9 +1,9 @@
 """Traces as a self-contained piece of HTML that plays them without a kernel and without a network.
 
-The modules in ``player/`` draw everything.  :func:`module` joins them, :func:`static_html` writes
-them into the page, together with the traces of every setting of the controls, and they ask for
-nothing else.  The live widget
-(:mod:`gradtrace.notebook.widget`) is the same front end, and shows the same :func:`payload`.
+The JavaScript modules in ``player/`` draw everything. :func:`module` joins them, and
+:func:`static_html` writes them into the page together with the traces of every setting of the
+controls. The live widget (:mod:`gradtrace.notebook.widget`) is the same front end, and shows the
+same :func:`payload`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _MODULES = (
 
 @functools.cache
 def module() -> str:
-    """The front end as one ES module: the style sheet, then the modules of ``player/``.
+    """Return the front end as one ES module: the style sheet, then the modules of ``player/``.
 
-    They share one scope, so the imports between them are left out, as are indentation and
-    comments.  Its default export is what anywidget renders with; ``mountAll()`` builds
-    the players of a page.
+    They share one scope, so the imports between them are left out, as are indentation and comments.
+    Its default export is the object that anywidget renders with; ``mountAll()`` builds the players
+    of a page.
 
     >>> module().count("\\nimport "), module().count("\\nexport ")
     (0, 1)
@@ -78,7 +78,7 @@ def _without_spaces(line: str) -> str:
 
 
 def payload(trace: TraceData) -> dict[str, Any]:
-    """What the front end needs to play ``trace``: JSON-ready data."""
+    """Return the data that the front end needs to play ``trace``, ready for JSON."""
     with no_garbage_collection():
         views = _views(layout(scene_of(trace)))
         return trace.to_dict() | views | {"outcome": outcome(trace)}
@@ -224,7 +224,7 @@ def _element(
     key: str = "",
     carrier: str = "",
 ) -> str:
-    """The player; ``above`` the outcomes stands what else is read where no script runs."""
+    """Return the player's element, with ``above`` and the outcomes for pages without scripts."""
     data = {
         "controls": list(controls),
         "initial": list(initial),
@@ -248,7 +248,7 @@ def _element(
 
 
 def framed(page: str) -> str:
-    """A page within a page that runs no scripts of its own, as marimo's.
+    """Return a page within a page, for hosts such as marimo that run no scripts of their own.
 
     >>> framed("<p>It's</p>").partition("srcdoc=")[2]
     '"&lt;p&gt;It&#x27;s&lt;/p&gt;"></iframe>'
@@ -268,9 +268,9 @@ def standalone(
     step: int | Mapping[str, int] | None = None,
     question: Question | None = None,
 ) -> str:
-    """A whole page with what :func:`static_html` makes, from a file as well as from a server.
+    """Return a whole page around :func:`static_html`, which works as a file and from a server.
 
-    Where scripts do not run, the program is there to read, too.
+    Where scripts do not run, the page shows the program's source, too.
 
     >>> from gradtrace import trace
     >>> page = standalone([trace(lambda: 1)], "a < b")
@@ -291,7 +291,7 @@ def standalone(
 
 
 def write(page: str, path: str | Path) -> None:
-    """Write a page to a file; what a program prints or raises need not be valid text."""
+    """Write a page to a file; text of the program that is not valid Unicode is replaced."""
     Path(path).write_text(page, encoding="utf-8", errors="backslashreplace")
 
 
@@ -325,7 +325,7 @@ _UNBUILT = (
 
 
 def _height(traces: Sequence[TraceData], data: dict[str, Any]) -> int:
-    """Roughly how high the player of these traces will be, in CSS pixels."""
+    """Estimate how high the player of these traces will be, in CSS pixels."""
     drawing = min(max(150, *(places[0]["height"] + 32 for places in data["shared"]["places"])), 560)
     rows = min(max(len(step.variables) for trace in traces for step in trace.steps), 8)
     controls = any(len(control["options"]) > 1 for control in data["controls"])
@@ -337,7 +337,7 @@ def _hint(what_to_do: str) -> str:
 
 
 def _program(trace: TraceData) -> str:
-    """The source, with the numbers of its lines."""
+    """Return the source with line numbers, as HTML."""
     wide = len(str(max(trace.source, default=0)))
     lines = [f"{number:>{wide}}  {line}" for number, line in sorted(trace.source.items())]
     return f"<pre>{html.escape(chr(10).join(lines))}</pre>"
@@ -346,7 +346,7 @@ def _program(trace: TraceData) -> str:
 def _as_text(
     traces: Sequence[TraceData], controls: Sequence[dict[str, Any]], question: Question | None
 ) -> str:
-    """The question, and each setting and its outcome as a table."""
+    """Return the question, and each setting with its outcome, as an HTML table."""
     rows = []
     for number, trace in enumerate(traces):
         setting = []

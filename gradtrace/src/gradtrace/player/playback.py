@@ -1,4 +1,4 @@
-"""The public face of a trace: run a function line by line, and play what was recorded.
+"""The public interface of a trace: run a function line by line, and play the recording.
 
 :func:`gradtrace.tracing.tracer.record` runs the function and returns plain data;
 :mod:`gradtrace.player.page` plays it.
@@ -63,19 +63,19 @@ def trace(
 
 
 class Trace(TraceData):
-    """What :func:`gradtrace.trace` saw.  Plain data: compare it, store it, send it.
+    """The result of :func:`gradtrace.trace`: plain data that can be compared, stored and sent.
 
-    ``source`` maps line numbers, as in the file or the notebook cell, to their text.
-    ``statements`` maps the first line of each statement that spans several to its last.
-    ``skipped`` are the lines that the program passed by, such as a branch not taken.  ``error`` is
-    the exception that ended the function, None if it ended well.  ``unrecorded`` counts the line
-    events after ``max_steps``; the last step is there in any case.  ``calls`` are the calls of
-    modules that made operations, those around before those within.
+    ``source`` maps line numbers, as in the file or the notebook cell, to their text. ``statements``
+    maps the first line of each statement that spans several to its last. ``skipped`` are the lines
+    that did not run, such as a branch not taken. ``error`` is the exception that ended the
+    function, None if it returned. ``unrecorded`` counts the lines that ran after ``max_steps``; the
+    last step is recorded in any case. ``calls`` are the calls of modules that made operations,
+    outer calls before inner ones.
     """
 
     @classmethod
     def of(cls, data: TraceData) -> Trace:
-        """The same data, which can now be plotted and played."""
+        """Return the same data as a trace that can be plotted and played."""
         return cls(**vars(data))
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -99,7 +99,7 @@ class Trace(TraceData):
         labels = ["start" if step.ran is None else str(step.ran) for step in self.steps]
         every = max(1, len(labels) // 20)
         ax.set_xticks(range(0, len(labels), every), labels[::every])
-        ax.set(xlabel="line that has just run", ylabel="bytes", title="Held by saved tensors")
+        ax.set(xlabel="line that has just run", ylabel="bytes", title="Bytes of saved tensors")
         if self.error is not None:
             ax.annotate(
                 self.error.type,
@@ -111,7 +111,7 @@ class Trace(TraceData):
         return ax
 
     def to_html(self, path: str | Path) -> None:
-        """Write a page that plays the trace: one file, to be opened and sent without a server.
+        """Write a page that plays the trace: one file that works without a server.
 
         A graph of any size is folded into views of a few boxes.
         """
@@ -121,9 +121,9 @@ class Trace(TraceData):
         return standalone([self], f"{self.function}, line by line")
 
     def _mime_(self) -> tuple[str, str]:
-        """What marimo shows of a trace: the player, in a frame, as its pages run no scripts."""
+        """Return the player in a frame for marimo, whose pages run no scripts of their own."""
         return "text/html", framed(self._page())
 
     def _repr_html_(self) -> str:
-        """What a notebook shows of a trace: the player."""
+        """Return the player for a notebook."""
         return static_html([self])

@@ -1,4 +1,4 @@
-"""What there is to draw of a trace, as a :class:`~gradtrace.draw.scene.Scene`."""
+"""The :class:`~gradtrace.draw.scene.Scene` of a trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_NAMES = 22  # characters of the variables that hold a tensor, together:
 
 
 def scene_of(trace: TraceData) -> Scene:
-    """Everything that was ever there in a trace."""
+    """Return the scene of all nodes and tensors that ever existed in a trace."""
     count = len(trace.nodes)
     first, last = [-1] * count, [len(trace.steps)] * count
     leaf_rows = _leaf_rows(trace)
@@ -77,7 +77,7 @@ def scene_of(trace: TraceData) -> Scene:
 
 
 def _leaf_rows(trace: TraceData) -> dict[int, list[str]]:
-    """For each leaf the longest texts of its rows: bytes and value, and the gradient, if any."""
+    """Return the longest texts of each leaf's rows: bytes and value, and the gradient, if any."""
     values: dict[int, str] = {}
     gradients: dict[int, str] = {}
     for step in (inner for line in trace.steps for inner in (*line.inside, line)):
@@ -102,9 +102,9 @@ def _leaf_rows(trace: TraceData) -> dict[int, list[str]]:
 
 
 def _calls(trace: TraceData) -> list[tuple[Scope, ...]]:
-    """For each call of a module the scopes that it stands for: those around it, and itself.
+    """Map each call of a module to its scopes: the surrounding ones, and its own.
 
-    A module that holds others without being called, such as a ``ModuleList``, is one, too.
+    A module that contains others without being called, such as a ``ModuleList``, is a scope, too.
     """
     scopes_by_call: list[tuple[Scope, ...]] = []
     for number, (name, parent) in enumerate(trace.calls):
@@ -118,10 +118,10 @@ def _calls(trace: TraceData) -> list[tuple[Scope, ...]]:
 
 
 def _loops(trace: TraceData) -> list[tuple[Scope, ...]]:
-    """For each step the loops that the line before it ran in, outermost first, and their iteration.
+    """Return, for each step, the loops around the line before it, outermost first, with iterations.
 
-    An iteration begins with the loop's head, or with its first line where Python passes the head
-    by, as it does that of ``while True``.
+    An iteration begins with the loop's head, or with its first line where Python skips the head, as
+    in ``while True``.
     """
     first = min(trace.source, default=1)
     text = "\n".join(
@@ -163,7 +163,7 @@ def _is_head(loops: list[tuple[int, int, int]], line: int) -> bool:
 
 
 def _text(trace: TraceData, node: int, state: str, slots: Sequence[tuple[str, int | None]]) -> int:
-    """The length of the longest text of a node in this state."""
+    """Return the length of the longest text of a node in this state."""
     description = trace.nodes[node]
     longest = len(clipped(description.label)) + len("  freed") if state == FREED else 0
     for slot, (now, _) in zip(description.slots, slots, strict=True):
@@ -172,7 +172,7 @@ def _text(trace: TraceData, node: int, state: str, slots: Sequence[tuple[str, in
 
 
 def _names(trace: TraceData) -> dict[int, tuple[int, int, int]]:
-    """For each tensor that variables name: the length of their names, first and last step."""
+    """Map each tensor that variables name to the length of its names, its first and last step."""
     rooms: dict[int, tuple[int, int, int]] = {}
     for moment, step in enumerate(trace.steps):
         now: dict[int, list[str]] = defaultdict(list)

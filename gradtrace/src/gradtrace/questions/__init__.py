@@ -1,10 +1,9 @@
-"""What a player asks before it shows: the answer computed from the trace, a reply to each choice.
+"""Questions that a player asks before it shows the run; the trace gives the answers.
 
-An author names what may be chosen and what a wrong choice *believes*; nobody types what is right.
-:class:`WhichLineRaises` and its siblings are such questions.  Put to a :class:`Program` they become
-a :class:`Question`: plain data for the front end, with the right choices taken from the trace and a
-reply to every choice.  A reply begins with what the run did at that choice, always from the trace;
-what the author wrote follows it.
+An author writes the misconception behind each wrong choice, never the right answer.
+:meth:`Asked.put_to` turns such a question (for example :class:`WhichLineRaises`) and a
+:class:`Program` into a :class:`Question`: plain data for the front end, with the right choices
+taken from the trace.  A reply says what the run did at that choice, then quotes the author.
 """
 
 from gradtrace.player.prompt import Question

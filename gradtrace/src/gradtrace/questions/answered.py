@@ -31,7 +31,7 @@ NONE_OF_THEM = "none of them"
 
 @dataclass(frozen=True, kw_only=True)
 class WhichLineRaises(Asked):
-    """Which line raises; or that none does.  ``believes`` names lines by number or text, or "none".
+    """Ask which line raises, if any.  ``believes`` names lines by number or text, or "none".
 
     >>> import torch
     >>> from gradtrace import trace
@@ -77,13 +77,13 @@ class WhichLineRaises(Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class DoesItRaise(Asked):
-    """Whether the program raises with this setting.  ``believes`` has "raises" or "runs".
+    """Ask whether the program raises with this setting.  ``believes`` has "raises" or "runs".
 
     >>> from gradtrace import trace
-    >>> ask = DoesItRaise(believes={"raises": "Nothing here goes backward."})
+    >>> ask = DoesItRaise(believes={"raises": "It never calls backward()."})
     >>> asked = ask.put_to(Program("fine", lambda: trace(lambda: 1)))
     >>> asked.right, asked.replies["raises"]
-    (('runs',), 'Ends without an error. Nothing here goes backward.')
+    (('runs',), 'Ends without an error. It never calls backward().')
     """
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
@@ -99,9 +99,9 @@ class DoesItRaise(Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIsFreedNext(Asked):
-    """Which node lets go next of what it saved, after the line ``after``.
+    """Ask which node's saved tensors are freed next, after the line ``after``.
 
-    ``believes`` has names or indices.  Where several let go at one line, each of them is right.
+    ``believes`` has names or indices.  Where one line frees those of several nodes, each is right.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -114,7 +114,7 @@ class WhatIsFreedNext(Asked):
     >>> [choice["label"] for choice in asked.choices], asked.right
     (['x', 'MeanBackward0', 'ExpBackward0'], (2,))
     >>> print(asked.replies[1])
-    MeanBackward0 saves no tensor, so nothing of it can be freed.
+    MeanBackward0 saved no tensor, so backward has nothing to free there.
     """
 
     kind: ClassVar[str] = "node"
@@ -139,13 +139,13 @@ class WhatIsFreedNext(Asked):
         )
         if first is None:
             raise ValueError(
-                f"{self._name} of {program.name}: nothing that is there after line "
-                f"{trace.steps[at].ran} is freed later"
+                f"{self._name} of {program.name}: no node that exists after line "
+                f"{trace.steps[at].ran} has its saved tensors freed later"
             )
         right = tuple(node for node in present if freeing_steps.get(node) == first)
         facts = {node: self._fact(trace, at, node, freeing_steps) for node in present}
         return TraceAnswer(
-            prompt="Which node lets go next of what it saved?",
+            prompt="Which node's saved tensors are freed next?",
             choices={node: label_of_node(trace, node) for node in present},
             right=right,
             facts=facts,
@@ -161,21 +161,21 @@ class WhatIsFreedNext(Asked):
         if node in freeing_steps:
             return f"Line {trace.steps[freeing_steps[node]].ran} frees what {name} saved."
         if leaf:
-            return f"{name} is a leaf: backward frees nothing there, it adds to its .grad."
+            return f"{name} is a leaf: backward adds to its .grad and frees nothing."
         if state == FREED:
-            return f"What {name} saved has been freed before."
+            return f"The saved tensors of {name} had been freed before."
         if state not in (ALIVE, MODIFIED):
-            return f"{name} saves no tensor, so nothing of it can be freed."
+            return f"{name} saved no tensor, so backward has nothing to free there."
         return f"No line frees what {name} saved."
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhichTensorGoesNext(Asked):
-    """Which tensor goes next, after the line ``after``: it goes when nothing holds it any more.
+    """Ask which tensor is deleted next, after the line ``after``: its last reference is dropped.
 
-    Nodes hold what they saved, variables what they name.  Parameters and other leaves cannot be
-    chosen.  ``believes`` has names of variables or indices in ``Trace.tensors``.  Where one line
-    lets several go, each of them is right.
+    Nodes refer to what they saved, variables to what they name.  Parameters and other leaves cannot
+    be chosen.  ``believes`` has names of variables or indices in ``Trace.tensors``.  Where one line
+    deletes several, each of them is right.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -206,42 +206,43 @@ class WhichTensorGoesNext(Asked):
             tensor: f"{holder_names(named_by)}, {trace.tensors[tensor].nbytes:,} B"
             for tensor, named_by in holders_by_tensor(trace, at).items()
         }
-        goes: dict[int, int] = {}
+        deleted: dict[int, int] = {}
         for index in range(at + 1, len(trace.steps)):
             holders = holders_by_tensor(trace, index)
             for tensor in labels:
                 if tensor not in holders:
-                    goes.setdefault(tensor, index)
-        if not goes:
+                    deleted.setdefault(tensor, index)
+        if not deleted:
             raise ValueError(
-                f"{self._name} of {program.name}: no tensor that is there after line "
-                f"{trace.steps[at].ran} goes later"
+                f"{self._name} of {program.name}: no tensor that exists after line "
+                f"{trace.steps[at].ran} is deleted later"
             )
-        first = min(goes.values())
+        first = min(deleted.values())
         last = holders_by_tensor(trace, -1)
         facts = {
-            tensor: f"Line {trace.steps[goes[tensor]].ran} lets it go: nothing holds it after that."
-            if tensor in goes
-            else f"It is held to the end: {holder_names(last[tensor])}."
+            tensor: f"Line {trace.steps[deleted[tensor]].ran} drops its last reference."
+            if tensor in deleted
+            else f"It lives to the end: {holder_names(last[tensor])}."
             for tensor in labels
         }
-        right = tuple(tensor for tensor in labels if goes.get(tensor) == first)
+        right = tuple(tensor for tensor in labels if deleted.get(tensor) == first)
         named = " and ".join(labels[tensor] for tensor in right)
         return TraceAnswer(
-            prompt="Which tensor goes next?",
+            prompt="Which tensor is deleted next?",
             choices=dict(labels),
             right=right,
             facts=facts,
-            explanation=f"Line {trace.steps[first].ran} lets go: {named}.",
+            explanation=f"Line {trace.steps[first].ran} drops the last reference to: {named}.",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class HowManyBytes(Asked):
-    """How many bytes of activations saved tensors hold after the line ``after``.
+    """Ask how many bytes of activations saved tensors hold after the line ``after``.
 
-    ``believes`` maps each wrong number of bytes to what it believes; the choices are these and the
-    right one.  What the program keeps anyway (parameters, its inputs) is not counted.
+    ``believes`` maps each wrong number of bytes to the misconception that leads to it; the choices
+    are these numbers and the right one.  Parameters and inputs, which the program keeps anyway, are
+    not counted.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -252,7 +253,7 @@ class HowManyBytes(Asked):
     >>> ask = HowManyBytes(after=line, believes={16: "Input and result: the input is not saved."})
     >>> asked = ask.put_to(Program("program", lambda: trace(program)))
     >>> asked.right, asked.replies[8]
-    ((8,), '8 bytes are held, by ExpBackward0 (result 8 B).')
+    ((8,), 'ExpBackward0 (result 8 B) keeps 8 bytes alive.')
     """
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
@@ -260,8 +261,8 @@ class HowManyBytes(Asked):
             raise ValueError(f"{self._name} of {program.name}: say after which line, as after=...")
         if not self.believes:
             raise ValueError(
-                f"{self._name} of {program.name}: give the numbers of bytes to choose from as "
-                "believes={bytes: what that belief is}"
+                f"{self._name} of {program.name}: give wrong numbers of bytes to choose from as "
+                "believes={bytes: the misconception}"
             )
         at = self._step(trace)
         right = trace.steps[at].held[0]
@@ -278,7 +279,7 @@ class HowManyBytes(Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class WhichLineHoldsMost(Asked):
-    """After which line saved tensors hold the most bytes of activations.
+    """Ask after which line saved tensors hold the most bytes of activations.
 
     ``believes`` names lines by number or text.  Where several lines leave the most, each is right.
 
@@ -289,7 +290,7 @@ class WhichLineHoldsMost(Asked):
     ...     y.sum().backward()
     >>> asked = WhichLineHoldsMost().put_to(Program("program", lambda: trace(program)))
     >>> asked.right, asked.replies[3]
-    ((2,), 'After line 3 they hold 0 bytes.')
+    ((2,), 'After line 3, saved tensors hold 0 bytes.')
     """
 
     kind: ClassVar[str] = "line"
@@ -307,7 +308,7 @@ class WhichLineHoldsMost(Asked):
             raise ValueError(f"{self._name} of {program.name}: no line leaves an activation saved")
         visits = {line: sum(step.ran == line for step in trace.steps) for line in bytes_by_line}
         facts: dict[Choice, str] = {
-            line: f"After line {line} they hold {nbytes:,} bytes"
+            line: f"After line {line}, saved tensors hold {nbytes:,} bytes"
             + (" at most." if visits[line] > 1 else ".")
             for line, nbytes in sorted(bytes_by_line.items())
         }
@@ -318,25 +319,25 @@ class WhichLineHoldsMost(Asked):
             choices={line: trace.source[line].strip() for line in sorted(bytes_by_line)},
             right=right,
             facts=facts,
-            explanation=f"They hold the most, {maximum:,} bytes, after line {lines}.",
+            explanation=f"Saved tensors hold the most, {maximum:,} bytes, after line {lines}.",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhichGetGradients(Asked):
-    """Which leaf tensors that require grad have a gradient at the end, or after the line ``until``.
+    """Ask which leaves that require grad have a gradient at the end, or after the line ``until``.
 
-    ``believes`` has the names of variables, and "none of them".  All right ones are to be chosen.
+    ``believes`` has the names of variables, or "none of them".  The answer is all right choices.
 
     >>> import torch
     >>> from gradtrace import trace
     >>> def program():
     ...     x, w = (torch.ones(1, requires_grad=True) for _ in range(2))
     ...     (x.detach() * w).sum().backward()
-    >>> ask = WhichGetGradients(believes={"x": "detach() cut it off."})
+    >>> ask = WhichGetGradients(believes={"x": "detach() removes it from the graph."})
     >>> asked = ask.put_to(Program("program", lambda: trace(program)))
     >>> asked.right, asked.replies["x"]
-    (('w',), 'x.grad is None. detach() cut it off.')
+    (('w',), 'x.grad is None. detach() removes it from the graph.')
     """
 
     until: int | str | None = None
@@ -374,14 +375,14 @@ def raises(trace: TraceData) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class WhichSettings(Asked):
-    """For which options of one control something is so; by itself, that the program raises.
+    """Ask for which options of one control the program raises, or another condition holds.
 
     Args:
-        control: the name of the control; the others stand as ``setting`` says.
-        that: what is asked of the trace of each option.
+        control: the name of the control; ``setting`` gives the options of the others.
+        that: the condition on the trace of each option.
         options: the labels to choose from; by default all that the control has.
 
-    ``believes`` has labels of options, and "none of them".  All right ones are to be chosen.
+    ``believes`` has labels of options, or "none of them".  The answer is all right choices.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -396,7 +397,7 @@ class WhichSettings(Asked):
     (('off',), 'Ends without an error.')
     >>> right = WhichSettings(control="retain", that=lambda seen: seen.error is None)
     >>> right.put_to(program).replies["on"]
-    'So it is here.'
+    'That is true with `on`.'
     """
 
     control: str
@@ -424,43 +425,44 @@ class WhichSettings(Asked):
             for label in self.options or options
         }
         matching = [label for label, trace in traces.items() if self.that(trace)]
-        facts = {label: self._fact(trace) for label, trace in traces.items()}
+        facts = {label: self._fact(label, trace) for label, trace in traces.items()}
         right = tuple(matching) or (NONE_OF_THEM,)
         named = listed([f"`{label}`" for label in matching]) or NONE_OF_THEM
+        summary = f"{'It raises' if self.that is raises else 'That is true'} with {named}."
         return TraceAnswer(
             prompt=f"With which {self.control} does it raise?",
             choices={label: label for label in traces} | {NONE_OF_THEM: NONE_OF_THEM},
             right=right,
-            facts=facts | {NONE_OF_THEM: f"It is so with {named}."},
-            explanation=f"It is so with {named}.",
+            facts=facts | {NONE_OF_THEM: summary},
+            explanation=summary,
         )
 
-    def _fact(self, trace: TraceData) -> str:
-        """How it ended; of one that ended well, whether what was asked is so there."""
+    def _fact(self, label: str, trace: TraceData) -> str:
+        """Say how the trace ended, or, if it ended well, whether the condition holds."""
         if self.that is raises or raises(trace):
             return ending(trace)
-        return "So it is here." if self.that(trace) else "Here it is not so."
+        return f"That is {'true' if self.that(trace) else 'not true'} with `{label}`."
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhichIsTrue(Asked):
-    """Which one of some statements is true.
+    """Ask which one of some statements is true.
 
     Args:
         statements: maps each statement to a check of it.  The check is called with the program's
             ``trace``, which takes a setting by name, so a statement may compare settings.
 
-    Each statement that turns out false needs its entry in ``believes``: a trace cannot say what its
-    words believe.
+    Each false statement needs an entry in ``believes``, because a trace cannot explain why somebody
+    would choose its words.
 
     Raises:
-        ValueError: not exactly one is true, or a false one has no entry.
+        ValueError: not exactly one statement is true, or a false one has no entry.
 
     >>> from gradtrace import trace
     >>> ask = WhichIsTrue(prompt="What happens?", statements={
     ...     "it raises": lambda trace: trace().error is not None,
     ...     "nothing": lambda trace: trace().error is None,
-    ... }, believes={"it raises": "Nothing here goes backward."})
+    ... }, believes={"it raises": "It never calls backward()."})
     >>> ask.put_to(Program("fine", lambda: trace(lambda: 1))).right
     ('nothing',)
     """
@@ -472,19 +474,19 @@ class WhichIsTrue(Asked):
         if len(right) != 1:
             raise ValueError(
                 f"{self._name} of {program.name}: {len(right)} of its statements are true "
-                f"({'; '.join(right) or 'none'}), but one is to be chosen"
+                f"({'; '.join(right) or 'none'}), but exactly one must be"
             )
         for text in self.statements:
             if text not in right and text not in self.believes:
                 raise ValueError(
-                    f"{self._name} of {program.name}: {text!r} is false: say in believes= what "
-                    "those believe who choose it"
+                    f"{self._name} of {program.name}: {text!r} is false: give the misconception of "
+                    "a learner who chooses it in believes="
                 )
         return TraceAnswer(
             prompt="Which is true?",
             choices={text: text for text in self.statements},
             right=right,
-            facts=dict.fromkeys(self.statements, "") | {right[0]: "That is what the run shows."},
+            facts=dict.fromkeys(self.statements, "") | {right[0]: "The run shows this."},
             explanation=joined(
                 f"{right[0][:1].upper()}{right[0][1:]}.",
                 *(() if self.why else self.believes.values()),

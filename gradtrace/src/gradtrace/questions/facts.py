@@ -1,4 +1,4 @@
-"""What a trace says in words: what a line did, who holds a tensor, how the program ended."""
+"""Facts of a trace in words: what a line did, what refers to a tensor, how the program ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradtrace.tracing.steps import TraceData
 
 
 def ending(trace: TraceData) -> str:
-    """How the program ended, of a long message only the beginning."""
+    """Say how the program ended, with only the beginning of a long message."""
     first, *rest = outcome(trace)
     if trace.error is not None:
         short = trace.error.message.partition(" (")[0].partition(": [")[0].rstrip(".")
@@ -30,7 +30,7 @@ def label_of_node(trace: TraceData, node: int) -> str:
 
 
 def names_of_nodes(trace: TraceData, nodes: Iterable[int]) -> str:
-    """Each name once, with how often: "ExpBackward0 and 2 × MulBackward0"; many as a number."""
+    """Name the nodes, as in "ExpBackward0 and 2 × MulBackward0"; count them if they are many."""
     count = Counter(label_of_node(trace, node) for node in nodes)
     if len(count) > 3:
         return f"{count.total()} nodes"
@@ -38,12 +38,12 @@ def names_of_nodes(trace: TraceData, nodes: Iterable[int]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """In words: "a, b and c"."""
+    """Join names, as in "a, b and c"."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def statement_lines(trace: TraceData) -> list[int]:
-    """The first line of each statement of the function; where it cannot be parsed, what ran."""
+    """Return the first line of each statement, or the lines that ran if parsing fails."""
     first = min(trace.source, default=0)
     text = textwrap.dedent("\n".join(trace.source[n] for n in sorted(trace.source)))
     traced_lines = {step.ran for step in trace.steps if step.ran is not None}
@@ -66,19 +66,19 @@ def statement_lines(trace: TraceData) -> list[int]:
 
 
 def _runs_nothing(node: ast.stmt) -> bool:
-    """A docstring, ``pass``, or a definition."""
+    """Whether a statement is a docstring, ``pass``, or a definition."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
     return isinstance(node, (ast.Pass, ast.FunctionDef, ast.ClassDef))
 
 
 def what_it_did(trace: TraceData, line: int) -> str:
-    """What a line did that is not the one that raised."""
+    """Describe the effect of a line that did not raise."""
     visits = [index for index, step in enumerate(trace.steps) if step.ran == line]
     if not visits:
         if trace.error is not None and line > trace.error.line:
             return f"Line {line} is never reached: line {trace.error.line} raises before it."
-        return f"Line {line} does not run in this setting."
+        return f"Line {line} does not run with this setting."
     freed = [node for node, at in freed_at(trace).items() if at in visits]
     operations = [i for i, node in enumerate(trace.nodes) if node.line == line and not node.leaf]
     sentences = []
@@ -95,7 +95,7 @@ def what_it_did(trace: TraceData, line: int) -> str:
 
 
 def _written(trace: TraceData, visits: Iterable[int]) -> tuple[list[str], list[str]]:
-    """The gradients that were written at these steps, and the variables that were changed."""
+    """Return the gradients that were written at these steps, and the variables that changed."""
     written: dict[str, None] = {}
     changed: dict[str, None] = {}
     for index in visits:
@@ -114,12 +114,12 @@ def _written(trace: TraceData, visits: Iterable[int]) -> tuple[list[str], list[s
 
 
 def few_or_count(names: Sequence[str], what: str) -> str:
-    """Few by name, many by number."""
+    """Join one or two names; count more."""
     return " and ".join(names) if len(names) <= 2 else f"{len(names)} {what}"
 
 
 def freed_at(trace: TraceData) -> dict[int, int]:
-    """For each node that was freed, the index of the first step at which it was."""
+    """Map each node whose saved tensors were freed to the first step at which they were."""
     steps: dict[int, int] = {}
     for index, step in enumerate(trace.steps):
         for state in step.changed:
@@ -129,7 +129,7 @@ def freed_at(trace: TraceData) -> dict[int, int]:
 
 
 def holders_by_tensor(trace: TraceData, at: int) -> dict[int, tuple[list[str], list[str]]]:
-    """For each tensor that is no leaf, the variables that name it and the nodes that saved it."""
+    """Map each non-leaf tensor to the variables that name it and the nodes that saved it."""
     holders: dict[int, tuple[list[str], list[str]]] = {}
     for variable in trace.steps[at].variables:
         if variable.tensor is not None:
@@ -147,13 +147,13 @@ def holders_by_tensor(trace: TraceData, at: int) -> dict[int, tuple[list[str], l
 
 
 def holder_names(holders: tuple[list[str], list[str]]) -> str:
-    """The names of a tensor; of one without a name, the nodes that saved it."""
+    """Return the names of a tensor, or, if it has none, the nodes that saved it."""
     names, nodes = holders
     return ", ".join(names) if names else f"saved by {' and '.join(dict.fromkeys(nodes))}"
 
 
 def bytes_held(trace: TraceData, at: int) -> str:
-    """What is held at a step, and by which nodes."""
+    """Say how many bytes of activations are saved at a step, and by which nodes."""
     holders, total = [], 0
     (activations, _, _) = trace.steps[at].held
     for state in trace.states(at):
@@ -168,7 +168,8 @@ def bytes_held(trace: TraceData, at: int) -> str:
         if parts:
             holders.append(f"{node.label} ({', '.join(parts)})")
     if not holders:
-        return f"{activations:,} bytes are held: no node keeps an activation."
+        return f"No node keeps an activation alive: {activations:,} bytes."
     named = [holder if n == 1 else f"{n} × {holder}" for holder, n in Counter(holders).items()]
-    shared = "" if total == activations else " A tensor that several saved is held once."
-    return f"{activations:,} bytes are held, by {' and '.join(named)}.{shared}"
+    shared = "" if total == activations else " A tensor that several nodes saved counts once."
+    verb = "keeps" if len(holders) == 1 else "keep"
+    return f"{' and '.join(named)} {verb} {activations:,} bytes alive.{shared}"

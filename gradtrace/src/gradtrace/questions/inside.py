@@ -14,7 +14,7 @@ from gradtrace.tracing.steps import NodeRun, Step, TraceData
 
 @dataclass(frozen=True, kw_only=True)
 class _AskedInside(Asked):
-    """What questions about a line's backward pass share: they are put before that line runs.
+    """The base of questions about a line's backward pass, asked before that line runs.
 
     Args:
         line: the line, as number or text, at its first run.
@@ -30,15 +30,17 @@ class _AskedInside(Asked):
         raise ValueError(f"{self._name}: line {line} runs no backward pass")
 
     def _runs(self, trace: TraceData) -> list[NodeRun]:
-        """What happened at each node, in the order of running."""
+        """Return what happened at each node, in the order in which the nodes ran."""
         inside: Sequence[Step] = trace.steps[self._step(trace) + 1].inside
         return [step.run for step in inside if step.run is not None]
 
     def _place_of(self, node: str, trace: TraceData) -> int:
-        """The place of a node among those that ran, from 0."""
+        """Return the place of a node among those that ran, from 0."""
         labels = [_label(run, trace) for run in self._runs(trace)]
         if node not in labels:
-            raise ValueError(f"{self._name}: backward runs no {node!r}, only {', '.join(labels)}")
+            raise ValueError(
+                f"{self._name}: the backward pass does not run {node!r}, only {', '.join(labels)}"
+            )
         return labels.index(node)
 
 
@@ -48,7 +50,7 @@ def _label(run: NodeRun, trace: TraceData) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WhichNodeRunsNext(_AskedInside):
-    """Which node a line's backward pass runs after another one.
+    """Ask which node a line's backward pass runs after another one.
 
     Args:
         node: the name of the node that has just run.
@@ -78,7 +80,7 @@ class WhichNodeRunsNext(_AskedInside):
         runs = self._runs(trace)
         place = self._place_of(self.node, trace) + 1
         if place == len(runs) or runs[place].node is None:
-            raise ValueError(f"{self._name} of {program.name}: nothing runs after {self.node}")
+            raise ValueError(f"{self._name} of {program.name}: no node runs after {self.node}")
         order = {run.node: number for number, run in enumerate(runs)}
         nodes = [state.node for state in trace.states(self._step(trace))]
         facts = {
@@ -108,9 +110,9 @@ def _ordinal(index: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WhatArrives(_AskedInside):
-    """Which gradient arrives at a node or leaf in a line's backward pass.
+    """Ask which gradient arrives at a node or leaf in a line's backward pass.
 
-    ``believes`` maps each wrong gradient, as text, to what is mistaken about it.
+    ``believes`` maps each wrong gradient, as text, to the mistake that leads to it.
 
     Args:
         node: the name of the node, or of the leaf.
@@ -146,7 +148,7 @@ class WhatArrives(_AskedInside):
 
 @dataclass(frozen=True, kw_only=True)
 class WhereItStops(_AskedInside):
-    """At which node a line's backward pass stops with an error.
+    """Ask at which node a line's backward pass stops with an error.
 
     >>> import torch
     >>> from gradtrace import trace
@@ -157,7 +159,7 @@ class WhereItStops(_AskedInside):
     >>> asked = WhereItStops(line="loss.backward()").put_to(
     ...     Program("program", lambda: trace(program)))
     >>> asked.replies[asked.right[0]].split(":")[0]
-    'ExpBackward0 runs second, and backward stops there'
+    'ExpBackward0 runs second, and the backward pass stops there'
     """
 
     kind: ClassVar[str] = "node"
@@ -167,17 +169,17 @@ class WhereItStops(_AskedInside):
         runs = self._runs(trace)
         stops = [k for k, run in enumerate(runs) if run.passed is None and run.node is not None]
         if not stops:
-            raise ValueError(f"{self._name} of {program.name}: it runs to the end")
+            raise ValueError(f"{self._name} of {program.name}: the backward pass runs to its end")
         order = {run.node: number for number, run in enumerate(runs)}
         nodes = [state.node for state in trace.states(self._step(trace))]
         right = runs[stops[0]].node
         assert right is not None
         labels = {node: label_of_node(trace, node) for node in nodes}
-        stop = f"{labels[right]} runs {_ordinal(stops[0])}, and backward stops there"
+        stop = f"{labels[right]} runs {_ordinal(stops[0])}, and the backward pass stops there"
         facts = {
-            node: f"{label} runs {_ordinal(order[node])}, and backward goes on."
+            node: f"{label} runs {_ordinal(order[node])}, and the backward pass continues."
             if node in order
-            else f"Backward stops before it reaches {label}."
+            else f"The backward pass stops before it reaches {label}."
             for node, label in labels.items()
         }
         facts[right] = f"{stop}: {ending(trace)}"

@@ -1,4 +1,4 @@
-"""What all questions share: the program that they are put to, and how an answer becomes a reply."""
+"""The base of all questions: the program that each is about, and the replies to its choices."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gradtrace.tracing.steps import TraceData
 
 @dataclass(frozen=True)
 class Program:
-    """What a question is put to: a function that can be traced for each setting of its controls.
+    """The subject of a question: a function that can be traced for each setting of its controls.
 
-    ``options`` maps each control to its ``(label, value)`` pairs, ``initial`` to the value that it
-    begins with.  ``trace`` takes a setting by name and gives its trace.
+    ``options`` maps each control to its ``(label, value)`` pairs, ``initial`` to its first value.
+    ``trace`` takes a setting as keyword arguments and returns its trace.
     """
 
     name: str
@@ -25,17 +25,17 @@ class Program:
     initial: Mapping[str, Any] = field(default_factory=dict)
 
     def indices(self, setting: Mapping[str, Any]) -> tuple[int, ...]:
-        """The index of each control's option in ``setting``; what is not named begins as it begins.
+        """Return the index of each control's option; a control missing in ``setting`` is initial.
 
         Raises:
-            ValueError: ``setting`` names no control, or a value that is none of its options.
+            ValueError: ``setting`` names an unknown control, or a value that is not an option.
         """
         for name in setting:
             if name not in self.options:
                 names = ", ".join(self.options) or "none"
                 raise ValueError(
-                    f"the question to {self.name} is about {name}={setting[name]!r}, but there is "
-                    f"no such control; its controls: {names}"
+                    f"the question about {self.name} sets {name}={setting[name]!r}, but the program"
+                    f" has no control {name!r}; its controls: {names}"
                 )
         chosen = []
         for name, options in self.options.items():
@@ -43,15 +43,15 @@ class Program:
             index = place(value, options)
             if index is None:
                 raise ValueError(
-                    f"the question to {self.name} is about {name}={value!r}, which is none of its "
-                    f"options: {', '.join(label for label, _ in options)}"
+                    f"the question about {self.name} sets {name}={value!r}, which is not an option;"
+                    f" the options of {name}: {', '.join(label for label, _ in options)}"
                 )
             chosen.append(index)
         return tuple(chosen)
 
 
 def place(value: Any, options: Sequence[tuple[str, Any]]) -> int | None:
-    """The place of ``value`` among ``(label, value)`` pairs, if it is there; ``1`` is not ``True``.
+    """Return the index of ``value`` among ``(label, value)`` pairs, if any; 1 is not ``True``.
 
     >>> place(1, [("a", True), ("b", 1)])
     1
@@ -63,7 +63,7 @@ def place(value: Any, options: Sequence[tuple[str, Any]]) -> int | None:
 
 
 def line_of(where: int | str, source: Mapping[int, str]) -> int:
-    """The number of a line, given as its number or as its text without the indentation.
+    """Return the number of a line, given as its number or as its text without the indentation.
 
     Raises:
         ValueError: no line has this number or text, or several have this text.
@@ -83,22 +83,22 @@ def line_of(where: int | str, source: Mapping[int, str]) -> int:
         return lines[0]
     if lines:
         numbers = " and ".join(map(str, lines))
-        raise ValueError(f"lines {numbers} all read {where!r}: give the number of one")
+        raise ValueError(f"lines {numbers} all read {where!r}: give the number of one of them")
     raise ValueError(f"no line reads {where!r}: give the whole line, or its number")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What all questions share.
+    """The base class of all questions.
 
     Args:
-        prompt: the question in words; each kind has words of its own.
-        believes: what a wrong choice believes and why it is not so, in words that are said after
-            what the run did there.
-        why: said after what the run did at the right choice.
-        setting: the setting that is asked about, as far as it is not the one a player begins with.
-        after: the line, as number or text, after which the question is asked: what has happened
-            before may be seen.  None asks before the first line.
+        prompt: the question in words; each class has a default.
+        believes: for each wrong choice, the misconception behind the choice and its correction.
+            The reply appends this text to what the run did there.
+        why: text that the reply to the right choice appends to what the run did there.
+        setting: the controls whose value differs from the player's initial setting.
+        after: the line, as number or text, after which the question is asked: the player shows the
+            steps up to it.  None asks before the first line.
     """
 
     prompt: str = ""
@@ -110,12 +110,11 @@ class Asked:
     kind: ClassVar[str] = "choice"
 
     def put_to(self, program: Program) -> Question:
-        """The question as data, answered from the program's own trace.
+        """Return the question as data, answered from the program's own trace.
 
         Raises:
-            ValueError: a belief about something that cannot be chosen (a line that does not exist),
-                or on the right answer; a setting that is none of the controls'; or the trace does
-                not hold the answer.
+            ValueError: a misconception belongs to the right answer, or to a choice that does not
+                exist; a setting names no control; or the trace does not contain the answer.
         """
         indices = program.indices(self.setting)
         trace = program.trace(**self._whole(program))
@@ -125,12 +124,12 @@ class Asked:
             if choice in answer.right:
                 raise ValueError(
                     f"{self._name} of {program.name}: {choice!r} is right "
-                    f"({answer.facts[choice]}), so it is no misconception: say it in why="
+                    f"({answer.facts[choice]}), so it is no misconception: move the text to why="
                 )
             if choice not in answer.choices:
                 raise ValueError(
-                    f"{self._name} of {program.name}: there is a belief about {choice!r}, which "
-                    f"cannot be chosen; what can be: {', '.join(map(str, answer.choices))}"
+                    f"{self._name} of {program.name}: believes= names {choice!r}, which is not a "
+                    f"choice; the choices: {', '.join(map(str, answer.choices))}"
                 )
         remarks = {choice: self.why for choice in answer.right} | beliefs
         return Question(
@@ -153,14 +152,14 @@ class Asked:
         return {name: self.setting.get(name, value) for name, value in program.initial.items()}
 
     def _step(self, trace: TraceData) -> int:
-        """The index of the step at which the question is asked."""
+        """Return the index of the step at which the question is asked."""
         if self.after is None:
             return 0
         line = line_of(self.after, trace.source)
         for index, step in enumerate(trace.steps):
             if step.ran == line:
                 return index
-        raise ValueError(f"{self._name}: line {line} does not run, so nothing comes after it")
+        raise ValueError(f"{self._name}: line {line} does not run, so no step comes after it")
 
     def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
         return dict(self.believes)
@@ -171,9 +170,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class TraceAnswer:
-    """What a trace answers: label and fact of each choice, what is right, the whole in words.
+    """The answer that a trace gives: label and fact of each choice, and which choices are right.
 
-    ``place`` is that of the node inside of the next line at which it is seen, from 1; 0 for none.
+    ``place`` counts the nodes that the next line's backward pass runs until the answer is seen; 0
+    if a line shows it.
     """
 
     prompt: str

@@ -1,8 +1,9 @@
-"""Which module was called when, and so which of them made an operation.
+"""Which call of which module recorded an operation.
 
-PyTorch numbers the operations that it records.  The numbers before and after a module's call tell
-which were recorded within it, also those of modules without parameters, and of each call where one
-module is called several times.  Nothing is put on the modules: Python itself reports the calls.
+PyTorch numbers the operations that it records.  The numbers before and after a module's call show
+which operations were recorded within it.  This works for modules without parameters, and for each
+call of a module that is called several times.  The modules themselves get no hooks, because Python
+reports the calls.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from gradtrace.tracing.steps import ModuleCall
 class Calls:
     """The calls of modules in one thread.
 
-    :meth:`on_call` is to be called when a frame begins, :meth:`name` while the variables that lead
-    to the modules live.
+    Call :meth:`on_call` when a frame begins, and :meth:`name` while the variables that reach the
+    modules exist.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class Calls:
         return bool(self._nameless)
 
     def on_call(self, frame: FrameType) -> Any:
-        """What is to trace this frame, if it is the call of a module; else None."""
+        """Return the function that traces this frame if it is the call of a module; else None."""
         if frame.f_code is not MODULE_CALL:
             return None
         place = len(self._begins)
@@ -63,9 +64,9 @@ class Calls:
         self._nameless.clear()
 
     def found(self, numbers: list[int]) -> tuple[list[ModuleCall], list[int | None]]:
-        """The calls that made the operations of these numbers, and for each operation its own.
+        """Return the calls that made the operations of these numbers, and each operation's call.
 
-        Left out are modules that no variable leads to.
+        Modules that no variable reaches are left out.
         """
         order = sorted(range(len(numbers)), key=numbers.__getitem__)
         row = [numbers[i] for i in order]

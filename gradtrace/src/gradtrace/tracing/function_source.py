@@ -68,7 +68,7 @@ def function_source(name: str, code: CodeType) -> FunctionSource:
 
 
 def _first_inside(statement: ast.stmt) -> int | None:
-    """The first line behind the head of a statement that contains others."""
+    """Return the first line after the head of a compound statement."""
     if isinstance(statement, ast.Match):
         return statement.cases[0].pattern.lineno
     body = getattr(statement, "body", None)
@@ -76,7 +76,7 @@ def _first_inside(statement: ast.stmt) -> int | None:
 
 
 def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
-    """What a statement may pass by."""
+    """Return the blocks of a statement that may not run."""
     if isinstance(statement, ast.If | ast.For | ast.While):
         return [block for block in (statement.body, statement.orelse) if block]
     return [case.body for case in statement.cases] if isinstance(statement, ast.Match) else []

@@ -1,17 +1,17 @@
-"""What happens inside of a backward: its nodes in the order in which the engine runs them.
+"""Record the nodes of a backward pass in the order in which the engine runs them.
 
-When the traced program calls backward, every node that its roots reach gets two hooks, and loses
-them when the call ends.  The first runs last before the node and sees the gradients that arrive,
-after the tensors' own hooks; the second runs last after it and sees those handed on.  The engine
-releases a node's saved tensors only after that, so the state a node leaves is read when the next
-one begins, or when the call ends.  A node that began and never ended is where an error stopped
-backward.
+When the traced program calls ``backward()``, every node that its roots reach gets two hooks, which
+are removed when the call ends.  The first hook is the last to run before the node, and sees the
+gradients that arrive, after the tensors' own hooks; the second is the last to run after the node,
+and sees the gradients that it passes on.  The engine frees a node's saved tensors only after that,
+so the state that a node leaves is read when the next node begins, or when the call ends.  A node
+that began and never ended is where an error stopped the backward pass.
 
-The hooks' closures hold indices, never a node: a node that refers to itself through its hooks
-would never be freed.  A backward inside of another (a checkpoint with reentry, a hook that calls
-backward) has its nodes hooked when it begins, since they are made only then.
+The hooks' closures contain indices, never a node, because a node that refers to itself through its
+hooks would never be freed.  A backward call inside another one (a reentrant checkpoint, or a hook
+that calls ``backward()``) has its nodes hooked when it begins, since they exist only then.
 
-Not seen are hooks that run on an accelerator's thread, where Python traces no calls.
+Hooks that run on an accelerator's thread are not seen, because Python traces no calls there.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MAX_UNNAMED = 256  # nodes that no variable leads to and are read nevertheless
 
 @dataclass
 class _Call:
-    """One call of backward.  ``outputs`` are its roots; empty where their graph is not read."""
+    """One call of ``backward()``.  ``outputs`` are its roots; empty if their graph is not read."""
 
     number: int
     outputs: Any
@@ -66,7 +66,7 @@ class _Call:
 
 @dataclass
 class _Run:
-    """One node from its beginning to the moment at which what it leaves is read."""
+    """One node, from its beginning until the state that it leaves has been read."""
 
     key: int
     name: str
@@ -79,11 +79,11 @@ class _Run:
 
 
 class BackwardRecorder:
-    """Records the nodes that a traced program's calls of backward run, as steps inside of a line.
+    """Records the nodes that a traced program's backward passes run, as steps inside of a line.
 
-    ``read`` reads the program's state, and the graph of these roots: a step without its node.
-    :meth:`begin_line` and :meth:`close_line` stand around each line, :meth:`pause` where lines
-    are not recorded.
+    ``read`` reads the program's state and the graph of these roots, and returns a step without its
+    node.  Call :meth:`begin_line` before each line and :meth:`close_line` after it, and
+    :meth:`pause` where lines are not recorded.
     """
 
     def __init__(self, live: LiveGraph, read: Callable[[Iterable[LiveNode]], Step]):
@@ -121,7 +121,7 @@ class BackwardRecorder:
         self._thread = 0
 
     def close_line(self, step: Step) -> Step:
-        """The step of the line that has just run, with those inside of it."""
+        """Return the step of the line that has just run, with the steps inside it."""
         if not self._steps and not self._line_changes:
             return step
         self._line_changes.add(step, self._live.entered)
@@ -129,7 +129,7 @@ class BackwardRecorder:
         return replace(step, changed=changed, gone=dead, inside=tuple(self._steps))
 
     def on_call(self, frame: FrameType) -> None:
-        """A Python function begins: one of the program's hooks, if the engine called it."""
+        """Note that a Python function begins: a hook of the program, if the engine called it."""
         caller = frame.f_back
         if not self._calls or caller is None or caller.f_code is not RUNS_BACKWARD:
             return
@@ -143,7 +143,7 @@ class BackwardRecorder:
 
     @contextmanager
     def _unfailing(self) -> Iterator[None]:
-        """An error here must not become the program's: the tracer reports it at the end.
+        """Keep an error here from becoming the program's; the tracer reports it at the end.
 
         Python's tracing is off meanwhile, because it would call the tracer for each of our calls.
         """
@@ -280,7 +280,7 @@ class BackwardRecorder:
                     running.run = replace(running.run, passed=tuple(map(gradient_text, expected)))
 
     def _flush(self) -> None:
-        """Record the nodes that are done, since by now the engine released what they saved."""
+        """Record the nodes that are done, since the engine has freed their saved tensors by now."""
         for running in [run for run in self._running if run.finished]:
             self._running.remove(running)
             self._live.ran(running.run.node)
@@ -324,7 +324,7 @@ class BackwardRecorder:
 
 
 class _Changes:
-    """What several looks changed, together."""
+    """The changes of several readings, combined."""
 
     def __init__(self) -> None:
         self._changed: dict[int, NodeState] = {}
@@ -335,7 +335,7 @@ class _Changes:
         return bool(self._changed or self._gone)
 
     def add(self, step: Step, entered: Set[int]) -> None:
-        """``entered`` are the nodes that were not there at the look before."""
+        """Add a reading; ``entered`` are the nodes that did not exist at the one before."""
         for index in step.gone:
             self._changed.pop(index, None)
             if index in self._new:
@@ -348,7 +348,7 @@ class _Changes:
             self._changed[state.node] = state
 
     def take(self) -> tuple[tuple[NodeState, ...], tuple[int, ...]]:
-        """Both in the order of their nodes; nothing is left here."""
+        """Return the changed and the deleted nodes, in the order of the nodes, and forget them."""
         changed = tuple(self._changed[index] for index in sorted(self._changed))
         dead = tuple(sorted(self._gone))
         self._changed, self._gone, self._new = {}, set(), set()
@@ -356,7 +356,7 @@ class _Changes:
 
 
 class _RecordedOperations(TorchFunctionMode):
-    """Names the operations that a checkpoint runs again, for the node that runs last."""
+    """Names the operations that a checkpoint recomputes, for the node that is running."""
 
     def __init__(self, running: list[_Run]):
         super().__init__()
@@ -389,7 +389,7 @@ def _gradient_of(leaf: TensorWeakRef) -> str | None:
 def _released(
     live: LiveGraph, state_before: NodeState | None, now: NodeState | None
 ) -> tuple[str, ...]:
-    """The slots that a node held something in before, and that are freed now."""
+    """Return the slots that contained a tensor before and are freed now."""
     if state_before is None or now is None:
         return ()
     slots = live.nodes[now.node].slots

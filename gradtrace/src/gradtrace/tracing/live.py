@@ -1,19 +1,19 @@
-"""The live graph, kept up to date from line to line.
+"""The live graph, updated from line to line.
 
-To read the whole graph at every line would make a trace quadratic in its lines.  But a node that
-was seen once keeps its edges, so what is alive follows from counting: a node lives as long as a
-variable names it or a live node leads to it, and goes with the last of them.  Its state is read
-again only when something may have changed it: backward ran it (:meth:`LiveGraph.ran` tells), or a
-tensor that shares memory with what it saved has a new version.
+Reading the whole graph at every line would make a trace quadratic in its lines.  But a node never
+changes its edges, so counting shows which nodes are alive: a node lives as long as a variable or
+the edge of a live node refers to it.  Its state is read again only when something may have changed
+the state: a backward pass ran the node (:meth:`LiveGraph.ran`), or a tensor that shares memory with
+its saved tensors has a new version.
 
-A change through a tensor that no variable reaches shows neither.  Therefore a graph of up to
-``_SMALL`` nodes is read whole at every line, a larger one as often as makes ``_READ_A_LINE`` nodes
-for each line.
+Neither shows a change through a tensor that no variable reaches.  Therefore a graph of up to
+``_SMALL`` nodes is read completely at every line, and a larger one so often that this makes
+``_READ_A_LINE`` nodes for each line.
 
-A node is recognised by a number in ``node.metadata``, a dict that lives as long as the node itself,
-a leaf by its tensor: PyTorch makes a new AccumulateGrad when the old one died.  Between the lines
-nothing here holds a node or a tensor.  To read a node again, known edges lead up to one that a
-variable names, and from there the real ones down.
+A node is recognized by a number in ``node.metadata``, a dict that lives as long as the node, and a
+leaf by its tensor, because PyTorch makes a new AccumulateGrad when the old one died.  Between the
+lines, nothing here refers to a node or a tensor.  To read a node again, known edges are followed up
+to a node that a variable names, and real edges down from there.
 """
 
 from __future__ import annotations
@@ -52,15 +52,14 @@ _READ_A_LINE = 16  # nodes
 
 
 class LiveGraph:
-    """What the variables reached when :meth:`look` was called last.
+    """The graph that the variables reached when :meth:`look` was called last.
 
-    ``nodes`` are all nodes ever seen; ``changed`` are the states that the last look found new or
-    different, ``gone`` the nodes that it did not find any more, both in the order of ``nodes``;
-    ``entered`` are those that were not there before.
-    ``tensors`` are all tensors ever seen that a node saved or a variable with a graph named;
-    ``tensor_of`` holds, for each of the variables, which one it names, if any.  ``last_run`` is the
-    index of the node that backward ran last.  ``whole`` tells whether everything was read, not only
-    what may have changed.
+    ``nodes`` are all nodes ever seen. ``changed`` are the states that the last look found new or
+    different, ``gone`` the nodes that have died since the look before, both in the order of
+    ``nodes``; ``entered`` are the new nodes. ``tensors`` are all tensors ever seen that a node
+    saved or that a variable with a graph named; ``tensor_of`` maps each variable to its tensor, if
+    any. ``last_run`` is the index of the node that backward ran last. ``whole`` is True if
+    everything was read, not only what may have changed.
     """
 
     def __init__(self) -> None:
@@ -96,9 +95,9 @@ class LiveGraph:
         return self._memory.gradients()
 
     def in_order(self, calls: Calls) -> tuple[tuple[TraceNode, ...], tuple[ModuleCall, ...]]:
-        """``nodes``, the operations numbered in the order in which they were made.
+        """Return ``nodes``, with the operations numbered in the order of their creation.
 
-        With them come the calls of modules that made them.
+        The calls of modules that made them are returned, too.
         """
         numbers = {index: node.order for index, node in enumerate(self.nodes)}
         operations = [index for index, number in numbers.items() if number is not None]
@@ -116,10 +115,10 @@ class LiveGraph:
         last: bool = False,
         roots: Iterable[LiveNode] = (),
     ) -> dict[str, int]:
-        """Bring the picture up to date; returns the node's index for each tensor with a graph.
+        """Update the graph, and return the index of the node of each tensor that has one.
 
-        ``line`` is the line that has just run; ``last`` says that no other look will follow.
-        ``roots`` are nodes of which the graph is read, too: those of a backward that runs now.
+        ``line`` is the line that has just run; ``last`` is True if no other look will follow.  The
+        graph of ``roots``, the nodes of a running backward pass, is read, too.
         """
         live_nodes = _LiveNodes()
         named = {
@@ -152,12 +151,12 @@ class LiveGraph:
         return named
 
     def ran(self, index: int | None) -> None:
-        """Backward runs this node: it may have another state at the next look."""
+        """Note that backward runs this node, so that the next look reads its state."""
         if index is not None:
             self._ran.add(index)
 
     def index_of(self, node: LiveNode) -> int | None:
-        """The index in ``nodes`` of a node that is in the picture."""
+        """Return the index of a live node in ``nodes``."""
         if isinstance(node, LEAF):
             index = self._leaf_indices.get(node.variable)
         else:
@@ -165,7 +164,7 @@ class LiveGraph:
         return index if index in self._users else None
 
     def state(self, index: int | None) -> NodeState | None:
-        """The state of a node at the last look."""
+        """Return the state of a node at the last look."""
         return None if index is None else self._states.get(index)
 
     # Which nodes are alive
@@ -177,7 +176,7 @@ class LiveGraph:
         return self._meet(root_node(tensor), live_nodes)
 
     def _meet(self, node: LiveNode, live_nodes: _LiveNodes) -> int:
-        """The index of a node; it enters the picture if it was not alive before."""
+        """Return the index of a node; the node enters the graph if it was not alive before."""
         leaf = node.variable if isinstance(node, LEAF) else None
         index = self._index(node, leaf)
         if index not in self._users:
@@ -189,7 +188,7 @@ class LiveGraph:
         return index
 
     def _index(self, node: LiveNode, leaf: torch.Tensor | None) -> int:
-        """The place of a node in ``nodes``; the next one if it was never seen."""
+        """Return the index of a node in ``nodes``; the next free one if the node was never seen."""
         if leaf is not None:
             index = self._leaf_indices.get(leaf)
             if index is None:
@@ -204,7 +203,7 @@ class LiveGraph:
         return index
 
     def _let_go(self, named: set[int]) -> None:
-        """Forget the nodes that died: no variable names them, no live node leads to them."""
+        """Forget the nodes that died: no variable names them, and no live node refers to them."""
         pending = list(self._named - named)
         self._named = named
         dead = []
@@ -229,7 +228,7 @@ class LiveGraph:
         return indices
 
     def _fetch(self, targets: Iterable[int], live_nodes: _LiveNodes) -> None:
-        """Get hold of the wanted nodes: up along known edges to one at hand, and down again."""
+        """Find the wanted nodes: up along known edges to a node at hand, and down again."""
         down: dict[int, set[int]] = defaultdict(set)
         for index in targets:
             while index not in live_nodes.nodes:
@@ -255,7 +254,7 @@ class LiveGraph:
         tensors: dict[str, torch.Tensor],
         line: int | None,
     ) -> None:
-        """Read these nodes; those seen for the first time come in the order of their indices."""
+        """Read these nodes; new nodes come in the order of their indices."""
         nodes = [live_nodes.nodes[index] for index in indices]
         links = [live_nodes.links.get(index, ()) for index in indices]
         described = describe(nodes, links, self._memory.roles()).nodes
@@ -276,7 +275,7 @@ class LiveGraph:
     def _name(
         self, tensors: dict[str, torch.Tensor], named: dict[str, int], line: int | None
     ) -> None:
-        """Note which tensor each variable names."""
+        """Record which tensor each variable names."""
         if not SAVED_TENSORS_SHOW_THEIR_DATA:
             self.tensors.forget_others(self._memory.identities())
         self.tensor_of = {}
@@ -329,7 +328,7 @@ class LiveGraph:
 
 @dataclass
 class _LiveNodes:
-    """What one look meets: the nodes at hand, those that enter the picture, and their edges."""
+    """The nodes of one look: those at hand, those that enter the graph, and their edges."""
 
     nodes: dict[int, LiveNode] = field(default_factory=dict)
     entered: list[int] = field(default_factory=list)
@@ -337,11 +336,11 @@ class _LiveNodes:
 
 
 class _Tensors:
-    """Every storage that was seen, once, even where PyTorch has used an address again.
+    """Every storage that was seen, once, although PyTorch may use an address again.
 
-    Older PyTorch may show a copy of what was saved, gone as soon as it was read: there no reference
-    can be held, and an address counts as free once, between two lines, no node and no variable has
-    it.
+    PyTorch before 2.13 may show a copy of a saved tensor, which dies as soon as it was read.  No
+    reference to such a storage is possible, so its address counts as free once no node and no
+    variable has it between two lines.
     """
 
     def __init__(self) -> None:
@@ -364,7 +363,7 @@ class _Tensors:
         label: str,
         given: bool = True,
     ) -> int:
-        """The index of a storage that lives now; ``given`` tells that a variable is its label."""
+        """Return the index of a live storage; ``given`` is True if its label is a variable."""
         index = self._indices.get(storage)
         if index is None:
             index = self._indices[storage] = len(self._known)
@@ -388,11 +387,11 @@ class _Tensors:
         return index
 
     def forget_others(self, storages: Set[int]) -> None:
-        """These are all that are held now."""
+        """Forget all storages but these, which are all that are alive."""
         self._indices = {s: i for s, i in self._indices.items() if s in storages}
 
     def find(self, storage: int, label: str) -> int | None:
-        """The index of a storage that a variable named ``label`` holds, if it was ever met."""
+        """Return the index of a storage that a variable named ``label`` refers to, if known."""
         index = self._indices.get(storage)
         if index is not None and index not in self._labelled:
             self._labelled.add(index)
@@ -401,7 +400,7 @@ class _Tensors:
 
 
 class _Memory:
-    """Which storages the live nodes hold, and who else holds these."""
+    """The storages that the live nodes saved, and the variables and leaves that share them."""
 
     def __init__(self) -> None:
         self._bytes: dict[int, int] = {}  # of each storage that a node holds
@@ -418,7 +417,7 @@ class _Memory:
     def look(
         self, tensors: Mapping[str, torch.Tensor], leaves: Mapping[int, TensorWeakRef], whole: bool
     ) -> set[int]:
-        """Note who holds what; returns the nodes that hold memory which was written meanwhile."""
+        """Record what refers to each storage; return the nodes whose saved memory was written."""
         versions = set()
         self._inputs.clear()
         self._gradients.clear()
@@ -443,11 +442,11 @@ class _Memory:
         return {index for storage, _ in new for index in self._holders.get(storage, ())}
 
     def roles(self) -> dict[int, str]:
-        """Of the storages that the program holds anyway."""
+        """Return the roles of the storages that the program keeps alive anyway."""
         return dict.fromkeys(self._inputs, "input") | dict.fromkeys(self._leaves.values(), "leaf")
 
     def hold(self, index: int, node: Node) -> None:
-        """Note what this node holds now."""
+        """Record which storages this node saves now."""
         storages = {
             saved.storage: saved.storage_nbytes
             for saved in node.saved
@@ -461,7 +460,7 @@ class _Memory:
             self._bytes[storage] = nbytes
 
     def let_go(self, index: int) -> None:
-        """A node died."""
+        """Remove a node that died."""
         self._release(index, self._held_by.pop(index, _NOTHING))
         self._leaves.pop(index, None)
         self._gradients_of_leaves.pop(index, None)
@@ -474,19 +473,19 @@ class _Memory:
                 self._total -= self._bytes.pop(storage)
 
     def identities(self) -> Set[int]:
-        """Of all storages that nodes, leaves and variables hold."""
+        """Return the identities of all storages that nodes, leaves and variables refer to."""
         named = (storage for storage, _ in self.storages.values())
         return {*self._holders, *self._leaves.values(), *named}
 
     def held(self) -> tuple[int, int, int]:
-        """Bytes of activations, leaves, inputs; each storage counts once."""
+        """Return the bytes of activations, leaves and inputs; each storage counts once."""
         leaves = set(self._leaves.values())
         of_leaves = sum(self._bytes.get(storage, 0) for storage in leaves)
         of_inputs = sum(self._bytes.get(storage, 0) for storage in self._inputs - leaves)
         return self._total - of_leaves - of_inputs, of_leaves, of_inputs
 
     def gradients(self) -> int:
-        """Bytes of the gradients of variables and leaves; each storage counts once."""
+        """Return the bytes of the gradients of variables and leaves; each storage counts once."""
         return sum((dict(self._gradients_of_leaves.values()) | self._gradients).values())
 
 
@@ -503,7 +502,7 @@ def _dtype(dtype: torch.dtype | None) -> str | None:
 
 
 def _state(index: int, known: TraceNode, node: Node) -> NodeState:
-    """The slots in the order they were first seen: a freed list no longer tells its items."""
+    """Return the slots in the order in which they were first seen; a freed list loses its items."""
     now = {saved.name: saved for saved in node.saved}
     slots = []
     for slot in known.slots:

@@ -1,12 +1,12 @@
-"""What a trace consists of, and its JSON.
+"""The data of a trace, and its JSON.
 
-A :class:`Trace` is plain data: it holds neither tensors nor widgets, so it can be compared, stored
-and sent.  Nodes are told apart by their index in ``Trace.nodes``; each :class:`Step` lists the
-states that differ from the step before, so that many steps of a large graph stay small.  A tensor
-is a thing of its own, in ``Trace.tensors``: nodes that saved it, variables that name it and leaves
-refer to it by index, so who shares memory with whom can be told.  A trace has two levels, as a
-debugger has: the lines are :attr:`Trace.steps`, and the nodes that a line's backward ran are the
-steps inside of it, :attr:`Step.inside`.
+A :class:`Trace` is plain data: it contains neither tensors nor widgets, so it can be compared,
+stored and sent. Nodes are identified by their index in ``Trace.nodes``; each :class:`Step` lists
+the states that differ from the step before, so that many steps of a large graph stay small. Tensors
+are in ``Trace.tensors``: the nodes that saved a tensor, the variables that name it and its leaf
+refer to it by index, which shows what shares memory. A trace has two levels, as a debugger has: the
+lines are :attr:`Trace.steps`, and the nodes that a line's backward pass ran are the steps inside of
+it, :attr:`Step.inside`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Variable:
     """A tensor that a live variable reaches: ``h``, ``losses[0]``, ``model.weight``.
 
     ``version`` is None for inference tensors.  ``grad`` and ``value`` are short texts
-    (:mod:`gradtrace.tracing.values`); ``grad`` is None where there is no gradient.  ``node`` is the
-    index in ``Trace.nodes`` of the node that backward would start from; None where no graph is
-    behind the tensor.  ``tensor`` is an index in ``Trace.tensors``; None for plain data that no
-    node has saved so far.
+    (:mod:`gradtrace.tracing.values`); ``grad`` is None if there is no gradient.  ``node`` is the
+    index in ``Trace.nodes`` of the node at which backward would start; None if the tensor has no
+    graph.  ``tensor`` is an index in ``Trace.tensors``; None for plain data that no node has saved
+    so far.
     """
 
     name: str
@@ -50,11 +50,11 @@ class Variable:
 
 @dataclass(frozen=True)
 class Slot:
-    """What a node saved, as first seen; ``nbytes`` is the size of its storage in bytes.
+    """A saved tensor of a node, as first seen; ``nbytes`` is the size of its storage in bytes.
 
     ``role`` is that of :class:`gradtrace.autograd.nodes.SavedTensor`, ``tensor`` an index in
-    ``Trace.tensors``.  ``empty`` is True for a slot in which this node saved nothing.  The rest is
-    None there, and for a tensor that was freed before the trace first saw it.
+    ``Trace.tensors``.  ``empty`` is True for a slot in which this node saved nothing.  The other
+    fields are None in such a slot, and for a tensor that was freed before the trace first saw it.
     """
 
     name: str
@@ -71,14 +71,14 @@ class Slot:
 class TraceNode:
     """A node that existed between two of the lines.
 
-    ``line`` is the line that had just run when the node was first seen (None: it was there before
-    the first line).  ``leaf`` tells AccumulateGrad nodes apart; ``label`` is the name of the leaf
-    variable, if it has one, else the node's own.  ``order`` counts the operations in the order in
-    which they were made, from 0; it is None for leaves.  ``tensor`` is the tensor of a leaf, an
-    index in ``Trace.tensors``, and None for all other nodes.  ``call`` is the innermost call of a
-    module that made the operation, an index in ``Trace.calls``; None outside of modules.  ``made``
-    are the shapes of what the operation made, and a dtype that is not float32, as text:
-    ``"[4, 16]"``, ``"2 × [8] float64"``; empty where PyTorch does not tell.
+    ``line`` is the line that had just run when the node was first seen; None if the node existed
+    before the first line. ``leaf`` is True for AccumulateGrad nodes; ``label`` is the name of the
+    leaf variable, if it has one, else the node's own. ``order`` counts the operations in the order
+    of their creation, from 0; it is None for leaves. ``tensor`` is the tensor of a leaf, an index
+    in ``Trace.tensors``, and None for all other nodes. ``call`` is the innermost call of a module
+    that made the operation, an index in ``Trace.calls``; None outside of modules. ``made`` are the
+    shapes of the operation's results, with a dtype other than float32, as text: ``"[4, 16]"``, ``"2
+    × [8] float64"``; empty if PyTorch does not record them.
     """
 
     name: str
@@ -94,7 +94,7 @@ class TraceNode:
 
 
 class ModuleCall(NamedTuple):
-    """One call of a module: its ``name``, as of a variable (``model.layers.3``).
+    """One call of a module; ``name`` is a variable's path to it, ``model.layers.3``.
 
     ``parent`` is the call within which it ran, an index in ``Trace.calls``.
     """
@@ -105,7 +105,7 @@ class ModuleCall(NamedTuple):
 
 @dataclass(frozen=True)
 class TraceTensor:
-    """A tensor, or several that share one storage, that the graph has to do with.
+    """A tensor of the graph, or several that share one storage.
 
     It is a leaf, was saved by a node, or was named by a variable that has a graph.  ``label`` is
     the first variable that named it, else the node and the slot that saved it.  ``shape`` and
@@ -149,17 +149,17 @@ class Raised:
 
 @dataclass(frozen=True)
 class NodeRun:
-    """What a backward did at one node.
+    """What happened at one node in a backward pass.
 
-    ``node`` is an index in ``Trace.nodes``, None for a node that no variable's graph led to when
-    the backward began.  ``call`` numbers the backward calls of the line from 1, ``depth`` counts
-    those around it: a checkpoint with reentry, or a hook, calls backward inside of another.
-    ``received`` are the gradients that arrived, as texts, one for each output of the operation;
-    ``passed`` are those handed on, one for each of ``TraceNode.next``, and None where the node
-    failed: the backward stopped there.  ``written`` is a leaf's ``.grad`` before and after.
+    ``node`` is an index in ``Trace.nodes``; None for a node that no variable's graph contained when
+    the pass began. ``call`` numbers the backward calls of the line from 1. ``depth`` counts the
+    calls around it: a reentrant checkpoint, or a hook, calls ``backward()`` inside another call.
+    ``received`` are the gradients that arrived, as texts, one for each output of the operation.
+    ``passed`` are those that the node passed on, one for each of ``TraceNode.next``; None if the
+    node failed, so that the pass stopped there. ``written`` is a leaf's ``.grad`` before and after.
     ``released`` names the slots whose saved tensors were freed, ``returned`` counts the bytes that
-    no node has saved any more.  ``hooks`` are the Python functions that the engine called for this
-    node, ``recomputed`` the operations that a checkpoint ran again to get what the node had saved.
+    no node saves any longer. ``hooks`` are the Python functions that the engine called for this
+    node, ``recomputed`` the operations that a checkpoint ran again to recompute saved tensors.
     """
 
     node: int | None
@@ -178,22 +178,22 @@ class NodeRun:
 class Step:
     """The program between two lines: ``ran`` has just run, ``line`` is about to.
 
-    ``ran`` is None at the first step, ``line`` at the last.  ``changed`` are the states of nodes
-    that are new or differ from the step before, ``gone`` the nodes that are there no longer, both
-    in the order of ``Trace.nodes``.  ``held`` counts the bytes that saved tensors hold, each
-    storage once: activations, leaves, inputs (the last two are held by the program anyway).
-    ``gradients`` counts those of the ``.grad`` of leaves and variables.  ``peak`` is the largest
-    number of bytes that tensors made by the program held at once while ``ran`` ran, ``device`` what
-    PyTorch's own counters say of the accelerators that it uses, ``{"allocated", "peak"}`` in bytes
-    (:class:`gradtrace.autograd.live_bytes.DeviceCounters`); both are None where they were not
-    measured.  ``values`` are the live numbers, strings and truth values.  ``raised`` is set when
+    ``ran`` is None at the first step, ``line`` at the last. ``changed`` are the states of nodes
+    that are new or differ from the step before, ``gone`` the nodes that have died since, both in
+    the order of ``Trace.nodes``. ``held`` counts the bytes of saved tensors, each storage once:
+    activations, leaves, inputs (the program keeps the last two alive anyway). ``gradients`` counts
+    the bytes of the ``.grad`` of leaves and variables. ``peak`` is the largest number of bytes that
+    tensors made by the program occupied at once while ``ran`` ran, ``device`` what PyTorch's own
+    counters say of the accelerators in use, ``{"allocated", "peak"}`` in bytes
+    (:class:`gradtrace.autograd.live_bytes.DeviceCounters`); both are None if they were not
+    measured. ``values`` are the live numbers, strings and truth values. ``raised`` is set if
     ``ran`` raised an exception, caught by the function or not.
 
-    ``inside`` are the steps of the nodes that ran while ``ran`` did, in the order in which each was
-    done: ``node`` is the name of such a step's node (None for a line), ``run`` what happened there;
-    ``changed`` and ``gone`` differ from the step inside before it, and of the first from the line
-    before.  Both ``ran`` and ``line`` are then the line that runs.  ``unrecorded`` counts the nodes
-    that ran after the limit of recorded ones.
+    ``inside`` are the steps of the nodes that ran while ``ran`` did, in the order in which they
+    ended. In such a step ``node`` is the name of the node (None for a line), and ``run`` what
+    happened there; ``changed`` and ``gone`` are relative to the step inside before it, or, in the
+    first one, to the line before. ``ran`` and ``line`` are both the line that runs. ``unrecorded``
+    counts the nodes that ran beyond the limit of recorded ones.
     """
 
     line: int | None
@@ -215,14 +215,14 @@ class Step:
 
 @dataclass(frozen=True)
 class TraceData:
-    """What :func:`gradtrace.trace` saw.  Plain data: compare it, store it, send it.
+    """The data of a trace: it can be compared, stored and sent.
 
     ``source`` maps line numbers, as in the file or the notebook cell, to their text.
     ``statements`` maps the first line of each statement that spans several to its last.
-    ``skipped`` are the lines that the program passed by, such as a branch not taken.  ``error`` is
-    the exception that ended the function, None if it ended well.  ``unrecorded`` counts the line
-    events after ``max_steps``; the last step is there in any case.  ``calls`` are the calls of
-    modules that made operations, those around before those within.
+    ``skipped`` are the lines that did not run, such as a branch not taken.  ``error`` is the
+    exception that ended the function, None if it returned.  ``unrecorded`` counts the lines
+    that ran after ``max_steps``; the last step is recorded in any case.  ``calls`` are the calls of
+    modules that made operations, outer calls before inner ones.
     """
 
     function: str
@@ -238,15 +238,15 @@ class TraceData:
 
     @property
     def freed(self) -> dict[int, int | None]:
-        """For each node that was freed, the line that freed it.
+        """Map each node that was freed to the line that freed it.
 
-        None where it happened before the first line, or on a line that was not recorded.
+        None if that was before the first line, or on a line that was not recorded.
         """
         return self._first(lambda state: state.state == FREED)
 
     @property
     def modified(self) -> dict[int, int | None]:
-        """For each node with a saved tensor changed in place, the line that did it; as above."""
+        """Map each node with a saved tensor changed in place to the line that did it, as above."""
         return self._first(lambda state: any(slot == MODIFIED for slot, _ in state.slots))
 
     def _first(self, condition: Callable[[NodeState], bool]) -> dict[int, int | None]:
@@ -259,7 +259,7 @@ class TraceData:
         return lines
 
     def states(self, step: int) -> tuple[NodeState, ...]:
-        """The state of each node that is alive at a step, in the order of ``nodes``.
+        """Return the state of each node that is alive at a step, in the order of ``nodes``.
 
         >>> import torch
         >>> from gradtrace import trace
@@ -279,11 +279,11 @@ class TraceData:
 
     @property
     def retained_bytes(self) -> list[int]:
-        """At each step, the bytes of activations that saved tensors hold."""
+        """Return, for each step, the bytes of activations that saved tensors hold."""
         return [step.held[0] for step in self.steps]
 
     def to_json(self) -> str:
-        """The trace as JSON text.  The same trace always gives the same text."""
+        """Return the trace as JSON text; the same trace always gives the same text."""
         return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"))
 
     def to_dict(self) -> dict[str, Any]:

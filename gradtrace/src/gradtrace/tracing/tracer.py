@@ -1,18 +1,18 @@
 """Run one function line by line and record the autograd graph between the lines.
 
-:func:`record` calls the function for real, under ``sys.settrace``.  Python reports each line just
-before it runs; at each report, and once more when the function ends, the tensors that the live
-variables reach are collected, and :mod:`gradtrace.tracing.live` brings its picture of the graph
-behind them up to date.  The result is a :class:`~gradtrace.tracing.steps.TraceData`.
+:func:`record` calls the function under ``sys.settrace``.  Python reports each line just before it
+runs.  At each report, and when the function ends, the tensors that the live variables reach are
+collected, and :mod:`gradtrace.tracing.live` updates its copy of their graph.  The result is a
+:class:`~gradtrace.tracing.steps.TraceData`.
 
-With ``peaks`` the function runs under :class:`~gradtrace.LiveBytes`, which sees each operation's
-result: what lives at most inside a line is more than what lives before and after it.  It is asked
-for, since such a mode is no pure observer: compiled functions run uncompiled under it, and other
-tools step aside.  The results of the operations are the same, to the last bit, and so are the bytes
-on every machine on which the same operations run: tensors are counted, not what an allocator makes
-of them.  On an accelerator PyTorch's own counters are read beside it, and left alone.
+With ``peaks`` the function runs under :class:`~gradtrace.LiveBytes`, which sees the result of each
+operation, so that the largest number of bytes inside a line is known.  This is optional because
+such a mode is not a pure observer: compiled functions run uncompiled under it, and other tools step
+aside.  The results of the operations stay the same, to the last bit.  Tensors are counted, not the
+blocks of an allocator, so every machine that runs the same operations reports the same bytes.
+PyTorch's own counters of an accelerator are read, too.
 
-While a line runs backward, :mod:`gradtrace.tracing.inside` has the state read at each node.
+While a line runs backward, :mod:`gradtrace.tracing.inside` reads the state at each node.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def record(
 
 
 class CallRecorder:
-    """Records the first call of a function that need not be defined yet.
+    """Records the first call of a function that may not be defined yet.
 
-    A context manager: run the program inside, then ask for the :meth:`data`.
+    Run the program inside this context manager, then call :meth:`data`.
 
     Args:
         path: the file of the function, as in the ``co_filename`` of its code.
@@ -101,7 +101,7 @@ class CallRecorder:
         self._recorder.__exit__(*exception)
 
     def data(self) -> TraceData | None:
-        """The trace of the first call; None when there was none.
+        """Return the trace of the first call; None if the function was not called.
 
         Raises:
             TypeError, ValueError, RuntimeError: as :func:`gradtrace.trace`.
@@ -117,7 +117,7 @@ def _name(fn: object) -> str:
 
 
 def _code(fn: Callable[..., Any]) -> CodeType:
-    """The code object whose lines are traced when ``fn`` is called."""
+    """Return the code object whose lines are traced when ``fn`` is called."""
     inner = fn
     if isinstance(inner, torch.nn.Module):
         inner = inner.forward
@@ -146,8 +146,7 @@ def _raised(exception: BaseException, line: int, node: int | None = None) -> Rai
 
 
 class _Recorder:
-    """Receives the line events of one call and turns each into a
-    :class:`~gradtrace.tracing.steps.Step`.
+    """Receives the line events of one call, and makes a step of each.
 
     The call is the first of a function whose code is ``wanted``.
     """
@@ -195,7 +194,7 @@ class _Recorder:
             self.live_bytes.__exit__(*exception)
 
     def stop(self) -> None:
-        """Let the program run at full speed again."""
+        """Stop tracing, so that the program runs at full speed again."""
         self.frame = None
         self.inside.pause()
         if sys.gettrace() == self.on_call:  # else the program has put another tracer in its place
@@ -211,7 +210,7 @@ class _Recorder:
         }
 
     def data(self, error: Raised | None) -> TraceData:
-        """What was recorded, once the program has ended."""
+        """Return the trace, once the program has ended."""
         if self.refusal is not None:
             raise self.refusal
         self.failure = self.failure or self.inside.failure
@@ -246,7 +245,7 @@ class _Recorder:
         )
 
     def skipped(self, code: CodeType, error: Raised | None) -> tuple[int, ...]:
-        """The lines that were passed by.  After an error: of what ran, the branches not taken."""
+        """Return the lines that did not run; after an error, only those of branches not taken."""
         lines = {self.statement.get(line, line) for _, line in dis.findlinestarts(code) if line}
         never = (lines & self.source.lines.keys()) - self.begun_lines - {code.co_firstlineno}
         if error is not None:
@@ -325,7 +324,7 @@ class _Recorder:
             self.inside.begin_line()
 
     def read_inside(self, roots: Iterable[LiveNode]) -> Step:
-        """The program's state while a line of it runs."""
+        """Read the program's state while a line runs."""
         assert self.frame is not None
         return dataclasses.replace(self.read(self.frame, roots=roots), values=())
 
@@ -354,7 +353,7 @@ class _Recorder:
         )
 
     def take_peak(self) -> tuple[int | None, dict[str, int] | None]:
-        """The most bytes since the last call: of tensors, and by PyTorch's counters."""
+        """Return the peak in bytes since the last call: of tensors, and by PyTorch's counters."""
         if self.live_bytes is None:
             return None, None
         peak, device = self.live_bytes.peak, self.live_bytes.counters.take()
@@ -382,7 +381,7 @@ class _Recorder:
         return self.variables[row]
 
     def object(self, tensor: torch.Tensor) -> int:
-        """The same number as long as it is the same tensor."""
+        """Return a number that is the same as long as it is the same tensor."""
         number = self.objects.get(tensor)
         if number is None:
             number = self.objects[tensor] = next(self.new_object)
@@ -397,9 +396,10 @@ class _Recorder:
         return text
 
     def ended_by(self, exception: Exception, last: int) -> Raised:
-        """The exception that left the function.
+        """Return the exception that left the function.
 
-        finally and with may have run after its line: the ``last`` one that began need not be it.
+        The line that began ``last`` need not be the line that raised: blocks of ``finally`` and
+        ``with`` may have run after it.
         """
         lines = (n for frame, n in walk_tb(exception.__traceback__) if frame.f_code is self.code)
         line = next(lines, last)
@@ -411,12 +411,12 @@ class _Recorder:
         )
 
     def first_line(self, frame: FrameType) -> int:
-        """The first line of the statement that the frame is at."""
+        """Return the first line of the statement that the frame is executing."""
         return self.statement.get(frame.f_lineno, frame.f_lineno)
 
 
 def _plain(value: bool | int | float | str | None) -> str:
-    """A short text.  Numbers are rounded so that every machine agrees."""
+    """Return a short text; numbers are rounded so that every machine agrees."""
     if isinstance(value, float):
         return repr(float(f"{value:.6g}"))
     if isinstance(value, int) and abs(value) >= 2**64:

@@ -13,7 +13,7 @@ WITHOUT_VALUES = "without values"
 
 
 def numbers_of(tensor: torch.Tensor) -> str:
-    """Up to eight elements one by one, more by their norm.
+    """Format up to eight elements one by one, and more by their norm.
 
     >>> numbers_of(torch.tensor([[1.0, 2.5], [1 / 3, 0]])), numbers_of(torch.tensor(2.0))
     ('[[1, 2.5], [0.333, 0]]', '2')
@@ -32,12 +32,12 @@ def numbers_of(tensor: torch.Tensor) -> str:
 
 
 def value_of(tensor: torch.Tensor) -> str:
-    """As :func:`numbers_of`; empty for a tensor so large that it would slow down every line."""
+    """Return :func:`numbers_of`; empty for a tensor so large that it would slow down every line."""
     return numbers_of(tensor) if tensor.numel() <= _MANY else ""
 
 
 def gradient_text(gradient: torch.Tensor | None) -> str | None:
-    """A gradient on its way: its numbers, of many the shape and the norm.
+    """Format a gradient: its numbers, or its shape and norm if it is large.
 
     >>> gradient_text(torch.ones(3)), gradient_text(torch.ones(4, 4)), gradient_text(None)
     ('[1, 1, 1]', '[4, 4] norm 4', None)
