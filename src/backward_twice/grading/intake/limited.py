@@ -38,18 +38,17 @@ Json = Any
 class Limited:
     """A process in which functions are called; a context manager, that ends it."""
 
-    def __init__(self, *kept: Any, seconds: float = SECONDS) -> None:
+    def __init__(self, seconds: float = SECONDS) -> None:
         """Start nothing yet.
 
         Args:
-            kept: the last arguments of every call; they are handed over once for each process.
             seconds: of processor time, for each call.
         """
-        self._kept, self._seconds = kept, seconds
+        self._seconds = seconds
         self._process: subprocess.Popen | None = None
 
     def call(self, function: Callable[..., Json]) -> Json:
-        """Call ``function(*kept)`` there; what it gave.
+        """Call ``function()`` there; what it gave.
 
         Args:
             function: of a module's top level that the other process can import, or a ``partial``.
@@ -91,15 +90,15 @@ class Limited:
     def _start(self) -> None:
         near_end, far_end = socket.socketpair()
         with far_end:
+            arguments = str(far_end.fileno()), str(self._seconds)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(far_end.fileno())],
+                [sys.executable, "-P", "-m", __name__, *arguments],
                 pass_fds=[far_end.fileno()],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
                 start_new_session=True,  # Ctrl-C is for the process that asks
             )
         self._connection = Connection(near_end.detach())
         try:
-            self._connection.send((self._kept, self._seconds))
             self._connection.recv()
         except (OSError, EOFError) as error:
             self.close()
@@ -120,10 +119,9 @@ class Limited:
         self.close()
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, seconds: float) -> None:
     """Call what the process at the other end of a socket asks for, until it closes its end."""
     connection = Connection(descriptor)
-    arguments, seconds = connection.recv()
     _limit_memory()
     connection.send(None)
     while True:
@@ -134,7 +132,7 @@ def main(descriptor: int) -> None:
         # The signal's own answer is to end the process, wherever it is.
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            outcome = {"gave": function(*arguments)}
+            outcome = {"gave": function()}
         except Rejected as why:
             outcome = {"rejected": str(why)}
         except GradingError as why:
@@ -159,4 +157,4 @@ def _limit_memory() -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), float(sys.argv[2]))

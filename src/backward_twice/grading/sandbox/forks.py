@@ -130,9 +130,6 @@ class Sandbox:
         self.close()
 
 
-_sharing = threading.Lock()  # a cache alone lets two threads at once each make one
-
-
 @functools.cache
 def _shared(process: int, hide: tuple[str, ...]) -> Sandbox:
     sandbox = Sandbox(hide)
@@ -141,9 +138,8 @@ def _shared(process: int, hide: tuple[str, ...]) -> Sandbox:
 
 
 def shared(hide: Iterable[str] = ()) -> Sandbox:
-    """Return this process's one sandbox that hides these folders, kept warm until it ends."""
-    with _sharing:
-        return _shared(os.getpid(), tuple(hide))
+    """Return this process's sandbox that hides these folders, kept warm until it ends."""
+    return _shared(os.getpid(), tuple(hide))
 
 
 class Fork:

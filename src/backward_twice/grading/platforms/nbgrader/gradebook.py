@@ -7,12 +7,11 @@ for one student; here all submissions are committed together.
 
 from __future__ import annotations
 
-import html
 import logging
 import math
 import os
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,7 +24,6 @@ from sqlalchemy import select, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
-from backward_twice.checks.asking import LOOKS_LIKE
 from backward_twice.grading import GradingError
 from backward_twice.grading.judging.grader import Json
 from backward_twice.grading.judging.journal import Key
@@ -65,7 +63,7 @@ class _Cells:
     assignment: str
     notebook: str
     grades: Mapping[str, str]
-    solutions: Mapping[str, str]
+    solutions: Sequence[str]
 
 
 class Grades:
@@ -73,7 +71,6 @@ class Grades:
 
     def __init__(self, gradebook: api.Gradebook, masters: Mapping[str, Master]) -> None:
         self._db = gradebook.db
-        self._masters = masters
         self._extensions: Mapping[Key, timedelta] = {}
         self._cells = {name: _prepared(gradebook, master) for name, master in masters.items()}
         # A gradebook that can only be read is to be noticed now, not after hours of grading.
@@ -132,10 +129,8 @@ class Grades:
         for question, cell in cells.grades.items():
             grade = self._row(api.Grade, notebook_id=notebook.id, cell_id=cell)
             _give(grade, points.get(question, 0.0))
-        words = self._words(result)
-        for answer, cell in cells.solutions.items():
-            comment = self._row(api.Comment, notebook_id=notebook.id, cell_id=cell)
-            comment.auto_comment = words.get(answer)
+        for cell in cells.solutions:  # where Formgrader puts the teacher's comment
+            self._row(api.Comment, notebook_id=notebook.id, cell_id=cell)
         due = self._db.scalar(select(api.Assignment.duedate).filter_by(id=cells.assignment))
         late = _late(submission, due)
         if cost is not None:
@@ -151,21 +146,6 @@ class Grades:
             self._db.flush()  # it gets its id
         return row
 
-    def _words(self, result: Json) -> dict[str, str]:
-        """Format each answer's findings, as Markdown without any word of the student's."""
-        answer_of = {cell.id: cell.answer for cell in self._masters[result["assignment"]].questions}
-        words: dict[str, str] = {}
-        for question in result["questions"]:
-            if question["id"] not in answer_of:
-                continue
-            lines = [f"{question['id']}: {question['outcome']}"]
-            lines += [f"* {f['what']}: {_RIGHT[f['passed']]}" for f in question["findings"]]
-            lines += [f"* {LOOKS_LIKE} {belief}" for belief in question.get("beliefs", ())]
-            earlier = words.get(answer_of[question["id"]])
-            escaped = html.escape("\n".join(lines), quote=False)
-            words[answer_of[question["id"]]] = f"{earlier}\n\n{escaped}" if earlier else escaped
-        return words
-
 
 def _name(name: str) -> str | None:
     """``name`` as Formgrader may show it: it puts names into its pages as they are, markup too."""
@@ -178,9 +158,6 @@ def _late(submission: api.SubmittedAssignment, due: datetime | None) -> float:
     if submission.extension is not None:
         due += submission.extension
     return max(0.0, (submission.timestamp - due).total_seconds())
-
-
-_RIGHT = {True: "right", False: "wrong"}
 
 
 def _give(grade: api.Grade, points: float) -> None:
@@ -213,10 +190,10 @@ def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
         ).id
         for cell, max_score in points.items()
     }
-    solutions = {
-        answer.id: gradebook.update_or_create_solution_cell(answer.id, name, name).id
+    solutions = [
+        gradebook.update_or_create_solution_cell(answer.id, name, name).id
         for answer in master.answers
-    }
+    ]
     return _Cells(assignment.id, notebook.id, grades, solutions)
 
 
