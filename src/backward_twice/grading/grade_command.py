@@ -41,7 +41,6 @@ from backward_twice.grading.feedback.tables import (
 from backward_twice.grading.intake.reading import Reader
 from backward_twice.grading.intake.submissions import Rejected, SubmissionFolder, in_words, shown
 from backward_twice.grading.judging import batch
-from backward_twice.grading.judging.answers import Answers
 from backward_twice.grading.judging.draws import Draws, read_draws
 from backward_twice.grading.judging.grader import Json, checks_digest, job, rejected
 from backward_twice.grading.judging.journal import Journal, Key, open_journal
@@ -111,10 +110,6 @@ def _percent(text: str) -> int:
     return number
 
 
-Task = tuple[str, Master, Answers]
-"""A student's name, the exercise, and the answers to grade."""
-
-
 @dataclass(frozen=True)
 class Circumstances:
     """The digest of a result, and the remarks on its submission and the submission's time."""
@@ -179,11 +174,12 @@ class Grading:
 
     def pending(
         self, folders: list[SubmissionFolder], progress: Progress
-    ) -> Iterator[tuple[Circumstances, Task]]:
-        """Yield the submissions that are still to be graded.
+    ) -> Iterator[tuple[Circumstances, Json]]:
+        """Yield the submissions that are still to be graded, as jobs for workers.
 
         A submission that cannot be graded has its result at once.
         """
+        settings = {"limits": self.limits, "hide": self.hidden}
         for folder in folders:
             key = (folder.student, folder.assignment)
             master = self.masters.get(folder.assignment)
@@ -206,15 +202,8 @@ class Grading:
                 self.store(circumstances, self.journal[key])
                 progress.advance()
             else:
-                yield circumstances, (folder.student, master, submission.answers)
-
-    def jobs(
-        self, pending: Iterable[tuple[Circumstances, Task]]
-    ) -> Iterator[tuple[Circumstances, Json]]:
-        """Yield the same as jobs for workers."""
-        settings = {"limits": self.limits, "hide": self.hidden}
-        for circumstances, (student, master, answers) in pending:
-            yield circumstances, job(student, master, answers, self.draws, settings)
+                answers = submission.answers
+                yield circumstances, job(folder.student, master, answers, self.draws, settings)
 
     def store(self, circumstances: Circumstances, result: Json) -> None:
         """Write a result into the journal, and note whether its points changed."""
@@ -429,7 +418,7 @@ def _grade(options: argparse.Namespace) -> int:
                 check_sandbox()
             number = min(options.workers, len(chosen))  # none that has nothing to do
             client = stack.enter_context(batch.workers(options.scheduler, number))
-            for circumstances, result in batch.run(client, grading.jobs(chain(first, pending))):
+            for circumstances, result in batch.run(client, chain(first, pending)):
                 grading.store(circumstances, result)
                 progress.advance()
         try:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hmac
 import inspect
-import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping
@@ -28,7 +27,7 @@ import torch
 
 from backward_twice.checks import question
 from backward_twice.checks.plain import dumps
-from backward_twice.grading import GradingError
+from backward_twice.grading import GradingError, atomic
 from backward_twice.grading.judging.master import Master, QuestionCell
 
 DRAWS = 2
@@ -103,20 +102,13 @@ def read_draws(out: Path, private: Path | None, masters: Mapping[str, Master]) -
 
 def _kept_secret(out: Path) -> bytes:
     path = out / "secret"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        secret = path.read_bytes().strip()
-        if len(secret) >= 16:
-            return secret
-        raise GradingError(f"{path} is damaged; delete it, and all is graded anew") from None
-    secret = secrets.token_hex(32).encode()
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secret)
-    except OSError:
-        path.unlink()  # half a secret would be taken for a damaged one
-        raise
+    if not path.exists():
+        with atomic.replacing(path) as half:
+            half.touch(mode=0o600)
+            half.write_text(secrets.token_hex(32))
+    secret = path.read_bytes().strip()
+    if len(secret) < 16:
+        raise GradingError(f"{path} is damaged; delete it, and all is graded again")
     return secret
 
 
