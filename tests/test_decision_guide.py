@@ -892,7 +892,7 @@ def frozen_throughout(obey):
     return grads(parameters(net[2])), right
 
 
-@obeys("find the step where `requires_grad` turns `False`, and remove the cut")
+@obeys("find the step where `requires_grad` turns `False`, and remove it")
 def cut_on_the_way(obey):
     x = torch.randn(3, requires_grad=True)
     steps = [torch.exp, lambda t: t.sin(), lambda t: torch.tensor(t.tolist()), torch.sum]

@@ -67,7 +67,7 @@ def own_signature(
 def skip_tuple_fields(
     app: Sphinx, what: str, name: str, obj: object, skip: bool, options: dict
 ) -> bool | None:
-    """The fields of a NamedTuple are told by its docstring, not by "Alias for field number 0"."""
+    """Skip the fields of a NamedTuple, because its docstring describes them."""
     return True if type(obj).__name__ == "_tuplegetter" else None
 
 
