@@ -24,9 +24,8 @@ from backward_twice.grading.feedback import tables
 from backward_twice.grading.feedback.student_page import page, write_page
 from backward_twice.grading.intake.rebuild import answers
 from backward_twice.grading.judging import grader, journal, modules
-from backward_twice.grading.judging.answers import Answers
 from backward_twice.grading.judging.draws import DRAWS, Draws, read_draws
-from backward_twice.grading.judging.master import read_master
+from backward_twice.grading.judging.master import Answers, read_master
 from backward_twice.grading.platforms.nbgrader import gradebook
 from backward_twice.misconceptions import misconceptions
 
@@ -308,14 +307,13 @@ def one_update(generator):
 def private(tmp_path):
     folder = tmp_path / "private"
     folder.mkdir()
-    (folder / "secret").write_text("a secret of the teacher's\n")
     (folder / f"{NAME}.py").write_text(VARIANT)
     return folder
 
 
 def test_private_variants_are_asked_in_addition_and_last(private, tmp_path):
     draws = read_draws(tmp_path, private, MASTERS)
-    assert not (tmp_path / "secret").exists() and not (private / "__pycache__").exists()
+    assert not (private / "__pycache__").exists()
     asked = job(draws=draws)
     assert [step["id"] for step in asked["steps"]][-1] == "one_update (private)"
     assert len(asked["steps"][-1]["draws"]) == DRAWS
@@ -401,7 +399,6 @@ def _broken(chance):
         (f"{NAME}.py", "def one_update(): pass", "TypeError"),
         (f"{NAME}.py", VARIANT.replace("3 *", "__import__('torch').rand(()) *"), "otherwise each"),
         ("other.py", "", "there is no exercise 'other'"),
-        ("secret", "short", "too short"),
     ],
 )
 def test_a_broken_private_folder_is_said(private, tmp_path, name, text, said):

@@ -176,7 +176,7 @@ def test_everybody_has_one_folder_and_no_order_changes_whose_it_is(
         if people.rows:
             assert stored(read_people(tmp_path)) == stored(people)
         if rosters:
-            owners, _ = read_owners(tmp_path, rosters[0], {"x": known})
+            owners = read_owners(tmp_path, rosters[0], {"x": known})
             owned.append(
                 {
                     whose: (person := owners.person((folder, "x"))) and person.cells

@@ -16,8 +16,8 @@ from test_grading import CHECKOUT, MASTER, MASTERS, NAME
 from backward_twice.grading.feedback import tables
 from backward_twice.grading.feedback.student_page import page
 from backward_twice.grading.judging import grader
-from backward_twice.grading.judging.answers import Answers
 from backward_twice.grading.judging.draws import read_draws
+from backward_twice.grading.judging.master import Answers
 from backward_twice.grading.platforms.nbgrader.autograded import notebook
 
 BROKEN = int(os.environ.get("BROKEN", 40))

@@ -58,8 +58,8 @@ def roster_of(tmp_path, text, encoding="utf-8-sig"):
 
 
 def owners_of(tmp_path, text):
-    owners, problems = read_owners(tmp_path, read_roster(roster_of(tmp_path, text)), {})
-    assert not problems
+    owners = read_owners(tmp_path, read_roster(roster_of(tmp_path, text)), {})
+    assert not owners.problems
     return owners
 
 

@@ -152,15 +152,9 @@ class Grading:
         return {name: read_collected(self.options.submissions, name) for name in self.masters}
 
     @cached_property
-    def _class(self) -> tuple[Owners | None, list[str]]:
-        if self.roster is None:
-            return None, []
-        return read_owners(self.options.submissions, self.roster, self.collected)
-
-    @property
     def owners(self) -> Owners | None:
         """The owners of the submissions, if there is a class list."""
-        return self._class[0]
+        return self.roster and read_owners(self.options.submissions, self.roster, self.collected)
 
     @property
     def autograded(self) -> Path:
@@ -247,7 +241,7 @@ class Grading:
         warnings = []
         if self.owners is not None:
             warnings = self._add_others(rows, max_points)
-            warnings += [*self._class[1], *self._write_people(rows)]
+            warnings += [*self.owners.problems, *self._write_people(rows)]
         write_table(self.options.out / "grades.csv", [line for line, _ in rows])
         # A group's points are its members' there.
         of_persons = [

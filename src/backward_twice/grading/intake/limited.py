@@ -32,6 +32,8 @@ _BY_THE_CLOCK = 120.0  # s, whatever else the machine does
 _MEMORY = 1 << 30  # bytes beyond those of the process at its start
 _MOST = 64 << 20  # bytes that may come back
 
+_ERRORS = {error.__name__: error for error in (Rejected, GradingError, OSError)}
+
 Json = Any
 
 
@@ -39,11 +41,7 @@ class Limited:
     """A process in which functions are called; a context manager, that ends it."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
-        """Start nothing yet.
-
-        Args:
-            seconds: of processor time, for each call.
-        """
+        """Start nothing yet; each call may take so many seconds of processor time."""
         self._seconds = seconds
         self._process: subprocess.Popen | None = None
 
@@ -67,12 +65,8 @@ class Limited:
         except BaseException:
             self.close()  # what it still has to say belongs to no later call
             raise
-        if "rejected" in came:
-            raise Rejected(came["rejected"])
-        if "failed" in came:
-            raise GradingError(came["failed"])
-        if "error" in came:
-            raise OSError(*came["error"])
+        if "raised" in came:
+            raise _ERRORS[came["raised"]](*came["arguments"])
         return came["gave"]
 
     def _received(self) -> Json:
@@ -133,15 +127,15 @@ def main(descriptor: int, seconds: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             outcome = {"gave": function()}
-        except Rejected as why:
-            outcome = {"rejected": str(why)}
-        except GradingError as why:
-            outcome = {"failed": str(why)}
+        except (Rejected, GradingError) as why:
+            outcome = {"raised": type(why).__name__, "arguments": [str(why)]}
         except OSError as why:
-            file_name = why.filename and os.fsdecode(why.filename)
-            outcome = {"error": [why.errno, why.strerror or str(why), file_name]}
+            place = why.filename and os.fsdecode(why.filename)
+            arguments = [why.errno, why.strerror or str(why), place]
+            outcome = {"raised": "OSError", "arguments": arguments}
         except MemoryError:
-            outcome = {"rejected": f"it cannot be read within {_MEMORY >> 20} MB of memory"}
+            reason = f"it cannot be read within {_MEMORY >> 20} MB of memory"
+            outcome = {"raised": "Rejected", "arguments": [reason]}
         answer = json.dumps(outcome).encode()
         signal.setitimer(signal.ITIMER_PROF, 0)
         connection.send_bytes(answer)

@@ -14,8 +14,7 @@ from typing import Any
 from backward_twice.grading.intake.limited import SECONDS, Limited
 from backward_twice.grading.intake.rebuild import answers
 from backward_twice.grading.intake.submissions import Handed
-from backward_twice.grading.judging.answers import Answers
-from backward_twice.grading.judging.master import Master
+from backward_twice.grading.judging.master import Answers, Master
 
 Json = dict[str, Any]
 

@@ -21,9 +21,8 @@ from backward_twice import checks
 from backward_twice.checks import Finding, merged, question
 from backward_twice.checks.recognition import replies
 from backward_twice.grading import GradingError
-from backward_twice.grading.judging.answers import Answers
 from backward_twice.grading.judging.draws import Draws
-from backward_twice.grading.judging.master import AnswerCell, Master, QuestionCell
+from backward_twice.grading.judging.master import AnswerCell, Answers, Master, QuestionCell
 from backward_twice.grading.judging.played import played
 from backward_twice.grading.sandbox import (
     SandboxError,

@@ -29,13 +29,15 @@ def handles(platform: str, students: Iterable[Sequence[str]]) -> dict[tuple[str,
 class Owners:
     """The class list, everybody's identity, and of each exercise where its submissions came from.
 
-    ``listed`` has the identity of each person in the class list.
+    ``listed`` has the identity of each person in the class list; ``problems`` are what the teacher
+    has to know of it.
     """
 
     roster: Roster
     people: People
     listed: Mapping[Person, Identity]
     collected: Mapping[str, Collected]
+    problems: Sequence[str] = ()
 
     def person(self, key: Key) -> Person | None:
         """The one in the class list whose submission it is, if it is one and no more."""
@@ -92,17 +94,12 @@ class Owners:
         }
 
 
-def read_owners(
-    submissions: Path, roster: Roster, collected: Mapping[str, Collected]
-) -> tuple[Owners, list[str]]:
+def read_owners(submissions: Path, roster: Roster, collected: Mapping[str, Collected]) -> Owners:
     """Read who is who, and add the class list to it.
-
-    Returns:
-        also what the teacher has to know of the list.
 
     Raises:
         GradingError: the file of people cannot be read.
     """
     people = read_people(submissions)
     listed, problems = people.add_list(roster)
-    return Owners(roster, people, listed, collected), problems
+    return Owners(roster, people, listed, collected, problems)
