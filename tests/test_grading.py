@@ -23,7 +23,7 @@ from backward_twice.grading import GradingError
 from backward_twice.grading.feedback import tables
 from backward_twice.grading.feedback.student_page import page, write_page
 from backward_twice.grading.intake.rebuild import answers
-from backward_twice.grading.judging import grader, journal, modules
+from backward_twice.grading.judging import grader, journal
 from backward_twice.grading.judging.draws import DRAWS, Draws, read_draws
 from backward_twice.grading.judging.master import Answers, read_master
 from backward_twice.grading.platforms.nbgrader import gradebook
@@ -227,7 +227,7 @@ def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeyp
     (tmp_path / "__init__.py").write_text("from backward_twice.checks.question import Task")
     (tmp_path / "question.py").write_text("from backward_twice.checks.plain import loads")
     (tmp_path / "mine.py").write_text("from backward_twice.checks.helper import f")
-    monkeypatch.setattr(modules, "_FOLDER", tmp_path)
+    monkeypatch.setattr(grader, "_CHECKS", tmp_path)
     fresh = grader.checks_digest.__wrapped__
     known = {fresh("mine")}
     (tmp_path / "other.py").write_text("1")
