@@ -224,7 +224,7 @@ def test_one_student_is_graded_again_and_nobody_is_lost(here, capsys):
     assert here.grade("--again") == 0 and here.graded == ["ada", "bob", "eve"]
     capsys.readouterr()
     assert here.grade("--student", "Ada") == 2 and here.graded == []
-    assert "no submission of 'Ada'" in (said := capsys.readouterr().err) and "there is ada" in said
+    assert "no submission of 'Ada'" in capsys.readouterr().err
 
 
 def test_the_remarks_on_others_stay_too(here):

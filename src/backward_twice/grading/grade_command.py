@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from functools import cached_property, partial
 from itertools import chain, islice, product
 from pathlib import Path
@@ -79,7 +78,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--student", action="append", metavar="NAME", help="grade only this student's submissions")
     add("--again", action="store_true", help="grade again what was graded already")
     add("--drop-missing", action="store_true", help="forget results whose submission is gone")
-    add("--late", type=_percent, metavar="PERCENT", help="points off for each day begun")
+    add("--late", type=_positive, metavar="PERCENT", help="points off for each day begun")
     add("--grace", type=_positive, default=0, metavar="MINUTES", help="not counted as late")
     add(
         "--extension",
@@ -102,12 +101,6 @@ def _positive(text: str) -> int:
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
     return int(text)
-
-
-def _percent(text: str) -> int:
-    if (number := _positive(text)) > 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is more than 100 percent")
-    return number
 
 
 @dataclass(frozen=True)
@@ -462,9 +455,7 @@ def _students(
         }
         chosen |= meant
         if not meant:
-            near = get_close_matches(name, students, n=3, cutoff=0.5)
-            like = f"; there is {', '.join(map(shown, near))}" if near else ""
-            raise GradingError(f"no submission of {shown(name)!r} in {options.submissions}{like}")
+            raise GradingError(f"no submission of {shown(name)!r} in {options.submissions}")
     return chosen
 
 
