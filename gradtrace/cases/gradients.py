@@ -15,8 +15,8 @@ from typing import Any
 Gradient = list[float] | None
 
 
-class Recorder:
-    """Notes each backward and each step from now on; :meth:`record` gives what was seen."""
+class GradientLog:
+    """Records each backward call and each optimizer step; :meth:`record` returns the record."""
 
     def __init__(self) -> None:
         import torch

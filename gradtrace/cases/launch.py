@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from catalogue import HERE, LIBRARY
-from gradients import Recorder
+from gradients import GradientLog
 
 from gradtrace import cli
 
@@ -225,7 +225,7 @@ def _run_here(job: Job, folder: Path) -> int:
     module.__dict__.update(__file__=str(main), __builtins__=__builtins__)
     sys.modules["__main__"] = module
     if job.mode == RECORD:
-        recorder = Recorder()
+        recorder = GradientLog()
         code = _execute(main, module)
         record = json.dumps(recorder.record(vars(module)))
         (folder / "report.json").write_text(record, encoding="utf-8")

@@ -177,7 +177,7 @@ def test_the_texts_say_what_was_obeyed():
         assert "loss.backward(inputs=list(own.parameters()))" in text
     in_place = CAUSES["optimizer_step_between_backwards"].fixes
     inner = next(f for f in in_place if "differentiable_step" in f.needs)
-    assert inner.text.startswith("take the step as a new tensor, fast = w - lr * gradient")
+    assert inner.text.startswith("take the step as a new tensor: fast = w - lr * gradient")
     twice = next(f for f in in_place if "owned_twice" in f.needs)
     assert twice.text.startswith("recompute this loss after the step")
     assert twice.otherwise is not None and "let one optimizer hold all" in twice.otherwise

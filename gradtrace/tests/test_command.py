@@ -208,11 +208,17 @@ def test_trace(script, tmp_path):
 
 def test_trace_of_what_is_never_called(script):
     path = script("import torch\ndef f(): pass")
-    assert outcome(command("--trace", "f", path)) == (0, "", "gradtrace: f was never called\n")
+    assert outcome(command("--trace", "f", path)) == (
+        0,
+        "",
+        "gradtrace: nothing was traced, because f was never called\n",
+    )
     path = script("def f(): pass\nf()")
     seen = command("--trace", "f", path)
     assert outcome(seen)[:2] == (0, "")
-    assert seen.stderr == "gradtrace: torch was never imported: there is nothing to trace\n"
+    assert (
+        seen.stderr == "gradtrace: nothing was traced, because the program never imported torch\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,7 +228,7 @@ def test_trace_of_what_is_never_called(script):
         (["--strict"], "no program to run"),
         (["--verbose", "x.py"], "unrecognized arguments: --verbose"),
         (["--json"], "expected one argument"),
-        (["--", "-O", "x.py"], "-O is no program"),
+        (["--", "-O", "x.py"], "-O is not a program"),
         (["--trace", "g", "script.py"], "no function 'g' is defined in script.py"),
         (["--trace", "f", "-m", "script"], "--trace needs a script"),
         (["--trace", "f", "-c", "def f(): 1"], "--trace needs a script"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gradtrace import Exploration, explore, trace
-from gradtrace.notebook.edits import Edits, definitions
+from gradtrace.notebook.reader_edits import Edits, definitions
 
 FACTOR = 2.0
 

@@ -90,18 +90,18 @@ def repaired(loss: float = 2.0, **fields) -> tuple:
 def test_the_objective_of_the_program_is_proven():
     judgement = judge(repairs.OUT_OF_PLACE, *repaired())
     assert (judgement.status, judgement.reasons) == (PROVEN, [])
-    assert "the first 2 losses are what they were" in judgement.evidence
+    assert "the first 2 losses are unchanged" in judgement.evidence
 
 
 @pytest.mark.parametrize("repair", [repairs.OUT_OF_PLACE, repairs.DETACH_STATE, repairs.CLONE_USED])
 def test_a_doubled_loss_is_rejected(repair):
     judgement = judge(repair, *repaired(4.0, gradients={"w": sample(2.0, 4.0)}))
-    assert judgement.reasons == ["runs, but changes the loss of backward 2"]
+    assert judgement.reasons == ["runs, but changes the loss of backward call 2"]
 
 
 def test_a_doubled_gradient_of_the_right_loss_is_rejected():
     judgement = judge(repairs.OUT_OF_PLACE, *repaired(gradients={"w": sample(2.0, 4.0)}))
-    assert judgement.reasons == ["runs, but changes the gradient of backward 2"]
+    assert judgement.reasons == ["runs, but changes the gradient of backward call 2"]
 
 
 def test_a_gradient_is_rejected_after_an_earlier_backward_of_the_same_iteration():
@@ -191,7 +191,7 @@ def test_a_clone_that_changes_the_loss_is_a_question():
     assert judge(repairs.CLONE_WRITTEN, *repaired()).status == PROVEN
     judgement = judge(repairs.CLONE_WRITTEN, *repaired(1.0))
     assert judgement.status == OPEN
-    assert judgement.question == "is what is written there for this iteration only?"
+    assert judgement.question == "is the written value for this iteration only?"
 
 
 def test_retained_graphs_are_rejected_where_a_step_lies_between():
@@ -209,13 +209,15 @@ def test_retained_graphs_are_rejected_where_every_iteration_uses_them():
     cached = {"cause": "computed_once_outside_loop"}
     original = program(*ORIGINAL.events, status="raised", diagnosis=cached)
     judgement = judge(repairs.RETAIN_GRAPH, *repaired(), original=original)
-    assert judgement.reasons == ["runs, but every iteration would use the graph of the first one"]
+    assert judgement.reasons == [
+        "runs, but every iteration would use the graph of the first iteration"
+    ]
 
 
 def test_a_gradient_of_old_weights_is_rejected():
     stale = {"stale_leaves": frozenset({"w"})}
     judgement = judge(repairs.OUT_OF_PLACE, *repaired(**stale))
-    assert "uses w as it was before it was updated" in judgement.reasons[0]
+    assert "uses an old value of w" in judgement.reasons[0]
     unused = repaired(stale_leaves=frozenset({"x"}))
     assert judge(repairs.OUT_OF_PLACE, *unused).status == PROVEN
     gradients = {"w": sample(1.0, 2.0), "input": sample(1.0)}

@@ -398,7 +398,7 @@ def test_gan(proof, launcher):
     """A later step leaks one loss into the other's network; what holds has a twin's gradients."""
     found = proof(GAN)
     leak = reason(found, "opt_d.step() behind g_loss.backward()")
-    assert "the gradient of g_loss leaks into opt_d: D.0.weight is" in leak
+    assert "the gradient of g_loss leaks into opt_d: the gradient of D.0.weight is" in leak
     path, limits = launcher.program[0], RunLimits(found.original.failing_call)
     twins = [launcher.run({path: text}, limits)[0] for text in (GAN_AFTER, GAN_BEFORE)]
     assert [twin.status for twin in twins] == ["ended", "ended"]
@@ -428,7 +428,9 @@ def test_detach_is_rejected_where_another_path_hides_it(proof):
     """Both tensors still get a gradient; but a part of it is gone."""
     found = proof(TIED)
     assert kinds(found) == ["clone_used"]
-    assert reason(found, "detach what line 8") == "runs, but changes the gradient of backward 1"
+    assert (
+        reason(found, "detach what line 8") == "runs, but changes the gradient of backward call 1"
+    )
 
 
 def test_a_state_goes_on_or_begins_anew(proof):
@@ -436,7 +438,7 @@ def test_a_state_goes_on_or_begins_anew(proof):
     assert proof_text.outcome(found) == "question"
     assert kinds(found) == ["detach_state", "reset_state"]
     text = proof_text.text(found)
-    assert "2 repairs hold; which is right depends on what is meant" in text
+    assert "2 repairs hold; which is right depends on the program's intention" in text
     assert "right if each iteration begins with a new state" in text
 
 
@@ -488,7 +490,7 @@ def test_random_programs_are_unproven(proof):
     found = proof(RANDOM)
     assert not found.repeats
     assert proof_text.outcome(found) == "unproven"
-    assert "seed its numbers" in proof_text.text(found)
+    assert "seed its random numbers" in proof_text.text(found)
 
 
 def test_a_healthy_program(proof):

@@ -66,7 +66,7 @@ class Quiz:
         )
         replies = "".join(
             f'<p data-reply="{value}"{" data-right" if right else ""} hidden>'
-            f"<strong>{'✓ Right.' if right else '✗ Not so.'}</strong> {inline(reply)}</p>"
+            f"<strong>{'✓ Right.' if right else '✗ Not right.'}</strong> {inline(reply)}</p>"
             for value, (right, reply) in enumerate(choices.values())
         )
         return (

@@ -205,7 +205,7 @@ def test_a_question_hides_what_answers_it_and_replies_to_the_answer(show, page):
     assert "You chose a.backward()" in place.locator(".hint").inner_text()
     page.keyboard.press("Enter")  # the focus is on Check
     reply = place.locator(".reply").inner_text()
-    assert reply.startswith("✗ Not so. You said a.backward(): ") and belief in reply
+    assert reply.startswith("✗ Not right. You chose a.backward(): ") and belief in reply
     assert position(place) == "step 7 of 7: end"
     assert "Trying to backward" in place.locator(".outcome").inner_text()
     assert place.locator(".lines .picked").get_attribute("data-line") == str(wrong)
@@ -215,7 +215,7 @@ def test_a_question_hides_what_answers_it_and_replies_to_the_answer(show, page):
     # The answer is kept, and can be forgotten.
     page.reload()
     opened_at(page, "shared")
-    assert "Not so." in place.locator(".reply").inner_text()
+    assert "Not right." in place.locator(".reply").inner_text()
     page.get_by_role("button", name="Forget these answers").click()
     assert place.locator(".reply").inner_text() == ""
     assert not place.locator(".outcome").is_visible()
@@ -302,7 +302,7 @@ def test_of_several_answers_some_are_right_and_to_ask_again_keeps_the_focus(show
     place.get_by_role("button", name="w", exact=True).click()
     place.get_by_role("button", name="Check").click()
     reply = place.locator(".reply").inner_text()
-    assert reply.startswith("◐ Right, but not all. You said w.") and "Missed: v: " in reply
+    assert reply.startswith("◐ Right, but not all. You chose w.") and "Missed: v: " in reply
     page.keyboard.press("Enter")  # the focus is on Ask me again
     page.keyboard.press("Space")  # and goes to the first choice
     assert "You chose w" in place.locator(".hint").inner_text()
@@ -655,12 +655,12 @@ def test_words_stand_apart_and_nothing_is_said_twice(show):
     place.locator(f'[data-line="{line(shared, "b.backward()")}"]').dblclick()
     assert place.locator(".lines .right").evaluate(SAYS) == '" ← your answer, right"'
     told = place.locator("[role=status]").inner_text()
-    assert told.startswith("✓ Right. You said b.backward(): Line ")
+    assert told.startswith("✓ Right. You chose b.backward(): Line ")
     assert told.endswith("Step 7, end.") and told.count("RuntimeError") == 1
     place.get_by_role("button", name="Ask me again").click()
     place.get_by_role("button", name="no line: it runs to the end").dblclick()
     reply = place.locator(".reply").inner_text()
-    assert reply.startswith("✗ Not so. You said no line") and "Backward stopped in" in reply
+    assert reply.startswith("✗ Not right. You chose no line") and "Backward stopped in" in reply
     assert reply.count("raises") == 1
     leaf = place.locator(".scroll .box.leaf:not(.absent)").first
     assert leaf.text_content().startswith("x 12 B")

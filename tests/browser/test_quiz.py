@@ -25,7 +25,7 @@ def test_each_choice_has_its_reply_and_the_sum_follows(quiz, page):
     quiz.get_by_role("button", name="Check my answers").click()
     assert quiz.get_by_role("status").inner_text() == "0 of 5. Look again at 1, 2, 3, 4, 5."
     assert quiz.locator("[data-reply]:visible").count() == 5
-    assert "✗ Not so." in quiz.locator("[data-reply]:visible").first.inner_text()
+    assert "✗ Not right." in quiz.locator("[data-reply]:visible").first.inner_text()
     answer(quiz, right=True)
     quiz.get_by_role("button", name="Check my answers").click()
     assert quiz.get_by_role("status").inner_text() == "5 of 5."

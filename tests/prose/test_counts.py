@@ -19,17 +19,17 @@ CONNECTIVE = (
     r"\b(because|so that|however|therefore|since|although|while|which means|for example|instead"
     r"|otherwise|unless)\b"
 )
-# At most so many on the whole site: the present counts.  While pages are rewritten, the goals are 2
-# for "go backward" and "let go", 20 for "What" and 25 for "backward".
+# At most so many on the whole site: the present counts.  The rest stands in strings of code cells
+# and in quoted claims, which outputs store.
 LIMITS = [
     pytest.param(r"\b(go|goes|going|went|gone) backward", 3, id="go backward"),
     pytest.param(r"\banew\b", 0, id="anew"),
     pytest.param(r"\blets? go\b", 4, id="let go"),
-    pytest.param(r"[.:;] What [a-z]", 25, id="What … as a subject"),
+    pytest.param(r"[.:;] What [a-z]", 24, id="What … as a subject"),
     pytest.param(
         r"\b(a|the|each|one|second|first|every|plain|retained|late|later|earlier) backward\b"
         r"(?! (pass|call|calls|passes|function|hook|graph|run|runs))",
-        43,
+        31,
         id="backward as a bare noun",
     ),
     pytest.param(r"\b(nobody|no one|whoever)\b|[.;:] Who ", 0, id="who as a subject"),

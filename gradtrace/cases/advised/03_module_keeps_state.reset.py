@@ -1,4 +1,4 @@
-# obeys: or reset it, where each iteration starts afresh
+# obeys: if each iteration starts afresh
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

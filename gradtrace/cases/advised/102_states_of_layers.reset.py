@@ -1,4 +1,4 @@
-# obeys: or reset it, where each iteration starts afresh
+# obeys: if each iteration starts afresh
 # differs: the state begins anew, where in the twin it goes on
 import torch
 import torch.nn.functional as F

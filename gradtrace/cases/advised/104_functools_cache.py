@@ -1,4 +1,4 @@
-# obeys: recompute it in each iteration
+# obeys: in each iteration
 import functools
 
 import torch

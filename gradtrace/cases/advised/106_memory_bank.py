@@ -1,4 +1,4 @@
-# obeys: detach what is put into bank
+# obeys: detach each tensor that is put into bank
 from collections import deque
 
 import torch

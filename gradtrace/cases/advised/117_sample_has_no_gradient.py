@@ -1,4 +1,4 @@
-# obeys: of a distribution rsample(), not sample()
+# obeys: for a distribution rsample(), not sample()
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,4 +1,4 @@
-# obeys: put a new tensor together from the changed and the unchanged parts
+# obeys: build a new tensor from the changed and the unchanged parts
 import torch
 import torch.nn.functional as F
 from torch import nn

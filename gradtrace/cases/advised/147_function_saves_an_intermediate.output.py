@@ -1,4 +1,4 @@
-# obeys: or return it as one more output, and save that
+# obeys: return the value as one more output of forward(), and save that output
 import torch
 from torch import nn
 

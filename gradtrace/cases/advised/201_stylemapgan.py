@@ -1,5 +1,5 @@
-# obeys: add them and call backward once
-# obeys: add the losses and call backward once
+# obeys: add them and call backward() once
+# obeys: add the losses and call backward() once
 import argparse
 
 import torch

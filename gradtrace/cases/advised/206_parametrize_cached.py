@@ -1,4 +1,4 @@
-# obeys: recompute it in each iteration, before it is used
+# obeys: in each iteration, before it is used
 import torch
 import torch.nn as nn
 import torch.nn.utils.parametrize as parametrize

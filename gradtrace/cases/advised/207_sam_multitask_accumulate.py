@@ -1,4 +1,4 @@
-# obeys: call backward on the loss of this iteration alone
+# obeys: call backward() on the loss of this iteration alone
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

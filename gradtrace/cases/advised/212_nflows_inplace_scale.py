@@ -1,5 +1,5 @@
 # obeys: use an out-of-place operation
-# obeys: put a new tensor together from the changed and the unchanged parts
+# obeys: build a new tensor from the changed and the unchanged parts
 import numpy as np
 import torch
 from torch import nn

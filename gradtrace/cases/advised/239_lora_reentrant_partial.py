@@ -1,4 +1,4 @@
-# obeys: remove the detach() or no_grad() between them and the loss
+# obeys: remove the detach() or no_grad() between these parameters and the loss
 import math
 
 import torch

@@ -1,4 +1,4 @@
-# obeys: compute it with torch.autograd.grad(..., create_graph=True)
+# obeys: compute the gradient with torch.autograd.grad(..., create_graph=True)
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

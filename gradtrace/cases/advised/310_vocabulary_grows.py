@@ -1,4 +1,4 @@
-# obeys: make the optimizer after model.embedding.weight has been replaced
+# obeys: create the optimizer after model.embedding.weight has been replaced
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-# obeys: or reset it, where each iteration starts afresh
+# obeys: if each iteration starts afresh
 import torch
 import torch.nn.functional as F
 

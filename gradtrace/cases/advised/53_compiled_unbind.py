@@ -1,4 +1,4 @@
-# obeys: if both losses are to train all that they reach, add them and call backward once
+# obeys: if both losses are to train all that they reach, add them and call backward() once
 import torch
 from torch import nn
 

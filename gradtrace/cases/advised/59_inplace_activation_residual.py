@@ -1,4 +1,4 @@
-# obeys: give the layer that changes it inplace=False
+# obeys: set inplace=False in the layer that changes
 # obeys: use an out-of-place operation
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-# obeys: change it under torch.no_grad()
+# obeys: under torch.no_grad()
 import numpy as np
 import torch
 from torch import nn

@@ -1,5 +1,5 @@
 # obeys: request only the gradients of parameters that require grad: [p for p in parameters if p.requires_grad]
-# obeys: or leave it out of the inputs
+# obeys: out of the inputs
 import torch
 from torch import nn
 

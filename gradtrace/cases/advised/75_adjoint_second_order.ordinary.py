@@ -1,4 +1,4 @@
-# obeys: use an ordinary function in its place where second derivatives are needed
+# obeys: use an ordinary function in its place, if second derivatives are needed
 import torch
 from torch import nn
 from torch.autograd import grad

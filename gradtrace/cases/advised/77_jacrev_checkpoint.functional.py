@@ -1,4 +1,4 @@
-# obeys: or compute this by torch.autograd.functional
+# obeys: or use torch.autograd.functional
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -1,4 +1,4 @@
-# obeys: compute with a new tensor there: grad_output * x in place of grad_output.mul_(x)
+# obeys: compute a new tensor in backward(): grad_output * x in place of grad_output.mul_(x)
 import torch
 from torch import nn
 

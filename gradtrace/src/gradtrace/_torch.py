@@ -1,7 +1,7 @@
 """Undocumented facts that gradtrace reads from PyTorch: the first file to check for a new release.
 
-Each name stands here once, with a replacement where a release lacks it.  What gradtrace changes in
-PyTorch is in :mod:`gradtrace._torch_hooks`.  Run on torch 2.13.0, and most of it on 2.4.1.
+Each name is defined once, with a replacement if a release lacks it. gradtrace's changes to PyTorch
+are in :mod:`gradtrace._torch_hooks`. Tested on torch 2.13.0, and most of it on 2.4.1.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ sequence_nr: Callable[[Any], int] = methodcaller("_sequence_nr")
 
 
 class _Pending(threading.local):
-    """The edges that a thread has yet to release of the graph that it is freeing."""
+    """The edges of a graph that a thread is freeing and has yet to release."""
 
     def __init__(self) -> None:
         self.edges: list[tuple[tuple[LiveNode, int], ...]] = []
@@ -189,7 +189,7 @@ def saved_by_function(node: Any) -> tuple[torch.Tensor, ...]:
 
 
 def kept_by_function(node: Any) -> list[torch.Tensor]:
-    """Return the floating-point tensors that a custom function's forward kept for its backward."""
+    """Return the floating-point tensors that a custom function's forward stored for backward."""
     values = (*saved_by_function(node), *vars(node).values())
     tensors = (value for value in values if isinstance(value, torch.Tensor))
     return [tensor for tensor in tensors if tensor.is_floating_point()]
@@ -271,15 +271,15 @@ no_dispatch_modes = _disable_current_modes
 
 
 def tracing() -> bool:
-    """Whether torch.jit.trace records what runs."""
+    """Whether torch.jit.trace records the running operations."""
     return torch._C._get_tracing_state() is not None
 
 
 def others_drive() -> bool:
-    """Whether what runs now is looked at, transformed or recorded by others of PyTorch's kind.
+    """Whether other code of PyTorch examines, transforms or records the running operations.
 
-    Fake and functional tensors, torch.func, torch.jit.trace, torch.export and so on: what they pass
-    around is not the program's.
+    Such code passes fake and functional tensors (torch.func, torch.jit.trace, torch.export and so
+    on), which are not the program's.
     """
     return bool(
         torch._C._len_torch_dispatch_stack()

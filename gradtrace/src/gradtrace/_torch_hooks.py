@@ -1,7 +1,7 @@
 """Hooks that gradtrace installs in PyTorch's undocumented places, and removes again.
 
 They are called around each backward pass, optimizer step and compiled region, and for each
-operation of a thread.  Run on torch 2.13.0, and most of it on 2.4.1.
+operation of a thread. Tested on torch 2.13.0, and most of it on 2.4.1.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def never_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _skip(function: Callable[..., Any], and_calls: bool = False) -> bool:
-    """Make the compiler skip the function, and with ``and_calls`` the functions that it calls.
+    """Make the compiler skip the function and, with ``and_calls``, the functions that it calls.
 
     Return False if this release cannot do that.
     """
@@ -100,7 +100,9 @@ class BackwardHook:
 
     def install(self) -> None:
         if not _LOGGED:
-            raise NotImplementedError(f"torch {torch.__version__} runs backward in an unknown way")
+            raise NotImplementedError(
+                f"torch {torch.__version__} runs the backward pass in an unknown way"
+            )
         self._log, self._register = _graph.log, _graph._register_logging_hooks_on_whole_graph
         self._exchange(self, self._register_ours)
 
@@ -210,7 +212,7 @@ class CompiledRegions:
 
 
 class _Exchange:
-    """Replaces ``old`` by ``new`` in PyTorch's modules, under whatever name, and back again."""
+    """Replaces ``old`` by ``new`` under every name in PyTorch's modules, and restores it."""
 
     def __init__(
         self,
@@ -369,14 +371,14 @@ class Mode(TorchFunctionMode):
     """
 
     def insert(self) -> None:
-        """Push it onto this thread's stack, if it is not there."""
+        """Push this mode onto the thread's stack, if it is not there."""
         others = _pop_all()
         default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
         lowest = [mode for mode in others[:1] if mode is default and _LOWEST_IS_DEFAULT]
         _push_all([*lowest, self, *(mode for mode in others[len(lowest) :] if mode is not self)])
 
     def take_out(self) -> None:
-        """Remove it from this thread's stack, if it is there."""
+        """Remove this mode from the thread's stack, if it is there."""
         _push_all([mode for mode in _pop_all() if mode is not self])
 
 

@@ -1,16 +1,16 @@
 """Run a program under a watch: ``gradtrace [options] script.py [arguments]``.
 
-``gradtrace fix …`` is a command of its own: :mod:`gradtrace.repair.fix_command`.
+``gradtrace fix …`` is a separate command: :mod:`gradtrace.repair.fix_command`.
 
-The command does not run the program.  It reads its own options and then replaces itself by the
-plain interpreter, with the flags it was itself started with: ``python -O -m gradtrace --strict
-train.py --lr 1`` becomes ``python -O train.py --lr 1``.  So everything about the program is
-Python's own doing: ``sys.argv``, ``__main__``, the frames, the exit code, signals, ``-m``, ``-c``,
-zip files, a file that is missing, an error of syntax.
+The command does not run the program. It reads its own options and then replaces itself by the plain
+interpreter, with the interpreter's flags: ``python -O -m gradtrace --strict train.py --lr 1``
+becomes ``python -O train.py --lr 1``. So Python itself handles everything about the program:
+``sys.argv``, ``__main__``, the frames, the exit code, signals, ``-m``, ``-c``, zip files, a missing
+file, a syntax error.
 
-What is left of the command in the new process is a folder in front of ``PYTHONPATH``.  It holds a
-``sitecustomize``, which Python imports when it starts, and which waits for the program to import
-torch; :mod:`gradtrace.session` does the rest.
+In the new process the command leaves only a folder at the front of ``PYTHONPATH``. The folder
+contains a ``sitecustomize``, which Python imports when it starts, and which waits for the program
+to import torch; :mod:`gradtrace.session` does the rest.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def _parser() -> argparse.ArgumentParser:
         usage=_USAGE,
         description="Run a PyTorch program; when its backward pass fails, print the cause and the"
         " fix.",
-        epilog="gradtrace fix script.py repairs it, and proves the repair: gradtrace fix --help."
-        " Arguments after the program's name go to the program. python -m gradtrace is the same"
-        " command, and passes Python's own flags on to the program.",
+        epilog="gradtrace fix script.py repairs the program and proves the repair (gradtrace fix"
+        " --help). Arguments after the program's name go to the program. python -m gradtrace is the"
+        " same command, and passes Python's own flags on to the program.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The command's own arguments, and from the program's name on the program's, as they are.
+    """Return the command's own arguments, and those from the program's name on, unchanged.
 
     >>> split(["--strict", "--json", "out.json", "train.py", "--", "--strict"])
     (['--strict', '--json', 'out.json'], ['train.py', '--', '--strict'])
@@ -94,7 +94,7 @@ def _names_a_program(word: str) -> bool:
 
 
 def interpreter_flags(command: list[str]) -> list[str]:
-    """The interpreter's own flags in a command line as ``sys.orig_argv`` has it.
+    """Return the interpreter's own flags in a command line such as ``sys.orig_argv``.
 
     >>> interpreter_flags(["python", "-Wignore", "-X", "dev", "-Om", "gradtrace", "train.py"])
     ['-Wignore', '-X', 'dev', '-O']
@@ -123,13 +123,13 @@ def interpreter_flags(command: list[str]) -> list[str]:
 def _check_function(script: str, name: str) -> None:
     """Refuse to trace a function that the script does not define."""
     if script.startswith("-") or Path(script).is_dir():
-        _refuse("--trace needs a script, whose functions it can find")
+        _refuse("--trace needs a script in which FUNCTION is defined")
     try:
         source = Path(script).read_bytes()
         with warnings.catch_warnings(action="ignore"):  # Python gives them in the program
             code = compile(source, script, "exec", dont_inherit=True)
     except (OSError, SyntaxError, ValueError):
-        return  # Python says it better
+        return  # Python itself reports it better
     pending = [code]
     for outer in pending:
         pending += [inner for inner in outer.co_consts if isinstance(inner, CodeType)]
@@ -138,7 +138,7 @@ def _check_function(script: str, name: str) -> None:
 
 
 def _file_of_rank(name: str) -> str:
-    """Name a file in full; each rank of a launcher has its own, such as ``report.rank1.json``."""
+    """Return a file's absolute path; a rank of a launcher has its own: ``report.rank1.json``."""
     path = Path(name).absolute()
     rank = os.environ.get("RANK")
     return str(path if rank is None else path.with_suffix(f".rank{rank}{path.suffix}"))
@@ -160,7 +160,7 @@ _COMMANDS = {
 
 
 def _check_command(word: str) -> None:
-    """Refuse a word that is no file, but looks like a command."""
+    """Refuse a word that is not a file, but looks like a command."""
     if word.startswith("-") or Path(word).exists():
         return
     for command in difflib.get_close_matches(word.lower(), _COMMANDS, n=1, cutoff=0.7):
@@ -171,10 +171,10 @@ _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
 
 
 def inside_launcher(ours: list[str], program: list[str]) -> list[str]:
-    """The program, with this command in front of what a launcher starts for each rank.
+    """Return the launcher's command line with this command before the program of each rank.
 
-    A launcher starts its ranks as programs of their own, in which a watch of the launcher would
-    see nothing.
+    A launcher starts its ranks as separate programs, which a watch of the launcher itself would not
+    see.
 
     >>> inside_launcher(
     ...     ["--strict"],
@@ -185,7 +185,7 @@ def inside_launcher(ours: list[str], program: list[str]) -> list[str]:
     module, words = program[1], program[2:]
     options = importlib.import_module(module).parse_args(words)
     if options.no_python:
-        _refuse(f"{module} --no-python starts what is not Python: leave that flag out")
+        _refuse(f"{module} --no-python starts a program without Python: leave that flag out")
     before = words[: len(words) - len(options.training_script_args) - 1]
     as_module = ["-m"] if options.module else []
     before = [word for word in before if word != "-m" and not word.startswith("--mo")]
@@ -194,9 +194,9 @@ def inside_launcher(ours: list[str], program: list[str]) -> list[str]:
 
 
 def _session(options: argparse.Namespace, script: str) -> str:
-    """The options as ``_startup/sitecustomize.py`` reads them, one a line.
+    """Return the options as ``_startup/sitecustomize.py`` reads them, one on each line.
 
-    The program may change its folder: files are named in full.
+    Paths are absolute, because the program may change its working directory.
     """
     page = options.trace and _file_of_rank(f"{Path(script).stem}.{options.trace}.html")
     report = options.json and _file_of_rank(options.json)
@@ -207,7 +207,7 @@ def _session(options: argparse.Namespace, script: str) -> str:
 
 
 def watched_environment(session: str) -> dict[str, str]:
-    """The environment of a process to be watched; ``_startup/sitecustomize.py`` puts it back."""
+    """Return the environment of a watched process; ``_startup/sitecustomize.py`` restores it."""
     environment = dict(os.environ, GRADTRACE_SESSION=session)
     path = environment.get("PYTHONPATH")
     if path is not None:
@@ -219,7 +219,7 @@ def watched_environment(session: str) -> dict[str, str]:
 def _coerced() -> bool:
     """Whether this Python has replaced the C locale in its environment (PEP 538).
 
-    The next one must find the C locale too, or it is not in UTF-8 mode (PEP 540).
+    The new process must find the C locale too, or it does not enter UTF-8 mode (PEP 540).
     """
     return (
         os.name == "posix"
@@ -232,20 +232,20 @@ def _coerced() -> bool:
 
 
 def _unreachable() -> str | None:
-    """Why the new process would not import our ``sitecustomize``."""
+    """Return the reason why the new process would not import our ``sitecustomize``, if any."""
     flags = {"I": sys.flags.isolated, "E": sys.flags.ignore_environment, "S": sys.flags.no_site}
     for letter, given in flags.items():
         if given:
             return f"python -{letter} keeps gradtrace out of the program: leave that flag out"
     if os.pathsep in STARTUP:
-        return f"a folder with {os.pathsep!r} in its name cannot stand in PYTHONPATH: {STARTUP}"
+        return f"PYTHONPATH cannot contain a folder with {os.pathsep!r} in its name: {STARTUP}"
     return None
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Replace this process by the program that ``arguments`` name.
 
-    Ends with exit code 2 if the command itself cannot be understood, else with the program's.
+    The exit code is the program's, or 2 if the command itself is wrong.
     """
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["fix"]:
@@ -258,7 +258,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     if not program:
         parser.error("no program to run")
     if not _names_a_program(program[0]):
-        parser.error(f"{program[0]} is no program")
+        parser.error(f"{program[0]} is not a program")
     if (reason := _unreachable()) is not None:
         _refuse(reason)
     _check_command(program[0])

@@ -1,12 +1,12 @@
-"""``pytest --gradtrace``: the explanation of a failing backward stands under the failing test.
+"""``pytest --gradtrace``: explain a failing backward call below the failing test.
 
-With the option there is a watch around the call of each test, its fixtures left out, from the
-first test on before which torch has been imported; ``--gradtrace=strict`` makes it a strict one,
-whose findings pytest lists among the warnings.  An explanation is a note on the exception, which
-pytest shows with it; where it does not, the report of the test gets a section ``gradtrace``.
+With this option a watch surrounds the call of each test, without its fixtures, as soon as torch has
+been imported. ``--gradtrace=strict`` makes it a strict watch, whose findings pytest lists among the
+warnings. An explanation is a note on the exception, which pytest shows with it; if it does not, the
+report of the test gets a section ``gradtrace``.
 
-pytest loads this module in every run of every project where gradtrace is installed.  So without
-the option it imports nothing and is called by nothing.
+pytest loads this module in every run of every project where gradtrace is installed. So without the
+option the module imports nothing and registers no hooks.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""What the command wants done inside the watched process: begin, and tell at the end.
+"""The command's part inside the watched process: start the watch, and report at the end.
 
-``_startup/sitecustomize.py`` makes the one :class:`Session` of a process.  It begins when torch
-has just been imported and ends when the interpreter does, after the program's own functions at
-exit.  An error that ended the program is in ``sys.last_value`` then: Python puts it there before
-it calls ``sys.excepthook``, so whoever prints the traceback, the explanation stands under it.
+``_startup/sitecustomize.py`` creates the one :class:`Session` of a process. It begins when torch
+has been imported and ends when the interpreter does, after the program's own exit functions. Python
+stores an error that ends the program in ``sys.last_value`` before it calls ``sys.excepthook``, so
+the explanation appears below the traceback, whatever code prints the traceback.
 
-A process that ``multiprocessing`` spawns is a program of its own, with a session of its own: an
-error there has its explanation in the traceback that the parent prints.  A fork has the watch of
-its parent.
+A process that ``multiprocessing`` spawns is a separate program with its own session, and an error
+there has its explanation in the traceback that the parent prints. A fork shares the watch of its
+parent.
 
-Importing this module imports no torch: a program without torch has a report too.
+Importing this module does not import torch, so a program without torch has a report, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Session:
         report: the file for the JSON report.
         say: prints one message of gradtrace's own.
 
-    An empty text is an option that was not given.
+    An empty text stands for an option that was not given.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Session:
         self.recording: Any = None
 
     def begin(self) -> None:
-        """Watch from now on; torch has been imported."""
+        """Start the watch; torch has been imported."""
         from gradtrace.explaining.watcher import watch
         from gradtrace.tracing.tracer import CallRecorder
 
@@ -68,7 +68,7 @@ class Session:
             self.recording.__enter__()
 
     def end(self) -> None:
-        """Say and write what was found, and stop watching."""
+        """Print and write the results, and stop the watch."""
         error = getattr(sys, "last_value", None)
         found = None
         if self.watch is not None:
@@ -109,11 +109,11 @@ class Session:
 
     def _write_page(self) -> None:
         if self.recording is None:
-            self.say("gradtrace: torch was never imported: there is nothing to trace")
+            self.say("gradtrace: nothing was traced, because the program never imported torch")
             return
         recorded = self.recording.data()
         if recorded is None:
-            self.say(f"gradtrace: {self.function} was never called")
+            self.say(f"gradtrace: nothing was traced, because {self.function} was never called")
             return
         # Not at the top: a program may have a module of this name beside it.
         import webbrowser
@@ -127,7 +127,7 @@ class Session:
             webbrowser.open(page.as_uri())
 
     def _guarded(self, step: Callable[..., None], *arguments: Any) -> None:
-        """One that fails leaves the others, and the program's exit code, alone."""
+        """Run a step whose failure must not affect the other steps or the program's exit code."""
         try:
             step(*arguments)
         except Exception as error:
@@ -135,7 +135,7 @@ class Session:
 
 
 def _follow_spawned(strict: bool) -> None:
-    """Watch what ``multiprocessing`` spawns from now on; files are the first process's to write."""
+    """Watch the processes that ``multiprocessing`` spawns; only the first process writes files."""
     # Not at the top: torch has imported these, but a program may have modules of their names.
     from multiprocessing import util
 
@@ -161,7 +161,7 @@ def _follow_spawned(strict: bool) -> None:
 
 
 def _explained(error: BaseException) -> bool:
-    """Whether an explanation is one of the exception's notes, which a traceback shows."""
+    """Whether one of the exception's notes, which a traceback shows, is an explanation."""
     return any(map(_is_explanation, getattr(error, "__notes__", ())))
 
 

@@ -1,15 +1,16 @@
-"""The first thing in a watched process: waits, without a trace, for the program to import torch.
+"""The first module of a watched process: it waits for the program to import torch.
 
 ``python -m gradtrace`` puts this folder first in ``PYTHONPATH`` and replaces itself by the plain
-interpreter, which imports ``sitecustomize`` when it starts.  This one first puts everything back
-(the environment, ``sys.path``, the user's own ``sitecustomize``), so that the program and the
-processes that it starts see nothing of it.  A program may set variables for torch before it imports
-it, so nothing is imported here: a finder at the front of ``sys.meta_path`` waits for ``torch`` and
-begins the watch when torch's own import has ended.  A function at exit, registered first and so
-called last, says what was found.
+interpreter, which imports ``sitecustomize`` when it starts. This module first restores everything
+(the environment, ``sys.path``, the user's own ``sitecustomize``), so that neither the program nor
+the processes that it starts see a change. Since a program may set variables for torch before it
+imports torch, nothing is imported here: a finder at the front of ``sys.meta_path`` waits for
+``torch`` and starts the watch when torch's own import has ended. An exit function, registered first
+and so called last, reports the findings.
 
-Only what every Python process has loaded already may be imported here: the program may bring its
-own ``json``.  So annotations that Python would evaluate stand in quotes: ``typing`` is not here.
+This module may only import what every Python process has loaded already, because the program may
+have its own ``json``. Annotations that Python would evaluate are quoted, because ``typing`` is not
+loaded.
 """
 
 # Not pathlib and not contextlib.
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Waiting:
-    """A finder that finds nothing of its own: it notices that ``torch`` is imported, and goes."""
+    """A finder that finds no module itself, but starts the session when ``torch`` is imported."""
 
     def __init__(self, strict: str, trace: str, page: str, report: str) -> None:
         self.options = bool(strict), trace, page, report
@@ -50,7 +51,7 @@ class _Waiting:
         return None
 
     def follow(self, loader: "Any") -> None:
-        """Let ``loader`` tell when it has run the module.  It stays the same object."""
+        """Begin the session once ``loader``, which stays the same object, has run the module."""
         attributes = getattr(loader, "__dict__", None)
         if not isinstance(attributes, dict) or not hasattr(loader, "exec_module"):
             return
@@ -89,7 +90,7 @@ class _Waiting:
         if "torch" in sys.modules and not self.began:
             _say("gradtrace: nothing was watched: another import hook loaded torch")
         elif self.session is not None or (self.wants_files and not self.began):
-            _guarded("cannot tell what was found", self.close)
+            _guarded("cannot report the findings", self.close)
 
     def close(self) -> None:
         (self.session or self.new()).end()
@@ -102,7 +103,7 @@ class _Waiting:
 
 
 def _guarded(what: str, step: "Callable[[], None]") -> None:
-    """The program always wins."""
+    """Run a step whose failure must not affect the program."""
     try:
         step()
     except Exception as error:
@@ -118,7 +119,7 @@ def _say(text: str) -> None:
 
 
 def _import_gradtrace() -> None:
-    """The one that the command belongs to, wherever it stands."""
+    """Import the gradtrace that the command belongs to, wherever it is installed."""
     if "gradtrace" in sys.modules:
         return
     import importlib.util
@@ -134,7 +135,7 @@ def _import_gradtrace() -> None:
 
 
 def _put_back() -> str:
-    """Undo what the command did to reach this process.  Returns what it wants done."""
+    """Undo the changes with which the command reached this process; return the options."""
     folder = os.path.dirname(os.path.abspath(__file__))
     session = os.environ.pop("GRADTRACE_SESSION")
     path = os.environ.pop("GRADTRACE_PYTHONPATH", None)

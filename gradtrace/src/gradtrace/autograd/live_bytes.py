@@ -1,9 +1,9 @@
-"""How many bytes of tensors are alive at once, by looking at every operation.
+"""The bytes of tensors that are alive at the same time, counted at every operation.
 
-A snapshot counts what a graph holds between two lines.  :class:`LiveBytes` also sees what comes and
-goes inside a call, such as the gradients within ``backward``: it is a mode that PyTorch hands the
-result of every operation.  A weak reference to each storage tells when it dies, so that nothing is
-kept alive.  On an accelerator PyTorch counts, too: :class:`DeviceCounters` reads that beside it.
+A snapshot counts the bytes of a graph between two lines. :class:`LiveBytes` also sees tensors that
+live only inside a call, such as the gradients within ``backward``: it is a mode to which PyTorch
+passes the result of every operation. A weak reference to each storage reports its end, so nothing
+is kept alive. :class:`DeviceCounters` reads PyTorch's own counters of an accelerator.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class LiveBytes(TorchDispatchMode):
 
     ``alive`` is the number of bytes now, ``peak`` the largest number so far; each storage counts
     once, however many views it has. ``counters`` are PyTorch's own counters of the accelerators
-    that were used. A tensor that is older counts from the first operation that returns it, such as
+    that were used. A tensor created before counts from the first operation that returns it, such as
     an in-place operation. Tensors without a storage (sparse tensors), the workspace of kernels, and
     other threads are not counted.
 

@@ -1,8 +1,8 @@
-"""Where the source shows that a value lost its graph, for a watch that did not see it happen.
+"""Where the source shows that a value lost its graph, for a watch that did not record it.
 
-The expression that ``backward()`` was called on is followed through the assignments of its scope
-and the functions of the program that it calls.  It has lost its graph only if each of its operands
-has: so a target that is detached, beside a prediction, is no explanation.
+The expression on which ``backward()`` was called is followed through the assignments of its scope
+and the functions of the program that it calls. It lost its graph only if each of its operands did,
+so a detached target beside a prediction is no explanation.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _UNKNOWN = object()
 
 
 class Loss(NamedTuple):
-    """How a value lost its graph, ``"region"``, ``"copy"``, ``"detach"`` or ``"operation"``."""
+    """How a value lost its graph: ``"region"``, ``"copy"``, ``"detach"`` or ``"operation"``."""
 
     how: str
     location: Location
 
 
 def find(frame: FrameType) -> Loss | None:
-    """Return how and where the value lost its graph whose backward pass the frame's line begins."""
+    """Return how and where the value lost its graph on which this line calls ``backward()``."""
     scope = source.scope_of(frame)
     if scope is None:
         return None
@@ -66,8 +66,8 @@ def _root(call: ast.Call) -> ast.expr | None:
 class _Reader:
     """Reads one scope of a file.
 
-    ``variables`` are the values of names, ``arguments`` what a function was called with: for each
-    parameter the reader and the expression of the caller.
+    ``variables`` are the values of names, ``arguments`` those of the call: for each parameter the
+    reader and the expression of the caller.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class _Reader:
     def losses(self, expression: ast.expr) -> list[Loss] | None:
         """Return where the operands lost their graphs; None if one may have a graph.
 
-        Numbers and data from outside never had one: for these the list is empty.
+        Numbers and external data never had a graph; for these the list is empty.
         """
         value = self._value(expression)
         if isinstance(value, torch.Tensor) and value.requires_grad:
@@ -197,7 +197,7 @@ class _Reader:
 
 
 def _only_computes(function: Any) -> bool:
-    """Whether a result has a graph only by arguments: PyTorch's functions, frozen modules."""
+    """Whether a result has a graph only through its arguments, as of PyTorch's functions."""
     if isinstance(function, torch.nn.Module):
         return not any(parameter.requires_grad for parameter in function.parameters())
     module = getattr(function, "__module__", None) if callable(function) else None

@@ -58,7 +58,7 @@ FREED_UNSEEN_TAG = "gradtrace.freed"
 class GraphData:
     """Plain data about nodes that were live when they were read.
 
-    ``model`` is the name of the model's class, or an empty string.
+    ``model`` is the name of the model's class, or empty.
     """
 
     def __init__(self, records: list[_Record], roles: dict[int, str]):
@@ -102,7 +102,7 @@ class GraphData:
 
     @cached_property
     def freed(self) -> list[Node]:
-        """The nodes whose saved tensors are freed, so that backward cannot run through them."""
+        """The nodes whose saved tensors are freed, so that a backward pass through them fails."""
         return [node for node in self.nodes if node.state == FREED]
 
     @cached_property
@@ -160,7 +160,7 @@ _Getter = Callable[[LiveNode], Any]
 
 
 class _Hidden(NamedTuple):
-    """A node that hides what it saves.
+    """A node whose saved tensors cannot be read from Python.
 
     C++ extensions share one node type, so each node has its own name.
     """
@@ -173,7 +173,7 @@ _Held = Leaf | _Hidden | list[_Fields]
 
 
 class _Layout(NamedTuple):
-    """What all nodes of one type have in common, looked up once."""
+    """The properties that all nodes of one type have in common, looked up once."""
 
     name: str
     # Copies what such a node holds; None where there is nothing to copy.
@@ -226,7 +226,7 @@ _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
 class _Unpacked(NamedTuple):
-    """A stand-in for PyTorch's handle where that does not expose its tensor."""
+    """A stand-in for PyTorch's handle on releases that do not expose its tensor."""
 
     data: torch.Tensor | None
     unpack_hook: None = None

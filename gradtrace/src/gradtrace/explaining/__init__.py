@@ -1,1 +1,1 @@
-"""From an error and what was recorded of it to its cause and its fix."""
+"""From an error and its record to its cause and its fix."""

@@ -70,7 +70,7 @@ def failure(
 ) -> Diagnosis | None:
     """Return the diagnosis of ``error``, or None if autograd did not raise it.
 
-    ``outputs`` are the tensors that backward was called on, ``inputs`` those whose gradient was
+    ``outputs`` are the roots of the failed backward call, ``inputs`` the tensors whose gradient was
     requested, and ``call`` is that call; None, empty and None if no backward call raised.
     """
     # An exception class of the program may quote PyTorch's texts, but is not autograd's error.

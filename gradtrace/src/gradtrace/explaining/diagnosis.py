@@ -118,7 +118,7 @@ class Diagnosis:
 
 
 _STRICT = "gradtrace.watch(strict=True), or python -m gradtrace --strict,"
-_MORE = "sees every operation: the lines and variables that are missing here"
+_MORE = "also reports the lines and variables that are missing here"
 
 
 def _ways_to_watch() -> dict[str, str]:

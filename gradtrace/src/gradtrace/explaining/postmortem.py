@@ -1,10 +1,10 @@
 """Explain an error after it was raised without a watch.
 
-Only the frames of the traceback are left: their variables, and the tensors that backward was called
-on. They show which variable reaches freed nodes, or which saved tensor was changed. Only a watch
-records the line that freed or changed it, so the explanation omits that line. In a notebook,
-run ``%load_ext gradtrace``, then ``%explain`` in the cell after the error. ``%explain --fix`` adds
-a proved repair (:mod:`gradtrace.repair`).
+Only the frames of the traceback are left: their variables, and the roots of the backward call. They
+show which variable reaches freed nodes, or which saved tensor was changed. Only a watch records the
+line that freed or changed it, so the explanation omits that line. In a notebook, run ``%load_ext
+gradtrace``, then ``%explain`` in the cell after the error. ``%explain --fix`` adds a proved repair
+(:mod:`gradtrace.repair`).
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def watch(function: None = None, /, *, strict: bool = False) -> Watch: ...
 @overload
 def watch(function: F, /, *, strict: bool = False) -> F: ...
 def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False) -> Any:
-    """Explain the error when a backward fails, at next to no cost when none does.
+    """Explain the error when a backward call fails, at next to no cost when none does.
 
     Use it as a context manager (``with watch():``), as a decorator (``@watch`` or ``@watch()``; of
     a coroutine or a generator, too), or as a plain call, which watches until ``.stop()`` or the end
@@ -71,14 +71,14 @@ def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False
     Args:
         strict: see every operation of this thread: name the lines that made and changed tensors,
             and warn (:class:`SilentFailure`) about failures that raise nothing.  A training step
-            takes up to two and a half times as long; where its operations take microseconds, up to
+            takes up to two and a half times as long; if its operations take microseconds, up to
             six times (an LBFGS closure over vectors of four elements).  A plain watch adds up to a
-            fifth there.  What ``torch.compile`` compiles is left alone, and so not seen.
+            fifth there.  Code that ``torch.compile`` compiles is not changed, and so not seen.
 
     The original exception is raised, with one more note in ``exception.__notes__``.
 
     Raises:
-        TypeError: ``function`` is not something that can be called.
+        TypeError: ``function`` cannot be called.
 
     >>> import torch
     >>> with watch():
@@ -219,7 +219,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     @property
     def knowledge(self) -> int:
-        """How much it records of this thread: of several watches, the highest explains an error."""
+        """The detail of this thread's record; the watch with the most detail explains an error."""
         return 1 if self._observer is None or not self._observer.of_this_thread else 2
 
     def failed(
@@ -303,7 +303,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
             diagnosis = diagnose.failure(self._record, error, outputs, inputs, call)
         unobserved = self.strict and self._saw_compiled_code
         if diagnosis is not None and unobserved and diagnosis.made_at is None:
-            detail = "a strict watch does not observe the code that torch.compile compiled"
+            detail = "a strict watch does not observe code that torch.compile has compiled"
             return dataclasses.replace(diagnosis, detail=detail)
         return diagnosis
 
@@ -332,7 +332,7 @@ def explanation_of(error: BaseException) -> Diagnosis | None:
 
 
 def notes_are_shown() -> bool:
-    """Whether ``__notes__`` are printed: Python does, an old IPython (7.34 on Colab) does not."""
+    """Whether ``__notes__`` are printed, as Python does, unlike an old IPython (7.34 on Colab)."""
     return running_ipython() is None or sys.modules["IPython"].version_info[:2] >= _NOTES_SINCE
 
 

@@ -28,7 +28,7 @@ from IPython import get_ipython
 from IPython.display import display
 
 from gradtrace.notebook.controls import MAX_SETTINGS, Control, controls_of, function_name
-from gradtrace.notebook.edits import Edits, compiled, definitions, expression
+from gradtrace.notebook.reader_edits import Edits, compiled, definitions, expression
 from gradtrace.notebook.widget import Player
 from gradtrace.player.outcome import outcome
 from gradtrace.player.page import framed, standalone, static_html, write

@@ -1,4 +1,4 @@
-// A question about the program: it takes an answer, and answers that answer.
+// A question about the program: takes an answer and shows the reply.
 
 import { element, marked } from "./dom.js";
 
@@ -93,7 +93,7 @@ export class Question {
     reach(this.again, this.box);
   }
 
-  /** As it was answered before. */
+  /** Show the answer that was given before. */
   restore({ answer, told }) {
     this.picked = answer.map((id) => this.choice(id)?.id).filter((id) => id !== undefined);
     this.open = !told && !this.picked.length;
@@ -154,7 +154,7 @@ export class Question {
     this.reply.className = `reply ${open ? "" : this.told ? "told" : this.right ? "yes" : "no"}`;
   }
 
-  /** The answer to this answer. */
+  /** The reply to the answer. */
   answer() {
     const { data, picked, told } = this;
     if (told) return [element("p", {}, ...marked(data.explanation))];
@@ -169,8 +169,8 @@ export class Question {
       element(
         "p",
         {},
-        element("strong", {}, this.right ? "✓ Right. " : wrong.length ? "✗ Not so. " : "◐ Right, but not all. "),
-        "You said ",
+        element("strong", {}, this.right ? "✓ Right. " : wrong.length ? "✗ Not right. " : "◐ Right, but not all. "),
+        "You chose ",
         ...marked(said.join(", ")),
         this.many ? "." : ": ",
         ...(this.many ? [] : marked(replies[0]?.[1] ?? "")),
@@ -180,7 +180,7 @@ export class Question {
     ];
   }
 
-  /** What is told, less what the reply has said. */
+  /** The explanation without the sentences of the reply. */
   beyond(reply) {
     const [fact] = reply.split(/\.( |$)/);
     const rest = this.data.explanation

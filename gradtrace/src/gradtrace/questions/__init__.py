@@ -1,6 +1,6 @@
 """Questions that a player asks before it shows the run; the trace gives the answers.
 
-An author writes the misconception behind each wrong choice, never the right answer.
+An author writes the misconception of each wrong choice, never the right answer.
 :meth:`Asked.put_to` turns such a question (for example :class:`WhichLineRaises`) and a
 :class:`Program` into a :class:`Question`: plain data for the front end, with the right choices
 taken from the trace.  A reply says what the run did at that choice, then quotes the author.
@@ -19,7 +19,7 @@ from gradtrace.questions.answered import (
     WhichTensorGoesNext,
     raises,
 )
-from gradtrace.questions.inside import WhatArrives, WhereItStops, WhichNodeRunsNext
+from gradtrace.questions.backward_nodes import WhatArrives, WhereItStops, WhichNodeRunsNext
 from gradtrace.questions.program import Asked, Program, line_of, place
 
 __all__ = [

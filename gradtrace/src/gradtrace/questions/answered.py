@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from gradtrace.autograd.nodes import ALIVE, FREED, MODIFIED
 from gradtrace.player.prompt import Choice
-from gradtrace.questions.facts import (
+from gradtrace.questions.program import Asked, Program, TraceAnswer, line_of
+from gradtrace.questions.trace_facts import (
     bytes_held,
     ending,
     freed_at,
@@ -22,7 +23,6 @@ from gradtrace.questions.facts import (
     statement_lines,
     what_it_did,
 )
-from gradtrace.questions.program import Asked, Program, TraceAnswer, line_of
 from gradtrace.tracing.steps import TraceData
 
 NO_LINE = "none"

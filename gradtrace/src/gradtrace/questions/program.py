@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from gradtrace.player.prompt import Choice, Question
-from gradtrace.questions.facts import joined
+from gradtrace.questions.trace_facts import joined
 from gradtrace.tracing.steps import TraceData
 
 
@@ -93,7 +93,7 @@ class Asked:
 
     Args:
         prompt: the question in words; each class has a default.
-        believes: for each wrong choice, the misconception behind the choice and its correction.
+        believes: for each wrong choice, the misconception that leads to it and its correction.
             The reply appends this text to what the run did there.
         why: text that the reply to the right choice appends to what the run did there.
         setting: the controls whose value differs from the player's initial setting.

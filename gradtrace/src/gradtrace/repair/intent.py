@@ -117,4 +117,4 @@ def loss_name(call: ObservedCall) -> str:
     if match:
         name = match[1].strip()
         return name if name.count("(") == name.count(")") else name.lstrip("(")
-    return f"backward {call.number}"
+    return f"backward call {call.number}"

@@ -208,7 +208,7 @@ class Judge:
         )
         if repaired <= original:
             return None
-        return f"runs, but {self._listed(sorted(repaired), '')} get gradients of NaN"
+        return f"runs, but the gradient of {self._listed(sorted(repaired), '')} is NaN"
 
     def _growing_graph(self, run: ProgramRun) -> str | None:
         if any(finding["cause"] == "graph_grows" for finding in self._new_findings(run)):
@@ -239,8 +239,8 @@ class Judge:
             if stale:
                 names = self._listed(sorted(stale), "")
                 return (
-                    f"runs, but backward {call.number} uses {names} as it was before it was "
-                    "updated: the gradient is not that of the present weights"
+                    f"runs, but backward call {call.number} uses an old value of {names}: the "
+                    "gradient is not that of the present weights"
                 )
         return None
 
@@ -253,12 +253,12 @@ class Judge:
             if not equal_losses(expected, call):
                 if expected.number == self.failing_call and self._may_change_loss(candidate):
                     return self._more_operations(candidate, expected, call)
-                return f"runs, but changes the loss of backward {call.number}"
+                return f"runs, but changes the loss of backward call {call.number}"
             if call.number == changed:  # the weights differ from here on
                 is_question = candidate.repair == DETACH and self.family == "freed"
                 if is_question or self._gradients_were_wrong:
                     return None
-                return f"runs, but changes the gradient of backward {changed}"
+                return f"runs, but changes the gradient of backward call {changed}"
         return None
 
     def _pairs(self, run: ProgramRun) -> list[tuple[ObservedCall, ObservedCall]]:
@@ -306,8 +306,8 @@ class Judge:
             return None
         names = ", ".join(name.removesuffix("0") for name, _ in additional.most_common(2))
         return (
-            f"runs, but the loss of backward {call.number} has operations that the program's own "
-            f"loss does not have ({names})"
+            f"runs, but the loss of backward call {call.number} has operations that the program's "
+            f"own loss does not have ({names})"
         )
 
     def _other_sum(self, run: ProgramRun) -> str | None:
@@ -327,15 +327,15 @@ class Judge:
                     part_of(gradients, keys), part_of(total.gradients, keys)
                 ):
                     return None
-                return "runs, but the gradient of the one loss is not the sum of theirs"
-        return "runs, but the one loss is not the sum of the two"
+                return "runs, but the gradient of the new loss is not the sum of their gradients"
+        return "runs, but the new loss is not the sum of the two losses"
 
     def _retained_too_long(self, candidate: Candidate) -> str | None:
         """Object to a retained graph that a step makes stale, or that every iteration uses."""
         if candidate.repair != RETAIN_GRAPH:
             return None
         if self.cause in _ACROSS_ITERATIONS:
-            return "runs, but every iteration would use the graph of the first one"
+            return "runs, but every iteration would use the graph of the first iteration"
         freed_at = (self.original.diagnosis or {}).get("began_at") or {}
         freeing_line = freed_at.get("file"), freed_at.get("line")
         has_stepped = False  # since the call that freed the graph
@@ -358,8 +358,8 @@ class Judge:
         if not contained:
             return None
         return (
-            f"runs, but the loss of backward {max(contained)} is a part of that of backward "
-            f"{self.failing_call}: its gradient counts twice"
+            f"runs, but the loss of backward call {max(contained)} is a part of the loss of "
+            f"backward call {self.failing_call}: its gradient counts twice"
         )
 
     def _untrained(self, candidate: Candidate, run: ProgramRun) -> str | None:
@@ -464,7 +464,7 @@ class Judge:
                         continue
                     share = 100 * part.norm / own_part.norm if own_part.norm > ZERO else 100.0
                     return [
-                        f"runs, but the gradient of {loss} leaks into {optimizer}: "
+                        f"runs, but the gradient of {loss} leaks into {optimizer}: the gradient of "
                         f"{self.original.names.get(key, key)} is {share:.0f} % off"
                     ], None
         return [], question
@@ -477,7 +477,7 @@ class Judge:
             return None
         if all(equal_losses(expected, call) for expected, call in self._pairs(run)):
             return None
-        return "is what is written there for this iteration only?"
+        return "is the written value for this iteration only?"
 
     def _is_training_meant(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Ask whether frozen parameters are to be trained.
@@ -525,16 +525,17 @@ class Judge:
                 return None
             return "no backward() call was observed"
         if not run.calls[-1].accumulates and not run.steps and not candidate.repair.keeps:
-            return "no gradient was observed: autograd.grad returns it"
+            return "no gradient was observed, because autograd.grad returns it"
         if self.original.optimizers and not run.steps_after(self.failing_call):
-            return "no optimizer has stepped since" if self.original.steps or run.steps else None
+            has_steps = self.original.steps or run.steps
+            return "no optimizer has stepped after the failing call" if has_steps else None
         return None
 
     def _unreferenced(self, candidate: Candidate) -> str | None:
         """Doubt a repair that removes gradients, if the program's own gradient is unknown."""
         is_unknown = self.family in ("freed", "modified") and not self._has_reference
         if candidate.repair.cuts and is_unknown and self.original.status == "raised":
-            return "runs; but the gradient of the program's own statements could not be computed"
+            return "runs, but the gradient of the program's own statements could not be computed"
         return None
 
     # Evidence, as it is printed.
@@ -552,12 +553,10 @@ class Judge:
         compared = self._first_changed_gradient(candidate, run) or compared
         compared = min(compared, len(self.original.calls))
         if compared > 0 and not is_sum:
-            losses = (
-                "loss is what it was" if compared == 1 else f"{compared} losses are what they were"
-            )
-            lines.append(f"the first {losses}")
+            losses = "loss is" if compared == 1 else f"{compared} losses are"
+            lines.append(f"the first {losses} unchanged")
         if is_sum and len(self.original.calls) > len(run.calls) > 0:
-            lines.append("its one loss is the sum of those that the program took one by one")
+            lines.append("its loss is the sum of the losses on which the program called backward()")
         keys = self._parameters_with_gradients(run)
         if self.trained is not None and self.trained & keys:
             all_ = "all " if self.trained <= keys else ""
@@ -568,7 +567,7 @@ class Judge:
         if len(run.optimizers) > 1 and run.steps and not question:
             pairs = describe_targets(run)
             if pairs:
-                lines.append("each step has the gradient of its own losses alone: " + pairs)
+                lines.append("each step uses the gradient of its own losses only: " + pairs)
         lines.append("no graph grows, and a strict watch finds nothing")
         return lines
 
@@ -586,9 +585,9 @@ def _opposed(part: Sample, own_part: Sample) -> bool:
 
 
 _SHORT_ERRORS = {
-    "freed": "raises: a graph that it needs has been freed",
-    "modified": "raises: what backward needs was changed in place",
-    "no_graph": "raises: the loss has no graph any more",
+    "freed": "raises an error: a graph that it needs has been freed",
+    "modified": "raises an error: a saved tensor was changed in place",
+    "no_graph": "raises an error: the loss has no graph any more",
 }
 
 

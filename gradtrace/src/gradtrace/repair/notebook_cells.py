@@ -107,7 +107,7 @@ def fix(ipython: Any) -> str:
         text = script_of(cells)
     except ValueError as reason:
         return f"This notebook's state cannot be rebuilt: {reason}. {_EXPORT}"
-    print("The cells that ran are run again, several times, as one script: each run really")
+    print("gradtrace runs the executed cells again, several times, as one script. Each run really")
     print("writes their files and sends their requests.")
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "cells.py"

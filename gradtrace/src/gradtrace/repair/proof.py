@@ -72,7 +72,7 @@ def prove(
     if original.side_effects:
         report(f"it wrote or called: {', '.join(original.side_effects)}")
     report(f"{len(proof.listed)} candidates, each in a process of its own")
-    # A slower machine must not reject what is right: several times what the program itself took.
+    # A slower machine must not reject a right repair: allow several times the program's own time.
     seconds = min(limits.seconds, 30 + 5 * original.seconds)
     failing_call = original.failing_call
     repetition, _ = launcher.run({}, limits._replace(failing_call=None))
@@ -92,7 +92,7 @@ def prove(
             if judgement.run.status != "raised":
                 judgement.status = UNPROVEN
                 judgement.reasons = [
-                    "runs; but two runs of the program itself differ: nothing to compare"
+                    "runs, but two runs of the unchanged program differ, so no run can be compared"
                 ]
     _classify(proof, judge)
     return proof

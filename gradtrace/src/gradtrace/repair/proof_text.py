@@ -60,7 +60,7 @@ def outcome(proof: Proof) -> str:
 def _lines(proof: Proof, diff: Callable[[Candidate], str]) -> Iterator[str]:
     result = outcome(proof)
     if result == "healthy":
-        yield "There is nothing to repair: there is no error, and a strict watch warns of nothing."
+        yield "There is nothing to repair: no error is raised, and a strict watch finds nothing."
         return
     if result == "unproven":
         if not proof.fails:
@@ -68,13 +68,13 @@ def _lines(proof: Proof, diff: Callable[[Candidate], str]) -> Iterator[str]:
             return
         yield "No repair could be proven."
         if not proof.repeats:
-            yield "Two runs of the program differ, so they cannot be compared: seed its numbers."
+            yield "Two runs of the program differ: seed its random numbers, so that runs compare."
     elif result == "question":
         count = len(proof.accepted)
         if count == 1:
-            yield "One repair holds; whether it is right depends on what is meant:"
+            yield "One repair holds; whether it is right depends on the program's intention:"
         else:
-            yield f"{count} repairs hold; which is right depends on what is meant:"
+            yield f"{count} repairs hold; which is right depends on the program's intention:"
     for number, judgement in enumerate(proof.accepted, 1):
         if result == "question":
             yield ""
@@ -105,7 +105,7 @@ def _accepted(
     else:
         yield f"{number}. {candidate.title}"
         if judgement.question:
-            yield f"   right if you say yes: {judgement.question}"
+            yield f"   right if the answer is yes: {judgement.question}"
         else:
             yield f"   right if {candidate.repair.when}"
     yield ""
@@ -133,7 +133,7 @@ def listing(proof: Proof) -> str:
     """Render the list of the candidates, none of which was run."""
     if not proof.fails:
         return text(proof)
-    lines = [f"{len(proof.listed)} candidates, none of them run:"]
+    lines = [f"{len(proof.listed)} candidates, none of which was run:"]
     lines += [f"  {candidate.repair.name}: {candidate.title}" for candidate in proof.listed]
     return "\n".join(lines)
 

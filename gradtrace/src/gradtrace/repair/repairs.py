@@ -14,8 +14,8 @@ class Repair:
         rank: kinds with smaller ranks come first: textbook idioms, then repeated forward passes,
             then arguments that limit or keep the graph.
         when: completes the sentence "it is right if …".
-        cuts: it takes gradients away from something.
-        keeps: it leaves the value of every loss as it is, that of the failing call, too.
+        cuts: whether it removes gradients.
+        keeps: whether it leaves the value of every loss unchanged, including the failing call's.
     """
 
     name: str
@@ -30,35 +30,35 @@ USE_REENTRANT = Repair("use_reentrant", 10, "checkpointing is to stay")
 NUMBER = Repair("number", 11, "the sum is only reported, not trained on")
 OUT_OF_PLACE = Repair("out_of_place", 12, "the backward pass needs the old value")
 CLONE_WRITTEN = Repair(
-    "clone_written", 13, "what is written there is for this iteration only", keeps=False
+    "clone_written", 13, "the written value is for this iteration only", keeps=False
 )
 CLONE_USED = Repair("clone_used", 14, "the backward pass needs the earlier value")
-DETACH_STATE = Repair("detach_state", 15, "the state goes on, but its history does not", cuts=True)
-DETACH_STORED = Repair(
-    "detach_stored", 16, "the state goes on, but its history does not", cuts=True
-)
-ADD_LOSSES = Repair("add_losses", 17, "each loss is to train all that it reaches")
+DETACH_STATE = Repair("detach_state", 15, "the state carries over, but not its graph", cuts=True)
+DETACH_STORED = Repair("detach_stored", 16, "the state carries over, but not its graph", cuts=True)
+ADD_LOSSES = Repair("add_losses", 17, "each loss is to train all parameters that it reaches")
 DETACH_SHARED = Repair("detach_shared", 18, "each loss is to train its own parameters", cuts=True)
-ADD_ROUNDS = Repair("add_rounds", 19, "all rounds are to be one step")
+ADD_ROUNDS = Repair("add_rounds", 19, "all iterations of the loop belong to one step")
 CLEAR = Repair("clear", 20, "each iteration begins with an empty list", keeps=False)
-COMPUTE_AGAIN = Repair("compute_again", 21, "it depends on what is trained", keeps=False)
-BEGIN_SUM = Repair("begin_sum", 22, "each pass has a loss of its own", keeps=False)
+COMPUTE_AGAIN = Repair(
+    "compute_again", 21, "the value depends on parameters that are trained", keeps=False
+)
+BEGIN_SUM = Repair("begin_sum", 22, "each backward pass has a loss of its own", keeps=False)
 RESET_STATE = Repair("reset_state", 23, "each iteration begins with a new state", keeps=False)
-KEEP_GRADIENT = Repair("keep_gradient", 25, "it is to be trained")
+KEEP_GRADIENT = Repair("keep_gradient", 25, "the value is to be trained")
 MOVE_DETACH = Repair("move_detach", 26, "only that tensor is not to be trained", cuts=True)
 NO_GRAD = Repair("no_grad", 27, "the change itself is not to be differentiated")
-SWITCH_ON = Repair("switch_on", 27, "it is to be trained")
-ASK_LESS = Repair("ask_less", 27, "the others are frozen on purpose")
+SWITCH_ON = Repair("switch_on", 27, "these parameters are to be trained")
+ASK_LESS = Repair("ask_less", 27, "the other parameters are frozen on purpose")
 DIFFERENTIABLE = Repair(
     "differentiable", 27, "the loss is to be computed from this value", keeps=False
 )
-OPTIMIZER_LATER = Repair("optimizer_later", 27, "the optimizer is to hold what is trained")
+OPTIMIZER_LATER = Repair("optimizer_later", 27, "the optimizer is to train the new parameters")
 SWITCH = Repair("switch", 30, "the option is not needed")
-REDUCE = Repair("reduce", 31, "this is the loss that is meant", keeps=False)
+REDUCE = Repair("reduce", 31, "this value is the intended loss", keeps=False)
 FORWARD_AGAIN = Repair(
-    "forward_again", 40, "this loss is to see the weights as they are now", keeps=False
+    "forward_again", 40, "this loss is to be computed from the updated weights", keeps=False
 )
-OWN_INPUTS = Repair("own_inputs", 41, "both losses are those of the weights before the steps")
+OWN_INPUTS = Repair("own_inputs", 41, "both losses belong to the weights before the steps")
 STEP_LATER = Repair("step_later", 42, "the later loss is to train these parameters, too")
-DETACH = Repair("detach", 50, "it is not to be trained", cuts=True)
+DETACH = Repair("detach", 50, "the detached tensor is not to be trained", cuts=True)
 RETAIN_GRAPH = Repair("retain_graph", 90, "both backward calls are to run over the same graph")

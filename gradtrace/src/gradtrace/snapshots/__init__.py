@@ -1,1 +1,1 @@
-"""Snapshots of a graph: what they hold, and their pictures."""
+"""Snapshots of a graph: their data and their pictures."""

@@ -1,4 +1,4 @@
-"""What the box of a node says, and the scene of a snapshot's nodes."""
+"""The texts in the box of a node, and the scene of a snapshot's nodes."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def storage_places(nodes: Sequence[Node]) -> dict[int, int]:
 
 
 def storage_owners(nodes: Sequence[Node]) -> dict[int, int]:
-    """Return, for each storage of activations, the first node that saved it and so counts it."""
+    """Return, for each storage of activations, the node that counts it: the first that saved it."""
     owners: dict[int, int] = {}
     for i in sorted(range(len(nodes)), key=lambda i: nodes[i].sequence_nr or 0):
         for storage in activations_of(nodes[i]):

@@ -1,8 +1,7 @@
-"""A snapshot of the live autograd graph behind some tensors.
+"""A snapshot of the live autograd graph of some tensors.
 
-:func:`snapshot` copies what it finds into plain data: names, edges, and for each saved tensor its
-state, shape, bytes and version.  The copy holds no tensor and no node, so taking it keeps nothing
-alive.
+:func:`snapshot` copies the graph into plain data: names, edges, and for each saved tensor its
+state, shape, bytes and version. The copy contains no tensor and no node, so it keeps nothing alive.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _FEW = 5_000  # nodes: what they made is read without being asked for
 class Graph(GraphData):
     """Plain data about an autograd graph, as :func:`snapshot` returns it.
 
-    ``model`` is the name of the model's class, or an empty string.
+    ``model`` is the name of the model's class, or empty.
     """
 
     @cached_property

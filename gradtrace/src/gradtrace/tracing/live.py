@@ -58,8 +58,8 @@ class LiveGraph:
     different, ``gone`` the nodes that have died since the look before, both in the order of
     ``nodes``; ``entered`` are the new nodes. ``tensors`` are all tensors ever seen that a node
     saved or that a variable with a graph named; ``tensor_of`` maps each variable to its tensor, if
-    any. ``last_run`` is the index of the node that backward ran last. ``whole`` is True if
-    everything was read, not only what may have changed.
+    any. ``last_run`` is the index of the node that ran last in a backward pass. ``whole`` is True
+    if everything was read, not only what may have changed.
     """
 
     def __init__(self) -> None:

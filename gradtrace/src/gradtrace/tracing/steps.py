@@ -186,7 +186,7 @@ class Step:
     tensors made by the program occupied at once while ``ran`` ran, ``device`` what PyTorch's own
     counters say of the accelerators in use, ``{"allocated", "peak"}`` in bytes
     (:class:`gradtrace.autograd.live_bytes.DeviceCounters`); both are None if they were not
-    measured. ``values`` are the live numbers, strings and truth values. ``raised`` is set if
+    measured. ``values`` are the live numbers, texts and truth values. ``raised`` is set if
     ``ran`` raised an exception, caught by the function or not.
 
     ``inside`` are the steps of the nodes that ran while ``ran`` did, in the order in which they
@@ -290,8 +290,8 @@ class TraceData:
         """The trace as JSON-ready data.
 
         What many have in common is there once, in ``kinds`` of nodes, ``states`` of nodes and
-        ``rows`` of variables; the rest refers to them by index.  Numbers that grow are told by
-        their distance: in ``nodes``, of ``[kind, line, call, order, tensor, next, tensors of
+        ``rows`` of variables; the rest refers to them by index.  Numbers that grow are stored
+        as distances: in ``nodes``, of ``[kind, line, call, order, tensor, next, tensors of
         slots]``, from the last order and the last tensor mentioned, ``next`` from the node itself;
         in a step's ``changed``, nodes and states in turn, and ``gone`` from the last node.  A
         step's ``variables`` are ``[start, removed, row, ...]``: what takes which place in those of

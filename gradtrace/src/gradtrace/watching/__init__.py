@@ -1,1 +1,1 @@
-"""What a watch records of a running program; it decides nothing."""
+"""The record that a watch makes of a running program, without conclusions."""

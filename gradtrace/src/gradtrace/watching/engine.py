@@ -31,7 +31,7 @@ from gradtrace.watching.record import FREED_TAG, SCALING, BackwardCall
 
 
 class Listener(Protocol):
-    """What the engine calls on a watch, in the thread in which the event happens.
+    """The methods that the engine calls on a watch, in the thread in which the event happens.
 
     An error is passed to the listener with the largest ``knowledge`` only. No method raises.
     """
@@ -130,7 +130,7 @@ class Engine:
             self._broke(ours)
 
     def _broke(self, error: Exception) -> None:
-        """Report a failure of gradtrace's own, unless the program's signal handler raised it."""
+        """Report a failure of gradtrace itself, unless the program's signal handler raised it."""
         if raised_by_the_program(error):
             raise error
         for listener in self.listeners:
@@ -183,9 +183,9 @@ def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:
 
 
 def _computing_in_forward(outputs: Any) -> tuple[weakref.ref[type], ...]:
-    """The custom functions in this graph whose backward uses what their forward computed.
+    """Return the custom functions in this graph whose backward uses values that forward computed.
 
-    Forward records nothing, so that has no graph, and the gradient through it has none.
+    Such a value has no graph, because forward records none, so the gradient through it has none.
     """
     with undisturbed():
         nodes = {_torch.function_of(node): node for node in walk(roots_of(outputs))[0]}
@@ -198,7 +198,7 @@ def _computing_in_forward(outputs: Any) -> tuple[weakref.ref[type], ...]:
 
 
 def _scaled(root: Any) -> list[Any]:
-    """The root and what it only scales: of ``(loss / 4).backward()`` the loss, too."""
+    """Return the root and the nodes that it only scales, as ``(loss / 4).backward()`` does."""
     scaled = [root]
     for node in scaled:
         inputs = [node for node, _ in _torch.edges_of(node) if node is not None]
@@ -217,10 +217,10 @@ def mark_what_ran(call: BackwardCall, outputs: Any) -> None:
 
 
 def _mark_all(call: BackwardCall, roots: list[Any]) -> None:
-    """Mark the nodes that the roots reach, except those behind a complete earlier call.
+    """Mark the nodes that the roots reach, except those that a complete earlier call has reached.
 
-    An earlier call that ran to the leaves has freed everything behind its nodes, so the traversal
-    stops there. It continues behind nodes of a call with ``inputs=``, because that may have freed
+    An earlier call that ran to the leaves has freed everything below its nodes, so the traversal
+    stops there. It continues below nodes of a call with ``inputs=``, because that may have freed
     only a part of what they reach.
     """
     leaf, pending, passed = _torch.LEAF, roots.copy(), set()

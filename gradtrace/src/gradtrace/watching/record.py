@@ -1,4 +1,4 @@
-"""What a watch remembers of the program: plain data, separate for each thread.
+"""The record of a watch: plain data, separate for each thread.
 
 PyTorch numbers the operations that it records, in each thread from 0; this number (``sequence_nr``)
 orders operations within one thread. So each thread has its own :class:`Timeline`, which is deleted
@@ -548,7 +548,7 @@ class Timeline:
 
 
 class Record:
-    """What one watch remembers: a timeline for each thread, and its findings."""
+    """The record of one watch: a timeline for each thread, and its findings."""
 
     def __init__(self) -> None:
         self._threads = threading.local()

@@ -1,4 +1,4 @@
-"""The table of causes: what can go wrong with a graph, the facts that entail it, and the texts.
+"""The table of causes: the failures of a graph, the facts that entail them, and the texts.
 
 The text of an error gives its *family*. Within a family the first of its :data:`CRITERIA` whose
 facts hold gives the *cause*. Each fact has a name and a sentence in
@@ -35,7 +35,8 @@ KEYS = {
     "cause": "one of the causes below",
     "confidence": f'"{CERTAIN}", "{LIKELY}" or "{UNKNOWN}"',
     "raised_at": "file and line of the program that raised",
-    "began_at": "file and line where it began: the backward call that freed, the change, the cut",
+    "began_at": "file and line where the failure began: the backward call that freed the graph, the"
+    " in-place change, or the line that detached a tensor",
     "made_at": "file and line that computed the tensor involved",
     "made_through": "the calls of the program that led to that line, innermost first",
     "carried_by": "the variables or attributes that hold the tensor",

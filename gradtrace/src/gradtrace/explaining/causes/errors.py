@@ -1,4 +1,4 @@
-"""What PyTorch's error texts say: the family of each, and its cause where the text decides it."""
+"""PyTorch's error texts: the family of each, and its cause if the text decides it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PATTERNS = [
 
 
 def family_of(message: str) -> tuple[str | None, str | None]:
-    """Family of an error's text, and its cause where the text decides it.
+    """Return the family of an error's text, and its cause if the text decides it.
 
     >>> family_of("Trying to backward through the graph a second time")
     ('freed', None)

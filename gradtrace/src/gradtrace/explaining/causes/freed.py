@@ -37,17 +37,17 @@ CAUSES = (
         "a state from the last iteration is still part of this loss, and the backward call of that"
         " iteration freed its graph",
         Fix(
-            "reset {it|the state} in each iteration to its first value: this loss reaches"
-            " {trained|some parameters} only through the freed part",
+            "reset {it|the state} in each iteration to its first value, because this loss reaches"
+            " {trained|some parameters} only through the freed graph",
             needs=("trained_only_there",),
             proof=None,
-            otherwise="if the state must go on, detach it at the end of each iteration,"
-            " {detached|detach what goes on into the next one}; then only the first iteration"
-            " trains {trained|what it began with}",
+            otherwise="if {it|the state} must carry over, then at the end of each iteration:"
+            " {detached|detach the state}. After that only the first iteration trains"
+            " {trained|the parameters that the state depends on}",
         ),
         Fix(
-            "at the end of each iteration: {detached|detach what goes on into the next one} (or"
-            " reset it, where each iteration starts afresh)",
+            "at the end of each iteration: {detached|detach the state that carries over} (or reset"
+            " {it|the state}, if each iteration starts afresh)",
             proof=("every_entry_is_named",),
         ),
     ),
@@ -57,48 +57,48 @@ CAUSES = (
         "a tensor that needs gradients was computed once and is used in every iteration; the first"
         " backward call freed its graph",
         Fix(
-            "detach {it|it} where this loss reads it: the optimizer that steps in this loop does"
-            " not train the parameters that it was computed from",
+            "detach {it|the tensor} where this loss reads it, because the optimizer that steps in"
+            " this loop does not train the parameters that {it|the tensor} depends on",
             needs=("only_others_stepped",),
             proof=None,
-            otherwise="recompute {it|it} in each iteration, before it is used, if this loss must"
-            " train those parameters, too",
+            otherwise="recompute {it|the tensor} in each iteration, before it is used, if this loss"
+            " must train those parameters, too",
         ),
         Fix(
-            "recompute {it|it} in each iteration, before it is used (detached, it would no longer"
-            " train {trained|its parameters})",
+            "recompute {it|the tensor} in each iteration, before it is used (if detached, it would"
+            " no longer train {trained|its parameters})",
             needs=("trained_only_there",),
             proof=("optimizers_are_known", "every_entry_is_named"),
-            otherwise="detach {it|it}, once, if the parameters that it was computed from are not to"
-            " be trained",
+            otherwise="detach {it|the tensor}, once, if the parameters that it was computed from"
+            " are not to be trained",
         ),
         Fix(
-            "recompute {it|it} in each forward pass: the module keeps the tensor of the first one,"
-            " which was computed from trained parameters",
+            "recompute {it|the tensor} in each forward pass, because the module keeps the tensor of"
+            " the first pass, which was computed from trained parameters",
             needs=("in_a_module", "trained_there"),
             proof=None,
-            otherwise="detach {it|it}, once, if it enters the loss as a constant",
+            otherwise="detach {it|the tensor}, once, if it enters the loss as a constant",
         ),
         Fix(
-            "detach {it|it}, once, where it is computed, if it enters the loss as a constant (old"
-            " log-probabilities, an advantage, a target)",
+            "detach {it|the tensor}, once, where it is computed, if it enters the loss as a"
+            " constant (old log-probabilities, an advantage, a target)",
             needs=("trained_there",),
             proof=None,
-            otherwise="recompute {it|it} in each iteration, before it is used, if this loss must"
-            " train through it, too",
+            otherwise="recompute {it|the tensor} in each iteration, before it is used, if this loss"
+            " must train through it, too",
         ),
         Fix(
-            "detach {it|it}, once, where it is computed: it was computed from no parameter that is"
-            " trained",
+            "detach {it|the tensor}, once, where it is computed, because it depends on no parameter"
+            " that is trained",
             needs=("others_are_trained",),
             proof=("optimizers_are_known", "every_entry_is_named"),
-            otherwise="recompute {it|it} in each iteration, if it is to be trained",
+            otherwise="recompute {it|the tensor} in each iteration, if it is to be trained",
         ),
         Fix(
-            "recompute {it|it} in each iteration, before it is used",
+            "recompute {it|the tensor} in each iteration, before it is used",
             proof=None,
-            otherwise="detach {it|it}, once, if the parameters that it was computed from are not to"
-            " be trained",
+            otherwise="detach {it|the tensor}, once, if the parameters that it was computed from"
+            " are not to be trained",
         ),
     ),
     Cause(
@@ -111,7 +111,7 @@ CAUSES = (
         ),
         Fix(
             "run the forward pass again before each backward() call{closure|}; or remove the second"
-            " backward() call, if nothing has changed since the first"
+            " backward() call, if no weight has changed since the first"
         ),
     ),
     Cause(
@@ -119,62 +119,66 @@ CAUSES = (
         "freed",
         "two losses share a part of the graph, and the first backward call freed it",
         Fix(
-            "pass retain_graph=True to the call at the line below: {it|this backward()} runs again"
-            " for each loss, and needs that graph each time",
+            "pass retain_graph=True to the call at the line below, because {it|this backward()}"
+            " runs again for each loss and needs that graph each time",
             needs=("nested",),
             proof=None,
             otherwise="add the losses and call backward() once",
         ),
         Fix(
-            "pass retain_graph=True to that first call, because this loss needs the graph, too; or"
-            " create_graph=True, if this loss contains the gradient that it computed",
+            "pass retain_graph=True to that first call, because this loss needs the graph, too",
             needs=("freed_by_a_gradient",),
             proof=None,
+            otherwise="pass create_graph=True instead, if this loss contains the gradient that the"
+            " first call computed",
         ),
         Fix(
-            "detach {it|the shared part}, once, where it is computed: no optimizer trains the"
-            " parameters that it was computed from",
+            "detach {it|the shared part}, once, where it is computed, because no optimizer trains"
+            " the parameters that it depends on",
             needs=("optimizers_are_known", "not trained_there"),
         ),
         Fix(
-            "detach {it|the shared part} where {first|the first loss} reads it: the optimizer that"
-            " stepped after that backward call does not train its parameters",
+            "detach {it|the shared part} where {first|the first loss} reads it, because the"
+            " optimizer that stepped after that backward call does not train it",
             needs=("only_others_stepped",),
             proof=None,
-            otherwise="add the losses and call backward once, if both must train it",
+            otherwise="add the losses and call backward() once, if both losses must train"
+            " {it|the shared part}",
         ),
         Fix(
-            "detach {it|the shared part} where {second|the second loss} reads it: its optimizer has"
-            " stepped after the first backward call",
+            "detach {it|the shared part} where {second|the second loss} reads it, because the"
+            " optimizer that trains it has stepped after the first backward call",
             needs=("its_own_stepped",),
             proof=None,
-            otherwise="recompute it after the step, if {second|the second loss} must train it, too",
+            otherwise="recompute {it|the shared part} after the step, if {second|the second loss}"
+            " must train it, too",
         ),
         Fix(
             "recompute {it|the shared part} for {second|the second loss}, after the weights have"
             " changed",
             needs=("weights_changed",),
             proof=None,
-            otherwise="add the losses, call backward once, and change the weights after it",
+            otherwise="add the losses, call backward() once, and change the weights afterwards",
         ),
         Fix(
-            "let each loss train its own network only:"
-            " loss.backward(inputs=list(own.parameters())), the first with retain_graph=True, too",
+            "let each loss train its own network only, by"
+            " loss.backward(inputs=list(own.parameters())), and pass retain_graph=True to the first"
+            " call, too",
             needs=("several_optimizers",),
             proof=None,
-            otherwise="if both losses must train all that they reach, add them and call backward"
+            otherwise="if both losses must train all that they reach, add them and call backward()"
             " once",
         ),
         Fix(
-            "add the losses and call backward once: {sum|(first + second).backward()}",
+            "add the losses and call backward() once: {sum|(first + second).backward()}",
             needs=("one_optimizer",),
         ),
         Fix(
-            "if both losses are to train all that they reach, add them and call backward once:"
+            "if both losses are to train all that they reach, add them and call backward() once:"
             " {sum|(first + second).backward()}",
             proof=None,
-            otherwise="if only one of them is to train {it|the shared part}, detach it where the"
-            " other reads it",
+            otherwise="if only one loss is to train {it|the shared part}, detach"
+            " {it|the shared part} where the other loss reads it",
         ),
     ),
     Cause(
@@ -182,7 +186,7 @@ CAUSES = (
         "freed",
         "this loss contains a loss on which backward() was called before",
         Fix(
-            "call backward on the loss of this iteration alone, and keep the total as a number:"
+            "call backward() on the loss of this iteration alone, and keep the total as a number:"
             " total += {summand|loss}.item()"
         ),
     ),
@@ -192,16 +196,16 @@ CAUSES = (
         "a stored tensor still has the graph of the iteration that made it, which was freed",
         Fix(
             "empty {it|the container} at the end of each iteration, and the lists filled beside it,"
-            " if each update is to start with empty ones",
+            " if each update is to start with empty lists",
             needs=("trained_through_the_container",),
             proof=None,
-            otherwise="detach all that it holds at the end of each iteration, if the old entries"
-            " are to stay as numbers",
+            otherwise="detach every tensor in {it|the container} at the end of each iteration, if"
+            " the old entries are to stay as numbers",
         ),
         Fix(
-            "detach what is put into {it|the container}: x.detach()",
+            "detach each tensor that is put into {it|the container}: x.detach()",
             proof=("every_entry_is_named",),
-            otherwise="detach all that it holds at the end of each iteration",
+            otherwise="detach every tensor in {it|the container} at the end of each iteration",
         ),
     ),
     Cause(
@@ -209,23 +213,23 @@ CAUSES = (
         "freed",
         "the dataset holds tensors with a graph, which the backward call of the first batch freed",
         Fix(
-            "compute {it|the tensors} inside the loop (detached, it would no longer train"
-            " {trained|its parameters})",
+            "compute {it|the tensors} inside the loop (if detached, {it|the tensors} would no"
+            " longer train {trained|their parameters})",
             needs=("trained_only_there",),
             proof=None,
-            otherwise="detach {it|them} before the dataset is created, if those parameters are not"
-            " to be trained",
+            otherwise="detach {it|the tensors} before the dataset is created, if those parameters"
+            " are not to be trained",
         ),
         Fix(
             "detach {it|the tensors} before the dataset is created",
             needs=("not trained_there",),
             proof=("optimizers_are_known", "every_entry_is_named"),
-            otherwise="compute them inside the loop, if they are to be trained",
+            otherwise="compute {it|the tensors} inside the loop, if they are to be trained",
         ),
         Fix(
-            "detach {it|the tensors} before the dataset is created, or compute them inside the"
-            " loop",
+            "detach {it|the tensors} before the dataset is created",
             proof=None,
+            otherwise="compute {it|the tensors} inside the loop, if they are to be trained",
         ),
     ),
     Cause(
@@ -233,16 +237,16 @@ CAUSES = (
         "freed",
         "a module's buffer holds a tensor with a graph, which an earlier backward call freed",
         Fix(
-            "work on a copy: take {it|the buffer}.clone() in the forward pass and write into that,"
+            "work on a copy: take {it|buffer}.clone() in the forward pass and write into the clone,"
             " so that the buffer itself keeps no graph",
             needs=("written_in_place",),
             proof=None,
-            otherwise="if the buffer must keep what is written, detach {it|it} after each backward"
-            " call",
+            otherwise="if the buffer must keep the written values, detach {it|the buffer} after"
+            " each backward call",
         ),
         Fix(
             "at the end of each iteration: {detached|self.buffer = self.buffer.detach()}; or detach"
-            " what is written into it",
+            " each value that is written into {it|the buffer}",
             proof=("every_entry_is_named",),
         ),
     ),

@@ -27,20 +27,20 @@ CAUSES = (
             proof=("every_entry_is_named",),
         ),
         Fix(
-            "take the step as a new tensor, fast = w - lr * gradient, with gradient from"
-            " torch.autograd.grad(loss, w, create_graph=True), and compute this loss with fast"
+            "take the step as a new tensor: fast = w - lr * gradient, with the gradient from"
+            " torch.autograd.grad(loss, w, create_graph=True). Compute this loss with fast"
             " (torch.func.functional_call)",
             needs=("differentiable_step",),
             proof=None,
             otherwise="leave create_graph=True out, and recompute this loss after the step,"
-            " if nothing is to be differentiated through the step",
+            " if the step itself is not to be differentiated",
         ),
         Fix(
             "recompute this loss after the step, by a new forward pass",
             needs=("owned_twice",),
             proof=None,
-            otherwise="let one optimizer hold all that both losses train, add the losses, and"
-            " call backward and step once",
+            otherwise="let one optimizer hold all parameters that both losses train, add the"
+            " losses, and call backward() and step() once",
         ),
         Fix(
             "recompute this loss after the step, by a new forward pass",
@@ -49,11 +49,11 @@ CAUSES = (
             otherwise="make all backward() calls before the step",
         ),
         Fix(
-            "recompute this loss after the step, by a new forward pass; or let each backward() call"
+            "recompute this loss after the step, by a new forward pass. Or let each backward() call"
             " reach its own parameters only, loss.backward(inputs=list(own.parameters())), and step"
-            " after all of them",
+            " after all these calls",
             proof=None,
-            otherwise="only if this loss is to train the stepped network, too, make all backward()"
+            otherwise="if this loss is to train the stepped network, too, make all backward()"
             " calls before all steps without inputs=",
         ),
     ),
@@ -62,22 +62,22 @@ CAUSES = (
         "modified",
         "a tensor that an operation had saved for backward was changed in place",
         Fix(
-            "give the layer that changes {it|it} inplace=False",
+            "set inplace=False in the layer that changes {it|the tensor}",
             needs=("by_a_layer",),
             proof=None,
-            otherwise="pass that layer a clone of {it|it}",
+            otherwise="pass that layer a clone of {it|the tensor}",
         ),
         Fix(
-            "put a new tensor together from the changed and the unchanged parts (torch.cat,"
-            " torch.stack, torch.where), instead of writing through a view of {it|it}",
+            "build a new tensor from the changed and the unchanged parts (torch.cat, torch.stack,"
+            " torch.where), instead of writing through a view of {it|the tensor}",
             needs=("through_a_view",),
             proof=None,
-            otherwise="write into a clone of {it|it}, and use the original in all operations before"
-            " the change",
+            otherwise="write into a clone of {it|the tensor}, and use the original in all"
+            " operations before the change",
         ),
         Fix(
-            "do not write into {it|it} after its use: use an out-of-place operation, or write into"
-            " a clone",
+            "do not write into {it|the tensor} after its use: use an out-of-place operation, or"
+            " write into a clone",
             proof=("written_once",),
         ),
     ),
@@ -94,8 +94,8 @@ CAUSES = (
         "modified",
         "the forward pass itself changed a parameter in place after it had been used",
         Fix(
-            "let the earlier operation use a clone of {it|the parameter}: the layer changes it each"
-            " time that it runs, as max_norm requests",
+            "let the earlier operation use a clone of {it|the parameter}, because the layer changes"
+            " this parameter each time it runs, as max_norm requests",
             needs=("by_a_layer",),
         ),
         Fix(
@@ -107,8 +107,8 @@ CAUSES = (
         "leaf_inplace",
         "a leaf that requires grad was changed in place while gradients were recorded",
         Fix(
-            "change it under torch.no_grad(); if the loss must depend on the change, compute a new"
-            " tensor instead"
+            "change {it|the leaf} under torch.no_grad(). If the loss must depend on the change,"
+            " compute a new tensor instead"
         ),
     ),
 )

@@ -30,7 +30,7 @@ CAUSES = (
         "no_graph",
         "a gradient is used as if it could be differentiated, but it was computed without"
         " create_graph=True, so it has no graph",
-        Fix("compute it with torch.autograd.grad(..., create_graph=True)"),
+        Fix("compute the gradient with torch.autograd.grad(..., create_graph=True)"),
     ),
     Cause(
         "detach_wrong_place",
@@ -38,19 +38,19 @@ CAUSES = (
         "a tensor between the parameters and this loss was detached from the graph",
         Fix(
             "use PyTorch operations for the whole computation: combine tensors with torch.stack or"
-            " torch.cat; torch.tensor, .item(), .tolist() and numpy copy the numbers without their"
+            " torch.cat. torch.tensor, .item(), .tolist() and numpy copy the numbers without their"
             " graph",
             needs=("cut_by_copy",),
             proof=None,
-            otherwise="if the value is to have no gradient, compute the loss from something"
-            " that has one",
+            otherwise="if the value is to have no gradient, compute the loss from a tensor that has"
+            " one",
         ),
         Fix(
             "remove the detach() or .data if this loss must train through the value; detach only"
             " constants",
             proof=None,
-            otherwise="where the value itself is to be a constant, something else in this"
-            " loss must reach the parameters",
+            otherwise="if the value itself is to be a constant, compute this loss from another"
+            " tensor, too, that depends on the parameters",
         ),
     ),
     Cause(
@@ -58,13 +58,14 @@ CAUSES = (
         "no_graph",
         "the forward pass ran where gradients were disabled",
         Fix(
-            "update the parameter in place, under torch.no_grad(): w -= lr * w.grad, not w"
-            " = w - lr * w.grad, which makes a tensor that does not require grad",
+            "update the parameter in place, under torch.no_grad(): w -= lr * w.grad."
+            " There, w = w - lr * w.grad makes a new tensor that does not require grad",
             needs=("cut_by_update",),
         ),
         Fix(
-            "run this code outside torch.inference_mode(): a tensor computed in that mode has no"
-            " gradient, even under torch.enable_grad() (Lightning: Trainer(inference_mode=False))",
+            "run this code outside torch.inference_mode(), because a tensor computed in that mode"
+            " has no gradient, even under torch.enable_grad()"
+            " (Lightning: Trainer(inference_mode=False))",
             needs=("in_inference_mode",),
         ),
         Fix("run the forward pass outside torch.no_grad(), or under torch.enable_grad()"),
@@ -73,7 +74,7 @@ CAUSES = (
         "function_computes_in_forward",
         None,
         "backward() of {it|a custom function} uses a value that its forward() computed; forward()"
-        " records no graph, so the gradient has none",
+        " records no graph, so the gradient has no graph",
         Fix(
             "save the inputs in forward, ctx.save_for_backward(x), and compute the derivative"
             " from them in backward",
@@ -83,7 +84,8 @@ CAUSES = (
     Cause(
         "frozen_parameters",
         "no_graph",
-        "no tensor that this was computed from requires grad: its parameters are frozen",
+        "none of the tensors that this loss was computed from requires grad: its parameters are"
+        " frozen",
         Fix(
             "call requires_grad_(True) before the forward pass on the parameters that this loss"
             " trains"
@@ -96,17 +98,17 @@ CAUSES = (
         Fix(
             "compute the loss from the value before that operation, which has a gradient"
             " (for a cross entropy the logits, before softmax and argmax;"
-            " of a distribution rsample(), not sample())",
+            " for a distribution rsample(), not sample())",
             proof=None,
-            otherwise="replace the operation by one that has a derivative, where the loss"
-            " needs its result",
+            otherwise="replace that operation by one that has a derivative, if the loss needs its"
+            " result",
         ),
     ),
     Cause(
         "not_scalar",
         "not_scalar",
         "backward() was called on a tensor of more than one element, without gradient=",
-        Fix("reduce it first (.sum() or .mean()), or pass gradient="),
+        Fix("reduce the tensor first (.sum() or .mean()), or pass gradient="),
     ),
     Cause(
         "unused_input",
@@ -114,15 +116,15 @@ CAUSES = (
         "a gradient was requested for a tensor that the output was not computed from: {it|an"
         " input}",
         Fix(
-            "pass allow_unused=True, and skip the gradients that are None: {it|the input} takes"
-            " no part in this result",
+            "pass allow_unused=True, and skip the gradients that are None, because this result was"
+            " not computed from {it|the input}",
             needs=("others_take_part",),
             proof=None,
-            otherwise="compute the result from {it|that input}, if it is to take part",
+            otherwise="compute the result from {it|the input}, if its gradient is needed",
         ),
         Fix(
-            "compute the result from {it|that tensor} itself: it was made after the forward"
-            " pass, or another tensor was used in its place",
+            "compute the result from {it|that tensor} itself: this tensor was made after the"
+            " forward pass, or another tensor was used in its place",
             proof=None,
         ),
     ),
@@ -136,8 +138,8 @@ CAUSES = (
             needs=("frozen",),
         ),
         Fix(
-            "call requires_grad_(True) on it before the forward pass, or leave it out of the"
-            " inputs",
+            "call requires_grad_(True) on {it|the tensor} before the forward pass, or leave"
+            " {it|the tensor} out of the inputs",
             proof=None,
         ),
     ),

@@ -19,21 +19,21 @@ CAUSES = (
         "a fused optimizer changed saved weights without a new version, so that PyTorch raises"
         " nothing: this backward pass mixes old activations with new weights",
         Fix(
-            "recompute this loss after the step, by a new forward pass; or let each backward() call"
+            "recompute this loss after the step, by a new forward pass. Or let each backward() call"
             " reach its own parameters only, loss.backward(inputs=list(own.parameters())), and step"
-            " after all of them. To get PyTorch's error, call"
+            " after all these calls. To get PyTorch's error, call"
             " torch.autograd.graph.increment_version(parameter) for each parameter after the step"
         ),
     ),
     Cause(
         "checkpoint_recomputes_anew",
         "silent",
-        "a checkpoint recomputes its forward pass in backward, but the weights were changed since:"
-        " it computes with the new ones, and no check detects that",
+        "a checkpoint recomputes its forward pass in backward, but the weights have changed since,"
+        " so it uses the new weights, and no check of PyTorch detects that",
         Fix(
-            "recompute this loss after the step, by a new forward pass; or make this backward()"
-            " call before the step",
+            "recompute this loss after the step, by a new forward pass",
             proof=None,
+            otherwise="make this backward() call before the step",
         ),
     ),
     Cause(
@@ -42,76 +42,77 @@ CAUSES = (
         "a tensor saved for backward was changed through .data, numpy or dlpack, which autograd"
         " does not track, so the gradient is silently wrong",
         Fix(
-            "recompute this loss after the change, by a new forward pass; or make this backward()"
-            " call before it",
+            "recompute this loss after the change, by a new forward pass",
             needs=("a_leaf",),
             proof=None,
+            otherwise="make this backward() call before the change",
         ),
-        Fix("edit a clone, or use .detach() instead of .data, which brings the error back"),
+        Fix("edit a clone. To get PyTorch's error, use .detach() instead of .data"),
     ),
     Cause(
         "graph_grows",
         "silent",
         "a graph is kept alive and grows with each iteration",
         Fix(
-            "set .grad to None in each iteration, as optimizer.zero_grad() does; or take"
+            "set .grad to None in each iteration, as optimizer.zero_grad() does. Or take"
             " torch.autograd.grad(loss, parameters, create_graph=True), which leaves .grad"
             " alone",
             needs=("creates_graph",),
         ),
-        Fix("keep numbers instead of tensors (.item()), or detach what is carried over"),
+        Fix("keep numbers instead of tensors (.item()), or detach each tensor that carries over"),
     ),
     Cause(
         "custom_function_ctx",
         "silent",
-        "a custom function keeps a tensor as an attribute of ctx; it was changed in place"
-        " since, and no check notices",
-        Fix("use ctx.save_for_backward for tensors"),
+        "a custom function keeps a tensor as an attribute of ctx; the tensor has been changed in"
+        " place since, and no check of PyTorch detects that",
+        Fix("save the tensor by ctx.save_for_backward()"),
     ),
     Cause(
         "never_trained",
         "silent",
-        "an optimizer holds {it|parameters} that never got a gradient: no graph connects them to"
-        " the loss",
+        "no graph connects the loss to {it|some parameters} of an optimizer, so no gradient has"
+        " ever arrived there",
         Fix(
-            "remove the detach() or no_grad() between them and the loss; or, if they are not to be"
-            " trained, take them out of the optimizer",
+            "remove the detach() or no_grad() between these parameters and the loss",
             proof=None,
+            otherwise="take {it|these parameters} out of the optimizer, if no training is intended",
         ),
     ),
     Cause(
         "optimizer_holds_replaced",
         "silent",
         "an optimizer holds parameters that never got a gradient, and that no variable reaches"
-        " any more: they were replaced after it was made",
+        " any more: they were replaced after the optimizer was created",
         Fix("create the optimizer after the model is complete", proof=None),
     ),
     Cause(
         "in_no_optimizer",
         "silent",
-        "{it|parameters} get gradients from a loss that an optimizer steps by, but no optimizer"
-        " holds them: they keep their first values, and their gradients are never cleared",
+        "no optimizer holds {it|some parameters}, whose gradients are computed by a loss that"
+        " trains other parameters: the values never change, and the gradients are never cleared",
         Fix(
-            "copy the new values into the old parameter under torch.no_grad(), or make the"
-            " optimizer after {it|the parameter} has been replaced",
+            "copy the new values into the old parameter under torch.no_grad()",
             needs=("replaced",),
             proof=None,
+            otherwise="create the optimizer after {it|the parameter} has been replaced",
         ),
         Fix(
-            "put the modules into nn.ModuleList or nn.ModuleDict, parameters into"
-            " nn.ParameterList: model.parameters() lacks what a plain list or dict holds",
+            "put the modules into nn.ModuleList or nn.ModuleDict, and parameters into"
+            " nn.ParameterList, because model.parameters() does not search a plain list or dict",
             proof=None,
         ),
     ),
     Cause(
         "gradient_leaks",
         "silent",
-        "{it|these parameters} still have a gradient of the other optimizer's loss, and this loss"
-        " adds to it: their step follows both",
+        "the gradient of another optimizer's loss is still in {it|some parameters}, and this loss"
+        " adds its own, so the next step follows both losses",
         Fix(
-            "clear these gradients before this loss's backward(), by optimizer.zero_grad(); or"
-            " freeze {it|them}, requires_grad_(False), while the other loss is computed",
+            "clear these gradients before this loss's backward(), by optimizer.zero_grad()",
             proof=None,
+            otherwise="freeze {it|these parameters}, by requires_grad_(False), while the other loss"
+            " is computed",
         ),
     ),
     Cause(
@@ -130,7 +131,7 @@ CAUSES = (
         "backward() of {it|a custom function} changes its grad_output in place; other parts of the"
         " graph may still need it",
         Fix(
-            "compute with a new tensor there: grad_output * x in place of grad_output.mul_(x)",
+            "compute a new tensor in backward(): grad_output * x in place of grad_output.mul_(x)",
             proof=None,
         ),
     ),
@@ -138,7 +139,7 @@ CAUSES = (
         "step_inside_backward",
         "silent",
         "a fused optimizer stepped in a hook during the backward pass, and the rest of that pass"
-        " needs the weights that it changed (PyTorch raises nothing)",
+        " needs the old weights (PyTorch raises nothing)",
         Fix("step after the backward pass has ended", proof=None),
     ),
     Cause(
@@ -147,7 +148,7 @@ CAUSES = (
         "DistributedDataParallel averages gradients once for each forward pass; this backward call"
         " reuses a retained graph, so its gradient is not averaged",
         Fix(
-            "add the losses and call backward once",
+            "add the losses and call backward() once",
             proof=None,
             otherwise="run the forward pass again for the second loss",
         ),
@@ -167,9 +168,9 @@ CAUSES = (
         "{it|a custom function} saves a value that its forward() computed, which has no graph: the"
         " second derivative lacks the terms that go through that value",
         Fix(
-            "save the inputs, and recompute the value from them in backward(); or return it as one"
-            " more output, and save that",
+            "save the inputs, and recompute the value from them in backward()",
             proof=None,
+            otherwise="return the value as one more output of forward(), and save that output",
         ),
     ),
 )

@@ -17,7 +17,7 @@ CAUSES = (
         "unsupported",
         "an operation in this graph has no second derivative in PyTorch",
         Fix(
-            "use an operation that has one (for cuDNN RNNs:"
+            "use an operation that has a second derivative (for cuDNN RNNs:"
             " torch.backends.cudnn.flags(enabled=False) around the forward pass)"
         ),
     ),
@@ -26,7 +26,7 @@ CAUSES = (
         "unsupported",
         "the backward pass of a compiled model (torch.compile) cannot be differentiated again",
         Fix(
-            "where the gradient is part of the loss, call the original model, not the one that"
+            "if the gradient is part of the loss, call the original model, not the one that"
             " torch.compile returned. Or exclude the part that is differentiated twice:"
             " torch.compiler.disable(part)"
         ),
@@ -36,7 +36,7 @@ CAUSES = (
         "unsupported",
         "reentrant checkpointing runs its forward pass without gradients: it needs an input"
         " that requires grad, and supports loss.backward() only, not autograd.grad or inputs=",
-        Fix("checkpoint(..., use_reentrant=False)"),
+        Fix("call checkpoint(..., use_reentrant=False)"),
     ),
     Cause(
         "checkpoint_differs",
@@ -45,8 +45,8 @@ CAUSES = (
         " function} did not save the same tensors as the first",
         Fix(
             "let {it|the checkpointed function} compute the same in both runs: do not change"
-            " {state|a cache, a counter or another state} in it; disable its caches for training"
-            " (use_cache=False)",
+            " {state|a cache, a counter or another state} in it, and disable its caches for"
+            " training (use_cache=False)",
             proof=None,
             otherwise="call {it|the function} without a checkpoint",
         ),
@@ -72,10 +72,10 @@ CAUSES = (
         "DistributedDataParallel averages the gradient of each parameter once for each forward"
         " pass, and a second backward call computed it again",
         Fix(
-            "add the losses and call backward once for each forward pass",
+            "add the losses and call backward() once for each forward pass",
             proof=None,
-            otherwise="checkpoint(..., use_reentrant=False), where a checkpoint runs: the"
-            " reentrant kind calls backward inside backward",
+            otherwise="call checkpoint(..., use_reentrant=False), if a checkpoint runs: a"
+            " reentrant checkpoint calls backward() inside the backward pass",
         ),
     ),
     Cause(
@@ -84,11 +84,11 @@ CAUSES = (
         "backward() of {it|a custom function} records no graph, so its gradients cannot be"
         " differentiated again",
         Fix(
-            "write its backward with operations that have a derivative: without detach(),"
+            "write that backward() with operations that have a derivative: without detach(),"
             " .data or no_grad(), with create_graph=True in a gradient that it computes,"
-            " and without the mark @once_differentiable",
+            " and without the decorator @once_differentiable",
             proof=None,
-            otherwise="use an ordinary function in its place where second derivatives are needed",
+            otherwise="use an ordinary function in its place, if second derivatives are needed",
         ),
     ),
     Cause(
@@ -104,16 +104,16 @@ CAUSES = (
         "a compiled model (torch.compile) gives up its saved tensors in the first backward pass, so"
         " this graph cannot be retained",
         Fix(
-            "where the gradient is part of the loss, call the original model, not the one that"
-            " torch.compile returned: the compiled one has no second derivative",
+            "if the gradient is part of the loss, call the original model, not the one that"
+            " torch.compile returned, because a compiled model has no second derivative",
             needs=("asks_for_a_graph",),
             proof=None,
         ),
         Fix(
-            "add the losses and call backward once, without retain_graph=True",
+            "add the losses and call backward() once, without retain_graph=True",
             proof=None,
             otherwise="compile with torch._functorch.config.donated_buffer = False, which"
-            " keeps them",
+            " keeps the saved tensors",
         ),
     ),
     Cause(
@@ -122,8 +122,8 @@ CAUSES = (
         "saved-tensor hooks (a checkpoint without reentry sets some) do not work inside the"
         " transforms of torch.func",
         Fix(
-            "call the function without the checkpoint under torch.func; or compute this by"
-            " torch.autograd.functional, or torch.autograd.grad"
+            "call the function without the checkpoint under torch.func; or use"
+            " torch.autograd.functional or torch.autograd.grad instead"
         ),
     ),
     Cause(
@@ -131,21 +131,22 @@ CAUSES = (
         "unsupported",
         "anomaly mode found the first gradient that is not a number",
         Fix(
-            "look at the forward call that the warning above this error shows: a division"
-            " by zero, sqrt, log, norm or atan2 at zero; keep its input away from there",
+            "look at the forward call that the warning above this error shows, for a division by"
+            " zero, or sqrt, log, norm or atan2 at zero. Keep its input away from zero",
             proof=None,
         ),
     ),
     Cause(
         "function_backward_twice",
         "unsupported",
-        "backward() of {it|a custom function} raised this when it ran for the second time: it had"
-        " deleted the values that it needs",
+        "backward() of {it|a custom function} raised this when it ran for the second time, because"
+        " it had deleted values that it needs",
         Fix(
             "keep what backward needs by ctx.save_for_backward, and delete nothing from ctx"
             " in backward",
             proof=None,
-            otherwise="make only one backward() call through it: add the losses",
+            otherwise="add the losses, so that one backward() call runs through {it|the function}"
+            " only once",
         ),
     ),
     Cause(

@@ -20,7 +20,7 @@ class NoEvidence(Exception):
 class Evidence:
     """The evidence about one error.
 
-    ``outputs`` are the tensors that backward was called on, ``inputs`` those whose gradient was
+    ``outputs`` are the roots of the failed backward call, ``inputs`` the tensors whose gradient was
     requested, if any, and ``call`` is that call. ``frame`` is the innermost frame of the user's
     code, and ``error`` the text.
 

@@ -25,6 +25,7 @@ def finding(
         cause,
         LIKELY,
         raised_at,
+        proven=fix.proof is not None,
         began_at=began_at,
         made_at=made_at,
         advice=fix,

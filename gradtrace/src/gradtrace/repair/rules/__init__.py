@@ -35,7 +35,7 @@ def candidates(run: ProgramRun, report: Callable[[str], None]) -> list[Candidate
                 if all(map(_is_sensible, candidate.edits.values())):
                     by_text.setdefault(tuple(sorted(candidate.edits.items())), candidate)
         except Exception as error:
-            report(f"no more candidates of {rule.__name__}: {type(error).__name__}: {error}")
+            report(f"no further candidates of {rule.__name__}: {type(error).__name__}: {error}")
     ranked = sorted(by_text.values(), key=lambda c: (c.repair.rank, _changed_lines(failure, c)))
     usual = [candidate for candidate in ranked if candidate.repair == RETAIN_GRAPH][:2]
     unusual = [candidate for candidate in ranked if candidate.repair != RETAIN_GRAPH]

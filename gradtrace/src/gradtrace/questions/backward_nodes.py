@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gradtrace.player.prompt import Choice
-from gradtrace.questions.facts import ending, label_of_node
 from gradtrace.questions.program import Asked, Program, TraceAnswer, line_of
+from gradtrace.questions.trace_facts import ending, label_of_node
 from gradtrace.tracing.steps import NodeRun, Step, TraceData
 
 
