@@ -23,7 +23,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 FROM_NPM := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises collect grade report bench cases pythons wild trainers peers types javascript prose style dist test gpu-check clean
+.PHONY: help book serve lab address pictures notebooks exercises collect grade report bench cases pythons wild trainers peers mutants types javascript prose style dist test gpu-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ help: ## list the targets
 	$(PYTHON) -m venv .venv
 
 $(LIGHT): .venv/pyvenv.cfg requirements.txt
-	$(BIN)/python -m pip install --quiet -c requirements.txt jupyter-book tinycss2
+	$(BIN)/python -m pip install --quiet -c requirements.txt jupyter-book
 	@touch $@
 
 $(FULL): .venv/pyvenv.cfg requirements.txt pyproject.toml gradtrace/pyproject.toml
@@ -141,6 +141,18 @@ peers: $(PEERS_READY) ## run PyTorch's and other libraries' tests plain and watc
 		$(if $(PYTORCH),--checkout "pytorch=$(PYTORCH)") $(if $(HIGHER),--checkout "higher=$(HIGHER)") \
 		$(if $(ONLY),--only "$(ONLY)") $(SUITES)
 
+# The tool that changes the code to see whether a test notices has an environment of its own, too.
+.venv-mutants/.ready: requirements.txt gradtrace/pyproject.toml
+	test -x .venv-mutants/bin/python || $(PYTHON) -m venv .venv-mutants
+	grep '^torch==' requirements.txt >.venv-mutants/constraint.txt
+	.venv-mutants/bin/python -m pip install --quiet -c .venv-mutants/constraint.txt -e "gradtrace[test]" mutmut==3.8.1
+	@touch $@
+
+mutants: export OMP_NUM_THREADS ?= 1
+mutants: .venv-mutants/.ready ## list the changes of gradtrace's code that no test notices (MUTANTS="gradtrace.repair.judge*")
+	cd gradtrace && ../.venv-mutants/bin/mutmut run $(MUTANTS)
+	cd gradtrace && ../.venv-mutants/bin/mutmut results
+
 $(FROM_NPM): tests/browser/package-lock.json
 	@command -v npm >/dev/null || echo "npm is missing: the site's accessibility and the texts' words will not be tested"
 	@! command -v npm >/dev/null || npm ci --prefix tests/browser --loglevel error --no-audit --no-fund --fetch-retries 1 || \
@@ -192,7 +204,7 @@ test: export OMP_NUM_THREADS ?= 1
 test: $(FULL) $(FROM_NPM) ## prove everything: style, imports, types, site, tests, every stored output
 	$(MAKE) style javascript
 	$(MAKE) -j 2 types book
-	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src book/_ext/styles.py
+	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src
 	PYTHONPATH=tests $(BIN)/pytest --nbval --nbval-cell-timeout=120 -p warm_kernels $(SIDE_BY_SIDE) \
 		--dist loadscope --nbval-sanitize-with=tests/nbval.cfg notebooks solutions
 

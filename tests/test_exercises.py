@@ -5,6 +5,7 @@ of the same notebooks, in its sandbox, is tested in ``test_grading.py``.
 """
 
 import ast
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -188,24 +189,27 @@ def test_no_exercise_holds_its_solution(generated):
                 assert sources[cell.id] != cell.source, f"{path.stem}: {cell.id}"
 
 
-@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
-def test_an_exercise_says_what_it_asks_of_its_learner(path):
-    first = nbformat.read(path, as_version=4).cells[0].source
-    opening = OPENING.match(first)
-    assert opening, first
-    assert (ROOT / "notebooks" / f"{opening['chapter']}.ipynb").exists()
+def test_an_exercise_says_what_it_asks_of_its_learner(subtests):
+    for path in SOLUTIONS:
+        with subtests.test(exercise=path.stem):
+            first = nbformat.read(path, as_version=4).cells[0].source
+            opening = OPENING.match(first)
+            assert opening, first
+            assert (ROOT / "notebooks" / f"{opening['chapter']}.ipynb").exists()
 
 
-@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
-def test_an_exercise_is_found_on_the_site(path):
+def test_an_exercise_is_found_on_the_site(subtests):
     pages = (ROOT / "book" / "_toc.yml").read_text("utf-8")
-    assert f"file: exercises/{path.stem}/{path.stem}\n" in pages
-    assert f"file: solutions/{path.stem}/{path.stem}\n" in pages
-    opening = OPENING.match(nbformat.read(path, as_version=4).cells[0].source)
-    chapter = nbformat.read(ROOT / "notebooks" / f"{opening['chapter']}.ipynb", as_version=4)
-    link = f"[{opening['title']}](../exercises/{path.stem}/{path.stem}.ipynb)"
-    about = f"{opening['difficulty']}, about {opening['minutes']} minutes"
-    assert f"- {link}: {about}" in chapter.cells[-1].source
+    for name, path in ((path.stem, path) for path in SOLUTIONS):
+        with subtests.test(exercise=name):
+            assert f"file: exercises/{name}/{name}\n" in pages
+            assert f"file: solutions/{name}/{name}\n" in pages
+            opening = OPENING.match(nbformat.read(path, as_version=4).cells[0].source)
+            chapter = ROOT / "notebooks" / f"{opening['chapter']}.ipynb"
+            link = f"[{opening['title']}](../exercises/{name}/{name}.ipynb)"
+            about = f"{opening['difficulty']}, about {opening['minutes']} minutes"
+            last = nbformat.read(chapter, as_version=4).cells[-1].source
+            assert f"- {link}: {about}" in last
 
 
 def test_every_chapter_has_its_exercises():
@@ -218,13 +222,12 @@ def test_every_chapter_has_its_exercises():
         assert chapters.count(chapter.stem) >= least, chapter.stem
 
 
-@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
-def test_the_notebook_asks_every_question_of_its_module(path):
-    import importlib
-
-    module = importlib.import_module(f"backward_twice.checks.{path.stem}")
-    defined = {name for name, value in vars(module).items() if isinstance(value, Task)}
-    assert defined == {name for exercise, name in QUESTIONS if exercise == path.stem}
+def test_the_notebook_asks_every_question_of_its_module(subtests):
+    for path in SOLUTIONS:
+        with subtests.test(exercise=path.stem):
+            module = importlib.import_module(f"backward_twice.checks.{path.stem}")
+            defined = {name for name, value in vars(module).items() if isinstance(value, Task)}
+            assert defined == {name for exercise, name in QUESTIONS if exercise == path.stem}
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
@@ -275,9 +278,10 @@ def test_draws_differ_and_repeat(exercise, name):
     assert drawn == [asked.inputs(seed) for seed in SEEDS]
 
 
-@NAMED
-def test_every_question_has_typical_wrong_answers(exercise, name):
-    assert len(misconceptions(f"{exercise}.{name}")) >= 2
+def test_every_question_has_typical_wrong_answers(subtests):
+    for exercise, name in QUESTIONS:
+        with subtests.test(question=f"{exercise}.{name}"):
+            assert len(misconceptions(f"{exercise}.{name}")) >= 2
 
 
 def test_every_misconception_is_about_a_question():

@@ -49,13 +49,13 @@ def test_the_record_says_when_and_where():
         assert isinstance(RECORD[name], str) and RECORD[name]
 
 
-@pytest.mark.parametrize("name", sorted(RECORD["parts"]))
-def test_a_part_has_an_outcome_and_a_reason_if_it_did_not_pass(name):
-    part = RECORD["parts"][name]
-    assert part["title"]
-    assert part["outcome"] in MARKS
-    assert ("reason" in part) == (part["outcome"] != "passed")
-    assert all(isinstance(value, (int, str)) for value in part.get("figures", {}).values())
+def test_a_part_has_an_outcome_and_a_reason_if_it_did_not_pass(subtests):
+    for name, part in RECORD["parts"].items():
+        with subtests.test(part=name):
+            assert part["title"]
+            assert part["outcome"] in MARKS
+            assert ("reason" in part) == (part["outcome"] != "passed")
+            assert all(isinstance(value, (int, str)) for value in part.get("figures", {}).values())
 
 
 def test_links_name_parts():

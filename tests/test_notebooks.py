@@ -104,18 +104,20 @@ def typed_observations(notebook) -> list[str]:
     return found
 
 
-@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
-def path(request):
-    return request.param
+def read(path):
+    return nbformat.read(path, as_version=4)
 
 
-@pytest.mark.parametrize("path", [*NOTEBOOKS, *SOLUTIONS], ids=lambda path: path.stem)
-def test_stored_as_executed(path):
-    assert violations(nbformat.read(path, as_version=4)) == []
+def test_stored_as_executed(subtests):
+    for path in (*NOTEBOOKS, *SOLUTIONS):
+        with subtests.test(notebook=path.stem):
+            assert violations(read(path)) == []
 
 
-def test_every_verdict_is_computed(path):
-    assert typed_observations(nbformat.read(path, as_version=4)) == []
+def test_every_verdict_is_computed(subtests):
+    for path in NOTEBOOKS:
+        with subtests.test(notebook=path.stem):
+            assert typed_observations(read(path)) == []
 
 
 def pages_of(chapter):
@@ -136,10 +138,11 @@ def test_every_claim_of_the_article_is_judged_in_its_chapter(number, article):
     assert set(stored_verdicts(pages_of(article["notebook"]))) == claims
 
 
-def test_the_page_prints_the_verdict_that_was_computed(path):
-    for cell in nbformat.read(path, as_version=4).cells:
-        for output in cell.get("outputs", ()):
-            if stored := output.get("data", {}).get(MIME):
+def test_the_page_prints_the_verdict_that_was_computed(subtests):
+    cells = [(path, cell) for path in NOTEBOOKS for cell in read(path).cells]
+    for path, output in ((path, o) for path, cell in cells for o in cell.get("outputs", ())):
+        if stored := output.get("data", {}).get(MIME):
+            with subtests.test(notebook=path.stem, claim=stored["id"]):
                 words = f"Claim {stored['id']} {stored['verdict']}"
                 assert words in output.data["text/plain"]
                 assert words in output.data["text/html"]
@@ -149,15 +152,25 @@ def test_the_ledger_is_what_the_notebooks_computed():
     assert read_ledger() == updated_ledger(read_ledger(), NOTEBOOKS)
 
 
-def test_a_cell_that_an_output_names_has_the_line_it_quotes(path):
-    """nbval does not compare the numbers of cells: tests/nbval.cfg."""
-    cells = {cell.execution_count: cell for cell in code_cells(nbformat.read(path, as_version=4))}
+def misquoted_cells(notebook) -> list[str]:
+    """The lines of cells that an output quotes, but that the cells do not have."""
+    found = []
+    cells = {cell.execution_count: cell for cell in code_cells(notebook)}
     for cell in cells.values():
         for output in cell.outputs:
             text = output.get("text") or output.get("data", {}).get("text/plain", "")
             for number, line, quoted in re.findall(r"Cell In\[(\d+)\]:(\d+)(?:  (.+))?", text):
                 source = cells[int(number)].source.splitlines()[int(line) - 1].strip()
-                assert quoted in ("", source), f"cell {cell.id}: {quoted!r} is not {source!r}"
+                if quoted not in ("", source):
+                    found.append(f"cell {cell.id}: {quoted!r} is not {source!r}")
+    return found
+
+
+def test_a_cell_that_an_output_names_has_the_line_it_quotes(subtests):
+    """nbval does not compare the numbers of cells: tests/nbval.cfg."""
+    for path in NOTEBOOKS:
+        with subtests.test(notebook=path.stem):
+            assert misquoted_cells(read(path)) == []
 
 
 SMALL = """

@@ -5,8 +5,6 @@ import importlib
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 LINES = (ROOT / "book" / "promises.md").read_text(encoding="utf-8").splitlines()
 TABLES = LINES.count("| promise | kept by | attacked by |")
@@ -38,15 +36,15 @@ def names_in(path):
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
-def test_what_keeps_and_what_attacks_a_promise_is_there(row):
-    _, kept, attacked = row
-    assert NAME.findall(kept) and NAME.findall(attacked)
-    for name in NAME.findall(kept):
-        assert found(name), name
-    for name in NAME.findall(attacked):
-        file, _, test = name.partition(".")
-        assert test in names_in(ROOT / "tests" / f"{file}.py"), name
+def test_what_keeps_and_what_attacks_a_promise_is_there(subtests):
+    for promise, kept, attacked in ROWS:
+        with subtests.test(promise=promise):
+            assert NAME.findall(kept) and NAME.findall(attacked)
+            for name in NAME.findall(kept):
+                assert found(name), name
+            for name in NAME.findall(attacked):
+                file, _, test = name.partition(".")
+                assert test in names_in(ROOT / "tests" / f"{file}.py"), name
 
 
 def test_there_are_promises():

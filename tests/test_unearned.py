@@ -503,7 +503,7 @@ def built(batch, inputs, layers, squared, itemsize):
     return snapshot((y**2 if squared else y).mean(), inputs=[x]).held.activations
 
 
-BACKWARD = "of every function a backward was run, with each input requiring grad"
+BACKWARD = "backward ran through every function, with each input requiring grad"
 FEW = "computed no more than eight calls of f do, for each vector"
 MOVED = "every function was called with each input a little moved, and no other"
 PIECES = "the head was given all rows, and never more than a piece has"

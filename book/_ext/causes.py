@@ -59,13 +59,14 @@ class Causes(LedgerDirective):
         )
 
     def fix(self, fix: Fix) -> nodes.paragraph:
-        condition = f" ({', and '.join(map(causes.sentence_of, fix.needs))})" if fix.needs else ""
+        facts = ", and ".join(causes.FACTS[fact] for fact in fix.needs)
+        condition = f" ({facts})" if facts else ""
         instead = fix.otherwise_for({})
         otherwise = "" if instead is None else f" Where it is not sure: {instead}."
         return said(f"{condition}: {fix.text_for({})}.{otherwise}", nodes.strong("", "Fix"))
 
     def rule(self, rule: Criterion) -> nodes.list_item:
-        condition = "; ".join(map(causes.sentence_of, rule.facts)) or "otherwise"
+        condition = "; ".join(causes.FACTS[fact] for fact in rule.facts) or "otherwise"
         name = nodes.literal("", rule.cause)
         return nodes.list_item("", said(f": {condition}. {rule.confidence.capitalize()}.", name))
 

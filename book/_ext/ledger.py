@@ -44,6 +44,11 @@ class LedgerDirective(SphinxDirective):
         """Where a notebook's page is, seen from this one."""
         return self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{notebook}")
 
+    def script(self, name: str) -> nodes.raw:
+        """Load a script of ours on this page."""
+        source = f"{'../' * self.env.docname.count('/')}_static/{name}"
+        return nodes.raw("", f'<script src="{source}" defer></script>', format="html")
+
     def table(
         self, kind: str, widths: Sequence[int], head: Sequence[str], rows: Sequence[nodes.row]
     ) -> nodes.table:
@@ -95,6 +100,7 @@ class ClaimsTable(LedgerDirective):
         return [
             nodes.container("", classes=["claims-filter"]),
             self.table("claims-table", [8, 50, 42], head, rows),
+            self.script("verdicts.js"),
         ]
 
     def claim(self, claim: dict[str, Any]) -> nodes.row:
@@ -138,16 +144,7 @@ class ClaimsTable(LedgerDirective):
         return paragraphs
 
 
-def add_script(
-    app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
-) -> None:
-    """Load the script on the pages that have a table of claims."""
-    if doctree and any("claims-table" in node["classes"] for node in doctree.findall(nodes.table)):
-        app.add_js_file("verdicts.js", loading_method="defer")
-
-
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_directive("claims-summary", ClaimsSummary)
     app.add_directive("claims-table", ClaimsTable)
-    app.connect("html-page-context", add_script)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

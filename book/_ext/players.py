@@ -69,8 +69,8 @@ class PlayLinks(SphinxTransform):
     def apply(self, **kwargs: Any) -> None:
         sources = {}
         for node in players(self.document):
-            trace = data_of(node.astext())["traces"][0]
-            sources[trace["function"]] = trace["source"]
+            data = data_of(node.astext())
+            sources[data["function"]] = data["source"]
         for link in self.document.findall(nodes.reference):
             target = link.get("refuri", "").removeprefix("#")
             if target.startswith(PLAY):
@@ -145,7 +145,7 @@ def fold_what_tells(app: Sphinx, document: nodes.document, docname: str) -> None
     for node in list(document.findall(nodes.raw)):
         text = node.astext() if node.get("format") == "html" else ""
         if PLAYER in text and (data := data_of(text)).get("question"):
-            name = data["traces"][0]["function"]
+            name = data["function"]
         elif QUIZ in text:
             name = f"quiz {quizzes}"
             quizzes += 1

@@ -44,7 +44,7 @@ class StoredPlayer(StoredOutput):
             return None
         if "step" in self.options:
             data = data_of(page)
-            data["step"] = self.step(self.options["step"], data["traces"][0]["source"])
+            data["step"] = self.step(self.options["step"], data["source"])
             page = with_data(page, data)
         return nodes.raw("", page, format="html")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 
 import pytest
@@ -45,15 +46,16 @@ def test_a_rule_that_needs_nothing_is_the_last_of_its_family():
         assert all(rule.facts for rule in rules[:-1])
 
 
-@pytest.mark.parametrize("cause", CAUSES.values(), ids=lambda cause: cause.name)
-def test_a_fix_that_needs_nothing_is_the_last_of_its_cause(cause):
-    assert all(fix.needs for fix in cause.fixes[:-1]) and not cause.fixes[-1].needs
+def test_a_fix_that_needs_nothing_is_the_last_of_its_cause(subtests):
+    for cause in CAUSES.values():
+        with subtests.test(cause=cause.name):
+            assert all(fix.needs for fix in cause.fixes[:-1]) and not cause.fixes[-1].needs
 
 
-@pytest.mark.parametrize("fix", [pytest.param(fix, id=cause.name) for cause, fix in FIXES])
-def test_texts_name_the_carrier_or_stand_without_it(fix):
-    for text in filter(None, (fix.text, fix.otherwise)):
-        for names in ({}, {"it": "buffer_of_mine"}):
+def test_texts_name_the_carrier_or_stand_without_it(subtests):
+    texts = [text for _, fix in FIXES for text in (fix.text, fix.otherwise) if text is not None]
+    for text, names in itertools.product(texts, ({}, {"it": "buffer_of_mine"})):
+        with subtests.test(text=text, names=names):
             shown = Fix(text).text_for(names)
             assert "{" not in shown and shown == shown.strip()
             assert ("buffer_of_mine" in shown) == ("{it" in text and bool(names))

@@ -393,12 +393,31 @@ def test_ends_as_python_ends_it(script, tmp_path, text, status):
 
 @pytest.mark.parametrize(
     ("word", "suggestion"),
-    [("fixx", "gradtrace fix script.py"), ("strictt", "gradtrace --strict script.py")],
+    [
+        ("fixx", "gradtrace fix script.py"),
+        ("fxi", "gradtrace fix script.py"),
+        ("strictt", "gradtrace --strict script.py"),
+    ],
 )
 def test_a_word_that_looks_like_a_command_gets_a_suggestion(word, suggestion):
     done = command(word, "train.py")
     assert done.returncode == 2
     assert done.stderr == f"gradtrace: there is no file {word}. Did you mean: {suggestion}\n"
+
+
+def test_a_report_can_be_printed(script, tmp_path):
+    done = command("--json", "-", script("import torch; print('mine')"), cwd=tmp_path)
+    mine, report = done.stdout.split("\n", 1)
+    assert (mine, done.returncode, done.stderr) == ("mine", 0, "")
+    assert json.loads(report)["warnings"] == []
+    assert not (tmp_path / "-").exists()
+
+
+def test_an_option_that_does_not_exist_gets_a_suggestion():
+    done = command("--strct", "train.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "gradtrace: there is no option --strct. Did you mean: --strict\n"
+    assert "(usage: " in command("--unlike-any", "train.py").stderr
 
 
 def test_script_that_does_not_exist():

@@ -22,10 +22,11 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from torch.utils.checkpoint import CheckpointError
 
 from gradtrace._torch import SAVED_TENSORS_SHOW_THEIR_DATA
-from gradtrace.explaining.causes import Criterion
-from gradtrace.explaining.diagnose import build_diagnosis
+from gradtrace.explaining.causes import CAUSES, FACTS, Criterion
+from gradtrace.explaining.diagnose import build_diagnosis, decide, failure
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.base import Evidence
 from gradtrace.explaining.watcher import watch
@@ -174,19 +175,6 @@ def test_nothing_is_said_of_a_healthy_program(program, run):
     assert run(program.source(fixed=False)) == (None, None, [])
 
 
-TWO_LOSSES_OF_ONE_FORWARD = """
-import torch
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-
-model = DistributedDataParallel(nn.Linear(2, 1))
-for x in torch.ones(2, 4, 2):
-    out = model(x)
-    out.sum().backward(retain_graph=True)
-    out.square().sum().backward()
-"""
-
-
 @pytest.fixture
 def two_processes(monkeypatch):
     """A group of this process, which takes itself for one of two."""
@@ -199,26 +187,6 @@ def two_processes(monkeypatch):
     gc.collect()
     distributed.barrier()  # the group's end holds the GIL, which what is under way may need
     distributed.destroy_process_group()
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "cause"),
-    [
-        ("", "", ["ddp_not_averaged"]),
-        ("    out.square()", "    model(x).square()", []),
-        ("DistributedDataParallel(nn.Linear(2, 1))", "nn.Linear(2, 1)", []),
-    ],
-    ids=["as it is", "forward again", "one process's own"],
-)
-def test_a_second_backward_that_is_not_averaged(run, two_processes, old, new, cause):
-    error, _, findings = run(
-        TWO_LOSSES_OF_ONE_FORWARD.replace(old, new) if old else TWO_LOSSES_OF_ONE_FORWARD
-    )
-    assert error is None
-    assert [one.cause for one in findings] == cause
-    assert [(_line(one.raised_at), _line(one.began_at)) for one in findings] == [(10, 9)][
-        : len(cause)
-    ]
 
 
 HEADS_THAT_END_IN_TWO_LOSSES = """
@@ -269,3 +237,104 @@ class _Holding(Evidence):
 def test_it_is_certain_only_where_the_advice_is_proven(holding, confidence):
     criterion = Criterion("hidden_state_carried", (), "certain")
     assert build_diagnosis("freed", criterion, _Holding(*holding)).confidence == confidence
+
+
+@pytest.mark.parametrize("holding, place", [((), -1), (("trained_only_there",), 0)])
+def test_the_advice_is_the_first_fix_whose_facts_hold(holding, place):
+    criterion = Criterion("hidden_state_carried", ("passed_on",), "likely")
+    diagnosis = build_diagnosis("freed", criterion, _Holding(*holding))
+    assert diagnosis.advice is CAUSES["hidden_state_carried"].fixes[place]
+    assert diagnosis.reasons == tuple(FACTS[fact] for fact in ("passed_on", *holding))
+
+
+def test_the_cause_is_that_of_the_first_criterion_whose_facts_hold():
+    holding = _Holding("cut_by_detach", "cut_by_first_order")
+    assert decide("no_graph", holding).cause == "create_graph_missing"
+    assert decide("no_graph", _Holding()) is None
+
+
+def test_an_unknown_cause_has_no_reasons():
+    criterion = Criterion("unknown", ("passed_on",), "unknown")
+    assert build_diagnosis("freed", criterion, _Holding("passed_on")).reasons == ()
+
+
+def test_a_cause_of_several_families_has_that_of_the_error():
+    assert CAUSES["function_computes_in_forward"].family is None
+    assert decide("no_graph", _Holding("computed_in_forward")).family == "no_graph"
+
+
+def test_errors_of_python_and_of_torch_are_explained_but_not_those_of_a_program():
+    class Quoting(RuntimeError):
+        pass
+
+    text = "A tensor has different metadata than during the forward pass."
+    causes = {
+        kind: failure(Record(), kind(text), None, (), None)
+        for kind in (RuntimeError, CheckpointError, Quoting)
+    }
+    assert causes[Quoting] is None
+    assert causes[RuntimeError].cause == causes[CheckpointError].cause == "checkpoint_differs"
+
+
+OWN_BACKWARD = """
+import torch
+
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        with torch.enable_grad():
+            ctx.x = x.detach().requires_grad_()
+            ctx.y = ctx.x.exp()
+        return ctx.y.detach()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.autograd.grad(ctx.y, ctx.x, gradient)[0]
+
+loss = Own.apply(torch.ones(2, requires_grad=True)).sum()
+loss.backward(retain_graph=True)
+loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "family", "cause"),
+    [
+        (None, "freed", "shared_subgraph"),  # the inner call raises an error of autograd
+        ('raise ValueError("no")', "unsupported", "function_backward_failed"),
+    ],
+)
+def test_an_error_inside_a_functions_backward(run, body, family, cause):
+    program = OWN_BACKWARD
+    if body is not None:
+        program = re.sub(r"return torch\.autograd\.grad.*", body, program)
+    error, found, _ = run(program)
+    assert isinstance(error, RuntimeError if body is None else ValueError)
+    assert (found.family, found.cause) == (family, cause)
+    assert "Own" in found.carried_by
+    # The line that began the outermost backward pass, not the one inside of the function.
+    assert _line(found.raised_at) == (18 if body is None else 17)
+
+
+def test_an_error_that_no_backward_raised_has_the_programs_line(run):
+    error, found, _ = run("import torch\nx = torch.ones(2, requires_grad=True)\nx.mul_(2)\n")
+    assert "leaf Variable" in str(error)
+    assert _line(found.raised_at) == 3
+    assert run("import torch\nraise ValueError\n")[1] is None
+
+
+def test_an_error_without_tensors_has_a_family_and_no_cause():
+    error = RuntimeError("Trying to backward through the graph a second time")
+    for outputs in (None, torch.ones(())):  # nothing is known of them, or too little
+        diagnosis = failure(Record(), error, outputs, (), None)
+        assert (diagnosis.family, diagnosis.cause) == ("freed", "unknown")
+        assert (diagnosis.confidence, diagnosis.reasons) == ("unknown", ())
+        assert diagnosis.error == f"RuntimeError: {error}"
+
+
+def test_the_text_of_an_error_names_its_function():
+    error = RuntimeError("function CubeBackward returned an invalid gradient at index 0")
+    diagnosis = failure(Record(), error, None, (), None)
+    assert (diagnosis.family, diagnosis.cause) == ("unsupported", "function_backward_failed")
+    assert diagnosis.carried_by == "Cube"
+    assert diagnosis.confidence == "likely"  # its advice is not proven

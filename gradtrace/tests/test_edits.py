@@ -10,6 +10,7 @@ import torch
 
 from gradtrace import Exploration, explore, trace
 from gradtrace.notebook.reader_edits import Edits, definitions
+from gradtrace.player.page import payload
 
 FACTOR = 2.0
 
@@ -160,16 +161,15 @@ def test_a_program_of_the_readers_own_runs_and_a_wrong_one_is_refused():
     sent = []
     explored.player.send = sent.append
     explored.player._received(None, {"source": own}, [])
-    assert [text.strip() for text in explored.player.trace["source"].values()][
-        -1
-    ] == "w.sum().backward()"
+    assert explored.player.trace == payload(explored.trace())
+    assert list(explored.trace().source.values())[-1].strip() == "w.sum().backward()"
     assert explored.player.setting == [None, 0]
     explored.controls["size"].widget.value = 4  # its parameters still apply
-    shapes = {row[1] for row in explored.player.trace["rows"]}
-    assert shapes == {(4,)}
+    assert explored.player.trace == payload(explored.trace())
+    assert {row.shape for row in explored.trace().steps[-1].variables} == {(4,)}
     explored.player._received(None, {"source": "def two_losses(:"}, [])
     (message,) = sent
     assert "no valid program" in message["refused"]
     explored.player.setting = [1, 0]  # back to a recorded one
-    assert explored.player.trace["source"] == explored.trace(edits="retain", size=3).source
+    assert explored.player.trace == payload(explored.trace(edits="retain", size=3))
     assert trace(explored.edited("retain")).error is None

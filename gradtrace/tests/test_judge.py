@@ -205,6 +205,18 @@ def test_retained_graphs_are_rejected_where_a_step_lies_between():
     assert judge(repairs.RETAIN_GRAPH, *events, original=original).status == PROVEN
 
 
+def test_a_step_before_the_call_that_frees_a_graph_makes_no_retained_graph_stale():
+    began = {"began_at": {"file": LINE.file, "line": LINE.line}}
+    events = step(0, 1), backward(1, 3.0)
+    lost = failing(backward(2, 2.0))
+    original = program(*events, lost, status="raised", diagnosis=began)
+    reference = program(*events, backward(2, 2.0), step(0, 1, 2))
+    judgement = judge(
+        repairs.RETAIN_GRAPH, *reference.events, original=original, reference=reference
+    )
+    assert judgement.status == PROVEN, judgement.reasons
+
+
 def test_retained_graphs_are_rejected_where_every_iteration_uses_them():
     cached = {"cause": "computed_once_outside_loop"}
     original = program(*ORIGINAL.events, status="raised", diagnosis=cached)

@@ -399,3 +399,10 @@ def test_of_a_folded_box_only_tensors_that_cross_its_border_are_drawn(links, sav
     plan = Plan(boxes, {0: 0, 1: 1}, {}, links, set(), [(0, 1), (0, 1)])
     add_tensors(Scene(nodes, [named], [(0, 1)] * 2), plan, {0: [0]})
     assert bool(plan.tensors) == drawn
+
+
+def test_all_tensors_of_one_home_are_drawn():
+    node = SceneNode("ExpBackward0", "exp", False, (), 0, 0, 0, 4, 1)
+    saved = SceneTensor(8, 0, frozenset({0}), named=True, room=3)
+    (view,) = layout(Scene([node], [saved, None, saved], [(0, 1)]))
+    assert [(drawn.tensor, drawn.box) for drawn in view.tensors] == [(0, 0), (2, 0)]

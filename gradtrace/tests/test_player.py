@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ import gradtrace.player.page
 from gradtrace import Player, Trace, trace
 from gradtrace.player.outcome import outcome
 from gradtrace.player.page import module, payload, static_html
+from gradtrace.tracing import steps
+from gradtrace.tracing.packing import unpacked
 
 PLAYER = Path(gradtrace.player.page.__file__).parent
 EVIL = "</script><script>alert(1)</script><!--"
@@ -106,10 +109,16 @@ def test_outcome_tells_what_was_not_recorded():
 def test_payload_is_json_and_holds_the_whole_trace():
     seen = trace(twice)
     data = json.loads(json.dumps(payload(seen)))
-    extra = {"views", "places", "outcome"}
-    text = json.dumps({key: value for key, value in data.items() if key not in extra})
-    assert Trace.from_json(text) == seen
-    assert len(data["views"][0]["nodes"]) == len(seen.nodes)
+    names = [name for name, *_ in data["records"]["classes"]]
+    records = {name: getattr(steps, name, tuple_of) for name in names}
+    played = unpacked(data["records"], records)
+    assert len(played.pop("views")[0][4]) == len(seen.nodes)
+    assert list(played.pop("outcome")) == outcome(seen)
+    assert Trace(**played) == seen
+
+
+def tuple_of(*values):
+    return values
 
 
 def test_the_modules_are_joined_into_one_that_a_browser_takes(tmp_path):
@@ -138,7 +147,7 @@ def test_the_modules_are_joined_into_one_that_a_browser_takes(tmp_path):
 
 
 def test_the_module_is_light():
-    assert len(gzip.compress(module().encode(), 9)) < 37_000
+    assert len(gzip.compress(module().encode(), 9)) <= 34_000
 
 
 def test_player_opens_at_the_first_step_and_keeps_within_the_trace():
@@ -202,8 +211,7 @@ def test_text_of_the_program_stays_text_on_the_page(control):
     }  # fmt: skip
     data = json.loads(page.scripts[0])
     assert data["controls"] == control
-    names = [row[0] for row in data["shared"]["rows"][0]]
-    assert f"x[{EVIL!r}]" in names
+    assert f"x[{EVIL!r}]" in str(unpacked(data["records"], defaultdict(lambda: tuple_of)))
     assert EVIL in " ".join(page.words)
 
 
@@ -253,5 +261,5 @@ RETAIN = [{"name": "retain_graph", "kind": "checkbox", "options": ["False", "Tru
 def test_what_settings_have_in_common_is_told_once():
     text = static_html([trace(twice), trace(twice)], RETAIN, [0])
     data = json.loads(Page(text).scripts[0])
-    assert {len(known) for known in data["shared"].values()} == {1}
-    assert data["traces"][0] == data["traces"][1]
+    kind, first, second = data["records"]["value"]
+    assert kind == 0 and first == second

@@ -279,6 +279,29 @@ def test_stop_iteration_that_is_an_error():
     assert trace(program).error.type == "StopIteration"
 
 
+def test_the_end_of_an_iteration_is_no_error():
+    class Twice:
+        def __iter__(self):
+            self.left = 2
+            return self
+
+        def __next__(self):
+            if not self.left:
+                raise StopIteration
+            self.left -= 1
+            return self.left
+
+    def program():
+        total = 0
+        for number in Twice():
+            total += number
+        return total
+
+    seen = trace(program)
+    assert seen.error is None
+    assert not [step for step in seen.steps if step.raised]
+
+
 # How source lines become steps
 
 
@@ -1066,7 +1089,7 @@ BAD_TEXTS = {
     "a list": ("[1]", "not a trace"),
     "true": ('{"schema": true}', "not a trace"),
     "no JSON": ("<html>", "not the JSON text of a trace"),
-    "cut": (json.dumps({"schema": SCHEMA}), "not a whole trace.*'rows'"),
+    "cut": (json.dumps({"schema": SCHEMA}), "not a whole trace.*'classes'"),
 }
 
 

@@ -2,7 +2,6 @@
 
 import ast
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import run
@@ -56,18 +55,19 @@ def test_costs_are_ratios_of_medians():
     )
 
 
-@pytest.mark.parametrize("driver", DRIVERS, ids=lambda path: path.stem)
-def test_a_driver_says_what_it_needs_and_is_measured(driver: Path):
-    packages, alone = run.needed(driver)
-    assert packages or alone
-    tree = ast.parse(driver.read_text(encoding="utf-8"))
-    assert ast.get_docstring(tree)
-    calls = [
-        node.func.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id == "trial"
-    ]
-    assert calls.count("begin") == calls.count("training") == calls.count("end") == 1
+def test_a_driver_says_what_it_needs_and_is_measured(subtests):
+    for driver in DRIVERS:
+        with subtests.test(driver=driver.stem):
+            packages, alone = run.needed(driver)
+            assert packages or alone
+            tree = ast.parse(driver.read_text(encoding="utf-8"))
+            assert ast.get_docstring(tree)
+            calls = [
+                node.func.attr
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "trial"
+            ]
+            assert calls.count("begin") == calls.count("training") == calls.count("end") == 1

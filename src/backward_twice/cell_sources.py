@@ -1,4 +1,4 @@
-"""Cells of a notebook as source code: what they define, and what of them an answer needs.
+"""Cells of a notebook as source code: the names they define, and the parts that an answer needs.
 
 Nothing is run here, and whatever is too long or no Python is passed over.
 """
@@ -26,7 +26,7 @@ _EVERY_BUILTIN = frozenset(dir(builtins)) | {"__name__", "__file__", "get_ipytho
 
 
 def parsed(source: str) -> ast.Module | None:
-    """The source's syntax tree, lines of IPython magic left out; None where Python cannot read it.
+    """Return the source's syntax tree without IPython magic; None if Python cannot read it.
 
     The source may be anybody's: it is parsed, not compiled, and no depth of nesting gets further
     than an exception.  One of more than :data:`MAX_CHARACTERS` is not read.
@@ -48,7 +48,7 @@ def is_python(source: str) -> bool:
 
 
 def without_magic(source: str) -> str:
-    """The source with its lines of IPython magic left out, where Python needs that to read it.
+    """Return the source without lines of IPython magic, if Python cannot read it otherwise.
 
     >>> print(without_magic("%%time\\nx = 1"))
     pass
@@ -58,7 +58,7 @@ def without_magic(source: str) -> str:
 
 
 def _read(source: str) -> tuple[str, ast.Module | None]:
-    """The source as Python reads it, and its tree, which nobody may change.
+    """Return the source as Python reads it, and its tree, which must not be changed.
 
     Magic is only looked for where Python fails: such a line may continue an expression.
     """
@@ -82,7 +82,7 @@ _read_short = lru_cache(16)(_read_anew)  # of an answer several things are asked
 
 
 def defined_names(tree: ast.Module) -> set[str]:
-    """The names that the module's top level defines, imports included.
+    """Return the names that the module's top level defines, imports included.
 
     >>> sorted(defined_names(parsed("import os.path\\ndef f(): pass\\na, b = 1, 2")))
     ['a', 'b', 'f', 'os']
@@ -93,7 +93,7 @@ def defined_names(tree: ast.Module) -> set[str]:
 
 
 def _defined(node: ast.stmt) -> set[str]:
-    """The names that a statement defines, also within an ``if`` or a ``try``."""
+    """Return the names that a statement defines, also within an ``if`` or a ``try``."""
     names: set[str] = set()
     todo: list[ast.AST] = [node]
     while todo:
@@ -110,7 +110,7 @@ def _defined(node: ast.stmt) -> set[str]:
 
 
 def used_names(source: str) -> set[str]:
-    """The names that a source takes from outside itself, or from its own top level.
+    """Return the names that a source takes from outside itself, or from its own top level.
 
     >>> sorted(used_names("def f(x):\\n    y = helper(x)\\n    return np.ones(y)"))
     ['helper', 'np']
@@ -144,7 +144,7 @@ class _Statement:
 
 
 def _statements(number: int, source: str) -> list[_Statement]:
-    """The statements of the top level of cell ``number`` that define something."""
+    """Return the statements of the top level of cell ``number`` that define something."""
     text, tree = _read(source)
     if tree is None:
         return []
@@ -165,7 +165,7 @@ def _statements(number: int, source: str) -> list[_Statement]:
 
 
 def _changed(node: ast.stmt) -> set[str]:
-    """The names whose values a statement changes and does not replace: ``x += 1``, ``x[0] = 1``."""
+    """Return the names whose values a statement changes in place: ``x += 1``, ``x[0] = 1``."""
     if isinstance(node, ast.AugAssign):
         targets = [node.target]
     elif isinstance(node, ast.Assign):

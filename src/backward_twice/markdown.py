@@ -1,4 +1,4 @@
-"""The little Markdown that claims and questions are written in, as HTML."""
+"""The subset of Markdown in which claims and questions are written, as HTML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 
 def inline(text: str) -> str:
-    """Words with ``code`` in backticks.
+    """Return text with ``code`` in backticks as HTML.
 
     >>> inline("`x < 1` & more")
     '<code>x &lt; 1</code> &amp; more'

@@ -27,7 +27,7 @@ BESIDE = ("numpy", "ipython", "ipywidgets", "anywidget", "matplotlib", "networkx
 
 
 def differences(notebooks: Path = NOTEBOOKS) -> list[str]:
-    """One line for each claim that this PyTorch judges otherwise than the ledger does."""
+    """Return one line for each claim that this PyTorch judges differently than the ledger."""
     with tempfile.TemporaryDirectory() as folder:
         copies = Path(shutil.copytree(notebooks, Path(folder, "notebooks")))
         paths = [path for path in sorted(copies.glob("*.ipynb")) if stored_verdicts([path])]

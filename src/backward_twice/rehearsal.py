@@ -2,7 +2,7 @@
 
 In a notebook a name lives on whatever became of the cell that made it.  The grader has the answer
 cell, and of the other cells the imports, functions, classes and assignments that it uses.  So the
-same is done here, in a fresh namespace, and what would be lost is said before it costs points.
+same is done here, in a fresh namespace, and a loss is printed before it costs points.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from backward_twice.cell_sources import defined_names, needed, parsed, used_name
 
 
 def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any], str]) -> str:
-    """Why an answer that passes would not be graded as it stands; "" if nothing speaks against it.
+    """Return why an answer that passes would not be graded unchanged; "" if it would.
 
     Outside IPython there are no cells, and nothing to say.
 
@@ -74,7 +74,7 @@ _NOTHING = parsed("")
 
 
 class _NoShell:
-    """Stands for IPython in the fresh namespace, where magic does nothing."""
+    """A stand-in for IPython in the fresh namespace, in which magic does nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_, **__: None
@@ -100,7 +100,7 @@ _CELL_MAGIC = "get_ipython().run_cell_magic("
 
 
 def _current_cell(shell: Any) -> str | None:
-    """The id of the cell that is running, where the front end tells it (JupyterLab does)."""
+    """Return the id of the running cell, if the front end reports it (JupyterLab does)."""
     try:
         return shell.get_parent()["metadata"].get("cellId")
     except (AttributeError, KeyError, TypeError):
@@ -109,7 +109,7 @@ def _current_cell(shell: Any) -> str | None:
 
 @contextlib.contextmanager
 def _as_it_was() -> Iterator[None]:
-    """Nothing is printed, and random numbers and PyTorch's switches go on as if nothing had run."""
+    """Suppress output, and restore random numbers and PyTorch's switches afterwards."""
     state, dtype, recording = random.getstate(), torch.get_default_dtype(), torch.is_grad_enabled()
     with (
         torch.random.fork_rng(devices=[]),

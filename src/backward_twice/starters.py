@@ -1,4 +1,4 @@
-"""Starters that are broken code, which nbgrader alone cannot put into an exercise.
+"""Starters that are broken code, which nbgrader alone cannot insert into an exercise.
 
 nbgrader replaces a solution by a stub that raises.  An exercise of the kind *repair this* begins
 with code to repair instead.  In the solution notebook that code stands in a cell of its own,
@@ -20,19 +20,19 @@ SOLUTION_ONLY = "solution-only"
 
 
 def drop_solution_only(notebook: NotebookNode) -> None:
-    """Drop the cells, and the word in the title, that only a solution shows."""
+    """Remove the cells, and the word in the title, that only a solution shows."""
     cells = notebook.cells
     notebook.cells = [cell for cell in cells if SOLUTION_ONLY not in cell.metadata.get("tags", ())]
     notebook.cells[0].source = notebook.cells[0].source.replace("# Solution: ", "# ", 1)
 
 
 class ClearSolutionsKeepStarters(ClearSolutions):
-    """Clear the solutions, put in the starters, leave out what only the solution shows."""
+    """Clear the solutions, insert the starters, and remove what only the solution shows."""
 
     def preprocess(
         self, nb: NotebookNode, resources: dict[str, Any]
     ) -> tuple[NotebookNode, dict[str, Any]]:
-        """As nbconvert's preprocessors.
+        """Process a notebook as nbconvert's preprocessors do.
 
         Raises:
             ValueError: a cell names a starter that is not there.

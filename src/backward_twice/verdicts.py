@@ -1,4 +1,4 @@
-"""The verdict on each claim of the articles, computed from what a cell observed.
+"""The verdict on each claim of the articles, computed from a cell's observations.
 
 The claims stand in the ledger ``book/claims.yml``: ``id``, ``place`` and ``claim`` are written by
 hand.  A notebook cell passes its observations to :func:`verdict`, one truth value for each case
@@ -30,19 +30,19 @@ ENOUGH = "One true case is enough for this claim."
 
 
 def ledger_path() -> Path:
-    """``book/claims.yml`` in a checkout, or the copy in an installed package."""
+    """Return ``book/claims.yml`` in a checkout, or the copy in an installed package."""
     checkout = Path(__file__).parents[2] / "book" / "claims.yml"
     return checkout if checkout.exists() else Path(__file__).with_name("claims.yml")
 
 
 def read_ledger(path: Path | None = None) -> list[dict[str, Any]]:
-    """The ledger's rows, in order."""
+    """Return the ledger's rows, in order."""
     return yaml.safe_load((path or ledger_path()).read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, the cases that were tried, and their results.  Display it as the value of a cell.
+    """A claim, the tested cases, and their results. Display it as the value of a cell.
 
     ``cases`` maps each case ("two layers: it runs": a program, and what the article says of it) to
     whether the run agreed.  ``one_suffices`` marks a claim with "can" or "or", which is true as
@@ -116,7 +116,7 @@ class Verdict:
 
 
 def _split_case(case: str) -> tuple[str, str]:
-    """The program that was tried, as a sentence or nothing, and what the article says of it."""
+    """Return the tested program as a sentence, if any, and the article's statement about it."""
     circumstance, colon, article = case.partition(": ")
     return (f"{circumstance[:1].upper()}{circumstance[1:]}. ", article) if colon else ("", case)
 
@@ -162,7 +162,7 @@ def verdict(
 
 
 def stored_verdicts(notebooks: Iterable[Path]) -> dict[str, dict[str, Any]]:
-    """Verdict and evidence of each claim, as the executed notebooks store them.
+    """Return verdict and evidence of each claim, as the executed notebooks store them.
 
     Raises:
         ValueError: two cells judge the same claim.
@@ -189,7 +189,7 @@ def stored_verdicts(notebooks: Iterable[Path]) -> dict[str, dict[str, Any]]:
 def updated_ledger(
     rows: Iterable[dict[str, Any]], notebooks: Iterable[Path]
 ) -> list[dict[str, Any]]:
-    """The ledger with verdict and evidence taken from the notebooks, and from nowhere else."""
+    """Return the ledger with verdict and evidence taken from the notebooks only."""
     verdicts = stored_verdicts(notebooks)
     missing = {"verdict": None, "on": None, "evidence": None}
     return [

@@ -1,4 +1,4 @@
-# obeys: run the forward pass again before each backward() call inside the closure
+# obeys: run the forward pass again before each backward() call
 import torch
 import torch.nn.functional as F
 

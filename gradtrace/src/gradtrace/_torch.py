@@ -158,6 +158,17 @@ def version_of(tensor: torch.Tensor) -> int | None:
         return None
 
 
+_version = attrgetter("_version")
+
+
+def versions_of(tensors: list[torch.Tensor]) -> list[int | None]:
+    """Return the version counters of tensors, as :func:`version_of` does."""
+    try:
+        return [*map(_version, tensors)]
+    except RuntimeError:
+        return [*map(version_of, tensors)]
+
+
 # AccumulateGrad, the type of the nodes of leaves.
 LEAF: type[LiveNode] = type(_graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
 CUSTOM = torch.autograd.function.BackwardCFunction  # what a torch.autograd.Function's nodes are
@@ -204,26 +215,6 @@ def has_warned(text: str) -> bool:
         isinstance(key, tuple) and str(key[0]).startswith(text)
         for registry in registries
         for key in registry or ()
-    )
-
-
-def is_distributed() -> bool:
-    """Whether several processes train together."""
-    distributed = torch.distributed
-    return (
-        distributed.is_available()
-        and distributed.is_initialized()
-        and distributed.get_world_size() > 1
-    )
-
-
-def is_averaged(module: Any) -> bool:
-    """Whether the module is a DistributedDataParallel that averages gradients now."""
-    parallel = sys.modules.get("torch.nn.parallel.distributed")
-    return (
-        parallel is not None
-        and isinstance(module, parallel.DistributedDataParallel)
-        and bool(getattr(module, "require_backward_grad_sync", True))
     )
 
 

@@ -252,11 +252,12 @@ _optimizer = importlib.import_module("torch.optim.optimizer")  # torch.optim hid
 class StepHook:
     """Calls ``function`` before (``"pre"``) or after (``"post"``) each optimizer's step.
 
+    Before a step it may return the arguments that the step takes in place of its own.
     It does not use ``register_optimizer_step_post_hook``, whose handles are numbered: the program's
     own hooks would get other numbers.
     """
 
-    def __init__(self, when: str, function: Callable[..., None]):
+    def __init__(self, when: str, function: Callable[..., Any]):
         self._hooks = getattr(_optimizer, f"_global_optimizer_{when}_hooks")
         self._function = never_compiled(function)
 

@@ -36,6 +36,9 @@ _WITH_VALUE = ("--trace", "--json")
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0]
+        for option in difflib.get_close_matches(unknown, self._option_string_actions, n=1):
+            _refuse(f"there is no option {unknown}. Did you mean: {option}")
         _refuse(f"{message} (usage: {_USAGE})")
 
 
@@ -65,7 +68,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FUNCTION",
         help="play the first call of FUNCTION line by line: writes SCRIPT.FUNCTION.html here",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the explanation as JSON to FILE")
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write the explanation as JSON to FILE, or with - to print it at the end",
+    )
     parser.add_argument("-V", "--version", action="version", version=f"gradtrace {__version__}")
     return parser
 
@@ -163,7 +170,7 @@ def _check_command(word: str) -> None:
     """Refuse a word that is not a file, but looks like a command."""
     if word.startswith("-") or Path(word).exists():
         return
-    for command in difflib.get_close_matches(word.lower(), _COMMANDS, n=1, cutoff=0.7):
+    for command in difflib.get_close_matches(word.lower(), _COMMANDS, n=1, cutoff=0.65):
         _refuse(f"there is no file {word}. Did you mean: {_COMMANDS[command]}")
 
 
@@ -199,7 +206,7 @@ def _session(options: argparse.Namespace, script: str) -> str:
     Paths are absolute, because the program may change its working directory.
     """
     page = options.trace and _file_of_rank(f"{Path(script).stem}.{options.trace}.html")
-    report = options.json and _file_of_rank(options.json)
+    report = options.json if options.json in (None, "-") else _file_of_rank(options.json)
     lines = ["strict" if options.strict else "", options.trace or "", page or "", report or ""]
     if any("\n" in line for line in lines):
         _refuse("a file with a line break in its name cannot be written")

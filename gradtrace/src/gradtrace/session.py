@@ -37,7 +37,7 @@ class Session:
     Args:
         strict: whether the watch is a strict one.
         trace: the function of the script to play line by line; its page goes to the file ``page``.
-        report: the file for the JSON report.
+        report: the file for the JSON report; ``-`` prints it.
         say: prints one message of gradtrace's own.
 
     An empty text stands for an option that was not given.
@@ -105,7 +105,11 @@ class Session:
             data = found.to_dict()
         findings = [] if self.watch is None else self.watch.findings
         data["warnings"] = [finding.to_dict() for finding in findings]
-        Path(self.report).write_text(json.dumps(data, indent=1), encoding="utf-8")
+        text = json.dumps(data, indent=1)
+        if self.report == "-":
+            print(text)
+        else:
+            Path(self.report).write_text(text, encoding="utf-8")
 
     def _write_page(self) -> None:
         if self.recording is None:

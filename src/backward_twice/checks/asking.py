@@ -1,7 +1,7 @@
-"""A question asked in the learner's notebook: :func:`check` prints what was found.
+"""Ask a question in the learner's notebook: :func:`check` prints the findings.
 
-All of it happens in the notebook's own process, on public inputs.  What is said beside the findings
-is the same that the grader says: the misconception that fits, and the smallest case.
+All of it happens in the notebook's own process, on public inputs.  Beside the findings it prints
+what the grader's feedback has, too: the misconception that fits, and the smallest wrong case.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PUBLIC_SEEDS = (0, 1)
 
 
 def _raised(task: Task, error: Exception) -> str:
-    """What was raised, and in which line of the learner's code."""
+    """Return the error that was raised, and the line of the learner's code that raised it."""
     if isinstance(error, UnusableResult):
         return str(error)
     text = f"{task.answer} raised {type(error).__name__}: {error}"
@@ -62,7 +62,7 @@ def _explanation(task: Task, answer: Any, inputs: str) -> list[str]:
 
 
 def _without_our_lines(diagnosis: gradtrace.Diagnosis) -> gradtrace.Diagnosis:
-    """The diagnosis without the places of the check itself, which a learner cannot edit."""
+    """Return the diagnosis without lines of the check itself, which a learner cannot edit."""
 
     def learners(place: Location | None) -> Location | None:
         return place if place is not None and is_learners(place.file) else None
@@ -91,7 +91,7 @@ class Call:
 
 
 class _Recorder:
-    """An answer that gives nothing and notes with what it is called."""
+    """A stand-in for an answer, which records the arguments of each call and returns nothing."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -106,7 +106,7 @@ class _Recorder:
 
 
 def calls(name: str, *, seed: int = 0) -> list[Call]:
-    """With what :func:`check` calls an answer to the question ``name``; all is made anew.
+    """Return the calls that :func:`check` makes of an answer to the question ``name``, new objects.
 
     ``calls("two_losses.one_update")[0]`` shows the first call when printed, has ``args`` and
     ``kwargs``, and makes the call when it is called with an answer.  Where a later call needs what
@@ -130,11 +130,12 @@ def calls(name: str, *, seed: int = 0) -> list[Call]:
 
 
 def check(name: str, answer: Any, *, seed: int | None = None) -> None:
-    """Ask the question ``name`` of ``answer``, here and now, and print what was found.
+    """Ask the question ``name`` of ``answer``, here and now, and print the findings.
 
-    Of an exercise that the installed package does not have, such as a teacher's own for an exam,
-    only that is said.  Where an answer is right, it is asked once more as the grader will: of what
-    the answer cell defines, with nothing but what that needs.  If that is not right, it is said.
+    If the installed package lacks the exercise, such as a teacher's own for an exam, only that is
+    printed.  A right answer is asked again as the grader will ask it: from what the answer cell
+    defines, with only the definitions that it needs.  If that result is wrong, the reason is
+    printed.
 
     Args:
         name: ``"<exercise>.<question>"``.
@@ -191,7 +192,7 @@ _MOST_WRONG = 6
 
 
 def _listed(findings: list[Finding]) -> list[str]:
-    """A line for each finding; of many only those that are wrong, and not all of them."""
+    """Format one line for each finding; if there are many, only some of the wrong ones."""
     if len(findings) <= MOST_LISTED:
         return [str(finding) for finding in findings]
     wrong = [str(finding) for finding in findings if not finding.passed]
@@ -201,7 +202,7 @@ def _listed(findings: list[Finding]) -> list[str]:
 
 
 def _route(name: str, seed: int) -> str:
-    """The one way to the inputs, told wherever something is wrong."""
+    """Say how to get the inputs, wherever something is wrong."""
     return f"What it was called with: calls({name!r}{f', seed={seed}' if seed else ''})"
 
 
@@ -212,7 +213,7 @@ def _explained(
     results: list[tuple[str, str]],
     seed: int | None,
 ) -> str:
-    """What a wrong answer looks like, its smallest case as a program, and the way to its inputs."""
+    """Explain a wrong answer: its misconception, its smallest case as a program, and its inputs."""
     observed, inputs = zip(*results, strict=True)
     lines = [f"  {LOOKS_LIKE} {reply}" for reply in replies(name, task, observed, inputs)]
     failed = next(i for i, findings in enumerate(draws) if not all(f.passed for f in findings))
@@ -231,7 +232,7 @@ _rehearsing: list[str] = []
 
 
 def _not_graded(name: str, task: Task, answer: Any, inputs: str) -> str:
-    """Why the grader would find something else than was found here; "" if it would not."""
+    """Return why the grader would judge this answer differently; "" if it would not."""
 
     def asks(again: Any) -> str:
         findings = task.findings(task.observe(again, inputs), inputs)

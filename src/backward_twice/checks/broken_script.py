@@ -8,8 +8,6 @@ script is run, and its losses and parameters are compared with those of the scri
 import difflib
 import linecache
 
-import torch
-
 from backward_twice.checks.question import Task
 
 _SCRIPT = '''\
@@ -129,25 +127,21 @@ _MOST_CHANGED = 2
 _FEW = f"at most {_MOST_CHANGED} lines are changed"
 
 
-def _draw(generator):
-    def number(low, high):
-        return int(torch.randint(low, high + 1, (), generator=generator))
-
+def _draw(draws):
     sizes = [
         {
-            "seed": number(0, 9999),
-            "features": number(3, 5),
-            "hidden": number(4, 6),
-            "steps": number(3, 5),
-            "batch": number(2, 4),
-            "rate": number(20, 40) / 100,
+            "seed": draws.integer(0, 9999),
+            "features": draws.integer(3, 5),
+            "hidden": draws.integer(4, 6),
+            "steps": draws.integer(3, 5),
+            "batch": draws.integer(2, 4),
+            "rate": draws.integer(20, 40) / 100,
         }
         for _ in _FAULTS
     ]
-    order = torch.randperm(len(_FAULTS), generator=generator).tolist()
     scripts = [
-        _SCRIPT.format(**script_sizes).replace(*_FAULTS[fault])
-        for script_sizes, fault in zip(sizes, order, strict=True)
+        _SCRIPT.format(**script_sizes).replace(*fault)
+        for script_sizes, fault in zip(sizes, draws.shuffled(_FAULTS), strict=True)
     ]
     return {"scripts": scripts, "sizes": sizes}
 
@@ -167,7 +161,7 @@ def _trained(script, number):
 
 
 def _number_of_changes(script, repaired):
-    """How many lines of a script were replaced, left out or added."""
+    """Return how many lines of a script were replaced, removed or added."""
     matcher = difflib.SequenceMatcher(None, script.splitlines(), repaired.splitlines())
     return sum(max(b - a, d - c) for kind, a, b, c, d in matcher.get_opcodes() if kind != "equal")
 

@@ -7,32 +7,27 @@ tell how often it was done: a cache kept too long is stale, and none at all move
 import torch
 from torch.nn import functional as F
 
+from backward_twice.checks.networks import descended, leaves
 from backward_twice.checks.question import Task
 
 
-def _number(generator, low, high):
-    return int(torch.randint(low, high + 1, (), generator=generator))
-
-
-def _draw(generator):
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator)
-
-    inputs, outputs = _number(generator, 2, 4), _number(generator, 2, 4)
+def _draw(draws):
+    inputs, outputs = draws.integers(2, 2, 4)
     # The estimate begins far from the truth and comes nearer slowly, so each of its steps is seen.
     rank = min(inputs, outputs)
-    left_basis, right = (torch.linalg.qr(normal(size, rank)).Q for size in (outputs, inputs))
-    values = (0.8 + 0.4 * torch.rand((), generator=generator)) * 0.8 ** torch.arange(rank)
+    left_basis, right = (torch.linalg.qr(draws.normal(size, rank)).Q for size in (outputs, inputs))
+    values = draws.uniform(0.8, 1.2) * 0.8 ** torch.arange(rank)
     phases = []
-    for i in range(_number(generator, 3, 5)):
-        sizes = [_number(generator, 1, 4) for _ in range(_number(generator, 2, 3))]
-        phases.append({"training": i % 2 == 1, "batches": [normal(size, inputs) for size in sizes]})
+    for i in range(draws.integer(3, 5)):
+        sizes = draws.integers(draws.integer(2, 3), 1, 4)
+        batches = [draws.normal(size, inputs) for size in sizes]
+        phases.append({"training": i % 2 == 1, "batches": batches})
     return {
         "weight": left_basis * values @ right.T,
-        "bias": normal(outputs),
-        "u": F.normalize(left_basis @ (0.5 + torch.rand(rank, generator=generator)), dim=0),
+        "bias": draws.normal(outputs),
+        "u": F.normalize(left_basis @ (0.5 + torch.rand(rank, generator=draws)), dim=0),
         "phases": phases,
-        "rate": 0.1 + 0.1 * torch.rand((), generator=generator).item(),
+        "rate": draws.uniform(0.1, 0.2),
     }
 
 
@@ -60,28 +55,24 @@ def _run(answer, weight, bias, u, phases, rate):
 
 
 def _expect(weight, bias, u, phases, rate):
-    """Without a module, in float64, and with a gradient by formula."""
-    weight, bias, u = weight.double(), bias.double(), u.double()
-    results = {}
+    """Return the right result without a module, in float64."""
+    weight, bias = leaves([weight, bias])
+    u, results = u.double(), {}
     for i, phase in enumerate(phases, 1):
         normalised = None
         for j, batch in enumerate(phase["batches"], 1):
             if phase["training"] or normalised is None:
-                v = F.normalize(weight.T @ u, dim=0)
-                u = F.normalize(weight @ v, dim=0)
-                sigma = u @ weight @ v
-                normalised = weight / sigma
-            x = batch.double()
+                v = F.normalize(weight.detach().T @ u, dim=0)
+                u = F.normalize(weight.detach() @ v, dim=0)
+                normalised = weight / (u @ weight @ v)
+            [x] = leaves([batch])
             output = x @ normalised.T + bias
-            of_output = 2 * (output - 1) / output.numel()
             if phase["training"]:
-                of_normalised = of_output.T @ x
-                of_sigma = -(of_normalised * normalised).sum() / sigma
-                weight = weight - rate * (of_normalised / sigma + of_sigma * u.outer(v))
-                bias = bias - rate * of_output.sum(0)
+                weight, bias = descended([weight, bias], _loss(output), rate)
             else:
+                [gradient] = torch.autograd.grad(_loss(output), x, retain_graph=True)
                 results[f"output in evaluation, phase {i}, batch {j}"] = output
-                results[f"gradient of the input, phase {i}, batch {j}"] = of_output @ normalised
+                results[f"gradient of the input, phase {i}, batch {j}"] = gradient
     return {**results, "weight": weight, "bias": bias, "u": u}
 
 

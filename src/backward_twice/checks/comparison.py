@@ -1,4 +1,4 @@
-"""Compares a result with the right one, a finding for each property."""
+"""Comparison of a result with the right one, which gives a finding for each property."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _compare_tensors(expected: torch.Tensor, observed: Plain, what: str) -> Find
 
 
 def _pattern(right: torch.Tensor, values: torch.Tensor) -> str:
-    """What a wrong tensor has in common with the right one, if it is something simple."""
+    """Return a simple relation between a wrong tensor and the right one, if there is any."""
     if not right.any():
         return "; every value should be 0"
     if not values.any():

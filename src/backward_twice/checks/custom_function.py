@@ -1,4 +1,4 @@
-"""Exercise ``custom_function``: a Function's own backward, differentiated once more.
+"""Exercise ``custom_function``: a Function with its own ``backward``, differentiated again.
 
 Value, gradient and gradient of the gradient are compared with those that autograd finds without
 the Function.  It is applied twice in one graph, so what a call keeps must not be another's.  The
@@ -7,6 +7,8 @@ graph it is one node, of a Function's own: no operation that autograd follows, a
 that happens to be one node.
 """
 
+from functools import partial
+
 import torch
 from torch.autograd.function import BackwardCFunction
 from torch.utils.flop_counter import FlopCounterMode
@@ -14,12 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from backward_twice.checks.question import Task
 
 
-def _number(generator, low, high):
-    return int(torch.randint(low, high + 1, (), generator=generator))
-
-
 def _derivatives(function, inputs, outer, vectors):
-    """Value, gradient and second derivatives of ``outer`` times the square of ``function``."""
+    """Return value, gradient and second derivatives of ``outer`` times ``function`` squared."""
     leaves = {name: value.requires_grad_() for name, value in inputs.items()}
     value = function(*leaves.values())
     first = torch.autograd.grad((outer * value**2).sum(), leaves.values(), create_graph=True)
@@ -46,11 +44,23 @@ def _is_one_node(function, inputs):
 _ONE_NODE = "apply is one node of the graph, with a backward of its own"
 
 
-def _draw_squash(generator):
-    def normal(*shape):
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
+def _task_of_one_node(answer, draw, twice, right):
+    """The task of a Function; ``twice`` applies one to another, the ``right`` one for the truth."""
 
-    shape = [_number(generator, 2, 4) for _ in range(_number(generator, 1, 2))]
+    def run(called, inputs, outer, vectors):
+        derivatives = _derivatives(partial(twice, called.apply), inputs, outer, vectors)
+        return derivatives | {_ONE_NODE: _is_one_node(called.apply, inputs)}
+
+    def expect(inputs, outer, vectors):
+        derivatives = _derivatives(partial(twice, right), inputs, outer, vectors)
+        return derivatives | {_ONE_NODE: True}
+
+    return Task(answer, draw, expect, run)
+
+
+def _draw_squash(draws):
+    normal = partial(draws.normal, dtype=torch.float64)
+    shape = draws.integers(draws.integer(1, 2), 2, 4)
     return {
         "inputs": {"x": normal(*shape), "slope": 0.5 + normal().abs()},
         "outer": normal(*shape),
@@ -58,30 +68,19 @@ def _draw_squash(generator):
     }
 
 
-def _run_squash(answer, inputs, outer, vectors):
-    def twice(x, slope):
-        return answer.apply(answer.apply(x, slope), slope)
-
-    derivatives = _derivatives(twice, inputs, outer, vectors)
-    return derivatives | {_ONE_NODE: _is_one_node(answer.apply, inputs)}
+def _squashed_twice(squash, x, slope):
+    return squash(squash(x, slope), slope)
 
 
-def _expect_squash(inputs, outer, vectors):
-    def twice(x, slope):
-        return (slope * (slope * x).tanh()).tanh()
-
-    return _derivatives(twice, inputs, outer, vectors) | {_ONE_NODE: True}
+def _squashed(x, slope):
+    return (slope * x).tanh()
 
 
-squash = Task("Squash", _draw_squash, _expect_squash, _run_squash)
+squash = _task_of_one_node("Squash", _draw_squash, _squashed_twice, _squashed)
 
 
-def _draw_root(generator):
-    size = _number(generator, 2, 5)
-
-    def normal():
-        return torch.randn(size, generator=generator, dtype=torch.float64)
-
+def _draw_root(draws):
+    normal = partial(draws.normal, draws.integer(2, 5), dtype=torch.float64)
     return {
         "inputs": {"x": 2 * normal(), "a": 0.2 + normal().abs()},
         "outer": normal(),
@@ -89,42 +88,28 @@ def _draw_root(generator):
     }
 
 
-def _run_root(answer, inputs, outer, vectors):
-    def twice(x, a):
-        return answer.apply(1 + answer.apply(x, a), a)
-
-    derivatives = _derivatives(twice, inputs, outer, vectors)
-    return derivatives | {_ONE_NODE: _is_one_node(answer.apply, inputs)}
+def _root_twice(root, x, a):
+    return root(1 + root(x, a), a)
 
 
 def _newton(x, a):
-    """The root by Newton's method, begun beyond it; autograd goes through each step."""
+    """Return the root by Newton's method, started beyond it; autograd records each step."""
     y = x
     for _ in range(30):
         y = y - (y + a * y**3 - x) / (1 + 3 * a * y**2)
     return y
 
 
-def _expect_root(inputs, outer, vectors):
-    def twice(x, a):
-        return _newton(1 + _newton(x, a), a)
-
-    return _derivatives(twice, inputs, outer, vectors) | {_ONE_NODE: True}
-
-
-root = Task("Root", _draw_root, _expect_root, _run_root)
+root = _task_of_one_node("Root", _draw_root, _root_twice, _newton)
 
 
 _IN_PLACE = "the result is the tensor that was handed over, changed in place"
 _NEEDED = "backward computes no product for an input that requires no gradient"
 
 
-def _draw_add_product(generator):
-    rows, inner, outputs = (_number(generator, 2, 5) for _ in range(3))
-
-    def normal(*shape):
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
-
+def _draw_add_product(draws):
+    rows, inner, outputs = draws.integers(3, 2, 5)
+    normal = partial(draws.normal, dtype=torch.float64)
     return {
         "inputs": {
             "total": normal(rows, outputs),
@@ -151,7 +136,7 @@ def _run_add_product(answer, inputs, outer, vectors):
 
 
 def _products(answer, inputs, trained):
-    """How many products backward computes where one input alone requires a gradient."""
+    """Return how many products backward computes if only one input requires a gradient."""
     leaves = {name: value.detach().clone() for name, value in inputs.items()}
     leaves[trained].requires_grad_()
     total, x, weight = leaves.values()

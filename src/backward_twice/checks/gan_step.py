@@ -1,4 +1,4 @@
-"""Exercise ``gan_step``: a generator behind a discriminator, and what reaches whom.
+"""Exercise ``gan_step``: a generator that is trained through a discriminator, each by its own loss.
 
 Several rounds are played, so that a gradient which is left over from one of them shows in the
 weights of the next.  The generator has a batch norm, whose running mean moves with every forward
@@ -7,10 +7,13 @@ pass, and its runs are counted.  The truth is computed from weights as plain ten
 norm over few rows may divide by little.
 """
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from backward_twice.checks.networks import descended, moved_mean, normalised, state_of
 from backward_twice.checks.question import Task
 from backward_twice.checks.witness import rows_of_runs
 
@@ -18,10 +21,8 @@ _ROUNDS = 3
 _RUNS = "runs of the generator, in all rounds"
 
 
-def _draw(generator):
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
+def _draw(draws):
+    normal = partial(draws.normal, dtype=torch.float64)
     return {
         "weights": {
             "generator[0].weight": normal(4, 2),
@@ -36,13 +37,13 @@ def _draw(generator):
             "discriminator[2].bias": normal(1),
         },
         "rounds": [{"noise": normal(8, 2), "real": normal(8, 3)} for _ in range(_ROUNDS)],
-        "rate": 0.1 + 0.2 * torch.rand((), generator=generator).item(),
+        "rate": draws.uniform(0.1, 0.3),
     }
 
 
-def _draw_several(generator):
-    steps = torch.randint(2, 5, (), generator=generator).item()
-    return _draw(generator) | {"critic_steps": steps}
+def _draw_several(draws):
+    steps = draws.integer(2, 4)
+    return _draw(draws) | {"critic_steps": steps}
 
 
 def _run(answer, weights, rounds, rate, **critic_steps):
@@ -54,23 +55,15 @@ def _run(answer, weights, rounds, rate, **critic_steps):
     }
     for module in networks.values():
         module.double()
-    tensors = _tensors(networks)
+    tensors = state_of(**networks)
     for name, value in weights.items():
         tensors[name].copy_(value)
     optimizers = [torch.optim.SGD(module.parameters(), lr=rate) for module in networks.values()]
     runs = rows_of_runs(networks["generator"][0])
     for inputs in rounds:
         answer(*networks.values(), *optimizers, **inputs, **critic_steps)
-    tensors = _tensors(networks)
+    tensors = state_of(**networks)
     return {**{name: tensors[name] for name in weights}, _RUNS: len(runs)}
-
-
-def _tensors(networks):
-    return {
-        f"{network}[{name[0]}]{name[1:]}": tensor
-        for network, module in networks.items()
-        for name, tensor in module.state_dict().items()
-    }
 
 
 def _expect(weights, rounds, rate, critic_steps=1):
@@ -85,17 +78,14 @@ def _expect(weights, rounds, rate, critic_steps=1):
 
     def descend(network, loss):
         names = [name for name in now if name.startswith(network)]
-        gradients = torch.autograd.grad(loss, [now[name] for name in names])
-        for name, gradient in zip(names, gradients, strict=True):
-            now[name] = (now[name] - rate * gradient).detach().requires_grad_()
+        values = descended([now[name] for name in names], loss, rate)
+        now.update(zip(names, values, strict=True))
 
     for inputs in rounds:
         real = inputs["real"]
         hidden = layer("generator[0]", inputs["noise"])
-        mean, variance = hidden.mean(0), hidden.var(0, correction=0)
-        running_mean = 0.9 * running_mean + 0.1 * mean.detach()
-        normal = (hidden - mean) / (variance + 1e-5).sqrt()
-        scaled = normal * now["generator[1].weight"] + now["generator[1].bias"]
+        running_mean = moved_mean(running_mean, hidden)
+        scaled = normalised(hidden, now["generator[1].weight"], now["generator[1].bias"])
         fake = layer("generator[3]", scaled.tanh())
 
         for _ in range(critic_steps):
@@ -104,7 +94,7 @@ def _expect(weights, rounds, rate, critic_steps=1):
         descend("generator", F.softplus(-score(fake)).mean())
 
     now["generator[1].running_mean"] = running_mean
-    return {**{name: now[name].detach() for name in weights}, _RUNS: len(rounds)}
+    return {**{name: now[name] for name in weights}, _RUNS: len(rounds)}
 
 
 gan_step = Task("gan_step", _draw, _expect, _run)

@@ -1,112 +1,85 @@
-"""Exercise ``hidden_state``: training chunk by chunk, the state carried over."""
+"""Exercise ``hidden_state``: training chunk by chunk, with a state that carries over."""
+
+from functools import partial
 
 import torch
 from torch import nn
+from torch.func import functional_call
 
+from backward_twice.checks.networks import descended, fill, leaves
 from backward_twice.checks.question import Task
 
 
-def _below(generator, low, high):
-    return torch.randint(low, high, (1,), generator=generator).item()
-
-
-def _draw(generator, gates):
-    inputs, hidden, batch = (_below(generator, 2, 5) for _ in range(3))
-
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator)
-
+def _draw(draws, gates):
+    inputs, hidden, batch = draws.integers(3, 2, 4)
     weights = {
-        "weight_ih_l0": normal(gates * hidden, inputs) / 2,
-        "weight_hh_l0": normal(gates * hidden, hidden),
-        "bias_ih_l0": normal(gates * hidden) / 2,
-        "bias_hh_l0": normal(gates * hidden) / 2,
-        "weight of the head": normal(1, hidden),
-        "bias of the head": normal(1),
+        "weight_ih_l0": draws.normal(gates * hidden, inputs) / 2,
+        "weight_hh_l0": draws.normal(gates * hidden, hidden),
+        "bias_ih_l0": draws.normal(gates * hidden) / 2,
+        "bias_hh_l0": draws.normal(gates * hidden) / 2,
+        "weight of the head": draws.normal(1, hidden),
+        "bias of the head": draws.normal(1),
     }
     chunks = []
-    for number in range(_below(generator, 4, 6)):
-        steps = _below(generator, 2, 6)
-        starts = torch.rand(batch, generator=generator) < 0.4
+    for number in range(draws.integer(4, 5)):
+        steps = draws.integer(2, 5)
+        starts = torch.rand(batch, generator=draws) < 0.4
         if number == 2:
             starts[0], starts[-1] = True, False
-        chunks.append({"x": normal(steps, batch, inputs), "y": normal(steps, batch, 1)})
+        chunks.append({"x": draws.normal(steps, batch, inputs), "y": draws.normal(steps, batch, 1)})
         chunks[-1]["starts"] = starts | (number == 0)
-    rate = 0.1 + 0.2 * torch.rand(1, generator=generator).item()
-    return {"weights": weights, "chunks": chunks, "rate": rate}
+    return {"weights": weights, "chunks": chunks, "rate": draws.uniform(0.1, 0.3)}
 
 
-def _draw_lstm(generator):
-    inputs = _draw(generator, 4)
+def _draw_lstm(draws):
+    inputs = _draw(draws, gates=4)
     for chunk in inputs["chunks"]:
         del chunk["starts"]
     return inputs
 
 
-def _draw_gru(generator):
-    return _draw(generator, 3)
-
-
-def _run(answer, kind, weights, chunks, rate):
+def _run(answer, weights, chunks, rate, kind):
     inputs, hidden = weights["weight_ih_l0"].shape[1], weights["weight_hh_l0"].shape[1]
     recurrent, head = kind(inputs, hidden), nn.Linear(hidden, 1)
     parameters = [*recurrent.parameters(), *head.parameters()]
-    with torch.no_grad():
-        for parameter, weight in zip(parameters, weights.values(), strict=True):
-            parameter.copy_(weight)
+    fill(parameters, weights.values())
     optimizer = torch.optim.SGD(parameters, lr=rate)
     answer(recurrent, head, optimizer, [tuple(chunk.values()) for chunk in chunks])
     return dict(zip(weights, parameters, strict=True))
 
 
-def _run_lstm(answer, **inputs):
-    return _run(answer, nn.LSTM, **inputs)
-
-
-def _run_gru(answer, **inputs):
-    return _run(answer, nn.GRU, **inputs)
-
-
-def _lstm_step(x, state, w_ih, w_hh, b_ih, b_hh):
-    i, f, g, o = (x @ w_ih.T + b_ih + state[0] @ w_hh.T + b_hh).chunk(4, -1)
-    cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
-    return o.sigmoid() * cell.tanh(), cell
-
-
-def _gru_step(x, state, w_ih, w_hh, b_ih, b_hh):
-    from_x, from_h = (x @ w_ih.T + b_ih).chunk(3, -1), (state[0] @ w_hh.T + b_hh).chunk(3, -1)
-    r, z = ((a + b).sigmoid() for a, b in zip(from_x[:2], from_h[:2], strict=True))
-    new = (from_x[2] + r * from_h[2]).tanh()
-    return ((1 - z) * new + z * state[0],)
-
-
-def _trained(step, tensors, weights, chunks, rate):
-    """By the formulas of the cells, in double precision; each chunk has new leaves."""
-    weights = [weight.double() for weight in weights.values()]
-    state = [torch.zeros(chunks[0]["x"].shape[1], weights[1].shape[1]).double()] * tensors
+def _expect(weights, chunks, rate, kind):
+    """In double precision, with the module's formulas alone; each chunk has new leaves."""
+    names, weights = list(weights), leaves(weights.values())
+    hidden, inputs = weights[1].shape[1], weights[0].shape[1]
+    recurrent, state = kind(inputs, hidden).double(), None
     for chunk in chunks:
-        weights = [weight.detach().requires_grad_() for weight in weights]
-        state = [part.detach() for part in state]
-        if "starts" in chunk:
-            state = [part * ~chunk["starts"][:, None] for part in state]
-        outputs = []
-        for x in chunk["x"].double():
-            state = step(x, state, *weights[:4])
-            outputs.append(state[0])
-        error = torch.stack(outputs) @ weights[4].T + weights[5] - chunk["y"]
-        gradients = torch.autograd.grad(error.square().mean(), weights)
-        weights = [w - rate * g for w, g in zip(weights, gradients, strict=True)]
-    return weights
+        state = _started_again(state, chunk.get("starts"))
+        arguments = (chunk["x"].double(), state)
+        parameters = dict(zip(names[:4], weights[:4], strict=True))
+        outputs, state = functional_call(recurrent, parameters, arguments)
+        error = outputs @ weights[4].T + weights[5] - chunk["y"]
+        weights = descended(weights, error.square().mean(), rate)
+    return dict(zip(names, weights, strict=True))
 
 
-def _expect_lstm(weights, chunks, rate):
-    return dict(zip(weights, _trained(_lstm_step, 2, weights, chunks, rate), strict=True))
+def _started_again(state, starts):
+    """The state without a graph, and 0 where a series starts; an LSTM's, a tuple, as it is."""
+    if isinstance(state, tuple):
+        return tuple(part.detach() for part in state)
+    return state if state is None else state.detach() * ~starts[:, None]
 
 
-def _expect_gru(weights, chunks, rate):
-    return dict(zip(weights, _trained(_gru_step, 1, weights, chunks, rate), strict=True))
+train_on_chunks = Task(
+    "train_on_chunks",
+    _draw_lstm,
+    partial(_expect, kind=nn.LSTM),
+    partial(_run, kind=nn.LSTM),
+)
 
-
-train_on_chunks = Task("train_on_chunks", _draw_lstm, _expect_lstm, _run_lstm)
-
-train_with_restarts = Task("train_with_restarts", _draw_gru, _expect_gru, _run_gru)
+train_with_restarts = Task(
+    "train_with_restarts",
+    partial(_draw, gates=3),
+    partial(_expect, kind=nn.GRU),
+    partial(_run, kind=nn.GRU),
+)

@@ -3,21 +3,17 @@
 import torch
 from torch import nn
 
+from backward_twice.checks.networks import fill, leaves
 from backward_twice.checks.question import Task
 
 _KINDS = ("carry", "clone", "detach", "data", "zeros", "no_grad", "detach output")
 
 
-def _below(generator, low, high):
-    return torch.randint(low, high, (1,), generator=generator).item()
-
-
-def _draw_chunks(generator):
-    """Every kind occurs, and those that cut nothing have something before them to reach."""
-    kinds = [*_KINDS, "carry", "clone", "detach output"]
-    kinds = [kinds[i] for i in torch.randperm(len(kinds), generator=generator).tolist()]
+def _draw_chunks(draws):
+    """Draw chunks so that each kind occurs, and those without a cut have inputs before them."""
+    kinds = draws.shuffled([*_KINDS, "carry", "clone", "detach output"])
     kinds = ["carry", "detach output", "clone", *kinds, "carry", "no_grad", "carry"]
-    return {"chunks": [[_below(generator, 1, 9), kind] for kind in kinds]}
+    return {"chunks": [[draws.integer(1, 8), kind] for kind in kinds]}
 
 
 def _named(chunks):
@@ -32,57 +28,54 @@ def _run_chunks(answer, chunks):
     return dict(zip(_named(chunks), numbers, strict=False))
 
 
-def _expect_chunks(chunks):
-    """By asking autograd for the gradient of each loss for every input so far."""
-    cell, state, inputs, numbers = nn.GRUCell(1, 1), torch.zeros(1), [], []
-    for steps, kind in chunks:
-        if kind == "clone":
-            state = state.clone()
-        elif kind == "detach":
-            state = state.detach()
-        elif kind == "data":
-            state = state.data
-        elif kind == "zeros":
-            state = torch.zeros(1)
-        with torch.set_grad_enabled(kind != "no_grad"):
-            for _ in range(steps):
-                inputs.append(torch.ones(1, requires_grad=True))
-                state = cell(inputs[-1], state)
-        output = state.detach() if kind == "detach output" else state
-        count = 0
-        if output.requires_grad:
-            gradients = torch.autograd.grad(output, inputs, retain_graph=True, allow_unused=True)
-            count = sum(gradient is not None for gradient in gradients)
-        numbers.append(count)
-    return dict(zip(_named(chunks), numbers, strict=True))
-
-
+_BEGIN = "cell, state, inputs = torch.nn.GRUCell(1, 1), torch.zeros(1), []"
 _LINES = {
-    "clone": "state = state.clone()",
-    "detach": "state = state.detach()",
-    "data": "state = state.data",
-    "zeros": "state = torch.zeros(1)",
+    "clone": ["state = state.clone()"],
+    "detach": ["state = state.detach()"],
+    "data": ["state = state.data"],
+    "zeros": ["state = torch.zeros(1)"],
 }
 
 
+def _steps(steps, kind):
+    """The lines that run a chunk's steps."""
+    lines = [
+        f"for _ in range({steps}):",
+        "    inputs.append(torch.ones(1, requires_grad=True))",
+        "    state = cell(inputs[-1], state)",
+    ]
+    return (
+        ["with torch.no_grad():", *(f"    {line}" for line in lines)]
+        if kind == "no_grad"
+        else lines
+    )
+
+
+def _expect_chunks(chunks):
+    """Return the reached inputs, by asking autograd for each loss's gradient for each input."""
+    names, numbers = {"torch": torch}, []
+    exec(_BEGIN, names)
+    for steps, kind in chunks:
+        exec("\n".join([*_LINES.get(kind, ()), *_steps(steps, kind)]), names)
+        output = names["state"].detach() if kind == "detach output" else names["state"]
+        gradients = output.requires_grad and torch.autograd.grad(
+            output, names["inputs"], retain_graph=True, allow_unused=True
+        )
+        numbers.append(sum(gradient is not None for gradient in gradients or ()))
+    return dict(zip(_named(chunks), numbers, strict=True))
+
+
 def _chunk_program(property_name, value, chunks):
-    """The chunks that the gradient can pass, up to the one asked for; prints what it reaches."""
+    """Return a program of the chunks that the gradient can pass; it prints the reached inputs."""
     last = _named(chunks).index(property_name)
     first = max((i for i in range(last) if chunks[i][1] == "no_grad"), default=-1) + 1
     first = max(
         [first, *(i for i in range(last + 1) if chunks[i][1] in ("detach", "data", "zeros"))]
     )
-    lines = ["cell, state, inputs = torch.nn.GRUCell(1, 1), torch.zeros(1), []"]
+    lines = [_BEGIN]
     for number, (steps, kind) in enumerate(chunks[first : last + 1], first + 1):
-        lines.append(f"# chunk {number}, {kind!r}")
-        lines += [_LINES[kind]] if kind in _LINES and number > first + 1 else []
-        indent = "    " if kind == "no_grad" else ""
-        lines += ["with torch.no_grad():"] if kind == "no_grad" else []
-        lines += [
-            f"{indent}for _ in range({steps}):",
-            f"{indent}    inputs.append(torch.ones(1, requires_grad=True))",
-            f"{indent}    state = cell(inputs[-1], state)",
-        ]
+        before = _LINES.get(kind, ()) if number > first + 1 else ()
+        lines += [f"# chunk {number}, {kind!r}", *before, *_steps(steps, kind)]
     if chunks[last][1] in ("no_grad", "detach output"):
         output = "state.detach()" if chunks[last][1] == "detach output" else "state"
         return "\n".join([*lines, f"print({output}.requires_grad)  # False: it reaches nothing"])
@@ -95,30 +88,21 @@ steps_reached = Task(
 )
 
 
-def _draw_gradients(generator):
-    inputs, hidden, steps = (_below(generator, 2, 6), _below(generator, 2, 6), 12)
-
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator)
-
-    programs = []
-    for cuts in (
-        [],
-        [_below(generator, 2, 5), _below(generator, 6, 10)],
-        [_below(generator, 1, 4)],
-    ):
-        length = steps - _below(generator, 0, 3)
-        programs.append({"x": normal(length, inputs), "cuts": cuts})
-    weights = [normal(hidden, inputs) / 2, normal(hidden, hidden) / hidden**0.5]
-    return {"weights": [*weights, normal(hidden) / 2, normal(hidden) / 2], "programs": programs}
+def _draw_gradients(draws):
+    inputs, hidden = draws.integers(2, 2, 5)
+    programs = [
+        {"x": draws.normal(12 - draws.integer(0, 2), inputs), "cuts": cuts}
+        for cuts in ([], [draws.integer(2, 4), draws.integer(6, 9)], [draws.integer(1, 3)])
+    ]
+    weights = [draws.normal(hidden, inputs) / 2, draws.normal(hidden, hidden) / hidden**0.5]
+    biases = [draws.normal(hidden) / 2 for _ in range(2)]
+    return {"weights": [*weights, *biases], "programs": programs}
 
 
 def _run_gradients(answer, weights, programs):
     hidden, inputs = weights[0].shape
     cell = nn.RNNCell(inputs, hidden)
-    with torch.no_grad():
-        for parameter, weight in zip(cell.parameters(), weights, strict=True):
-            parameter.copy_(weight)
+    fill(cell.parameters(), weights)
     return {
         f"gradient, cuts before {program['cuts']}": answer(
             cell, program["x"].clone(), list(program["cuts"])
@@ -128,20 +112,15 @@ def _run_gradients(answer, weights, programs):
 
 
 def _expect_gradients(weights, programs):
-    """By the formula of the cell, from the last step back to a cut, in double precision."""
     w, u, b, c = (weight.double() for weight in weights)
     expected = {}
     for program in programs:
-        x, states = program["x"].double(), [torch.zeros(w.shape[0]).double()]
-        for step in x:
-            states.append((w @ step + b + u @ states[-1] + c).tanh())
-        gradient, of_state = torch.zeros_like(x), 2 * states[-1]
-        for step in reversed(range(len(x))):
-            of_sum = of_state * (1 - states[step + 1] ** 2)
-            gradient[step] = of_sum @ w
-            if step in program["cuts"]:
-                break
-            of_state = of_sum @ u
+        [x] = leaves([program["x"]])
+        state = torch.zeros(len(w)).double()
+        for number, step in enumerate(x):
+            state = state.detach() if number in program["cuts"] else state
+            state = (w @ step + b + u @ state + c).tanh()
+        [gradient] = torch.autograd.grad(state.square().sum(), x)
         expected[f"gradient, cuts before {program['cuts']}"] = gradient
     return expected
 

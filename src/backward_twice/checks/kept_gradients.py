@@ -1,4 +1,4 @@
-"""Exercise ``kept_gradients``: what a reference to ``.grad`` holds later.
+"""Exercise ``kept_gradients``: the values that a reference to ``.grad`` has later.
 
 Some of the programs of a draw are drawn until something follows a reference that was kept: a plain
 backward, one that makes a graph, a gradient set to zero, a gradient set to None; one until a
@@ -10,17 +10,16 @@ from itertools import pairwise
 
 import torch
 
+from backward_twice.checks.cases import task_of_cases
+from backward_twice.checks.generator import drawn_until
 from backward_twice.checks.question import Task
 
 _CALLS = ("backward", "backward, create_graph=True", "zero_grad()", "zero_grad, to zero", "keep")
 
 
-def _draw_record(generator):
-    return {
-        "start": torch.randn(3, generator=generator),
-        "left": torch.randn(3, generator=generator),
-        "factors": [torch.randn(3, generator=generator) for _ in range(4)],
-    }
+def _draw_record(draws):
+    start, left, *factors = (draws.normal(3) for _ in range(6))
+    return {"start": start, "left": left, "factors": factors}
 
 
 def _run_record(answer, start, left, factors):
@@ -44,14 +43,11 @@ def _expect_record(start, left, factors):
 record = Task("record", _draw_record, _expect_record, _run_record)
 
 
-def _draw_any(generator):
-    def below(high):
-        return int(torch.randint(high, (), generator=generator))
-
-    calls = [["backward", 1 + below(9)]]
-    for _ in range(5 + below(4)):
-        name = _CALLS[below(5)]
-        calls.append([name, 1 + below(9)] if name.startswith("backward") else [name])
+def _draw_any(draws):
+    calls = [["backward", draws.integer(1, 9)]]
+    for _ in range(draws.integer(5, 8)):
+        name = draws.one_of(_CALLS)
+        calls.append([name, draws.integer(1, 9)] if name.startswith("backward") else [name])
     return calls
 
 
@@ -88,57 +84,40 @@ def _nothing_kept_yet(calls):
 _TELL = (*map(_follows, _CALLS[:4]), _adds_with_a_graph, _nothing_kept_yet, _follows("backward"))
 
 
-def _draw_programs(generator):
-    programs = []
-    for tells in _TELL:
-        while not tells(calls := _draw_any(generator)):
-            pass
-        programs.append(calls)
-    return {"programs": programs}
+def _draw_programs(draws):
+    return [drawn_until(tells, lambda: _draw_any(draws)) for tells in _TELL]
 
 
-def _run_programs(answer, programs):
-    return {f"program {n}": answer(calls) for n, calls in enumerate(programs, 1)}
+_LINES = {
+    "keep": "kept.append(w.grad)",
+    "zero_grad()": "optimizer.zero_grad()",
+    "zero_grad, to zero": "optimizer.zero_grad(set_to_none=False)",
+    "backward": "(w * {}).sum().backward()",
+    "backward, create_graph=True": "(w * {}).sum().backward(create_graph=True)",
+}
 
 
-def _kept(calls):
-    w, references = torch.ones(1, requires_grad=True), []
-    optimizer = torch.optim.SGD([w])
-    for name, *numbers in calls:
-        if name == "keep":
-            references.append(w.grad)
-        elif name.startswith("zero_grad"):
-            optimizer.zero_grad(set_to_none=name == "zero_grad()")
-        else:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Using backward.* with create_graph")
-                (w * numbers[0]).sum().backward(create_graph=name != "backward")
-    values = [None if gradient is None else int(gradient.item()) for gradient in references]
-    w.grad = None
-    return values
-
-
-def _expect_programs(programs):
-    return {f"program {n}": _kept(calls) for n, calls in enumerate(programs, 1)}
-
-
-def _program(property_name, value, programs):
-    lines = {
-        "keep": "kept.append(w.grad)",
-        "zero_grad()": "optimizer.zero_grad()",
-        "zero_grad, to zero": "optimizer.zero_grad(set_to_none=False)",
-        "backward": "(w * {}).sum().backward()",
-        "backward, create_graph=True": "(w * {}).sum().backward(create_graph=True)",
-    }
-    calls = programs[int(property_name.split()[1]) - 1]
+def _program(calls):
     return "\n".join(
         [
             "w, kept = torch.ones(1, requires_grad=True), []",
             "optimizer = torch.optim.SGD([w])",
-            *(lines[name].format(*numbers) for name, *numbers in calls),
-            "print([g if g is None else int(g) for g in kept])",
+            *(_LINES[name].format(*numbers) for name, *numbers in calls),
         ]
     )
 
 
-kept_values = Task("kept_values", _draw_programs, _expect_programs, _run_programs, program=_program)
+def _kept(calls):
+    names = {"torch": torch}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Using backward.* with create_graph")
+        exec(_program(calls), names)
+    names["w"].grad = None  # it may be in a reference cycle with its own graph
+    return [None if gradient is None else int(gradient) for gradient in names["kept"]]
+
+
+def _shown(value, calls):
+    return f"{_program(calls)}\nprint([g if g is None else int(g) for g in kept])"
+
+
+kept_values = task_of_cases("kept_values", "program", _draw_programs, _kept, program=_shown)

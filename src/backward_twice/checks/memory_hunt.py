@@ -9,9 +9,10 @@ three references keep each of these graphs alive, so removing one or two of them
 import weakref
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
+from backward_twice.checks.cases import task_of_cases
+from backward_twice.checks.networks import LAYERS, descended, leaves, output_of, two_layers
 from backward_twice.checks.question import Task
 from backward_twice.checks.witness import most_held
 
@@ -31,13 +32,10 @@ _NAMES = ("metrics", "cache", "state", "best", "log")
 
 
 class Trainer:
-    """A network that trains step by step, and stores what its habits say."""
+    """A network that trains step by step, and stores values as its habits say."""
 
     def __init__(self, weights, inputs, habits):
-        self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
-        with torch.no_grad():
-            for parameter, weight in zip(self.net.parameters(), weights, strict=True):
-                parameter.copy_(weight)
+        self.net = two_layers(weights)
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.01)
         self.inputs = inputs
         self.steps = 0
@@ -58,51 +56,36 @@ class Trainer:
         self.step = step
 
 
-def _draw_grows(generator):
-    def choose(values, number):
-        order = torch.randperm(len(values), generator=generator).tolist()
-        return [values[i] for i in order[:number]]
-
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator)
-
+def _draw_grows(draws):
     harmless = [habit for habit in _HABITS if habit not in _GROWING]
     trainers = []
     for growing in (1, 2, 0, 3):
-        habits = [*choose(_GROWING, growing), *choose(harmless, min(4, 5 - growing))]
-        names = choose(_NAMES, len(habits))
+        habits = draws.shuffled(_GROWING)[:growing]
+        habits += draws.shuffled(harmless)[: 5 - growing]
+        names = draws.shuffled(_NAMES)[: len(habits)]
         trainers.append(
             {
-                "weights": [normal(4, 3), normal(4), normal(1, 4), normal(1)],
-                "inputs": normal(5, 3),
+                "weights": draws.layers(3, 4, 1),
+                "inputs": draws.normal(5, 3),
                 "habits": dict(zip(names, habits, strict=True)),
             }
         )
-    return {"trainers": trainers}
-
-
-def _numbered(trainers):
-    return {f"trainer {number}": trainer for number, trainer in enumerate(trainers, 1)}
+    return trainers
 
 
 def _joined(names):
     return ", ".join(sorted(names)) or "none"
 
 
-def _run_grows(answer, trainers):
-    return {
-        name: _joined(answer(Trainer(**trainer))) for name, trainer in _numbered(trainers).items()
-    }
+def _ask_what_grows(answer, **trainer):
+    return _joined(answer(Trainer(**trainer)))
 
 
-def _expect_grows(trainers):
-    return {
-        name: _joined(key for key, habit in trainer["habits"].items() if habit in _GROWING)
-        for name, trainer in _numbered(trainers).items()
-    }
+def _growing(habits, **_):
+    return _joined(name for name, habit in habits.items() if habit in _GROWING)
 
 
-what_grows = Task("what_grows", _draw_grows, _expect_grows, _run_grows)
+what_grows = task_of_cases("what_grows", "trainer", _draw_grows, _growing, ask=_ask_what_grows)
 
 _GRAPHS = "the graphs hold no more than two passes at once"
 _HOOK = "after training, the network keeps no output of its first layer alive"
@@ -110,31 +93,17 @@ _MOST_PASSES = 2.5
 _STEPS, _ROWS, _TIMES = 6, 40, 16
 """Of the run whose graphs are counted; its first layer is wider, so that a graph is mostly that."""
 _PENALTY = 0.01
-_LAYERS = ("0.weight", "0.bias", "2.weight", "2.bias")
 
 
-def _draw_train(generator):
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator)
-
-    rows = int(torch.randint(3, 7, (), generator=generator))
+def _draw_train(draws):
+    rows = draws.integer(3, 6)
     return {
-        "weights": [normal(4, 3), normal(4), normal(1, 4), normal(1)],
-        "batches": [[normal(rows, 3), normal(rows, 1)] for _ in range(4)],
-        "validation": [normal(5, 3), normal(5, 1)],
-        "decay": 0.5 + 0.4 * torch.rand((), generator=generator).item(),
-        "rate": 0.05 + 0.1 * torch.rand((), generator=generator).item(),
+        "weights": draws.layers(3, 4, 1),
+        "batches": [[draws.normal(rows, 3), draws.normal(rows, 1)] for _ in range(4)],
+        "validation": [draws.normal(5, 3), draws.normal(5, 1)],
+        "decay": draws.uniform(0.5, 0.9),
+        "rate": draws.uniform(0.05, 0.15),
     }
-
-
-def _network(weights):
-    width = len(weights[0])
-    net = nn.Sequential(nn.Linear(3, width), nn.Tanh(), nn.Linear(width, 1))
-    with torch.no_grad():
-        for parameter, weight in zip(net.parameters(), weights, strict=True):
-            parameter.copy_(weight)
-            parameter.grad = weight.cos()  # of something else
-    return net
 
 
 def _is_released(net, x):
@@ -149,14 +118,15 @@ def _is_released(net, x):
 
 
 def _run_train(answer, weights, batches, validation, decay, rate):
-    net, evaluated = _network(weights), []
+    net, evaluated = two_layers(weights, leftover=True), []
     net.register_forward_pre_hook(lambda module, given: evaluated.append(not module.training))
     optimizer = torch.optim.SGD(net.parameters(), lr=rate)
     history, average = answer(net, optimizer, [tuple(b) for b in batches], tuple(validation), decay)
 
     first, first_bias, last, last_bias = weights
-    wide = _network(
-        [first.repeat(_TIMES, 1), first_bias.repeat(_TIMES), last.repeat(1, _TIMES), last_bias]
+    wide = two_layers(
+        [first.repeat(_TIMES, 1), first_bias.repeat(_TIMES), last.repeat(1, _TIMES), last_bias],
+        leftover=True,
     )
     data = torch.ones(_ROWS, 3), torch.zeros(_ROWS, 1)
 
@@ -180,27 +150,21 @@ def _run_train(answer, weights, batches, validation, decay, rate):
 
 
 def _expect_train(weights, batches, validation, decay, rate):
-    """In double precision, with the gradients that torch.autograd.grad returns."""
-    weights = [weight.double().requires_grad_() for weight in weights]
-
-    def predictions(x):
-        first, first_bias, last, last_bias = weights
-        features = x.double() @ first.T + first_bias
-        return features, features.tanh() @ last.T + last_bias
-
+    """Return the trained weights in float64, with gradients from torch.autograd.grad."""
+    weights = leaves(weights)
     expected, average = {}, None
+
+    def mean_square(x, target):
+        return (output_of(weights, x.double()) - target).square().mean()
+
     for number, (x, target) in enumerate(batches, 1):
-        features, output = predictions(x)
-        loss = (output - target).square().mean() + _PENALTY * features.square().mean()
-        gradients = torch.autograd.grad(loss, weights)
-        weights = [
-            (weight - rate * gradient).detach().requires_grad_()
-            for weight, gradient in zip(weights, gradients, strict=True)
-        ]
-        held_out = (predictions(validation[0])[1] - validation[1]).square().mean().item()
+        features = x.double() @ weights[0].T + weights[1]
+        loss = mean_square(x, target) + _PENALTY * features.square().mean()
+        weights = descended(weights, loss, rate)
+        held_out = mean_square(*validation).item()
         expected[f"validation loss {number}"] = held_out
         average = held_out if average is None else decay * average + (1 - decay) * held_out
-    trained = dict(zip(_LAYERS, (weight.detach() for weight in weights), strict=True))
+    trained = dict(zip(LAYERS, weights, strict=True))
     return {**trained, **expected, "average": average, _GRAPHS: True, _HOOK: True}
 
 

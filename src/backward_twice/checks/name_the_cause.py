@@ -1,4 +1,4 @@
-"""Exercise ``name_the_cause``: small programs, drawn at random, and the line where each went wrong.
+"""Exercise ``name_the_cause``: random small programs, and the line where each one fails.
 
 What is right is found by running, not by rules.  A line is where it began if the program goes wrong
 with this line alone, and does not with this line alone made harmless.  No other program is asked.
@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 
 import torch
 
-from backward_twice.checks.question import Task
+from backward_twice.checks.cases import task_of_cases
 
 _PROGRAMS = 6
 _ASKED = ("cause", "line that raises", "line where it began")
@@ -20,41 +20,32 @@ _FAMILIES = {
 }
 
 
-def _number(generator, low, high):
-    return int(torch.randint(low, high + 1, (), generator=generator))
-
-
-def _choice(generator, among):
-    return among[_number(generator, 0, len(among) - 1)]
-
-
-def _program(generator, mistakes):
-    """Lines that compute with two leaves, ``a`` and ``b``; ``mistakes`` are mixed among them."""
+def _program(draws, mistakes):
+    """Return lines that compute with two leaves, ``a`` and ``b``, with ``mistakes`` among them."""
     leaves = ["a", "b"]
     lines = [
-        f"{leaf} = torch.tensor(0.{_number(generator, 3, 9)}, requires_grad=True)"
-        for leaf in leaves
+        f"{leaf} = torch.tensor(0.{draws.integer(3, 9)}, requires_grad=True)" for leaf in leaves
     ]
     computed, fresh = [], iter("cdefghijklmnopqrstuvwxyz")
-    for _ in range(_number(generator, 8, 12)):
-        kind = _choice(generator, ["operation"] * 5 + mistakes) if computed else "operation"
+    for _ in range(draws.integer(8, 12)):
+        kind = draws.one_of(["operation"] * 5 + mistakes) if computed else "operation"
         if kind in ("operation", "detach"):
-            x, y = (_choice(generator, leaves + computed[-3:]) for _ in range(2))
+            x, y = (draws.one_of(leaves + computed[-3:]) for _ in range(2))
             forms = [f"{x}.exp()", f"{x}.cos()", f"{x}.sin()", f"{x} * {y}", f"{x} + {y}"]
-            right = _choice(generator, forms) if kind == "operation" else f"{x}.detach()"
+            right = draws.one_of(forms) if kind == "operation" else f"{x}.detach()"
             computed.append(next(fresh))
             lines.append(f"{computed[-1]} = {right}")
         elif kind == "write":
-            x = _choice(generator, leaves + computed)
+            x = draws.one_of(leaves + computed)
             if x in leaves:
                 lines.append(f"with torch.no_grad(): {x}.sub_(0.1)")
             else:
                 lines.append(f"{x}.add_(0.5)")
         elif kind == "data":
-            lines.append(f"{_choice(generator, leaves + computed)}.data.add_(0.5)")
+            lines.append(f"{draws.one_of(leaves + computed)}.data.add_(0.5)")
         else:
-            retain = _choice(generator, ["", "", "retain_graph=True"])
-            lines.append(f"{_choice(generator, computed[-4:])}.backward({retain})")
+            retain = draws.one_of(["", "", "retain_graph=True"])
+            lines.append(f"{draws.one_of(computed[-4:])}.backward({retain})")
     if not lines[-1].endswith(".backward()"):
         lines.append(f"{computed[-1]}.backward()")
     return lines
@@ -64,7 +55,7 @@ _compiled = lru_cache(maxsize=4096)(partial(compile, filename="program", mode="e
 
 
 def _outcome(lines):
-    """Family of the error and the line that raised, both None if none did; the gradients."""
+    """Return the error's family and line, both None without an error, and the gradients."""
     names = {"torch": torch}
     for number, line in enumerate(lines, 1):
         try:
@@ -78,7 +69,7 @@ def _outcome(lines):
 
 
 def _harmless(line):
-    """The line without what could spoil another, and the family of what that would have been."""
+    """Return the line without its mistake, and the family of the error that it would cause."""
     if line.endswith(".backward()"):
         return line.replace("()", "(retain_graph=True)"), "freed"
     if line.endswith(".detach()"):
@@ -89,7 +80,7 @@ def _harmless(line):
 
 
 def _error(lines):
-    """Cause, line that raised, line where it began; all None if nothing raises.
+    """Return the cause, the line that raised and the line where it began, or None for each.
 
     Raises:
         LookupError: no single line is where it began.
@@ -114,65 +105,52 @@ def _error(lines):
 
 
 def _with(lines, number, others):
-    """The lines with that one line as it is in ``others``."""
+    """Return the lines with this one line as it is in ``others``."""
     return [*lines[: number - 1], others[number - 1], *lines[number:]]
 
 
-def _drawn(generator, judge, mistakes, is_wanted):
+def _drawn(draws, judge, mistakes, is_wanted):
     """Draw programs, in mixed order, until each has an outcome that is wanted in its place."""
     programs = []
-    for place in torch.randperm(_PROGRAMS, generator=generator).tolist():
+    for place in draws.shuffled(range(_PROGRAMS)):
         while True:
-            lines = _program(generator, mistakes)
+            lines = _program(draws, mistakes)
             try:
                 if is_wanted(place, judge(lines)):
                     break
             except LookupError:
                 continue
         programs.append(lines)
-    return {"programs": programs}
+    return programs
 
 
-def _draw_errors(generator):
+def _draw_errors(draws):
     families = [*_FAMILIES.values()]
-    causes = [*families, _choice(generator, families), _choice(generator, families), None]
+    causes = [*families, draws.one_of(families), draws.one_of(families), None]
 
     def is_wanted(place, outcome):
         return outcome["cause"] == causes[place]
 
     mistakes = ["backward", "backward", "write", "detach"]
-    return _drawn(generator, _error, mistakes, is_wanted)
+    return _drawn(draws, _error, mistakes, is_wanted)
 
 
-def _run_errors(answer, programs):
-    results = {}
-    for i, lines in enumerate(programs, 1):
-        reply = answer(lines) or [None] * len(_ASKED)
-        for part, value in zip(_ASKED, reply, strict=True):
-            results[f"program {i}: {part}"] = value
-    return results
+def _ask_for_error(answer, lines):
+    return dict(zip(_ASKED, answer(lines) or [None] * len(_ASKED), strict=True))
 
 
-def _expect_errors(programs):
-    return {
-        f"program {i}: {part}": value
-        for i, lines in enumerate(programs, 1)
-        for part, value in _error(lines).items()
-    }
+def _program_asked(value, lines):
+    """Return the program itself, as the answer received it."""
+    return "\n".join(lines)
 
 
-def _program_asked(property_name, value, programs):
-    """The program itself, as it was handed to the answer."""
-    return "\n".join(programs[int(property_name.split(":")[0].removeprefix("program ")) - 1])
-
-
-name_the_cause = Task(
-    "name_the_cause", _draw_errors, _expect_errors, _run_errors, program=_program_asked
+name_the_cause = task_of_cases(
+    "name_the_cause", "program", _draw_errors, _error, ask=_ask_for_error, program=_program_asked
 )
 
 
 def _recorded(line):
-    """A write through ``.data`` as an operation that autograd records, and out of place."""
+    """Return a write through ``.data`` as an out-of-place operation that autograd records."""
     name, written, amount = line.partition(".data.add_(")
     return f"{name} = {name} + {amount.rstrip(')')}" if written else line
 
@@ -195,7 +173,7 @@ def _same(gradients, others):
 
 
 def _spoilt(lines):
-    """The line that makes the gradients wrong, or None.
+    """Return the line that makes the gradients wrong, or None.
 
     Raises:
         LookupError: something raises, there is no choice of lines, or it is no single line.
@@ -218,21 +196,13 @@ def _spoilt(lines):
     return spoiling[0] if spoiling else None
 
 
-def _draw_silent(generator):
+def _draw_silent(draws):
     def is_wanted(place, line):
         return (line is not None) == (place < _PROGRAMS - 2)
 
-    return _drawn(generator, _spoilt, ["backward", "data", "data"], is_wanted)
+    return _drawn(draws, _spoilt, ["backward", "data", "data"], is_wanted)
 
 
-def _run_silent(answer, programs):
-    return {f"program {i}": answer(lines) for i, lines in enumerate(programs, 1)}
-
-
-def _expect_silent(programs):
-    return {f"program {i}": _spoilt(lines) for i, lines in enumerate(programs, 1)}
-
-
-spoilt_gradient = Task(
-    "spoilt_gradient", _draw_silent, _expect_silent, _run_silent, program=_program_asked
+spoilt_gradient = task_of_cases(
+    "spoilt_gradient", "program", _draw_silent, _spoilt, program=_program_asked
 )

@@ -1,37 +1,33 @@
-"""Exercise ``outside_the_loop``: what is computed from a parameter belongs in a loop, and in which.
+"""Exercise ``outside_the_loop``: which loop must contain a value computed from a parameter.
 
 With one loop a weight made too early raises, and one returned too early is a step old.  With two
-loops the sample is drawn from a generator, so one drawn too often trains to other values.  What the
-graphs hold of wide chunks tells whether each goes backward by itself.
+loops the sample is drawn from a generator, so one drawn too often trains to other values.  The
+numbers that graphs hold of wide chunks tell whether each chunk has its own backward call.
 """
 
 import torch
 from torch.nn import functional as F
 
+from backward_twice.checks.networks import descended, leaves
 from backward_twice.checks.question import Task
 from backward_twice.checks.witness import most_held
 
 
-def _number(generator, low, high):
-    return int(torch.randint(low, high + 1, (), generator=generator))
-
-
-def _pairs(generator, count, inputs, outputs):
-    """Batches of drawn length: inputs and targets."""
-    sizes = [_number(generator, 2, 5) for _ in range(count)]
+def _pairs(draws, count, inputs, outputs):
+    """Draw batches of random length: inputs and targets."""
     return [
-        [torch.randn(size, width, generator=generator) for width in (inputs, outputs)]
-        for size in sizes
+        [draws.normal(size, width) for width in (inputs, outputs)]
+        for size in draws.integers(count, 2, 5)
     ]
 
 
-def _draw_unit_rows(generator):
-    inputs, outputs = _number(generator, 2, 4), _number(generator, 2, 3)
+def _draw_unit_rows(draws):
+    inputs, outputs = draws.integer(2, 4), draws.integer(2, 3)
     return {
-        "direction": torch.randn(outputs, inputs, generator=generator) + 0.5,
-        "scale": 0.5 + torch.rand((), generator=generator).item(),
-        "batches": _pairs(generator, _number(generator, 3, 6), inputs, outputs),
-        "rate": 0.1 + 0.1 * torch.rand((), generator=generator).item(),
+        "direction": draws.normal(outputs, inputs) + 0.5,
+        "scale": draws.uniform(0.5, 1.5),
+        "batches": _pairs(draws, draws.integer(3, 6), inputs, outputs),
+        "rate": draws.uniform(0.1, 0.2),
     }
 
 
@@ -44,34 +40,26 @@ def _run_unit_rows(answer, direction, scale, batches, rate):
 
 
 def _expect_unit_rows(direction, scale, batches, rate):
-    """By the formulas, in float64: a row's gradient is what is at right angles to the row."""
-    direction = direction.double()
+    direction, scale = leaves([direction, torch.tensor(scale)])
     for x, target in batches:
-        length = direction.norm(dim=1, keepdim=True)
-        weight = direction / length
-        product = x.double() @ weight.T
-        of_output = 2 * (scale * product - target) / target.numel()
-        of_weight = scale * of_output.T @ x.double()
-        along = (of_weight * weight).sum(dim=1, keepdim=True) * weight
-        direction = direction - rate * (of_weight - along) / length
-        scale -= rate * (of_output * product).sum().item()
-    weight = direction / direction.norm(dim=1, keepdim=True)
-    return {"direction": direction, "scale": scale, "returned weight": weight}
+        loss = (scale * x.double() @ F.normalize(direction).T - target).square().mean()
+        direction, scale = descended([direction, scale], loss, rate)
+    return {"direction": direction, "scale": scale, "returned weight": F.normalize(direction)}
 
 
 train_unit_rows = Task("train_unit_rows", _draw_unit_rows, _expect_unit_rows, _run_unit_rows)
 
 
-def _draw_sampled(generator):
-    inputs = _number(generator, 2, 4)
+def _draw_sampled(draws):
+    inputs = draws.integer(2, 4)
     return {
-        "mean": torch.randn(inputs, 1, generator=generator),
+        "mean": draws.normal(inputs, 1),
         # Near zero, where the spread bends: a sample that is a step old trains it otherwise.
-        "rho": torch.randn(inputs, 1, generator=generator) / 2,
-        "chunks": _pairs(generator, _number(generator, 3, 5), inputs, 1),
-        "updates": _number(generator, 3, 5),
-        "seed": _number(generator, 0, 10**6),
-        "rate": 0.05 + 0.05 * torch.rand((), generator=generator).item(),
+        "rho": draws.normal(inputs, 1) / 2,
+        "chunks": _pairs(draws, draws.integer(3, 5), inputs, 1),
+        "updates": draws.integer(3, 5),
+        "seed": draws.integer(0, 10**6),
+        "rate": draws.uniform(0.05, 0.1),
     }
 
 
@@ -102,18 +90,12 @@ def _trained(answer, mean, rho, chunks, updates, seed, rate):
 
 
 def _expect_sampled(mean, rho, chunks, updates, seed, rate):
-    """By the formulas, in float64."""
     generator = torch.Generator().manual_seed(seed)
-    x = torch.cat([x.double() for x, _ in chunks])
-    target = torch.cat([target.double() for _, target in chunks])
-    rows = torch.cat([torch.full_like(target, len(target)) for _, target in chunks]).double()
-    mean, rho = mean.double(), rho.double()
+    mean, rho = leaves([mean, rho])
     for _ in range(updates):
-        noise = torch.randn(mean.shape, generator=generator).double()
-        of_output = 2 * (x @ (mean + F.softplus(rho) * noise) - target) / rows
-        of_weight = x.T @ of_output
-        mean = mean - rate * of_weight
-        rho = rho - rate * of_weight * noise * rho.sigmoid()
+        weight = mean + F.softplus(rho) * torch.randn(mean.shape, generator=generator)
+        loss = sum((x.double() @ weight - target).square().mean() for x, target in chunks)
+        mean, rho = descended([mean, rho], loss, rate)
     return {"mean": mean, "rho": rho, _APART: True}
 
 

@@ -8,10 +8,19 @@ that tells how often it has rated.  The truth is computed from weights as plain 
 norm over few rows may divide by little.
 """
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from backward_twice.checks.networks import (
+    descended,
+    leave_gradients,
+    moved_mean,
+    normalised,
+    state_of,
+)
 from backward_twice.checks.question import Task
 from backward_twice.checks.witness import rows_of_runs
 
@@ -20,10 +29,8 @@ _RUNNING = "critic[1].running_mean"
 _RATINGS = "ratings of the critic, in all updates"
 
 
-def _draw(generator):
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
+def _draw(draws):
+    normal = partial(draws.normal, dtype=torch.float64)
     return {
         "weights": {
             "actor[0].weight": normal(2, 3),
@@ -36,7 +43,7 @@ def _draw(generator):
             "critic[3].bias": normal(1),
         },
         "updates": [{"states": normal(8, 3), "rewards": normal(8, 1)} for _ in range(_UPDATES)],
-        "rate": 0.1 + 0.2 * torch.rand((), generator=generator).item(),
+        "rate": draws.uniform(0.1, 0.3),
     }
 
 
@@ -45,29 +52,20 @@ def _run(answer, weights, updates, rate):
     critic = nn.Sequential(
         nn.Linear(5, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1)
     ).double()
-    tensors = _tensors(actor=actor, critic=critic)
+    tensors = state_of(actor=actor, critic=critic)
     for name, value in weights.items():
         tensors[name].copy_(value)
     optimizers = [torch.optim.SGD(network.parameters(), lr=rate) for network in (actor, critic)]
-    for parameter in (*actor.parameters(), *critic.parameters()):
-        parameter.grad = parameter.detach().cos()  # of an earlier update
+    leave_gradients(actor, critic)
     ratings = rows_of_runs(critic[0])
     for inputs in updates:
         answer(actor, critic, *optimizers, **inputs)
-    tensors = _tensors(actor=actor, critic=critic)
+    tensors = state_of(actor=actor, critic=critic)
     return {**{name: tensors[name] for name in weights}, _RATINGS: len(ratings)}
 
 
-def _tensors(**networks):
-    return {
-        f"{network}[{name[0]}]{name[1:]}": tensor
-        for network, module in networks.items()
-        for name, tensor in module.state_dict().items()
-    }
-
-
 def _expect(weights, updates, rate, ratings):
-    """What it comes to if the critic rates ``ratings`` times in each update."""
+    """Return the result if the critic rates ``ratings`` times in each update."""
     now = {name: value.requires_grad_() for name, value in weights.items()}
     running_mean = now.pop(_RUNNING).detach()
 
@@ -77,36 +75,25 @@ def _expect(weights, updates, rate, ratings):
     for inputs in updates:
         actions = layer("actor[0]", inputs["states"]).tanh()
         hidden = layer("critic[0]", torch.cat([inputs["states"], actions], dim=1))
-        mean, variance = hidden.mean(0), hidden.var(0, correction=0)
         for _ in range(ratings):
-            running_mean = 0.9 * running_mean + 0.1 * mean.detach()
-        normal = (hidden - mean) / (variance + 1e-5).sqrt()
-        scaled = normal * now["critic[1].weight"] + now["critic[1].bias"]
+            running_mean = moved_mean(running_mean, hidden)
+        scaled = normalised(hidden, now["critic[1].weight"], now["critic[1].bias"])
         rating = layer("critic[3]", scaled.tanh())
         losses = {
             "critic": (rating - inputs["rewards"]).square().mean(),
             "actor": -rating.mean(),
         }
-        steps = {}
+        trained = {}
         for network, loss in losses.items():
             names = [name for name in now if name.startswith(network)]
-            gradients = torch.autograd.grad(loss, [now[n] for n in names], retain_graph=True)
-            steps |= dict(zip(names, gradients, strict=True))
-        now = {name: (now[name] - rate * steps[name]).detach().requires_grad_() for name in now}
-
+            values = descended([now[name] for name in names], loss, rate)
+            trained |= dict(zip(names, values, strict=True))
+        now = trained
     now[_RUNNING] = running_mean
     rated = {_RATINGS: ratings * len(updates)}
-    return {name: now[name].detach() for name in weights} | rated
+    return {name: now[name] for name in weights} | rated
 
 
-def _expect_two_ratings(weights, updates, rate):
-    return _expect(weights, updates, rate, ratings=2)
+update = Task("update", _draw, partial(_expect, ratings=2), _run)
 
-
-def _expect_one_rating(weights, updates, rate):
-    return _expect(weights, updates, rate, ratings=1)
-
-
-update = Task("update", _draw, _expect_two_ratings, _run)
-
-one_rating = Task("one_rating", _draw, _expect_one_rating, _run)
+one_rating = Task("one_rating", _draw, partial(_expect, ratings=1), _run)

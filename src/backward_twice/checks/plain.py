@@ -1,4 +1,4 @@
-"""Plain data, the only thing that passes between a learner's code and what judges it.
+"""Plain data, the only data that passes between a learner's code and the code that judges it.
 
 Tensors, numbers (NumPy's scalars too), text, booleans, ``None``, and lists and dicts of them, as
 JSON text.  A tensor becomes its values, its dtype and its shape; values survive exactly.  Nothing
@@ -40,7 +40,7 @@ _TENSOR = {"tensor", "dtype", "shape"}
 
 
 def dumps(value: Plain) -> str:
-    """``value`` as JSON text.
+    """Return ``value`` as JSON text.
 
     Raises:
         TypeError: something in it is not plain data; the message says where.
@@ -90,7 +90,7 @@ def _encode(value: Plain, place: str, depth: int = 0) -> Any:
 
 
 def loads(text: str) -> Plain:
-    """The value behind :func:`dumps`'s text.  The text may come from anybody.
+    """Return the value of a text from :func:`dumps`; the text is not trusted.
 
     Raises:
         ValueError: the text is not what :func:`dumps` writes; nothing else is raised.

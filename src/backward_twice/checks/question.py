@@ -1,4 +1,4 @@
-"""A question of an exercise: what is asked, of which inputs, and how the answer is judged.
+"""A question of an exercise: its task, its inputs, and how an answer is judged.
 
 The learner's notebook and the grader ask the same :class:`Task`.  Inputs are drawn from a
 seed, the answer is asked of them (:attr:`Task.run`), what comes out is plain data, and that is
@@ -24,6 +24,7 @@ import torch
 import backward_twice
 import gradtrace
 from backward_twice.checks.comparison import Finding, compare, kind_of
+from backward_twice.checks.generator import InputGenerator
 from backward_twice.checks.plain import Plain, dumps, loads
 
 _RESULT = "what came out"
@@ -38,11 +39,12 @@ def _ask(answer: Callable[..., Plain], **inputs: Plain) -> dict[str, Plain]:
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked of one answer.
+    """The task of one answer.
 
     Attributes:
         answer: the name that the learner's answer cell defines.
-        draw: takes a seeded :class:`torch.Generator`, gives the inputs: plain data by name.
+        draw: takes an :class:`InputGenerator`, a seeded :class:`torch.Generator`, gives the
+            inputs: plain data by name.
         expect: takes the inputs by name, gives what a right answer gives: plain data by name.
             It runs only where the learner's code does not.
         run: takes the answer and the inputs by name, gives what came out: plain data by name.
@@ -55,7 +57,7 @@ class Task:
     """
 
     answer: str
-    draw: Callable[[torch.Generator], dict[str, Plain]]
+    draw: Callable[[InputGenerator], dict[str, Plain]]
     expect: Callable[..., dict[str, Plain]] | None = None
     run: Callable[..., dict[str, Plain]] = _ask
     judge: Callable[..., list[Finding]] | None = None
@@ -68,7 +70,7 @@ class Task:
     def inputs(self, seed: int) -> str:
         """The inputs that ``seed`` (0 to 2**63 - 1) draws, as the text of plain data."""
         with as_torch_begins():
-            return dumps(self.draw(torch.Generator().manual_seed(seed)))
+            return dumps(self.draw(InputGenerator.seeded(seed)))
 
     def observe(self, answer: Any, inputs: str) -> str:
         """Ask ``answer`` of ``inputs``; what came out, as the text of plain data.
@@ -123,11 +125,11 @@ class Task:
 
 
 class UnusableResult(Exception):
-    """The result of an answer that raised nothing cannot be used as its question says."""
+    """The result of an answer that raised nothing lacks the form that its question requires."""
 
 
 class _Called:
-    """An answer, and in words what its last call returned: the result itself is not kept alive."""
+    """An answer, with a description of its last result; the result itself is not kept alive."""
 
     def __init__(self, answer: Callable[..., Any]) -> None:
         self.answer = answer
@@ -143,7 +145,7 @@ class _Called:
 
 
 def _unusable(name: str, answer: Any, error: Exception) -> str:
-    """Why a result cannot be used, in words."""
+    """Return in words why a result cannot be used."""
     returned = getattr(answer, "returned", "")
     if returned == kind_of(None):
         return f"{name} returned nothing (None), but its result is needed: is a return missing?"
@@ -173,7 +175,7 @@ def learner_frames(error: Exception) -> list[traceback.FrameSummary]:
 
 @contextmanager
 def as_torch_begins() -> Iterator[None]:
-    """Float32, on the CPU and recorded, however a notebook has set PyTorch up."""
+    """Restore PyTorch's defaults: float32, on the CPU, and gradients recorded."""
     dtype = torch.get_default_dtype()
     with torch.enable_grad(), ExitStack() as stack:
         if dtype != torch.float32:
@@ -185,11 +187,11 @@ def as_torch_begins() -> Iterator[None]:
 
 
 class UnknownExercise(LookupError):
-    """There is no exercise of that name here: it is a teacher's own, or the package is older."""
+    """No exercise has this name: it is a teacher's own, or the package is older."""
 
 
 def question(name: str) -> Task:
-    """The question ``"<exercise>.<question>"``.
+    """Return the question ``"<exercise>.<question>"``.
 
     Raises:
         LookupError: there is none of that name.

@@ -30,7 +30,7 @@ def _compiled(source: str) -> CodeType:
 
 
 def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str]) -> list[str]:
-    """The replies of the misconceptions that give the same results as an answer.
+    """Return the replies of the misconceptions that give the same results as an answer.
 
     Args:
         name: the name of the question, ``"<exercise>.<question>"``.

@@ -1,4 +1,4 @@
-"""Exercise ``retained_bytes``: predict what a graph holds, measure it, and say how long it stays.
+"""Exercise ``retained_bytes``: predict the bytes of a graph, measure them, and say when they go.
 
 Whatever is asked, the truth is measured: the drawn network is built, run, and its graph read by
 ``gradtrace``.  Where the answer is to predict, the batch has more rows than any machine holds, and
@@ -8,6 +8,7 @@ the truth is that of two rows, multiplied.
 import torch
 from torch import nn
 
+from backward_twice.checks.cases import task_of_cases
 from backward_twice.checks.question import Task
 from gradtrace import snapshot
 
@@ -25,51 +26,36 @@ _BACKWARD = ("none", "plain", "retained")
 _KEPT = ("the last loss", "all losses", "all numbers")
 
 
-def _sizes(generator, number, low=2, high=12):
-    return torch.randint(low, high, (number,), generator=generator).tolist()
-
-
-def _one_of(values, generator):
-    return values[torch.randint(len(values), (), generator=generator)]
-
-
 def _described(batch, inputs, layers, squared, itemsize):
     description = ", ".join(f"{width} {function}" for width, function in layers)
     end = "mean of squares" if squared else "mean"
     return f"batch {batch}, {inputs} inputs, layers {description}, {end}, {itemsize} bytes a value"
 
 
-def _draw_saved(generator):
+def _draw_saved(draws):
     networks = []
     for number in range(_NETWORKS):
-        (batch,) = _sizes(generator, 1, 10**10, 10**12)
-        inputs, *widths = _sizes(generator, 1 + _one_of([2, 3, 4], generator))
-        functions = [_one_of(list(_FUNCTIONS), generator) for _ in widths]
+        batch = draws.integer(10**10, 10**12 - 1)
+        inputs, *widths = draws.integers(1 + draws.integer(2, 4), 2, 11)
+        functions = [draws.one_of(list(_FUNCTIONS)) for _ in widths]
         # In every draw: one that saves what comes out, one that saves what goes in, and none.
-        functions[0] = ("tanh", "gelu", "none", _one_of(list(_FUNCTIONS), generator))[number]
+        functions[0] = ("tanh", "gelu", "none", draws.one_of(list(_FUNCTIONS)))[number]
         networks.append(
             {
                 "batch": batch,
                 "inputs": inputs,
                 "layers": [list(pair) for pair in zip(widths, functions, strict=True)],
                 "squared": number % 2 == 1,
-                "itemsize": _one_of([4, 8], generator),
+                "itemsize": draws.one_of([4, 8]),
             }
         )
-    return {"networks": networks}
+    return networks
 
 
-def _run_saved(answer, networks):
-    return {_described(**network): answer(**network) for network in networks}
-
-
-def _expect_saved(networks):
-    expected = {}
-    for network in networks:
-        bytes_per_row, remainder = divmod(_measured(**{**network, "batch": 2}), 2)
-        assert remainder == 0
-        expected[_described(**network)] = bytes_per_row * network["batch"]
-    return expected
+def _predicted(batch, **network):
+    bytes_per_row, remainder = divmod(_measured(batch=2, **network), 2)
+    assert remainder == 0
+    return bytes_per_row * batch
 
 
 def _measured(batch, inputs, layers, squared, itemsize):
@@ -84,18 +70,18 @@ def _measured(batch, inputs, layers, squared, itemsize):
     return snapshot(loss, inputs=[x]).held.activations
 
 
-saved_bytes = Task("saved_bytes", _draw_saved, _expect_saved, _run_saved)
+saved_bytes = task_of_cases("saved_bytes", "network", _draw_saved, _predicted, name=_described)
 
 
-def _draw_measure(generator):
+def _draw_measure(draws):
     networks = []
     for number in range(_NETWORKS):
-        batch, inputs, *widths = _sizes(generator, 2 + _one_of([2, 3], generator))
+        batch, inputs, *widths = draws.integers(2 + draws.integer(2, 3), 2, 11)
         kinds = ["Tanh", "GELU", "Softmax", "LayerNorm", "Sigmoid", "ReLU"]
-        between = [_one_of(kinds, generator) for _ in widths]
+        between = [draws.one_of(kinds) for _ in widths]
         between[0] = ("Tanh", "LayerNorm", "GELU", "Softmax")[number]
         # A module whose kind says nothing: who knows by heart what the others save must measure it.
-        between[-1] = " ".join(_one_of(_METHODS, generator) for _ in range(3))
+        between[-1] = " ".join(draws.one_of(_METHODS) for _ in range(3))
         networks.append(
             {
                 "batch": batch,
@@ -103,11 +89,11 @@ def _draw_measure(generator):
                 "layers": [list(pair) for pair in zip(widths, between, strict=True)],
             }
         )
-    return {"networks": networks}
+    return networks
 
 
 class Several(nn.Module):
-    """Operations of a tensor, one after another, in a module."""
+    """A module that applies operations of a tensor one after another."""
 
     def __init__(self, operations):
         super().__init__()
@@ -125,7 +111,7 @@ def _module(kind, width):
     return module(*{"LayerNorm": (width,), "Softmax": (1,)}.get(kind, ()))
 
 
-def _built(batch, inputs, layers):
+def _built(inputs, layers):
     modules = []
     for width, kind in layers:
         modules += [nn.Linear(inputs, width), _module(kind, width)]
@@ -138,29 +124,22 @@ def _named(batch, inputs, layers):
     return f"batch {batch}, {inputs} inputs, {description}"
 
 
-def _x(network):
-    return torch.ones(network["batch"], network["inputs"])
+def _ask_to_measure(answer, batch, inputs, layers):
+    return answer(_built(inputs, layers), torch.ones(batch, inputs))
 
 
-def _run_measure(answer, networks):
-    return {_named(**network): answer(_built(**network), _x(network)) for network in networks}
+def _held_by(batch, inputs, layers):
+    x = torch.ones(batch, inputs)
+    return snapshot(_built(inputs, layers)(x).mean(), inputs=[x]).held.activations
 
 
-def _expect_measure(networks):
-    truth = {}
-    for network in networks:
-        x = _x(network)
-        loss = _built(**network)(x).mean()
-        truth[_named(**network)] = snapshot(loss, inputs=[x]).held.activations
-    return truth
+measured_bytes = task_of_cases(
+    "measured_bytes", "network", _draw_measure, _held_by, ask=_ask_to_measure, name=_named
+)
 
 
-measured_bytes = Task("measured_bytes", _draw_measure, _expect_measure, _run_measure)
-
-
-def _draw_loop(generator):
-    (steps,) = _sizes(generator, 1, 3, 8)
-    batch, width = _sizes(generator, 2)
+def _draw_loop(draws):
+    steps, (batch, width) = draws.integer(3, 7), draws.integers(2, 2, 11)
     return {"steps": steps, "batch": batch, "width": width}
 
 

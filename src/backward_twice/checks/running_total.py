@@ -1,4 +1,4 @@
-"""Exercise ``running_total``: a running mean of losses that is a scale, and what a total holds.
+"""Exercise ``running_total``: a running mean of losses as a scale, and the graph of a total.
 
 The loss is divided by its own running mean.  Whatever of the mean has a graph
 shows in the weights: the old part raises; with that detached, the new part bends the gradient.
@@ -9,87 +9,68 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from backward_twice.checks.networks import descended, leaves, output_of, two_layers
 from backward_twice.checks.question import Task
 from gradtrace import snapshot
 
-
-def _number(generator, low, high):
-    return int(torch.randint(low, high + 1, (), generator=generator))
+_PARAMETERS = tuple(f"{name} of layer {layer}" for layer in (1, 2) for name in ("weight", "bias"))
 
 
-def _draw_training(generator):
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator)
-
-    features, hidden = _number(generator, 2, 4), _number(generator, 3, 5)
-    sizes = [_number(generator, 3, 6) for _ in range(_number(generator, 4, 7))]
+def _draw_training(draws):
+    features, hidden = draws.integer(2, 4), draws.integer(3, 5)
+    sizes = draws.integers(draws.integer(4, 7), 3, 6)
     return {
-        "layers": [
-            {"weight": normal(hidden, features), "bias": normal(hidden)},
-            {"weight": normal(1, hidden), "bias": normal(1)},
-        ],
-        "batches": [[normal(size, features), 2 * normal(size, 1)] for size in sizes],
-        "decay": 0.6 + 0.3 * torch.rand((), generator=generator).item(),
-        "rate": 0.05 + 0.05 * torch.rand((), generator=generator).item(),
+        "layers": draws.layers(features, hidden, 1),
+        "batches": [[draws.normal(size, features), 2 * draws.normal(size, 1)] for size in sizes],
+        "decay": draws.uniform(0.6, 0.9),
+        "rate": draws.uniform(0.05, 0.1),
     }
 
 
-def _named(layers):
-    return {f"{name} of layer {i}": layers[i - 1][name] for i in (1, 2) for name in layers[i - 1]}
-
-
-def _by_batch(history):
-    return {f"running mean after batch {i}": value for i, value in enumerate(history, 1)}
+def _results(parameters, history):
+    by_batch = {f"running mean after batch {i}": value for i, value in enumerate(history, 1)}
+    return dict(zip(_PARAMETERS, parameters, strict=True)) | by_batch
 
 
 def _run_training(answer, layers, batches, decay, rate):
-    linear = []
-    for layer in layers:
-        linear.append(nn.Linear(*reversed(layer["weight"].shape)))
-        linear[-1].load_state_dict(layer)
-    net = nn.Sequential(linear[0], nn.Tanh(), linear[1])
+    net = two_layers(layers)
     optimizer = torch.optim.SGD(net.parameters(), lr=rate)
     history = answer(net, optimizer, [tuple(batch) for batch in batches], decay)
-    trained = _named([{"weight": layer.weight, "bias": layer.bias} for layer in linear])
-    return {**trained, **_by_batch(history)}
+    return _results(net.parameters(), history)
 
 
 def _expect_training(layers, batches, decay, rate):
-    """With the gradient of the loss alone, divided by a number; in float64."""
-    weights = {name: value.double().requires_grad_() for name, value in _named(layers).items()}
-    history = []
+    """Return the weights in float64, trained with the gradient of the loss divided by a number."""
+    weights, history = leaves(layers), []
     for x, target in batches:
-        weight1, bias1, weight2, bias2 = weights.values()
-        output = (x.double() @ weight1.T + bias1).tanh() @ weight2.T + bias2
-        loss = (output - target.double()).square().mean()
-        gradients = torch.autograd.grad(loss, weights.values())
+        loss = (output_of(weights, x.double()) - target).square().mean()
         value = loss.item()
         history.append(decay * history[-1] + (1 - decay) * value if history else value)
-        weights = {
-            name: (old - rate * gradient / history[-1]).detach().requires_grad_()
-            for (name, old), gradient in zip(weights.items(), gradients, strict=True)
-        }
-    return {**weights, **_by_batch(history)}
+        weights = descended(weights, loss, rate / history[-1])
+    return _results(weights, history)
 
 
 normalised_training = Task("normalised_training", _draw_training, _expect_training, _run_training)
 
 
-def _draw_validation(generator):
-    hidden = [_number(generator, 2, 12) for _ in range(_number(generator, 1, 4))]
+def _draw_validation(draws):
+    hidden = draws.integers(draws.integer(1, 4), 2, 12)
     return {
-        "batch_sizes": [_number(generator, 1, 20) for _ in range(_number(generator, 2, 6))],
-        "widths": [_number(generator, 2, 9), *hidden, _number(generator, 1, 3)],
+        "batch_sizes": draws.integers(draws.integer(2, 6), 1, 20),
+        "widths": [draws.integer(2, 9), *hidden, draws.integer(1, 3)],
     }
 
 
 def _run_bytes(answer, batch_sizes, widths):
     all_batches, last_batch = answer(batch_sizes, widths)
-    return {"behind total": all_batches, "behind the last loss": last_batch}
+    return {
+        "bytes saved for total": all_batches,
+        "bytes saved for the last loss": last_batch,
+    }
 
 
 def _expect_bytes(batch_sizes, widths):
-    """Measured on the program itself."""
+    """Return the bytes measured on the program itself."""
     layers = [nn.Linear(*pair) for pair in pairwise(widths)]
     between = [module for layer in layers for module in (nn.Tanh(), layer)][1:]
     net, total = nn.Sequential(*between), 0
@@ -97,8 +78,8 @@ def _expect_bytes(batch_sizes, widths):
         loss = net(torch.ones(size, widths[0])).square().mean()
         total = total + loss
     return {
-        "behind total": snapshot(total).held.activations,
-        "behind the last loss": snapshot(loss).held.activations,
+        "bytes saved for total": snapshot(total).held.activations,
+        "bytes saved for the last loss": snapshot(loss).held.activations,
     }
 
 

@@ -1,28 +1,25 @@
-"""Exercise ``runs_again``: how many lines of a checkpointed part each backward runs.
+"""Exercise ``runs_again``: how many lines of a checkpointed part each backward call runs.
 
 The programs are run in PyTorch, and the lines that were entered counted.  Some of a draw are drawn
-until they tell a belief from the truth: lines behind the last that saves, a retained call before
-another, a plain call before another, a part of either kind that saves nothing.
+until they tell a misconception from the truth: lines after the last that saves, a retained call
+before another, a plain call before another, a part of either kind that saves nothing.
 """
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
-from backward_twice.checks.question import Task
+from backward_twice.checks.cases import task_of_cases
+from backward_twice.checks.generator import drawn_until
 
 _OPERATIONS = {"sin": "y.sin()", "exp": "y.exp()", "tanh": "y.tanh()", "add": "y + 1", "neg": "-y"}
 _SAVING = ("sin", "exp", "tanh")
 _KINDS = ("no checkpoint", "use_reentrant=True", "use_reentrant=False")
 
 
-def _draw_any(generator):
-    def below(high):
-        return int(torch.randint(high, (), generator=generator))
-
+def _draw_any(draws):
     return {
-        "kind": _KINDS[below(3)],
-        "lines": [list(_OPERATIONS)[below(5)] for _ in range(2 + below(4))],
-        "retains": [below(3) > 0 for _ in range(2 + below(3))],
+        "kind": draws.one_of(_KINDS),
+        "lines": [draws.one_of(list(_OPERATIONS)) for _ in range(draws.integer(2, 5))],
+        "retains": [draws.integer(0, 2) > 0 for _ in range(draws.integer(2, 4))],
     }
 
 
@@ -72,54 +69,19 @@ _TELL = (
 )
 
 
-def _draw(generator):
-    programs = []
-    for tells in _TELL:
-        while not tells(**(program := _draw_any(generator))):
-            pass
-        programs.append(program)
-    return {"programs": programs}
+def _draw(draws):
+    return [
+        drawn_until(lambda program, tells=tells: tells(**program), lambda: _draw_any(draws))
+        for tells in _TELL
+    ]
 
 
-def _run(answer, programs):
-    return {f"program {n}": answer(**program) for n, program in enumerate(programs, 1)}
-
-
-def _lines_run(kind, lines, retains):
-    executed_lines = []
-
-    def part(y):
-        for line in lines:
-            executed_lines.append(line)
-            y = y + 1 if line == "add" else getattr(y, line)()
-        return y
-
-    x = torch.ones(2, requires_grad=True)
-    if kind == _KINDS[0]:
-        loss = part(x).sum()
-    else:
-        loss = checkpoint(part, x, use_reentrant=kind == _KINDS[1]).sum()
-    counts = []
-    for retain in retains:
-        executed_lines.clear()
-        try:
-            loss.backward(retain_graph=retain)
-        except RuntimeError:
-            return [*counts, "raises"]
-        counts.append(len(executed_lines))
-    return counts
-
-
-def _expect(programs):
-    return {f"program {n}": _lines_run(**program) for n, program in enumerate(programs, 1)}
-
-
-def _program(property_name, value, programs):
-    kind, lines, retains = programs[int(property_name.split()[1]) - 1].values()
+def _program(kind, lines):
+    """The part, whose lines note that they were run, and its loss."""
     body = [
         text
-        for n, line in enumerate(lines, 1)
-        for text in (f"    ran.append({n})", f"    y = {_OPERATIONS[line]}")
+        for number, line in enumerate(lines, 1)
+        for text in (f"    ran.append({number})", f"    y = {_OPERATIONS[line]}")
     ]
     call = "part(x)" if kind == _KINDS[0] else f"checkpoint(part, x, {kind})"
     return "\n".join(
@@ -131,12 +93,31 @@ def _program(property_name, value, programs):
             "    return y",
             "x = torch.ones(2, requires_grad=True)",
             f"loss = {call}.sum()",
-            f"for retain in {retains}:",
-            "    ran.clear()",
-            "    loss.backward(retain_graph=retain)",
-            "    print(len(ran))",
         ]
     )
 
 
-lines_run = Task("lines_run", _draw, _expect, _run, program=_program)
+def _lines_run(kind, lines, retains):
+    names, counts = {"torch": torch}, []
+    exec(_program(kind, lines), names)
+    for retain in retains:
+        names["ran"].clear()
+        try:
+            names["loss"].backward(retain_graph=retain)
+        except RuntimeError:
+            return [*counts, "raises"]
+        counts.append(len(names["ran"]))
+    return counts
+
+
+def _shown(value, kind, lines, retains):
+    calls = [
+        f"for retain in {retains}:",
+        "    ran.clear()",
+        "    loss.backward(retain_graph=retain)",
+        "    print(len(ran))",
+    ]
+    return "\n".join([_program(kind, lines), *calls])
+
+
+lines_run = task_of_cases("lines_run", "program", _draw, _lines_run, program=_shown)

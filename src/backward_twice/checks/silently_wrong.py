@@ -1,7 +1,9 @@
 """Exercise ``silently_wrong``: gradients that autograd gets wrong without an error."""
 
 import torch
+from torch.autograd import gradcheck
 
+from backward_twice.checks.networks import leaves
 from backward_twice.checks.question import Task
 
 _FUNCTIONS = ("tanh", "sigmoid", "exp", "sin", "square")
@@ -9,46 +11,38 @@ _RIGHT = ("plain", "add to what was not saved", "unused", "clone, then double")
 _DOUBTFUL = ("scale the result", "add to what was saved", "scale under no_grad", "detach")
 
 
-def _below(generator, low, high):
-    return torch.randint(low, high, (1,), generator=generator).item()
-
-
-def _draw_detector(generator):
-    """Functions of three tensors, each tensor with a habit of its own.
+def _draw_detector(draws):
+    """Draw functions of three tensors; each tensor is changed in its own way.
 
     Every habit occurs, and each function has an input that backward reaches.  Of the doubtful
     habits at least two do harm and two do none, with the numbers that are drawn for them: the truth
     is in the numbers and not in a habit's name, which an answer could look up.
     """
 
-    def shuffled(items):
-        return [items[i] for i in torch.randperm(len(items), generator=generator).tolist()]
-
-    harms = shuffled([True, True, False, False])
+    harms = draws.shuffled([True, True, False, False])
     habits = [*((habit, False) for habit in _RIGHT), *zip(_DOUBTFUL, harms, strict=True)]
-    repeats = [habits[_below(generator, 0, len(habits))][0] for _ in range(4)]
-    habits = iter(shuffled(habits + [(habit, bool(_below(generator, 0, 2))) for habit in repeats]))
-    values = [
-        (torch.rand(_below(generator, 2, 5), generator=generator) + 0.2).double() for _ in range(3)
-    ]
+    repeats = [draws.one_of(habits)[0] for _ in range(4)]
+    repeats = [(habit, draws.one_of([False, True])) for habit in repeats]
+    habits = iter(draws.shuffled(habits + repeats))
+    values = [(torch.rand(draws.integer(2, 4), generator=draws) + 0.2).double() for _ in range(3)]
     functions = []
     for _ in range(6):
-        three = shuffled([(_RIGHT[_below(generator, 0, 2)], False), next(habits), next(habits)])
+        three = draws.shuffled([(draws.one_of(_RIGHT[:2]), False), next(habits), next(habits)])
         functions.append(
             {
                 "habits": [habit for habit, _ in three],
-                "names": [_FUNCTIONS[_below(generator, 0, 5)] for _ in range(3)],
+                "names": [draws.one_of(_FUNCTIONS) for _ in range(3)],
                 "sizes": [
-                    _draw_size(generator, *habit, x) for habit, x in zip(three, values, strict=True)
+                    _draw_size(draws, *habit, x) for habit, x in zip(three, values, strict=True)
                 ],
             }
         )
     return {"functions": functions, "values": values}
 
 
-def _draw_size(generator, habit, harms, x):
-    """What a habit does its change by; whether a doubtful one does harm at ``x`` depends on it."""
-    size = 1.5 + torch.rand(1, generator=generator).item() if harms else 1.0
+def _draw_size(draws, habit, harms, x):
+    """Draw the size of a change, which decides whether a doubtful change does harm at ``x``."""
+    size = draws.uniform(1.5, 2.5) if harms else 1.0
     if habit == "scale the result":  # 1 - (s y)^2 = s (1 - y^2) for s = -1 / y^2
         return -size / x.tanh() ** 2
     if habit == "add to what was saved":  # 1 - (y + s)^2 = 1 - y^2 for s = -2 y
@@ -57,7 +51,7 @@ def _draw_size(generator, habit, harms, x):
 
 
 def _part(x, habit, name, size):
-    """What one input gives."""
+    """Return the contribution of one input."""
     if habit == "unused":
         return torch.ones((), dtype=x.dtype)
     if habit == "plain":
@@ -81,38 +75,23 @@ def _part(x, habit, name, size):
     return y.mean()
 
 
-def _honest_part(x, habit, name, size):
-    """The same values by plain operations.  Nothing that is asked refers to this."""
-    if habit == "detach":
-        return (x - size).square().mean() + x.mean()
-    if habit == "scale under no_grad":
-        return (2 * ((x - size).square() + 1)).mean()
-    if habit == "scale the result":
-        return (x.tanh() * size).mean()
-    if habit == "add to what was saved":
-        return (x.tanh() + size).mean()
-    if habit == "add to what was not saved":
-        return (x.sin() + size).mean()
-    return _part(x, habit, name, size)
-
-
-def _function(part, habits, names, sizes):
+def _function(habits, names, sizes):
     def function(*inputs):
         result = torch.ones((), dtype=inputs[0].dtype)
         for parts in zip(inputs, habits, names, sizes, strict=True):
-            result = result * part(*parts)
+            result = result * _part(*parts)
         return result
 
     return function
 
 
-_BACKWARD = "of every function a backward was run, with each input requiring grad"
+_BACKWARD = "backward ran through every function, with each input requiring grad"
 _MOVED = "every function was called with each input a little moved, and no other"
 _LITTLE = 0.1
 
 
 def _run_detector(answer, functions, values):
-    """What an answer says of each function, and whether it asked them for it.
+    """Return the answer's verdict on each function, and whether the answer called the functions.
 
     From the numbers that a function holds formulas could tell, too, and measure nothing.  They lie
     in the same process; that to read them is no shorter way than to ask is all that can be had.
@@ -120,7 +99,7 @@ def _run_detector(answer, functions, values):
     results, records = {}, []
     for number, description in enumerate(functions, 1):
         inputs = [value.clone() for value in values]
-        records.append(_CallRecord(_function(_part, **description), values))
+        records.append(_CallRecord(_function(**description), values))
         wrong = answer(records[-1].function, inputs)
         results[f"function {number}"] = [bool(truth) for truth in wrong]
     results[_BACKWARD] = all(all(record.backward) for record in records)
@@ -129,7 +108,7 @@ def _run_detector(answer, functions, values):
 
 
 class _CallRecord:
-    """A function of several inputs, and what was asked of it: which of their numbers were moved."""
+    """A function of several inputs that records which of their numbers each call moved."""
 
     def __init__(self, function, values):
         self.backward = [False] * len(values)
@@ -154,69 +133,48 @@ class _CallRecord:
         self.backward = [a or b for a, b in zip(self.backward, through, strict=True)]
 
 
-def _gradients(function, values):
-    inputs = [value.clone().requires_grad_() for value in values]
-    gradients = torch.autograd.grad(function(*inputs), inputs, allow_unused=True)
-    return [
-        torch.zeros_like(value) if gradient is None else gradient
-        for value, gradient in zip(values, gradients, strict=True)
-    ]
+def _is_wrong(function, values, place):
+    """Whether autograd's gradient for one input is not the one that differences of values give."""
+    leaves = [value.clone().requires_grad_(i == place) for i, value in enumerate(values)]
+    return not gradcheck(function, leaves, raise_exception=False)
 
 
 def _expect_detector(functions, values):
-    """By autograd through the same values, made without the hidden changes."""
     expected = {}
     for number, description in enumerate(functions, 1):
-        gradients = _gradients(_function(_part, **description), values)
-        right = _gradients(_function(_honest_part, **description), values)
-        expected[f"function {number}"] = [
-            not torch.allclose(a, b, rtol=1e-6) for a, b in zip(gradients, right, strict=True)
-        ]
+        function = _function(**description)
+        places = range(len(values))
+        expected[f"function {number}"] = [_is_wrong(function, values, place) for place in places]
     return expected | {_BACKWARD: True, _MOVED: True}
 
 
 wrong_gradients = Task("wrong_gradients", _draw_detector, _expect_detector, _run_detector)
 
 
-def _draw_loss(generator):
-    rows, inputs, classes = (_below(generator, 3, 7) for _ in range(3))
-
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator)
-
+def _draw_loss(draws):
+    rows, inputs, classes = draws.integers(3, 3, 6)
     return {
-        "x": normal(rows, inputs),
-        "weight": normal(inputs, classes),
-        "bias": normal(classes),
-        "target": [_below(generator, 0, classes) for _ in range(rows)],
-        "share": 0.1 + 0.3 * torch.rand(1, generator=generator).item(),
+        "x": draws.normal(rows, inputs),
+        "weight": draws.normal(inputs, classes),
+        "bias": draws.normal(classes),
+        "target": draws.integers(rows, 0, classes - 1),
+        "share": draws.uniform(0.1, 0.4),
     }
 
 
-def _run_loss(answer, x, weight, bias, target, share):
-    leaves = {"x": x, "weight": weight, "bias": bias}
-    for leaf in leaves.values():
-        leaf.requires_grad_()
-    loss = answer(x @ weight + bias, torch.tensor(target), share)
+def _run_loss(answer, target, share, **inputs):
+    now = {name: value.requires_grad_() for name, value in inputs.items()}
+    loss = answer(now["x"] @ now["weight"] + now["bias"], torch.tensor(target), share)
     loss.backward()
-    return {"loss": loss, **{f"gradient of {name}": leaves[name].grad for name in leaves}}
+    return {"loss": loss, **{f"gradient of {name}": leaf.grad for name, leaf in now.items()}}
 
 
-def _expect_loss(x, weight, bias, target, share):
-    """By the formulas of the chain rule, without autograd, in double precision."""
-    x, weight, bias = x.double(), weight.double(), bias.double()
-    rows, classes = x.shape[0], weight.shape[1]
-    p = (x @ weight + bias).softmax(-1)
-    hit = torch.nn.functional.one_hot(torch.tensor(target), classes).double()
-    mixed = ((1 - share) * p + share / classes)[hit.bool()]
-    of_p = -hit * (1 - share) / mixed[:, None] / rows
-    of_logits = p * (of_p - (of_p * p).sum(-1, keepdim=True))
-    return {
-        "loss": -mixed.log().mean(),
-        "gradient of x": of_logits @ weight.T,
-        "gradient of weight": x.T @ of_logits,
-        "gradient of bias": of_logits.sum(0),
-    }
+def _expect_loss(target, share, **inputs):
+    x, weight, bias = now = leaves(inputs.values())
+    p = (x @ weight + bias).softmax(-1)[range(len(target)), target]
+    loss = -((1 - share) * p + share / len(bias)).log().mean()
+    names = (f"gradient of {name}" for name in inputs)
+    return {"loss": loss, **dict(zip(names, torch.autograd.grad(loss, now), strict=True))}
 
 
 mixed_loss = Task("mixed_loss", _draw_loss, _expect_loss, _run_loss)

@@ -1,8 +1,9 @@
-"""Exercise ``state_in_bytes``: what the graph of a recurrent network holds, chunk after chunk."""
+"""Exercise ``state_in_bytes``: the bytes of a recurrent network's graph, chunk after chunk."""
 
 import torch
 from torch import nn
 
+from backward_twice.checks.cases import task_of_cases
 from backward_twice.checks.question import Task
 from gradtrace import snapshot
 
@@ -10,52 +11,37 @@ _HABITS = ("carry", "detach", "detach, keep losses", "plain, keep losses")
 _DTYPES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 
 
-def _below(generator, low, high):
-    return torch.randint(low, high, (1,), generator=generator).item()
-
-
-def _draw_cases(generator):
-    cases = []
-    for habit in (*_HABITS, *_HABITS[:3]):
-        case = {
+def _draw_cases(draws):
+    return [
+        {
             "habit": habit,
-            "batch": _below(generator, 10, 100),
-            "hidden": _below(generator, 10**7, 10**8),
-            "steps": _below(generator, 2, 11),
-            "chunks": _below(generator, 3, 8),
-            "value_bytes": list(_DTYPES)[_below(generator, 0, 3)],
+            "batch": draws.integer(10, 99),
+            "hidden": draws.integer(10**7, 10**8 - 1),
+            "steps": draws.integer(2, 10),
+            "chunks": draws.integer(3, 7),
+            "value_bytes": draws.one_of(list(_DTYPES)),
         }
-        cases.append(case)
-    return {"cases": cases}
+        for habit in (*_HABITS, *_HABITS[:3])
+    ]
 
 
-def _name(case):
-    sizes = f"{case['chunks']} chunks of {case['steps']}, {case['value_bytes']} bytes a value"
-    return f"{case['habit']}, {sizes}, state of {case['batch']} times {case['hidden']}"
+def _named(habit, batch, hidden, steps, chunks, value_bytes):
+    sizes = f"{chunks} chunks of {steps}, {value_bytes} bytes a value"
+    return f"{habit}, {sizes}, state of {batch} times {hidden}"
 
 
-def _run_cases(answer, cases):
-    return {_name(case): answer(**case) for case in cases}
-
-
-def _expect_cases(cases):
+def _predicted(batch, hidden, **case):
     """Measured with a state of two times three values: the bytes grow with that number."""
-    expected = {}
-    for case in cases:
-        bytes_per_state, remainder = divmod(_measured(**{**case, "batch": 2, "hidden": 3}), 6)
-        assert remainder == 0
-        expected[_name(case)] = bytes_per_state * case["batch"] * case["hidden"]
-    return expected
+    bytes_per_state, remainder = divmod(_measured(batch=2, hidden=3, **case), 6)
+    assert remainder == 0
+    return bytes_per_state * batch * hidden
 
 
 def _measured(habit, batch, hidden, steps, chunks, value_bytes):
     dtype = _DTYPES[value_bytes]
     w, u = (torch.ones(rows, hidden, dtype=dtype, requires_grad=True) for rows in (1, hidden))
-    x, state, losses = (
-        torch.ones(batch, 1, dtype=dtype),
-        torch.zeros(batch, hidden, dtype=dtype),
-        [],
-    )
+    x, state = torch.ones(batch, 1, dtype=dtype), torch.zeros(batch, hidden, dtype=dtype)
+    losses = []
     for _ in range(chunks):
         if habit != "carry":
             state = state.detach()
@@ -69,16 +55,16 @@ def _measured(habit, batch, hidden, steps, chunks, value_bytes):
     return snapshot(*stored_losses, inputs=[x]).held.activations
 
 
-held_bytes = Task("held_bytes", _draw_cases, _expect_cases, _run_cases)
+held_bytes = task_of_cases("held_bytes", "case", _draw_cases, _predicted, name=_named)
 
 
-def _draw_budgets(generator):
+def _draw_budgets(draws):
     return {
-        "inputs": _below(generator, 2, 7),
-        "hidden": _below(generator, 3, 9),
-        "layers": _below(generator, 1, 3),
-        "batches": [_below(generator, 1, 4), _below(generator, 4, 8)],
-        "budget": _below(generator, 10**8, 10**9),
+        "inputs": draws.integer(2, 6),
+        "hidden": draws.integer(3, 8),
+        "layers": draws.integer(1, 2),
+        "batches": [draws.integer(1, 3), draws.integer(4, 7)],
+        "budget": draws.integer(10**8, 10**9 - 1),
     }
 
 
@@ -88,7 +74,7 @@ def _run_budgets(answer, inputs, hidden, layers, batches, budget):
 
 
 def _expect_budgets(inputs, hidden, layers, batches, budget):
-    """From the bytes of 4 and of 8 steps: each step adds the same."""
+    """Return the budgets from the bytes of 4 and of 8 steps, since each step adds the same."""
     gru, expected = nn.GRU(inputs, hidden, num_layers=layers), {}
     for batch in batches:
         byte_counts = []

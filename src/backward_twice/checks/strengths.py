@@ -1,31 +1,30 @@
-"""Exercise ``strengths``: a checkpointed part that reads what changes before it runs again.
+"""Exercise ``strengths``: a checkpointed part that reads a value changed before its second run.
 
-All forward passes are made before the first backward, so whatever a part reads from outside has
-changed by then; hooks note the order of the two.  Its batch norm counts the batches that went
-through: that tells whether the part ran again, and that backward ran it, whether it was
+All forward passes are made before the first backward pass, so whatever a part reads from outside
+has changed by then; hooks note the order of the two.  Its batch norm counts the batches that went
+through: that tells whether the part ran again; whether the engine ran it tells whether it was
 checkpointed.  What the graphs hold tells whether all from the input to the sum was.  In float64, as
 a batch norm over few rows may divide by little.
 """
+
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from backward_twice.checks.networks import leave_gradients, normalised
 from backward_twice.checks.question import Task
 from backward_twice.checks.witness import is_in_backward, saves_beside
 
 
-def _draw(generator):
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    count = int(torch.randint(3, 6, (), generator=generator))
+def _draw(draws):
+    normal = partial(draws.normal, dtype=torch.float64)
+    count = draws.integer(3, 5)
     return {
         "weights": {"0.weight": normal(4, 3), "1.weight": normal(4), "1.bias": normal(4)},
         "x": normal(8, 3),
-        "strengths": [
-            0.5 + n + torch.rand((), generator=generator).item() / 2 for n in range(count)
-        ],
+        "strengths": [n + draws.uniform(0.5, 1.0) for n in range(count)],
     }
 
 
@@ -35,8 +34,7 @@ _ALL_OF_IT = "between x and the loss's sum nothing is saved outside of a checkpo
 def _run(answer, weights, x, strengths):
     part = nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh()).double()
     part.load_state_dict(weights, strict=False)
-    for parameter in part.parameters():
-        parameter.grad = parameter.detach().cos()  # of something else
+    leave_gradients(part)
     order, outer_runs = [], 0
 
     def runs(*_):
@@ -66,10 +64,8 @@ def _expect(weights, x, strengths):
     scale, shift = weights["1.weight"], weights["1.bias"]
     expected = {}
     for n, strength in enumerate(strengths, 1):
-        hidden = F.linear(x, weight)
-        centred = hidden - hidden.mean(0)
-        normal = centred / (hidden.var(0, correction=0) + 1e-5).sqrt()
-        out = ((normal * scale + shift).tanh() * strength).sin()
+        hidden = normalised(F.linear(x, weight), scale, shift)
+        out = (hidden.tanh() * strength).sin()
         (expected[f"gradient, strength {n}"],) = torch.autograd.grad(out.sum(), weight)
     return {
         **expected,

@@ -7,28 +7,26 @@ noticed.  With one layer it would not be, and the update would even come out rig
 import torch
 from torch import nn
 
+from backward_twice.checks.networks import descended, leaves
 from backward_twice.checks.question import Task
 
 
-def _draw(generator):
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator)
-
+def _draw(draws):
     return {
         "weights": {
-            "trunk's first layer": normal(4, 3),
-            "trunk's second layer": normal(4, 4),
-            "head a": normal(1, 4),
-            "head b": normal(2, 4),
+            "trunk's first layer": draws.normal(4, 3),
+            "trunk's second layer": draws.normal(4, 4),
+            "head a": draws.normal(1, 4),
+            "head b": draws.normal(2, 4),
         },
-        "x": normal(5, 3),
-        "targets": [normal(5, 1), normal(5, 2)],
-        "rate": 0.05 + 0.1 * torch.rand(1, generator=generator).item(),
+        "x": draws.normal(5, 3),
+        "targets": [draws.normal(5, 1), draws.normal(5, 2)],
+        "rate": draws.uniform(0.05, 0.15),
     }
 
 
 def _layers(weights):
-    """The layers, with gradients of an earlier step: none of them is to count, or to be lost."""
+    """Return the layers with gradients of an earlier step, which must neither count nor be lost."""
     layers = []
     for weight in weights.values():
         layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
@@ -48,25 +46,19 @@ def _run_one_update(answer, weights, x, targets, rate):
     }
 
 
-def _gradients(weights, x, targets):
-    """By the chain rule, without autograd: of each loss, for the trunk's layers and its head."""
-    first, second, *heads = weights.values()
-    hidden = (x @ first.T).tanh()
-    features = (hidden @ second.T).tanh()
-    for head, target in zip(heads, targets, strict=True):
-        of_output = 2 * (features @ head.T - target) / target.numel()
-        of_second = (of_output @ head) * (1 - features**2)
-        of_first = (of_second @ second) * (1 - hidden**2)
-        yield of_first.T @ x, of_second.T @ hidden, of_output.T @ features
+def _losses(weights, x, targets):
+    first, second, *heads = weights
+    features = ((x.double() @ first.T).tanh() @ second.T).tanh()
+    return [
+        (features @ head.T - target).square().mean()
+        for head, target in zip(heads, targets, strict=True)
+    ]
 
 
 def _expect_one_update(weights, x, targets, rate):
-    of_a, of_b = _gradients(weights, x, targets)
-    gradients = [of_a[0] + of_b[0], of_a[1] + of_b[1], of_a[2], of_b[2]]
-    return {
-        f"weight of the {name}": weight - rate * gradient
-        for (name, weight), gradient in zip(weights.items(), gradients, strict=True)
-    }
+    now = leaves(weights.values())
+    now = descended(now, sum(_losses(now, x, targets)), rate)
+    return {f"weight of the {name}": weight for name, weight in zip(weights, now, strict=True)}
 
 
 one_update = Task("one_update", _draw, _expect_one_update, _run_one_update)
@@ -83,7 +75,10 @@ def _run_trunk_gradients(answer, weights, x, targets, rate):
 
 
 def _expect_trunk_gradients(weights, x, targets, rate):
-    (of_a, *_), (of_b, *_) = _gradients(weights, x, targets)
+    now = leaves(weights.values())
+    of_a, of_b = (
+        torch.autograd.grad(loss, now[0], retain_graph=True)[0] for loss in _losses(now, x, targets)
+    )
     remaining = {f".grad of the {name}": weight.cos() for name, weight in weights.items()}
     return {"from loss a": of_a, "from loss b": of_b, "from their sum": of_a + of_b, **remaining}
 

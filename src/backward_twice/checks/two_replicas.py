@@ -9,45 +9,36 @@ import threading
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.futures import Future
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore  # nothing public without sockets
 
+from backward_twice.checks.networks import LAYERS, descended, leaves, output_of, two_layers
 from backward_twice.checks.question import Task
 
 _REPLICAS = (0, 1)
-_LAYERS = ("0.weight", "0.bias", "2.weight", "2.bias")
 _REDUCTIONS = "how often the gradients were averaged"
 _PATIENCE = 60  # seconds that a replica waits for the other
 
 
-def _draw(generator):
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator)
-
-    rows, steps = (int(torch.randint(2, 5, (), generator=generator)) for _ in range(2))
+def _draw(draws):
+    rows, steps = draws.integers(2, 2, 4)
     return {
-        "weights": [normal(4, 3), normal(4), normal(2, 4), normal(2)],
+        "weights": draws.layers(3, 4, 2),
         "batches": [
-            [[normal(rows, 3), normal(rows), normal(rows)] for _ in range(steps)] for _ in _REPLICAS
+            [
+                [draws.normal(*shape) for shape in ((rows, 3), (rows,), (rows,))]
+                for _ in range(steps)
+            ]
+            for _ in _REPLICAS
         ],
-        "rate": 0.1 + 0.1 * torch.rand((), generator=generator).item(),
+        "rate": draws.uniform(0.1, 0.2),
     }
 
 
-def _network(weights):
-    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    with torch.no_grad():
-        for parameter, weight in zip(net.parameters(), weights, strict=True):
-            parameter.copy_(weight)
-            parameter.grad = weight.cos()  # of something else
-    return net
-
-
 class _Average:
-    """Averages the buckets of two replicas, and counts how often."""
+    """Averages the buckets of two replicas, and counts its calls."""
 
     def __init__(self):
         self.barrier = threading.Barrier(len(_REPLICAS))
@@ -56,7 +47,7 @@ class _Average:
         self.ended = []  # replicas: the other one goes on alone, as in a call that is repeated
 
     def reduce(self, replica, bucket):
-        """The communication hook: of both replicas' buckets the mean."""
+        """Return the mean of both replicas' buckets, as a communication hook does."""
         self.buffers[replica] = mean = bucket.buffer()
         self.counts[replica] += bucket.is_last()
         if not self.ended:
@@ -70,7 +61,7 @@ class _Average:
 
 def _run(answer, weights, batches, rate):
     average, errors = _Average(), []
-    networks = [_network(weights) for _ in _REPLICAS]
+    networks = [two_layers(weights, leftover=True) for _ in _REPLICAS]
 
     def train(replica):
         net = networks[replica]
@@ -107,17 +98,14 @@ def _run(answer, weights, batches, rate):
 
 
 def _expect(weights, batches, rate):
-    """In one process, with the rows of both replicas."""
-    weights = [weight.double() for weight in weights]
+    """Return the result computed in one process, with the rows of both replicas."""
+    weights = leaves(weights)
     for halves in zip(*batches, strict=True):
-        leaves = [weight.clone().requires_grad_() for weight in weights]
         x, target_a, target_b = (torch.cat(parts).double() for parts in zip(*halves, strict=True))
-        first, first_bias, last, last_bias = leaves
-        output = F.linear(F.linear(x, first, first_bias).tanh(), last, last_bias)
+        output = output_of(weights, x)
         loss = F.mse_loss(output[:, 0], target_a) + F.mse_loss(output[:, 1], target_b)
-        gradients = torch.autograd.grad(loss, leaves)
-        weights = [w - rate * gradient for w, gradient in zip(weights, gradients, strict=True)]
-    trained = dict(zip(_LAYERS, weights, strict=True))
+        weights = descended(weights, loss, rate)
+    trained = dict(zip(LAYERS, weights, strict=True))
     return {
         _REDUCTIONS: [len(batches[0])] * len(_REPLICAS),
         **{

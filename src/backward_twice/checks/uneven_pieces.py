@@ -1,16 +1,17 @@
 """Exercise ``uneven_pieces``: one step for a batch that comes in pieces of unequal size.
 
-The loader writes each piece into the memory of the one before, as loaders do that save copies: who
-keeps the graphs of all pieces for one backward at the end is told so, and what the graphs hold is
-counted, on wide data, for those who copy.  Several updates are played, the first with gradients
-left over.  The truth is the gradient of the whole batch, in double precision.  Under a scaler one
-of the updates overflows: without a scaler the other weights would come out the same, so only there
-it is seen who uses it.  Of the other two one is clipped and one is not.
+The loader writes each piece into the memory of the one before, as loaders do that save copies: an
+answer that keeps the graphs of all pieces for one backward call at the end raises, and for one that
+copies the numbers that the graphs hold of wide data are counted.  Several updates are played, the
+first with gradients left over.  The truth is the gradient of the whole batch, in double precision.
+ Under a scaler one of the updates overflows: without a scaler the other weights would come out the
+same, so only there it is seen who uses it.  Of the other two one is clipped and one is not.
 """
 
 import torch
-from torch import nn
 
+from backward_twice.checks.generator import drawn_until
+from backward_twice.checks.networks import LAYERS, leaves, output_of, two_layers
 from backward_twice.checks.question import Task
 from backward_twice.checks.witness import most_held
 
@@ -18,46 +19,51 @@ _UPDATES = 2
 _OVERFLOWS = 1
 """The number of the update whose scaled gradients float32 does not hold; from 0."""
 _LARGE = 1e38
-_NAMES = ("0.weight", "0.bias", "2.weight", "2.bias")
 _APART = "the graphs never hold more than two pieces at once"
 _WIDE, _ROWS = 32, (20, 24, 18, 24, 22, 10)
 """Columns of the data, and rows of the pieces, where it is counted what the graphs hold: the data
 is most of it, in whatever shape it is saved."""
 
 
-def _draw(generator, updates=_UPDATES):
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator)
-
+def _draw(draws, updates=_UPDATES):
     def sizes():
-        low, high = (torch.randint(*ends, (), generator=generator) for ends in ((1, 4), (5, 9)))
-        middle = torch.randint(2, 8, (2,), generator=generator).tolist()
-        return [int(high), *middle, int(low)]
+        low, high = draws.integer(1, 3), draws.integer(5, 8)
+        return [high, *draws.integers(2, 2, 7), low]
 
     return {
-        "weights": [normal(4, 3), normal(4), normal(1, 4), normal(1)],
-        "batches": [[[normal(n, 3), normal(n, 1)] for n in sizes()] for _ in range(updates)],
-        "rate": 0.05 + 0.1 * torch.rand((), generator=generator).item(),
+        "weights": draws.layers(3, 4, 1),
+        "batches": [
+            [[draws.normal(n, 3), draws.normal(n, 1)] for n in sizes()] for _ in range(updates)
+        ],
+        "rate": draws.uniform(0.05, 0.15),
     }
 
 
-def _draw_scaled(generator):
-    scale = 2.0 ** torch.randint(8, 15, (), generator=generator).item()
-    while True:
-        inputs = _draw(generator, _UPDATES + 1)
-        finite = [batch for n, batch in enumerate(inputs["batches"]) if n != _OVERFLOWS]
-        _, [first, _] = _trained(inputs["weights"], finite, inputs["rate"])
-        max_norm = first * (0.5 + torch.rand((), generator=generator).item())
-        _, norms = _trained(inputs["weights"], finite, inputs["rate"], max_norm)
-        # One update is clipped and one is not, so both the norm and the mean decide.
-        if min(norms) < 0.8 * max_norm and max(norms) > 1.2 * max_norm:
-            break
+def _finite(batches):
+    return [batch for number, batch in enumerate(batches) if number != _OVERFLOWS]
+
+
+def _draw_clipped(draws):
+    inputs = _draw(draws, _UPDATES + 1)
+    _, [first, _] = _trained(inputs["weights"], _finite(inputs["batches"]), inputs["rate"])
+    return inputs | {"max_norm": first * draws.uniform(0.5, 1.5)}
+
+
+def _one_of_two_is_clipped(inputs):
+    """Whether both the norm and the mean decide: one update is clipped, and one is not."""
+    _, norms = _trained(**inputs | {"batches": _finite(inputs["batches"])})
+    return min(norms) < 0.8 * inputs["max_norm"] and max(norms) > 1.2 * inputs["max_norm"]
+
+
+def _draw_scaled(draws):
+    scale = 2.0 ** draws.integer(8, 14)
+    inputs = drawn_until(_one_of_two_is_clipped, lambda: _draw_clipped(draws))
     inputs["batches"][_OVERFLOWS][0][1][0] = _LARGE
-    return inputs | {"scale": scale, "max_norm": max_norm}
+    return inputs | {"scale": scale}
 
 
 def _pieces(batch):
-    """The pieces of a batch, each in the memory of the one before."""
+    """Yield the pieces of a batch, each in the memory of the previous one."""
     peak = max(len(x) for x, _ in batch)
     memory = [torch.empty(peak, tensor.shape[1]) for tensor in batch[0]]
     for piece in batch:
@@ -67,11 +73,7 @@ def _pieces(batch):
 
 
 def _train(weights, batches, rate, update):
-    net = nn.Sequential(nn.Linear(weights[0].shape[1], 4), nn.Tanh(), nn.Linear(4, 1))
-    with torch.no_grad():
-        for parameter, weight in zip(net.parameters(), weights, strict=True):
-            parameter.copy_(weight)
-            parameter.grad = weight.cos()  # of an earlier update
+    net = two_layers(weights, leftover=True)
     optimizer = torch.optim.SGD(net.parameters(), lr=rate)
     for batch in batches:
         update(net, optimizer, _pieces(batch), _count(batch))
@@ -110,32 +112,26 @@ def _run_scaled(answer, weights, batches, rate, scale, max_norm):
 
 
 def _trained(weights, batches, rate, max_norm=float("inf")):
-    """The weights after an update for each batch, and the norm of each batch's gradient."""
-    weights = [weight.double().requires_grad_() for weight in weights]
-    norms = []
+    """Return the weights after an update for each batch, and the norm of each batch's gradient."""
+    weights, norms = leaves(weights), []
     for batch in batches:
         x, target = (torch.cat(parts).double() for parts in zip(*batch, strict=True))
-        first, first_bias, last, last_bias = weights
-        output = (x @ first.T + first_bias).tanh() @ last.T + last_bias
-        gradients = torch.autograd.grad((output - target).square().mean(), weights)
+        loss = (output_of(weights, x) - target).square().mean()
+        gradients = torch.autograd.grad(loss, weights)
         norms.append(torch.stack([gradient.norm() for gradient in gradients]).norm().item())
-        clip = min(1.0, max_norm / norms[-1])
-        weights = [
-            (weight - rate * clip * gradient).detach().requires_grad_()
-            for weight, gradient in zip(weights, gradients, strict=True)
-        ]
-    return [weight.detach() for weight in weights], norms
+        clipped = rate * min(1.0, max_norm / norms[-1])
+        weights = leaves(w - clipped * g for w, g in zip(weights, gradients, strict=True))
+    return weights, norms
 
 
 def _expect(weights, batches, rate, max_norm=float("inf")):
     trained, _ = _trained(weights, batches, rate, max_norm)
-    return dict(zip(_NAMES, trained, strict=True)) | {_APART: True}
+    return dict(zip(LAYERS, trained, strict=True)) | {_APART: True}
 
 
 def _expect_scaled(batches, scale, **given):
-    """The step that overflows is left out, and the scale is halved after it."""
-    finite = [batch for number, batch in enumerate(batches) if number != _OVERFLOWS]
-    return _expect(batches=finite, **given) | {"scale at the end": scale / 2}
+    """Return the result; the step that overflows is skipped, and the scale is halved after it."""
+    return _expect(batches=_finite(batches), **given) | {"scale at the end": scale / 2}
 
 
 accumulate = Task("accumulate", _draw, _expect, _run)

@@ -1,75 +1,58 @@
-"""Exercise ``version_counters``: an in-place change that backward refuses, and who counts what."""
+"""Exercise ``version_counters``: an in-place change that backward refuses, and its counter."""
 
 import torch
 
+from backward_twice.checks.networks import leaves
 from backward_twice.checks.question import Task
 
 
-def _below(generator, low, high):
-    return torch.randint(low, high, (1,), generator=generator).item()
-
-
-def _draw_layer(generator):
-    rows, inputs, hidden, outputs = (_below(generator, 3, 7) for _ in range(4))
-
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator)
-
-    mask = torch.rand(rows, hidden, generator=generator) < 0.6
+def _draw_layer(draws):
+    rows, inputs, hidden, outputs = draws.integers(4, 3, 6)
+    mask = torch.rand(rows, hidden, generator=draws) < 0.6
     mask[0, 0], mask[-1, -1] = False, True
     return {
-        "x": normal(rows, inputs),
-        "weight": normal(inputs, hidden) / 2,
-        "bias": normal(hidden),
+        "x": draws.normal(rows, inputs),
+        "weight": draws.normal(inputs, hidden) / 2,
+        "bias": draws.normal(hidden),
         "mask": mask / 0.6,
-        "head": normal(hidden, outputs),
+        "head": draws.normal(hidden, outputs),
     }
 
 
-def _run_layer(answer, x, weight, bias, mask, head):
-    leaves = {"x": x, "weight": weight, "bias": bias, "head": head}
-    for leaf in leaves.values():
-        leaf.requires_grad_()
-    output = answer(x, weight, bias, mask, head)
+def _run_layer(answer, mask, **inputs):
+    now = {name: value.requires_grad_() for name, value in inputs.items()}
+    output = answer(mask=mask, **now)
     output.square().mean().backward()
-    return {"output": output, **{f"gradient of {name}": leaves[name].grad for name in leaves}}
+    return {"output": output, **{f"gradient of {name}": leaf.grad for name, leaf in now.items()}}
 
 
-def _expect_layer(x, weight, bias, mask, head):
-    """By the formulas of the chain rule, without autograd, in double precision."""
-    x, weight, bias, mask, head = (t.double() for t in (x, weight, bias, mask, head))
-    features = (x @ weight + bias).tanh()
-    output = (features * mask) @ head
+def _expect_layer(mask, **inputs):
+    now = dict(zip(inputs, leaves(inputs.values()), strict=True))
+    output = ((now["x"] @ now["weight"] + now["bias"]).tanh() * mask) @ now["head"]
     output = output - output.mean(0)
-    of_output = 2 * output / output.numel()
-    of_hidden = (of_output @ head.T) * mask * (1 - features**2)
-    return {
-        "output": output,
-        "gradient of x": of_hidden @ weight.T,
-        "gradient of weight": x.T @ of_hidden,
-        "gradient of bias": of_hidden.sum(0),
-        "gradient of head": (features * mask).T @ of_output,
-    }
+    gradients = torch.autograd.grad(output.square().mean(), now.values())
+    names = (f"gradient of {name}" for name in now)
+    return {"output": output, **dict(zip(names, gradients, strict=True))}
 
 
 masked_layer = Task("masked_layer", _draw_layer, _expect_layer, _run_layer)
 
 
-def _draw_steps(generator):
+def _draw_steps(draws):
     kinds = ["new", "view", "view", "detach", "detach", "data", "data", "clone"]
     kinds += ["add"] * 5 + ["add under no_grad"] * 3 + ["product"] * 5
     steps = [["new", "a"], ["new", "b"], ["product", "y1", "a"]]
     names, products = ["a", "b"], 1
-    for i in torch.randperm(len(kinds), generator=generator).tolist():
-        source = names[_below(generator, 0, len(names))]
-        if kinds[i].startswith("add"):
-            steps.append([kinds[i], source])
-        elif kinds[i] == "product":
+    for kind in draws.shuffled(kinds):
+        source = draws.one_of(names)
+        if kind.startswith("add"):
+            steps.append([kind, source])
+        elif kind == "product":
             products += 1
-            steps.append([kinds[i], f"y{products}", source])
+            steps.append([kind, f"y{products}", source])
         else:
             names.append("abcdefghijklm"[len(names)])
-            steps.append([kinds[i], names[-1], *([source] if kinds[i] != "new" else [])])
+            steps.append([kind, names[-1], *([source] if kind != "new" else [])])
     # One product, at least, is refused, and one of a tensor that was changed is not.
     return {"steps": [*steps, ["add", "a"], ["product", f"y{products + 1}", "a"]]}
 
@@ -83,7 +66,7 @@ def _run_steps(answer, steps):
 
 
 def _expect_steps(steps):
-    """PyTorch runs the steps."""
+    """Return the outcome of the steps, by running them in PyTorch."""
     tensors, products = {}, {}
     w = torch.ones(1, requires_grad=True)
     for step, name, *source in steps:

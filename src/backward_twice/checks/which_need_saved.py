@@ -1,9 +1,10 @@
-"""Exercise ``which_need_saved``: which operation of a chain saved something, and how much."""
+"""Exercise ``which_need_saved``: which operations of a chain saved a tensor, and how many bytes."""
 
 import math
 
 import torch
 
+from backward_twice.checks.cases import task_of_cases
 from backward_twice.checks.question import Task
 from gradtrace import snapshot
 
@@ -13,12 +14,8 @@ _SAVE_NOTHING = ("neg", "round", "clone", "flatten")
 _OPERATIONS = (*_SAVE_RESULT, *_SAVE_INPUT, *_SAVE_NOTHING, "double")
 
 
-def _below(generator, low, high):
-    return torch.randint(low, high, (1,), generator=generator).item()
-
-
-def _some(generator, among, number=1):
-    return [among[_below(generator, 0, len(among))] for _ in range(number)]
+def _some(draws, among, number=1):
+    return [draws.one_of(among) for _ in range(number)]
 
 
 def _apply(operations, x):
@@ -31,13 +28,9 @@ def _named(chain):
     return " → ".join(["x", *chain])
 
 
-def _draw_refuses(generator):
-    chains = [_some(generator, _OPERATIONS, _below(generator, 2, 7)) for _ in range(10)]
-    return {"chains": [_some(generator, _SAVE_NOTHING, _below(generator, 1, 4)), *chains]}
-
-
-def _run_refuses(answer, chains):
-    return {_named(chain): answer(list(chain)) for chain in chains}
+def _draw_refuses(draws):
+    chains = [_some(draws, _OPERATIONS, draws.integer(2, 6)) for _ in range(10)]
+    return [_some(draws, _SAVE_NOTHING, draws.integer(1, 3)), *chains]
 
 
 def _raises(operations):
@@ -50,17 +43,13 @@ def _raises(operations):
     return False
 
 
-def _expect_refuses(chains):
+def _refusing(chain):
     """By cutting the graph: the shortest end of the chain that still raises begins with it."""
-    return {
-        _named(chain): next((k for k in reversed(range(len(chain))) if _raises(chain[k:])), None)
-        for chain in chains
-    }
+    return next((k for k in reversed(range(len(chain))) if _raises(chain[k:])), None)
 
 
-def _refusing_program(property_name, value, chains):
-    """Each operation and what it saved, in the order of backward: from the last to the first."""
-    chain = property_name.split(" → ")[1:]
+def _refusing_program(value, chain):
+    """Return a program that prints each operation and its saved tensors, last operation first."""
     return "\n".join(
         [
             "from gradtrace import snapshot",
@@ -73,22 +62,24 @@ def _refusing_program(property_name, value, chains):
     )
 
 
-refuses = Task("refuses", _draw_refuses, _expect_refuses, _run_refuses, program=_refusing_program)
+refuses = task_of_cases(
+    "refuses", "chain", _draw_refuses, _refusing, program=_refusing_program, name=_named
+)
 
 
-def _draw_bytes(generator):
+def _draw_bytes(draws):
     def some(among=_OPERATIONS[:-1], number=1):
-        return _some(generator, among, number)
+        return _some(draws, among, number)
 
     chains = [
         [*some(_SAVE_INPUT), *some(number=2)],
         ["flatten", *some(_SAVE_INPUT), *some(_SAVE_NOTHING), *some(_SAVE_RESULT)],
         [*some(), *some(_SAVE_RESULT), "flatten", *some(_SAVE_INPUT), *some()],
         [*some(), "double", *some(_SAVE_RESULT), *some(number=2)],
-        some(number=_below(generator, 3, 7)),
-        some(number=_below(generator, 3, 7)),
+        some(number=draws.integer(3, 6)),
+        some(number=draws.integer(3, 6)),
     ]
-    shape = [_below(generator, 10**7, 10**8), _below(generator, 10**6, 10**7)]
+    shape = [draws.integer(10**7, 10**8 - 1), draws.integer(10**6, 10**7 - 1)]
     return {"chains": chains, "shape": shape}
 
 
@@ -97,7 +88,7 @@ def _run_bytes(answer, chains, shape):
 
 
 def _expect_bytes(chains, shape):
-    """Measured on six values: all bytes grow with the number of values."""
+    """Return the bytes measured on six values: they grow with the number of values."""
     memory = {}
     for chain in chains:
         x = torch.full((2, 3), 0.5, requires_grad=True)
@@ -108,7 +99,7 @@ def _expect_bytes(chains, shape):
 
 
 def _bytes_program(property_name, value, chains, shape):
-    """What the same chain holds for two times three values."""
+    """Return a program that prints the bytes of the same chain for two times three values."""
     chain = property_name.split(" → ")[1:]
     return "\n".join(
         [

@@ -1,4 +1,4 @@
-"""What an answer did on its way to its values: how often a module ran, what its graphs held.
+"""Observations of a running answer: how often a module ran, and how much its graphs saved.
 
 A right value can be had without the work that a question asks for.  What is noted here lies in the
 learner's own process, so it says what an ordinary answer did, and is no proof.
@@ -13,7 +13,7 @@ from gradtrace._torch import current_node  # where the names are that PyTorch do
 
 
 def rows_of_runs(module):
-    """A list that grows with each run of a module, by the number of rows that go in."""
+    """Return a list to which each run of a module appends its number of input rows."""
     rows = []
 
     def runs(_, given, named):
@@ -25,12 +25,12 @@ def rows_of_runs(module):
 
 
 def is_in_backward():
-    """Whether this is called by a backward that runs."""
+    """Whether this is called during a backward pass."""
     return current_node() is not None
 
 
 def most_held(run):
-    """The most numbers that graphs hold at once while ``run()`` runs, memory counted once.
+    """Return the most numbers that graphs save at once during ``run()``, memory counted once.
 
     In whatever shape they are saved.  What is saved under a checkpoint, or other hooks of an
     answer's own, is not seen, and nothing from where ``torch.func`` is used, which refuses to be
@@ -57,7 +57,7 @@ def most_held(run):
 def saves_beside(inputs, run):
     """Whether ``run()`` saves data for backward that is none of ``inputs``, and no single number.
 
-    What a backward saves as it runs something again is not counted.
+    Data that is saved during a backward pass, which runs something again, is not counted.
     """
     input_memory = {tensor.untyped_storage().data_ptr() for tensor in inputs}
     saves_others = False
@@ -74,7 +74,7 @@ def saves_beside(inputs, run):
 
 
 class _Reference:
-    """A tensor for as long as a graph holds it."""
+    """A tensor that a graph has saved, for as long as the graph does."""
 
     def __init__(self, tensor):
         self.tensor = tensor

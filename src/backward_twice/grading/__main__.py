@@ -1,6 +1,6 @@
 """``python -m backward_twice.grading``; see :mod:`backward_twice.grading.grade_command`.
 
-Dask's workers import this module anew, as multiprocessing's children do: so it imports nothing.
+Dask's workers import this module again, as multiprocessing's children do: so it imports nothing.
 """
 
 import sys

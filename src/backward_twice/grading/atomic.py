@@ -1,4 +1,4 @@
-"""Write a file as a whole or not at all: nobody ever reads half of it."""
+"""Write a file as a whole or not at all: no reader ever sees half of it."""
 
 from __future__ import annotations
 

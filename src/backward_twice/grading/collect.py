@@ -56,7 +56,7 @@ def collect(
         the platform, the number of submissions, and what there is to say of them.
 
     Raises:
-        GradingError: it is no download, or nobody's work is in it.
+        GradingError: it is no download, or it has no student's work.
         OSError: the folder of submissions cannot be written.
     """
     with Limited() as limited:
@@ -104,7 +104,7 @@ def collect(
         )
     if source.strays:
         listed = ", ".join(map(shown, source.strays[:5]))
-        warnings.append(f"{len(source.strays)} files are nobody's by their names: {listed}")
+        warnings.append(f"{len(source.strays)} files belong to no student by their names: {listed}")
     record.write(submissions, exercise)
     write_people(submissions, people)
     return source.platform, len(by_folder), warnings

@@ -1,4 +1,4 @@
-"""Wrong answers that learners really give, each as a change of the right one.
+"""Frequent wrong answers of learners, each stored as a change of the right one.
 
 ``<exercise>/<question>.diff`` lists the misconceptions about a question.  Each begins with a line
 ``# <name>: <reply>``: the reply quotes what a learner with the misconception says, and says why it
@@ -50,7 +50,7 @@ class Misconception:
 
 @cache
 def misconceptions(question: str) -> tuple[Misconception, ...]:
-    """The stored misconceptions about a question ``"<exercise>.<question>"``, in stored order.
+    """Return the misconceptions about a question ``"<exercise>.<question>"``, in stored order.
 
     There are none where the question has no file, such as a teacher's own question.
 
@@ -61,15 +61,25 @@ def misconceptions(question: str) -> tuple[Misconception, ...]:
     path = FOLDER / exercise / f"{name}.diff"
     if not path.is_file():
         return ()
-    answer, others = _answer(exercise, f"answer-{name.replace('_', '-')}")
     return tuple(
-        _misconception(title, changed(answer, change, f"{question}: {title}"), others)
+        with_change(question, title, change)
         for title, change in _sections(path.read_text(encoding="utf-8"))
     )
 
 
+def with_change(question: str, title: str, change: Sequence[str]) -> Misconception:
+    """The stored answer to a question with a change, under a title ``"<name>: <reply>"``.
+
+    Raises:
+        OutdatedChange: the change does not fit the stored solution.
+    """
+    exercise, _, name = question.partition(".")
+    answer, others = _answer(exercise, f"answer-{name.replace('_', '-')}")
+    return _misconception(title, changed(answer, change, f"{question}: {title}"), others)
+
+
 def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The title of each misconception in a file, and the lines of its change."""
+    """Return the title of each misconception in a file, and the lines of its change."""
     _, *sections = f"\n{text}".split("\n# ")
     for section in sections:
         title, *change = section.splitlines()
@@ -83,22 +93,26 @@ def _misconception(title: str, source: str, others: Sequence[str]) -> Misconcept
     return Misconception(name, reply, source, context)
 
 
+@cache
+def _code_cells(exercise: str) -> tuple[tuple[str, str], ...]:
+    """The grade id, "" without one, and the source of each code cell of the stored solution."""
+    return tuple(
+        (cell["metadata"].get("nbgrader", {}).get("grade_id", ""), "".join(cell["source"]))
+        for cell in json.loads(solution(exercise).read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code" and "solution-only" not in cell["metadata"].get("tags", ())
+    )
+
+
 def _answer(exercise: str, grade_id: str) -> tuple[list[str], list[str]]:
-    """The lines of an answer in the stored solution, and the sources of its other code cells."""
-    lines, others = [], []
-    for cell in json.loads(solution(exercise).read_text(encoding="utf-8"))["cells"]:
-        source = "".join(cell["source"])
-        if cell["cell_type"] != "code" or "solution-only" in cell["metadata"].get("tags", ()):
-            continue
-        if cell["metadata"].get("nbgrader", {}).get("grade_id") == grade_id:
-            lines = [line for line in source.splitlines() if not line.strip().startswith("### ")]
-        else:
-            others.append(without_magic(source))
-    return lines, others
+    """Return the lines of an answer in the stored solution, and its other code cells."""
+    sources = dict(_code_cells(exercise))
+    lines = sources[grade_id].splitlines()
+    others = [without_magic(source) for name, source in _code_cells(exercise) if name != grade_id]
+    return [line for line in lines if not line.strip().startswith("### ")], others
 
 
 def solution(exercise: str) -> Path:
-    """The exercise's solution: in a checkout, or the copy in an installed package."""
+    """Return the exercise's solution: in a checkout, or the copy in an installed package."""
     path = Path("solutions", exercise, f"{exercise}.ipynb")
     checkout = FOLDER.parents[2] / path
     return checkout if checkout.exists() else FOLDER.parent / path

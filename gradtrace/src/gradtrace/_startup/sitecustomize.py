@@ -156,5 +156,5 @@ if "GRADTRACE_SESSION" in os.environ:  # else somebody only looks at this file
         _waiting.begin()
     else:
         sys.meta_path.insert(0, _waiting)
-    # The user's own.  If there is none, this is the error that Python expects and passes over.
+    # Import the user's own; without one, this raises the error that Python expects and ignores.
     __import__("sitecustomize")

@@ -21,7 +21,6 @@ from pathlib import Path
 from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 
@@ -225,7 +224,8 @@ class Chains:
             if frame is None:
                 break
             code = frame.f_code
-            if is_users_file.get(code.co_filename, True) and is_users(code):
+            users = is_users_file.get(code.co_filename)
+            if is_users(code) if users is None else users and code.co_name != STAND_IN:
                 codes.append(code)
                 key += (id(code), frame.f_lasti)
                 if len(codes) == _MAX_CHAIN:
@@ -248,10 +248,6 @@ class Found(NamedTuple):
     name: str
     value: Any
     owners: tuple[Any, ...]
-
-    def inside(self, kinds: tuple[type, ...]) -> bool:
-        """Whether one of the owners is an instance of ``kinds``."""
-        return any(isinstance(owner, kinds) for owner in self.owners)
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -322,6 +318,12 @@ def reach(variables: Mapping[str, Any], modules: dict[int, str] | None = None) -
             pending.extend(reversed(inner_matches))
 
 
+def user_variables(frame: FrameType | None) -> Iterator[Found]:
+    """Yield the tensors that the variables of the user's frames reach, innermost frame first."""
+    for users in user_frames(frame):
+        yield from reach(namespace(users, forget=True))
+
+
 PLAIN = (type(None), bool, int, float, str)
 
 
@@ -359,9 +361,11 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
             yield from ((f".{key}", inner) for key, inner in list(attributes.get(part, {}).items()))
         attributes = {k: v for k, v in list(attributes.items()) if k not in _MODULE_INTERNALS}
     yield from ((f".{key}", inner) for key, inner in list(attributes.items()))
-    for slot, member in _slots(type(value)):
-        with contextlib.suppress(AttributeError):
-            yield f".{slot}", member.__get__(value)
+    for base in kind.__mro__:
+        for slot, member in vars(base).items() if "__slots__" in vars(base) else ():
+            if isinstance(member, MemberDescriptorType):
+                with contextlib.suppress(AttributeError):
+                    yield f".{slot}", member.__get__(value)
 
 
 _SEQUENCES: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
@@ -380,20 +384,3 @@ _ADDRESS = 2**32  # such a number is an object's id, which the next run does not
 def _key(key: Any, place: int) -> str:
     named = type(key) in PLAIN and not (type(key) is int and abs(key) >= _ADDRESS)
     return repr(key) if named else f"{type(key).__name__} {place}"
-
-
-_SLOTS: WeakKeyDictionary[type, list[tuple[str, MemberDescriptorType]]] = WeakKeyDictionary()
-
-
-def _slots(kind: type) -> list[tuple[str, MemberDescriptorType]]:
-    """Return the ``__slots__`` of a Python class with their descriptors."""
-    members = _SLOTS.get(kind)
-    if members is None:
-        members = _SLOTS[kind] = [
-            (name, member)
-            for base in kind.__mro__
-            if "__slots__" in vars(base)
-            for name, member in vars(base).items()
-            if isinstance(member, MemberDescriptorType)
-        ]
-    return members

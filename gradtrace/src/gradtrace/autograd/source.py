@@ -10,12 +10,14 @@ import linecache
 import re
 from collections.abc import Iterator
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradtrace.autograd.frames import Location, user_frames
 from gradtrace.autograd.syntax import Function, Loop, names
 
 Scope = ast.Module | Function
+FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
+SCOPES = ast.Module, *FUNCTIONS
 GRADIENTS_DISABLED = r"no_grad|inference_mode|set_grad_enabled\(False"
 
 
@@ -35,14 +37,20 @@ def covers(statement: ast.stmt | ast.expr, line: int) -> bool:
 
 def assigned_and_used(made_at: Location, used_at: Location) -> str | None:
     """Return the only name that the first line assigns and the second one reads."""
-    names = _statement_names(made_at, ast.Store) & _statement_names(used_at, ast.Load)
-    return names.pop() if len(names) == 1 else None
+    common = _names_at(made_at, ast.Store) & _names_at(used_at, ast.Load)
+    return common.pop() if len(common) == 1 else None
+
+
+def _names_at(place: Location, context: type[ast.expr_context]) -> set[str]:
+    """Return the names in the simple statement that covers a line."""
+    statements = (node for node in _nodes(place.file, ast.stmt) if covers(node, place.line))
+    simple = (statement for statement in statements if not hasattr(statement, "body"))
+    return {name for statement in simple for name in names(statement, context)}
 
 
 def receiver_of(place: Location, method: str) -> str | None:
     """Return the name of the variable on which the statement at a line calls ``method``."""
-    tree = _tree(place.file)
-    for node in () if tree is None else ast.walk(tree):
+    for node in _nodes(place.file):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attribute)):
                 if attribute == method and covers(node, place.line):
@@ -52,21 +60,17 @@ def receiver_of(place: Location, method: str) -> str | None:
 
 def is_conditional(place: Location) -> bool:
     """Whether a condition decides if this line, or the mode that it sets, takes effect."""
-    module = _tree(place.file)
-    for node in ast.walk(module) if module is not None else ():
-        if isinstance(node, ast.If | ast.IfExp) and covers(node, place.line):
+    for node in _nodes(place.file, ast.If, ast.IfExp, ast.Call):
+        if not covers(node, place.line):
+            continue
+        if not isinstance(node, ast.Call):
             if "__name__" not in names(node.test, ast.Load):
                 return True
-        elif isinstance(node, ast.Call) and covers(node, place.line):
+        else:
             switched = ast.unparse(node.func).rpartition(".")[2] == "set_grad_enabled"
             if switched and not all(isinstance(argument, ast.Constant) for argument in node.args):
                 return True
     return False
-
-
-def region_without_gradients(frame: FrameType | None) -> Location | None:
-    """Return the innermost ``with`` or decorator that disables gradients for the running line."""
-    return region_around(frame, GRADIENTS_DISABLED)
 
 
 def region_around(frame: FrameType | None, pattern: str) -> Location | None:
@@ -98,10 +102,7 @@ class Write(NamedTuple):
 
 def in_place_writes(file: str) -> Iterator[Write]:
     """Yield the lines of a file's functions that modify a value in place."""
-    module = _tree(file)
-    for scope in ast.walk(module) if module is not None else ():
-        if not isinstance(scope, Function | ast.Module):
-            continue
+    for scope in _nodes(file, *SCOPES):
         nodes = [*own_nodes(scope)]
         for node in nodes:
             target = _written(node)
@@ -142,20 +143,15 @@ def value_of(node: ast.AST, name: str) -> ast.expr | None:
 
 def assignments_of(file: str, attribute: str, in_init: bool) -> list[int]:
     """Return the lines of a file that assign this attribute, in ``__init__`` or elsewhere."""
-    module = _tree(file)
     return sorted(
         node.lineno
-        for scope in (ast.walk(module) if module is not None else ())
-        if isinstance(scope, Function | ast.Module) and is_init(scope) == in_init
+        for scope in _nodes(file, *SCOPES)
+        if (getattr(scope, "name", "") == "__init__") == in_init
         for node in own_nodes(scope)
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Store)
         and node.attr == attribute
     )
-
-
-def is_init(scope: ast.AST) -> bool:
-    return getattr(scope, "name", "") == "__init__"
 
 
 def attributes_written(code: CodeType) -> list[str]:
@@ -168,29 +164,6 @@ def attributes_written(code: CodeType) -> list[str]:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     ]
     return [*dict.fromkeys(attributes)]
-
-
-def writes_into(frame: FrameType, name: str) -> list[int]:
-    """Return the lines of the frame's code, up to the running one, that write into ``name``.
-
-    A write is an augmented assignment, or an assignment to an item.
-    """
-    scope = scope_of(frame)
-    lines = []
-    for node in own_nodes(scope) if scope is not None else ():
-        if not isinstance(node, ast.Assign | ast.AugAssign):
-            continue
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            written = target.value if isinstance(target, ast.Subscript) else target
-            in_place = isinstance(node, ast.AugAssign) or written is not target
-            if in_place and isinstance(written, ast.Name) and written.id == name:
-                lines.append(node.lineno)
-    return sorted(line for line in lines if line <= frame.f_lineno)
-
-
-def assigns(loop: Loop, name: str) -> bool:
-    """Whether the loop assigns this variable or attribute, or the variable that it belongs to."""
-    return bool({name, root_of(name)} & names(loop, ast.Store))
 
 
 def assigns_name(loop: Loop, name: str) -> bool:
@@ -210,20 +183,14 @@ def assigned_once(frame: FrameType, name: str) -> bool:
 
     Another function can assign it if it declares the name ``global`` or ``nonlocal``.
     """
-    module = _tree(frame.f_code.co_filename)
+    file = frame.f_code.co_filename
     is_local = name in frame.f_code.co_varnames
-    scope = scope_of(frame) if is_local else module
-    if module is None or scope is None:
+    scope = scope_of(frame) if is_local else next(_nodes(file, ast.Module), None)
+    if scope is None or any(name in n.names for n in _nodes(file, ast.Global, ast.Nonlocal)):
         return False
-    declared = (n for n in ast.walk(module) if isinstance(n, ast.Global | ast.Nonlocal))
     lines = _lines_that_assign(scope, name)
     loops = [node for node in own_nodes(scope) if isinstance(node, Loop)]
-    in_a_loop = any(covers(loop, line) for loop in loops for line in lines)
-    return (
-        bool(lines)
-        and not in_a_loop
-        and not any(name in declaration.names for declaration in declared)
-    )
+    return bool(lines) and not any(covers(loop, line) for loop in loops for line in lines)
 
 
 def _lines_that_assign(scope: ast.AST, name: str) -> list[int]:
@@ -247,25 +214,16 @@ def scope_of(frame: FrameType) -> Scope | None:
 
 def function_named(file: str, name: str) -> Function | None:
     """Return the only function of this name in a file, or None."""
-    module = _tree(file)
-    functions = [
-        node
-        for node in (ast.walk(module) if module is not None else ())
-        if isinstance(node, Function) and node.name == name
-    ]
+    functions = [node for node in _nodes(file, *FUNCTIONS) if node.name == name]
     return functions[0] if len(functions) == 1 else None
 
 
 def _scope(code: CodeType, line: int) -> Scope | None:
     """Return the module, or the function definition, from which the code object was compiled."""
-    module = _tree(code.co_filename)
-    if module is None or code.co_name == "<module>":
-        return module
-    scopes = [
-        node
-        for node in ast.walk(module)
-        if isinstance(node, Function) and node.name == code.co_name and covers(node, line)
-    ]
+    if code.co_name == "<module>":
+        return next(_nodes(code.co_filename, ast.Module), None)
+    functions = _nodes(code.co_filename, *FUNCTIONS)
+    scopes = [node for node in functions if node.name == code.co_name and covers(node, line)]
     return max(scopes, key=lambda node: node.lineno, default=None)
 
 
@@ -278,21 +236,12 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
             pending.extend(ast.iter_child_nodes(node))
 
 
-def _statement_names(place: Location, context: type[ast.expr_context]) -> set[str]:
-    """Return the names in the simple statement that covers a line."""
-    module = _tree(place.file)
-    statements = [
-        node
-        for node in (ast.walk(module) if module is not None else ())
-        if isinstance(node, ast.stmt) and not hasattr(node, "body") and covers(node, place.line)
-    ]
-    return {name for statement in statements for name in names(statement, context)}
-
-
-def _tree(file: str) -> ast.Module | None:
+def _nodes(file: str, *kinds: type[ast.AST]) -> Iterator[Any]:
+    """Yield the nodes of these kinds, or all nodes, of a file's tree; none if it has no tree."""
     try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:  # a notebook cell with magics
-        return None
-    except SystemError:  # Python 3.11 cannot parse in two threads at once
-        return None
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, SystemError):  # magics in a cell; Python 3.11 parses in one thread only
+        return
+    for node in ast.walk(tree):
+        if not kinds or isinstance(node, kinds):
+            yield node

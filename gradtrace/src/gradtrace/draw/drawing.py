@@ -78,10 +78,7 @@ class Edge:
 
 @dataclass
 class Drawing:
-    """A view with the place of everything in it; ``parent`` is the index of the enclosing view.
-
-    ``like`` is equal for drawings with the same kinds of boxes in the same places.
-    """
+    """A view with the place of everything in it; ``parent`` is the index of the enclosing view."""
 
     title: str
     parent: int | None
@@ -90,7 +87,6 @@ class Drawing:
     boxes: list[Box]
     tensors: list[TensorBox]
     edges: list[Edge]
-    like: int
 
 
 def label_below(box: Box) -> str:

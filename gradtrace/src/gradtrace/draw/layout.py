@@ -20,7 +20,6 @@ Of a group, only the tensors that cross its border are drawn.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 from gradtrace.draw.drawing import Drawing
 from gradtrace.draw.fold import views
@@ -64,7 +63,7 @@ def layout(scene: Scene) -> list[Drawing]:
         add_tensors(scene, plan, at_home)
         key = plan.key()
         if key not in placed:  # the steps of a loop look alike
-            placed[key] = replace(best_placement(plan), number=len(placed))
+            placed[key] = best_placement(plan)
         tried.append((view.boxes, plan, placed[key]))
         return placed[key].excess
 

@@ -54,17 +54,13 @@ class _Unit:
 
 @dataclass
 class Placement:
-    """The coordinates of a plan: corners of boxes and tensors, bends of each link, and its size.
-
-    ``number`` is equal for plans that are placed alike.
-    """
+    """The coordinates of a plan: corners of boxes and tensors, bends of each link, and its size."""
 
     boxes: list[tuple[float, float]]
     tensors: list[tuple[float, float]]
     bends: dict[tuple[int, int], list[tuple[float, float]]]
     width: float
     height: float
-    number: int = -1
 
     @property
     def excess(self) -> float:
@@ -80,7 +76,7 @@ class Placement:
         edges = [Edge(i, j, self.bends[i, j]) for i, j in plan.links]
         title = clipped(view.group.title)
         size = self.width, self.height
-        return Drawing(title, view.parent, *size, plan.boxes, plan.tensors, edges, self.number)
+        return Drawing(title, view.parent, *size, plan.boxes, plan.tensors, edges)
 
 
 def best_placement(plan: Plan) -> Placement:

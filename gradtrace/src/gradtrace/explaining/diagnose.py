@@ -24,17 +24,15 @@ from gradtrace.explaining.causes import (
     CAUSES,
     CERTAIN,
     CRITERIA,
+    FACTS,
     LIKELY,
     OBSERVED,
     UNKNOWN,
     Criterion,
     family_of,
-    sentence_of,
 )
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.evidence.asked import AskedEvidence
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence
-from gradtrace.explaining.evidence.freed import FreedEvidence
 from gradtrace.explaining.evidence.function import (
     FunctionEvidence,
     NamedEvidence,
@@ -44,7 +42,8 @@ from gradtrace.explaining.evidence.function import (
     outside_of_backward,
 )
 from gradtrace.explaining.evidence.modified import ModifiedEvidence
-from gradtrace.explaining.evidence.no_graph import NoGraphEvidence
+from gradtrace.explaining.evidence.no_graph import AskedEvidence, NoGraphEvidence
+from gradtrace.explaining.evidence.reuse import FreedEvidence
 from gradtrace.watching.record import BackwardCall, Record
 
 EVIDENCE: dict[str, type[Evidence]] = {
@@ -53,7 +52,7 @@ EVIDENCE: dict[str, type[Evidence]] = {
     "no_graph": NoGraphEvidence,
     "unused_input": AskedEvidence,
 }
-# For causes that the text decides: the evidence that names what is involved.
+# For causes that the text decides: the evidence that names the tensor or function involved.
 NAMING_EVIDENCE: dict[str, type[Evidence]] = {
     "once_differentiable": TwiceEvidence,
     "function_backward_failed": NamedEvidence,
@@ -133,7 +132,7 @@ def build_diagnosis(family: str, criterion: Criterion, evidence: Evidence) -> Di
         made_at=evidence.made_at,
         made_through=evidence.made_through,
         error=evidence.error,
-        reasons=tuple(dict.fromkeys(map(sentence_of, facts))),
+        reasons=tuple(dict.fromkeys(map(FACTS.__getitem__, facts))),
         advice=fix,
         proven=proven,
         names=evidence.names,

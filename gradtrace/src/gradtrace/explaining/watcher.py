@@ -40,7 +40,7 @@ from gradtrace.autograd.frames import (
     user_location,
 )
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import roots_of, undisturbed, walk
+from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining import diagnose, silent
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.watching.engine import engine
@@ -72,13 +72,13 @@ def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False
         strict: see every operation of this thread: name the lines that made and changed tensors,
             and warn (:class:`SilentFailure`) about failures that raise nothing.  A training step
             takes up to two and a half times as long; if its operations take microseconds, up to
-            six times (an LBFGS closure over vectors of four elements).  A plain watch adds up to a
-            fifth there.  Code that ``torch.compile`` compiles is not changed, and so not seen.
+            four times.  A plain watch adds up to a fifth there.  Code that ``torch.compile``
+            compiles is not changed, and so not seen; nor are an optimizer's own operations.
 
     The original exception is raised, with one more note in ``exception.__notes__``.
 
     Raises:
-        TypeError: ``function`` cannot be called.
+        TypeError: ``function`` cannot be called, or is an asynchronous generator function.
 
     >>> import torch
     >>> with watch():
@@ -92,7 +92,7 @@ def watch(function: Callable[..., Any] | None = None, /, *, strict: bool = False
     """
     if function is None:
         return Watch(strict)
-    if not callable(function):
+    if not callable(function) or inspect.isasyncgenfunction(function):
         raise TypeError(
             f"watch() takes a function, not {type(function).__name__}: use `with watch():`, "
             "`@watch` or watch(strict=True)"
@@ -205,17 +205,17 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     @guarded
     def _look_for_silent_failures(self, call: BackwardCall, outputs: Any) -> None:
         timeline = self._record.timeline
-        live, links = walk(roots_of(outputs))
-        functions = dict.fromkeys(map(_torch.function_of, live))
+        graph = silent.PendingBackward(timeline, call, outputs)
+        functions = dict.fromkeys(map(_torch.function_of, graph.live))
         call.functions = tuple(weakref.ref(f) for f in functions if f is not None)
         with _torch.no_torch_function():
-            leaves = [node.variable for node in live if isinstance(node, _torch.LEAF)]
+            leaves = graph.leaves.values()
             call.leaves = frozenset(storage_of(leaf)[0] for leaf in leaves)
             call.on_accelerator = any(leaf.device.type != "cpu" for leaf in leaves)
-        self._report(silent.in_backward(timeline, call, live, links))
+        self._report(silent.in_backward(graph))
         if timeline.backwards in _LOOKS:
             for frame in user_frames(sys._getframe(1)):
-                self._report(silent.leaks(timeline, namespace(frame, forget=True), live))
+                self._report(silent.leaks(timeline, namespace(frame, forget=True), graph.live))
 
     @property
     def knowledge(self) -> int:
@@ -238,8 +238,18 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     @guarded
     def stepping(self, has_closure: bool) -> None:
-        if self._observer is not None and not has_closure:
+        if self._observer is not None:
             self._observer.step_aside()
+        self._record.timeline.closure_ran = False
+
+    @guarded
+    def in_closure(self, optimizer: torch.optim.Optimizer, inside: bool) -> None:
+        if self._observer is not None:
+            (self._observer.look if inside else self._observer.step_aside)()
+        timeline = self._record.timeline
+        if inside and timeline.closure_ran:  # the optimizer has modified its parameters since
+            timeline.stepped(optimizer, user_location())
+        timeline.closure_ran = True
 
     @guarded
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
@@ -344,25 +354,6 @@ def _watched(function: Callable[..., Any], strict: bool) -> Any:
         async def watched(*args: Any, **kwargs: Any) -> Any:
             steps = function(*args, **kwargs).__await__()
             return await _drive(Watch(strict, begin=False), steps)
-
-    elif inspect.isasyncgenfunction(function):
-
-        @functools.wraps(function)
-        async def watched(*args: Any, **kwargs: Any) -> Any:
-            session, running = Watch(strict, begin=False), function(*args, **kwargs)
-            step: Any = running.__anext__()
-            while True:
-                try:
-                    item = await _drive(session, step.__await__())
-                except StopAsyncIteration:
-                    return
-                try:
-                    step = running.asend((yield item))
-                except GeneratorExit:
-                    await running.aclose()
-                    raise
-                except BaseException as error:
-                    step = running.athrow(error)
 
     elif inspect.isgeneratorfunction(function):
 

@@ -51,8 +51,8 @@ def available_devices() -> tuple[str, ...]:
 class Control:
     """One control: its widget, and the finite list of its options as ``(label, value)`` pairs.
 
-    ``kind`` is ``"checkbox"``, ``"select"`` or ``"range"``. ``options`` are those that a page
-    without a kernel offers. ``choices`` are those of the live widget, which may have more.
+    ``kind`` is ``"checkbox"`` or ``"select"``. ``options`` are those that a page without a kernel
+    offers. ``choices`` are those of the live widget, which may have more.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Control:
     @property
     def choices(self) -> tuple[tuple[str, Any], ...]:
         """Return ``options``, then the other options of the widget."""
-        live = _options(self.widget.options) if self.kind == "select" else []
+        live = _options(getattr(self.widget, "options", ()))
         return *self.options, *(option for option in live if self.index(option[1]) is None)
 
     @property
@@ -150,7 +150,7 @@ def _control(name: str, widget: ipywidgets.Widget | None, abbreviation: Any) -> 
     elif isinstance(value, bool):
         kind, options = "checkbox", [("False", False), ("True", True)]
     elif isinstance(value, (int, float)) and all(hasattr(widget, n) for n in ("min", "step")):
-        kind, options = "range", _range(name, widget)
+        kind, options = "select", _range(name, widget)
     if not options:
         raise ValueError(
             f"control {name!r} has no finite list of values ({abbreviation!r}): give a bool, a "

@@ -33,7 +33,7 @@ from gradtrace.notebook.widget import Player
 from gradtrace.player.outcome import outcome
 from gradtrace.player.page import framed, standalone, static_html, write
 from gradtrace.player.playback import Trace, trace
-from gradtrace.questions import Asked, Program, line_of
+from gradtrace.questions import Asked, Program
 
 _EDITS = "edits"  # the name of their control
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -54,7 +54,6 @@ class Exploration:
         controls: dict[str, Control],
         constants: dict[str, Any],
         ask: Asked | None = None,
-        step: int | Mapping[str, int | str] | None = None,
         edits: Edits | None = None,
     ):
         functools.update_wrapper(self, function)
@@ -74,11 +73,8 @@ class Exploration:
         options = {name: control.options for name, control in controls.items()}
         program = Program(self.__name__, self.trace, options, self.setting)
         self.question = None if ask is None else ask.put_to(program)
-        first = self.trace()
-        self._step = _opening(step, first)
         self.player = Player(
-            first,
-            step=_index(self._step, first),
+            self.trace(),
             question=asdict(self.question) if self.question else None,
             setting=self._indices(),
             controls=self._controls(live=True),
@@ -237,7 +233,7 @@ class Exploration:
     def _page(self) -> str:
         return standalone(
             self._stored, f"{self.__name__}, line by line", self._controls(), self._initial(),
-            step=self._step, question=self.question,
+            question=self.question,
         )  # fmt: skip
 
     def _mime_(self) -> tuple[str, str]:
@@ -262,7 +258,6 @@ class Exploration:
                 self._stored,
                 self._controls(),
                 self._initial(),
-                step=self._step,
                 question=self.question,
                 key=self._key,
                 carrier="" if carrier == self.__name__ else carrier,
@@ -315,7 +310,6 @@ def explore(
     /,
     *,
     ask: Asked | None = None,
-    step: int | Mapping[str, int | str] | None = None,
     edits: Mapping[str, Mapping[int | str, str]] | None = None,
     **controls: Any,
 ) -> Callable[[Callable[..., Any]], Exploration]: ...
@@ -325,7 +319,6 @@ def explore(
     /,
     *,
     ask: Asked | None = None,
-    step: int | Mapping[str, int | str] | None = None,
     edits: Mapping[str, Mapping[int | str, str]] | None = None,
     **controls: Any,
 ) -> Exploration: ...
@@ -334,7 +327,6 @@ def explore(
     /,
     *,
     ask: Asked | None = None,
-    step: int | Mapping[str, int | str] | None = None,
     edits: Mapping[str, Mapping[int | str, str]] | None = None,
     **controls: Any,
 ) -> Any:
@@ -355,21 +347,18 @@ def explore(
             run beforehand, except of edits that replace the same line.
         ask: a question that the player asks before it shows how the program ends, such as
             :class:`~gradtrace.questions.WhichLineRaises`.
-        step: where the player opens: the index of a step, or ``{"line": where}`` for the first step
-            at which this line is next, ``{"after": where}`` for the first after it ran; a line is
-            given by its number or its text.  By default, and with a question, the first step.
 
     Returns:
         An :class:`Exploration`, which stands in for the function.
 
     Raises:
         TypeError: there is no control and no edit, the function has no such argument, an argument
-            is left without a value, or one is called ``ask``, ``step`` or ``edits``, as explore's
+            is left without a value, or one is called ``ask`` or ``edits``, as explore's
             own; edits of something that is not defined with ``def``.
         ValueError: a control has no finite list of values, its options cannot be compared (tensors,
             arrays), or there are more than ``MAX_SETTINGS`` (64) settings; an edit names no line
             or gives no valid program; a question cannot be answered from the traces
-            (:meth:`gradtrace.questions.Asked.put_to`), or ``step`` names no line that runs.
+            (:meth:`gradtrace.questions.Asked.put_to`).
 
     >>> import torch
     >>> @explore(edits={"retain": {"y.backward()  # first": "y.backward(retain_graph=True)"}})
@@ -384,7 +373,7 @@ def explore(
     True
     """
     if function is None:
-        return functools.partial(explore, ask=ask, step=step, edits=edits, **controls)
+        return functools.partial(explore, ask=ask, edits=edits, **controls)
     if ask is not None and not isinstance(ask, Asked):
         raise TypeError(
             f"ask={ask!r} is no question: give one of gradtrace.questions, as "
@@ -409,31 +398,6 @@ def explore(
             f"explore({function_name(function)}) would run {settings} settings ({sizes}), and "
             f"{MAX_SETTINGS} is the limit: give fewer options"
         )
-    exploration = Exploration(function, by_name, constants, ask, step, variants)
+    exploration = Exploration(function, by_name, constants, ask, variants)
     display(exploration)
     return exploration
-
-
-def _opening(
-    step: int | Mapping[str, int | str] | None, first: Trace
-) -> int | dict[str, int] | None:
-    """Return ``step`` with its line as a number."""
-    if step is None or (isinstance(step, int) and not isinstance(step, bool)):
-        return step
-    if not isinstance(step, Mapping) or set(step) not in ({"line"}, {"after"}):
-        raise ValueError(
-            f"step={step!r} is no step: give its index, {{'line': where}} or {{'after': where}}; "
-            "an argument of the function cannot be called step"
-        )
-    return {way: line_of(line, first.source) for way, line in step.items()}
-
-
-def _index(step: int | dict[str, int] | None, trace: Trace) -> int:
-    """Return the index of the step at which a player of this trace opens."""
-    if not isinstance(step, dict):
-        return step or 0
-    ((way, line),) = step.items()
-    for index, state in enumerate(trace.steps):
-        if line == (state.line if way == "line" else state.ran):
-            return index
-    raise ValueError(f"step={step}: line {line} does not run in the setting that is shown first")

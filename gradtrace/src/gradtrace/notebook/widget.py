@@ -85,8 +85,8 @@ class Player(anywidget.AnyWidget):
 
     @traitlets.observe("trace")
     def _another_trace(self, change: dict[str, Any]) -> None:
-        self.step = min(self.step, len(self.trace["steps"]) - 1)
+        self.step = min(self.step, self.trace["last"])
 
     @traitlets.validate("step")
     def _within_the_trace(self, proposal: dict[str, Any]) -> int:
-        return max(0, min(proposal["value"], len(self.trace["steps"]) - 1))
+        return max(0, min(proposal["value"], self.trace["last"]))

@@ -50,12 +50,13 @@ export function summarise() {
   ]);
   const all = stored();
   for (const [, name] of asked) if (all[key(name)]) unfold(name, true);
-  const link = ([, name, prompt]) => element("li", {}, element("a", { href: `#play:${name}` }, ...marked(prompt)));
+  const item = ([, name, prompt]) => {
+    const mark = all[key(name)] ? (all[key(name)].right ? "✓ " : "Look again: ") : "Not answered: ";
+    return element("li", {}, mark, element("a", { href: `#play:${name}` }, ...marked(prompt)));
+  };
   for (const place of document.querySelectorAll(".gradtrace-answers")) {
     const answered = asked.filter(([, name]) => all[key(name)]);
     const right = answered.filter(([, name]) => all[key(name)].right);
-    const again = answered.filter((item) => !right.includes(item));
-    const open = asked.filter((item) => !answered.includes(item));
     const parts = [
       element(
         "p",
@@ -65,11 +66,9 @@ export function summarise() {
           : `${plural(asked.length, "question")} on this page, none answered yet.`,
       ),
     ];
-    if (again.length) parts.push(element("p", {}, "Look again at:"), element("ul", {}, ...again.map(link)));
-    if (open.length && answered.length)
-      parts.push(element("p", {}, "Not answered yet:"), element("ul", {}, ...open.map(link)));
     if (answered.length) {
       parts.push(
+        element("ul", {}, ...asked.map(item)),
         element(
           "button",
           {

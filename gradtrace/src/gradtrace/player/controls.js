@@ -3,8 +3,6 @@
 
 import { element } from "./dom.js";
 
-const OTHER = "another value"; // than its options: Python may set any
-
 /** The index of the trace of a setting; the last control changes fastest. */
 export const traceOf = (controls, setting) =>
   controls.reduce((index, { options }, k) => index * options.length + setting[k], 0);
@@ -28,28 +26,12 @@ export function drawControls(controls, setting, onChange) {
       box.checked = chosen[i] === 1;
       return [element("label", {}, label, box)];
     }
-    if (kind === "select") {
-      const select = element(
-        "select",
-        { onchange: () => changed(i, select.selectedIndex) },
-        ...options.map((text) => element("option", {}, text)),
-      );
-      select.selectedIndex = chosen[i] ?? -1;
-      return [element("label", {}, label, select)];
-    }
-    const output = element("output", {}, options[chosen[i]] ?? OTHER);
-    const range = element("input", {
-      type: "range",
-      min: 0,
-      max: options.length - 1,
-      value: chosen[i],
-      "aria-valuetext": output.textContent,
-      oninput: () => {
-        output.textContent = options[range.value];
-        range.setAttribute("aria-valuetext", output.textContent);
-        changed(i, Number(range.value));
-      },
-    });
-    return [element("label", {}, label, range, output)];
+    const select = element(
+      "select",
+      { onchange: () => changed(i, select.selectedIndex) },
+      ...options.map((text) => element("option", {}, text)),
+    );
+    select.selectedIndex = chosen[i] ?? -1; // Python may set a value that is not among them
+    return [element("label", {}, label, select)];
   });
 }

@@ -43,17 +43,15 @@ export class Graph extends Panel {
       { class: "tools" },
       button("−", "Zoom out", () => this.zoom(1 / 1.25)),
       button("+", "Zoom in", () => this.zoom(1.25)),
-      button("Fit", "Fit the drawing", () => this.refit()),
+      button("Fit", "Fit the drawing", () => this.fit()),
     );
-    this.message = element("p");
-    this.empty = element("div", { class: "empty" }, this.message);
+    this.empty = element("div", { class: "empty" }, "Nothing of this part of the graph exists at this step.");
     this.scroll = element("div", { class: "scroll", tabindex: "-1" });
-    this.map = shape("svg", { class: "map", "aria-hidden": "true" });
     this.stage = element("div", { class: "stage" }, this.scroll, this.empty);
     this.told = element("p", { class: "told absent" });
     this.legend = element(
       "ul",
-      { class: "legend", "aria-label": "Legend" },
+      { class: "legend" },
       ...LEGEND.map(([kind, sign, text]) =>
         element(
           "li",
@@ -68,12 +66,9 @@ export class Graph extends Panel {
       { class: "graph", role: "group", "aria-label": "Autograd graph" },
       element("div", { class: "head" }, this.crumbs, this.tools),
       this.stage,
-      element("div", { class: "foot" }, this.legend, this.told, this.map),
+      element("div", { class: "foot" }, this.legend, this.told),
     );
     this.box.addEventListener("keydown", (event) => this.key(event));
-    this.scroll.addEventListener("scroll", () => this.showMap());
-    this.map.addEventListener("click", (event) => this.jump(event));
-    this.drag();
     new ResizeObserver(() => this.resized()).observe(this.scroll);
   }
 
@@ -82,12 +77,6 @@ export class Graph extends Panel {
     this.lines = this.timeline = timeline;
     this.offered = null;
     this.most = Math.max(1, ...trace.steps.map((step) => step.held[0]));
-    this.home = new Map(); // node → the view in which it has a box of its own
-    trace.views.forEach(({ place, nodes }, k) =>
-      place.boxes.forEach(([kind], i) => {
-        if (kind === "node" || kind === "leaf") this.home.set(nodes[i][0], k);
-      }),
-    );
     this.open(0);
   }
 
@@ -96,7 +85,7 @@ export class Graph extends Panel {
     this.index = index;
     this.room = this.stage.clientWidth; // with a scroll bar or without
     this.view = this.laidOut(this.room);
-    const { boxes, things, edges } = this.view;
+    const { boxes, tensors: things, edges } = this.view;
     this.boxOf = new Map(boxes.flatMap((box) => box.nodes.map((node) => [node, box])));
     this.thingOf = new Map(things.map((thing) => [thing.tensor, thing]));
     this.boxes = new Map();
@@ -275,16 +264,8 @@ export class Graph extends Panel {
     const now = timeline.at(step);
     const before = timeline.at(step - 1);
     const did = timeline.changes(step);
-    const stopped = trace.steps[step].raised?.node ?? null;
-    const gradients = new Set(
-      now.variables.filter((row) => row[3] && did.variables.get(row[0])?.includes("gradient")).map((row) => row[6]),
-    );
     const changed = {
-      new: new Set(step ? did.made : []),
-      cut: new Set(did.freed),
-      modified: new Set(did.modified),
-      gradient: gradients,
-      stopped: new Set(stopped === null ? [] : [stopped]),
+      ...timeline.happened(step),
       running: new Set(inside ? [inside.run(step).node] : []),
       ran: inside ? inside.ran(step) : new Set(),
     };
@@ -315,11 +296,8 @@ export class Graph extends Panel {
     this.tell(inside ? inside.sentences(step) : []);
     this.empty.hidden = drawn > 0;
     this.scroll.classList.toggle("idle", drawn === 0);
-    this.message.textContent = now.nodes.size
-      ? "Nothing of this part exists at this step."
-      : "No live variable has a graph at this step.";
     this.roving();
-    this.happened = [...changed.stopped, ...changed.running, ...did.freed, ...did.made];
+    this.happened = [...changed.stopped, ...changed.running, ...changed.cut, ...changed.new];
   }
 
   /** A gradient on its way from one box to another: its numbers beside the arrow, and a dot that travels along it. */
@@ -354,7 +332,6 @@ export class Graph extends Panel {
   settle() {
     if (!this.fitted) this.fit();
     this.bringIntoView(this.happened);
-    this.drawMap();
   }
 
   /** One of what is drawn can be reached with the Tab key: the same as before, else the first. */
@@ -369,12 +346,12 @@ export class Graph extends Panel {
   showBox(box, parts, present, now, changed) {
     const { group, title, texts, ports, flags, bar, folded } = parts;
     const count = (kind) => present.filter((node) => changed[kind].has(node)).length;
-    const freed = present.filter((node) => now.nodes.get(node)[1] === "freed").length;
+    const freed = present.filter((node) => now.nodes.get(node).state === "freed").length;
     const some = Object.fromEntries(Object.keys(changed).map((kind) => [kind, count(kind)]));
     for (const kind of Object.keys(changed)) group.classList.toggle(kind, some[kind] > 0);
     group.classList.toggle(
       "freed",
-      freed > 0 && freed === present.filter((node) => now.nodes.get(node)[1] !== "saves nothing").length,
+      freed > 0 && freed === present.filter((node) => now.nodes.get(node).state !== "saves nothing").length,
     );
     const number = (kind) => (folded ? `${some[kind]} ` : "");
     this.showFlags(
@@ -417,18 +394,19 @@ export class Graph extends Panel {
     group.setAttribute("aria-description", describe(this.trace, now, node, changed));
     if (this.trace.nodes[node].leaf) {
       const tensor = this.tensorOf(node);
-      const variable = now.variables.find((row) => row[3] && row[6] === node);
-      const value = variable && !variable[9].startsWith("norm") ? variable[9] : "";
+      const variable = now.variables.find((row) => row.leaf && row.node === node);
+      const value = variable && !variable.value.startsWith("norm") ? variable.value : "";
       const size = tensor === null ? "" : bytes(this.trace.tensors[tensor].nbytes);
       if (texts[0]) texts[0].textContent = shortened([size, value].filter(Boolean).join("  "), room);
-      if (texts[1]) texts[1].textContent = variable?.[5] != null ? shortened(`∇ ${variable[5]}`, room) : "";
+      if (texts[1])
+        texts[1].textContent = variable && variable.grad !== null ? shortened(`∇ ${variable.grad}`, room) : "";
       return;
     }
     const row = now.nodes.get(node);
     let k = 0;
     this.trace.nodes[node].slots.forEach((slot, i) => {
       if (slot.empty || !texts[k]) return;
-      const [state, version] = row[2][i];
+      const [state, version] = row.slots[i];
       const what =
         state === "freed"
           ? "freed"
@@ -447,7 +425,7 @@ export class Graph extends Panel {
       );
       k += 1;
     });
-    if (row[1] === "freed" && !k) title.textContent = `${shortened(box.title, room - 7)}  freed`;
+    if (row.state === "freed" && !k) title.textContent = `${shortened(box.title, room - 7)}  freed`;
   }
 
   tensorOf(leaf) {
@@ -467,7 +445,7 @@ export class Graph extends Panel {
         continue;
       }
       this.trace.nodes[node].slots.forEach((slot, i) => {
-        const held = !slot.empty && slot.role === "activation" && HELD.has(now.nodes.get(node)[2][i][0]);
+        const held = !slot.empty && slot.role === "activation" && HELD.has(now.nodes.get(node).slots[i][0]);
         if (held) (counts(slot.tensor) ? seen : shared).set(slot.tensor ?? `${node} ${i}`, slot.nbytes ?? 0);
       });
     }
@@ -496,12 +474,12 @@ export class Graph extends Panel {
     group.classList.toggle("absent", !held && !ghost);
     group.classList.toggle("gone", ghost);
     group.classList.toggle("new", did.arrived.includes(thing.tensor) && before.nodes.size > 0);
-    const version = Math.max(0, ...(held?.names ?? []).map((row) => row[4] ?? 0));
-    const old = Math.max(0, ...(before.tensors.get(thing.tensor)?.names ?? []).map((row) => row[4] ?? 0));
+    const version = Math.max(0, ...(held?.names ?? []).map(({ version: count }) => count ?? 0));
+    const old = Math.max(0, ...(before.tensors.get(thing.tensor)?.names ?? []).map(({ version: count }) => count ?? 0));
     group.classList.toggle("modified", Boolean(held) && version > old && before.tensors.has(thing.tensor));
     const text = bytes(this.trace.tensors[thing.tensor].nbytes);
     size.textContent = version && thing.width > 64 ? `${text} v${version}` : text;
-    const called = (held?.names ?? []).map((row) => row[0]);
+    const called = (held?.names ?? []).map(({ name }) => name);
     const letters = Math.max(0, thing.letters ?? Math.floor((thing.room - NAMES) / 7.2));
     names.textContent = ghost ? (thing.room > 34 ? "gone" : "") : shortened(listed(called, 3), letters);
     tie.classList.toggle("absent", !called.length);
@@ -540,21 +518,12 @@ export class Graph extends Panel {
     for (const [thing, { group }] of this.things) mark(group, kind === "tensor" ? [thing.tensor] : none);
   }
 
-  /** Open the view in which a node has its own box, and scroll to it. */
-  reveal(node) {
-    const view = this.home.get(node);
-    if (view !== undefined && view !== this.index && !this.boxOf.has(node)) this.enter(view);
-    this.bringIntoView([node]);
-  }
-
   key(event) {
     const shown = [...this.svg.querySelectorAll("[role=button]")].filter(
       (group) => !group.classList.contains("absent"),
     );
     const at = shown.indexOf(event.composedPath()[0]);
     if (event.key === "Escape" && this.view.parent != null) this.enter(this.view.parent);
-    else if ((event.key === "+" || event.key === "-") && this.scroll.contains(event.composedPath()[0]))
-      this.zoom(event.key === "+" ? 1.25 : 1 / 1.25);
     else if (at >= 0 && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
       const next = shown[at + (event.key === "ArrowDown" ? 1 : -1)];
       if (next) {

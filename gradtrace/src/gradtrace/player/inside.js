@@ -19,8 +19,12 @@ export class Inside {
     this.step = step;
     this.line = ran;
     this.unrecorded = unrecorded;
-    this.steps = inside;
-    this.timeline = new Timeline({ ...trace, steps: [begins, ...inside] });
+    this.steps = inside.map((inner) => ({
+      ...inner,
+      ran: null,
+      raised: inner.run.passed ? null : { line: ran, node: inner.run.node },
+    }));
+    this.timeline = new Timeline({ ...trace, steps: [begins, ...this.steps] });
   }
 
   get last() {
@@ -91,9 +95,9 @@ export class Inside {
   /** Why backward stopped at a node, as far as the trace shows it. */
   reason(node) {
     const { steps } = this.outer.trace;
-    const state = node === null ? null : this.timeline.state(node, 0)?.[1];
+    const state = node === null ? null : this.timeline.state(node, 0)?.state;
     const since = (wanted) =>
-      steps.find(({ changed }) => changed.some((row) => row[0] === node && row[1] === wanted))?.ran;
+      steps.find(({ changed }) => changed.some((row) => row.node === node && row.state === wanted))?.ran;
     if (state === "freed")
       return `: the tensors that it saved were freed${since("freed") == null ? "" : ` on line ${since("freed")}`}`;
     if (state === "modified") return `: a tensor that it saved was changed in place on line ${since("modified")}`;

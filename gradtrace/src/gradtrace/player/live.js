@@ -1,6 +1,8 @@
 // A kernel beside the page. What a notebook shows and stores is a page's player, which needs none; while
 // a kernel lives, the model that Python holds and the players of the same key move together.
 
+import { unpacked } from "./trace.js";
+
 /** The newest model of each key, for every copy of this module that the page has. */
 const models = () => (document.gradtraceModels ??= new Map());
 
@@ -8,6 +10,21 @@ const joined = (key) =>
   [...document.querySelectorAll(".gradtrace[data-key]")].filter(
     (place) => place.dataset.key === key && place.gradtrace,
   );
+
+/**
+ * Listen to a model; the result ends that.
+ * @returns {() => void}
+ */
+export function listenTo(model, listeners) {
+  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
+  return () => Object.entries(listeners).forEach(([name, listener]) => model.off(name, listener));
+}
+
+export function tell(model, name, value) {
+  if (String(model.get(name)) === String(value)) return;
+  model.set(name, value);
+  model.save_changes();
+}
 
 /** A model that a kernel answers for: the players of its key join it, those to come by `connect`. */
 export function offer(model) {
@@ -39,19 +56,15 @@ export function connect({ gradtrace: player, dataset }) {
 /** What the reader did before it joined is told; else the model says what is shown. */
 function join(player, model) {
   const { data } = player;
-  const tell = (name, value) => {
-    if (String(model.get(name)) === String(value)) return;
-    model.set(name, value);
-    model.save_changes();
-  };
   const moved = player.step !== player.opening();
   const chose = String(player.setting) !== String(player.locked ? data.question.setting : data.initial);
   const answered = () => model.get("answer").length && player.locked && player.restore(model.get("answer"));
   const another = () => {
     const setting = model.get("setting");
-    if (!player.stores(setting)) player.replace(model.get("trace"), setting);
+    if (!player.stores(setting)) player.replace(unpacked(model.get("trace").records), setting);
     else if (String(setting) !== String(player.setting)) player.choose(setting);
   };
+  let deafen = () => {};
   const listeners = {
     "msg:custom": ({ refused }) => refused && player.edits?.refuse(refused),
     "change:step": () => player.step !== model.get("step") && player.show(model.get("step")),
@@ -62,13 +75,13 @@ function join(player, model) {
   player.model = model;
   player.choices = model.get("controls");
   player.hooks = {
-    onStep: (step) => tell("step", step),
-    onAnswer: (answer) => tell("answer", answer),
-    onSetting: (setting) => tell("setting", setting),
+    onStep: (step) => tell(model, "step", step),
+    onAnswer: (answer) => tell(model, "answer", answer),
+    onSetting: (setting) => tell(model, "setting", setting),
     onSource: (source) => model.send({ source }),
   };
   player.part = () => {
-    for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
+    deafen();
     Object.assign(player, { model: null, part: null, choices: data.controls, hooks: {} });
     if (player.stores(player.setting)) player.drawControls();
     else player.choose([...data.initial]);
@@ -78,12 +91,12 @@ function join(player, model) {
   else if (player.question && !player.locked) {
     if (player.recalled)
       player.ask(); // to another program of this name, perhaps
-    else tell("answer", player.question.picked);
+    else tell(model, "answer", player.question.picked);
   }
-  if (chose) tell("setting", player.setting);
+  if (chose) tell(model, "setting", player.setting);
   else if (!player.locked) another(); // what is asked is asked of one setting
-  if (moved) tell("step", player.step);
+  if (moved) tell(model, "step", player.step);
   else if (player.step !== model.get("step")) player.show(model.get("step"));
   player.drawControls();
-  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
+  deafen = listenTo(model, listeners);
 }

@@ -7,22 +7,11 @@ const HEIGHT = 96;
 const LEFT = 58; // for the numbers of the axis
 const BOTTOM = 18;
 const TOP = 10;
-const START = 50; // the word "start", and half of a number
 const KINDS = [
   ["activations", "activations"],
   ["inputs", "parameters and inputs"],
   ["gradients", "gradients"],
 ];
-
-/** Round steps of an axis that ends at or above `most`. */
-function ticks(most) {
-  const unit = 10 ** Math.floor(Math.log10(most / 4));
-  const step = Math.max(
-    1,
-    [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((size) => most / size <= 4),
-  );
-  return Array.from({ length: Math.ceil(most / step - 1e-9) + 1 }, (_, i) => i * step);
-}
 
 export class Memory {
   /** `onPick(step)` when the reader clicks into the chart. */
@@ -50,8 +39,6 @@ export class Memory {
       this.svg,
       this.reading,
     );
-    this.svg.addEventListener("pointermove", (event) => this.point(this.stepAt(event)));
-    this.svg.addEventListener("pointerleave", () => this.point(null));
     this.svg.addEventListener("click", (event) => this.onPick(this.stepAt(event)));
     new ResizeObserver(() => this.draw()).observe(this.svg);
   }
@@ -78,12 +65,10 @@ export class Memory {
     const width = this.svg.clientWidth;
     if (!this.trace || !width || width === this.width) return;
     this.width = width;
-    const axis = ticks(this.most);
-    const top = axis.at(-1);
-    const y = (count) => TOP + (HEIGHT - TOP) * (1 - count / top);
+    const y = (count) => TOP + (HEIGHT - TOP) * (1 - count / this.most);
     const across = (width - LEFT) / this.parts.length;
     const gap = across > 6 ? 2 : 0;
-    const marks = axis.flatMap((count) => [
+    const marks = [0, this.most].flatMap((count) => [
       shape("path", { class: "grid", d: `M${LEFT} ${y(count)}H${width}` }),
       shape("text", { class: "axis", x: LEFT - 7, y: y(count) + 4, "text-anchor": "end" }, bytes(count)),
     ]);
@@ -118,15 +103,9 @@ export class Memory {
     });
     const every = Math.ceil(26 / across);
     const labels = this.trace.steps.flatMap(({ ran }, step) => {
+      if (step % every || ran === null) return [];
       const x = LEFT + (step + 0.5) * across;
-      if (step % every || (step && x < LEFT + START)) return [];
-      return [
-        shape(
-          "text",
-          { class: "axis", x: step ? x : LEFT, y: HEIGHT + 14, "text-anchor": step ? "middle" : "start" },
-          ran === null ? "start" : String(ran),
-        ),
-      ];
+      return [shape("text", { class: "axis", x, y: HEIGHT + 14, "text-anchor": "middle" }, String(ran))];
     });
     this.cursor = shape(
       "g",
@@ -134,17 +113,10 @@ export class Memory {
       shape("rect", { y: TOP - 4, height: HEIGHT + BOTTOM - TOP + 4, width: Math.max(across, 2) }),
       shape("path", { d: `M0 ${HEIGHT}h${Math.max(across, 2)}` }),
     );
-    this.pointer = shape("rect", {
-      class: "pointer absent",
-      y: TOP - 4,
-      height: HEIGHT - TOP + 4,
-      width: Math.max(across, 2),
-    });
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT + BOTTOM}`);
     this.svg.style.height = `${HEIGHT + BOTTOM}px`;
-    this.svg.replaceChildren(this.cursor, ...marks, ...this.bars, ...labels, this.pointer);
+    this.svg.replaceChildren(this.cursor, ...marks, ...this.bars, ...labels);
     this.across = across;
-    this.until = undefined;
     if (this.step !== undefined) this.show(this.step, this.shown);
   }
 
@@ -155,21 +127,12 @@ export class Memory {
     this.reading.textContent = this.words(step);
     if (!this.bars) return;
     this.cursor.setAttribute("transform", `translate(${LEFT + step * this.across} 0)`);
-    if (this.until === shown) return;
     this.bars.forEach((bar, i) => bar.classList.toggle("absent", i > shown));
-    this.until = shown;
   }
 
   /** While the reader is inside of a line: what its nodes left so far. */
   inside(line, held) {
     this.reading.textContent = `Inside line ${line}: ${bytes(held[0])} held by saved activations.`;
-  }
-
-  point(step) {
-    if (!this.bars) return;
-    this.pointer.classList.toggle("absent", step === null);
-    if (step !== null) this.pointer.setAttribute("x", LEFT + step * this.across);
-    this.reading.textContent = this.words(step ?? this.step);
   }
 
   words(step) {

@@ -4,6 +4,7 @@
 import { summarise } from "./answers.js";
 import { connect } from "./live.js";
 import { Player } from "./player.js";
+import { unpacked } from "./trace.js";
 
 const players = () => document.querySelectorAll(".gradtrace[data-function]");
 
@@ -14,7 +15,8 @@ function mount(place) {
     const host = place.querySelector("div");
     const focused = document.activeElement === host;
     for (const name of ["tabindex", "role", "aria-label"]) host.removeAttribute(name);
-    place.gradtrace = new Player(host, unshared(JSON.parse(stored.textContent)));
+    const data = JSON.parse(stored.textContent);
+    place.gradtrace = new Player(host, { ...data, traces: unpacked(data.records) });
     // The place was kept at a guess; out of sight it can be as high as the player is.
     if (place.getBoundingClientRect().top > innerHeight) place.style.minHeight = 0;
     if (place.dataset.key) connect(place);
@@ -24,37 +26,6 @@ function mount(place) {
         .focus();
   }
   return place.gradtrace;
-}
-
-// The fields of a step, of one inside of a line, and of what a node did, in the order of `page.py`.
-const STEP = "line ran held gradients variables changed values peak gone device raised inside unrecorded".split(" ");
-const INSIDE = "run changed gone held gradients variables node".split(" ");
-const NODE_RUN = "node received passed written released returned call depth hooks recomputed".split(" ");
-
-/** The values of a row by the names of its fields; what is not there stays away. */
-function named(row, fields, absent) {
-  const pairs = fields.map((name, k) => [name, row[k]]).filter(([, value]) => value != null);
-  return { ...absent, ...Object.fromEntries(pairs) };
-}
-
-function stepOf(row) {
-  const step = named(row, STEP, { line: null, ran: null });
-  if (step.inside) {
-    step.inside = step.inside.map((inner) => {
-      const node = named(inner, INSIDE, {});
-      return { ...node, run: named(node.run, NODE_RUN, { node: null, passed: null }) };
-    });
-  }
-  return step;
-}
-
-/** What several traces have in common is stored once, and each says where. */
-function unshared({ shared, ...data }) {
-  for (const trace of data.traces) {
-    for (const [key, known] of Object.entries(shared)) trace[key] = known[trace[key]];
-    trace.steps = trace.steps.map(stepOf);
-  }
-  return data;
 }
 
 export function mountAll() {
@@ -103,17 +74,8 @@ export function listen() {
   addEventListener("beforeprint", () => onPaper(true));
   addEventListener("afterprint", () => onPaper(false));
   const themes = () => players().forEach((place) => place.gradtrace?.theme());
-  const attributes = [
-    "class",
-    "style",
-    "data-theme",
-    "data-mode",
-    "data-jp-theme-light",
-    "data-vscode-theme-kind",
-    "theme",
-  ];
   for (const watched of [document.documentElement, document.body]) {
-    new MutationObserver(themes).observe(watched, { attributes: true, attributeFilter: attributes });
+    new MutationObserver(themes).observe(watched, { attributes: true });
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themes);
   if (location.hash.startsWith("#play:")) play(decodeURIComponent(location.hash.slice(6)));
@@ -123,7 +85,7 @@ function onPaper(begins) {
   for (const place of players()) (place.dataset.mounted === undefined ? place.gradtrace : mount(place))?.paper(begins);
 }
 
-/** Follow `FUNCTION:step=5:node=LABEL…`, unfolded if need be; false where there is no such player. */
+/** Follow `FUNCTION:step=5:SETTING=…`, unfolded if need be; false where there is no such player. */
 function play(text) {
   const [name, ...wishes] = text.split(":");
   const place = [...players()].find((one) => one.dataset.function === name);
@@ -131,10 +93,7 @@ function play(text) {
   const fold = place.closest("details");
   if (fold) fold.open = true;
   const player = mount(place);
-  player.host.scrollIntoView({
-    block: "nearest",
-    behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
-  });
+  player.host.scrollIntoView({ block: "nearest" });
   player.follow(
     Object.fromEntries(wishes.map((wish) => [wish.slice(0, wish.indexOf("=")), wish.slice(wish.indexOf("=") + 1)])),
   );

@@ -28,7 +28,7 @@ export function narrowed(view, width) {
     const port = left + box.width;
     let bottom = y + box.height;
     let beside = y; // where the next tensor goes that has room at the side
-    for (const thing of view.things.filter(({ box: owner }) => (owner ?? order[0]) === i)) {
+    for (const thing of view.tensors.filter(({ box: owner }) => (owner ?? order[0]) === i)) {
       const fits = port + REFERENCE + thing.width <= width;
       const x = Math.max(0, width - thing.width);
       const top = fits ? beside : bottom + GAP / 2;
@@ -52,7 +52,7 @@ export function narrowed(view, width) {
           ];
   }
   const right = [...boxes, ...things].map((part) => part.x + part.width);
-  return { ...view, boxes, things, edges, width: Math.max(...right), height: y - GAP };
+  return { ...view, boxes, tensors: things, edges, width: Math.max(...right), height: y - GAP };
 }
 
 /** The boxes so that arrows lead up, and what hangs together stands together. */

@@ -14,16 +14,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from gradtrace.autograd.collector import no_garbage_collection
-from gradtrace.draw.drawing import Drawing
 from gradtrace.draw.layout import layout
 from gradtrace.player.outcome import outcome
 from gradtrace.player.prompt import Question
 from gradtrace.player.trace_scene import scene_of
+from gradtrace.tracing.packing import packed
 from gradtrace.tracing.steps import TraceData
 
 _PLAYER = Path(__file__).parent
@@ -57,7 +56,8 @@ def module() -> str:
         text = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
         lines = (_without_spaces(line.strip()) for line in text.splitlines() if line.strip())
         text = "\n".join(lines)
-        parts.append(re.sub(r"(?<=[{(\[,;])\n", "", text))  # a notebook stores each line apart
+        text = re.sub(r"(?<=[{(\[,;])\n", "", text)  # a notebook stores each line apart
+        parts.append(re.sub(r",(?=[}\])])", "", text))
     return "\n".join(parts)
 
 
@@ -79,100 +79,19 @@ def _without_spaces(line: str) -> str:
 
 def payload(trace: TraceData) -> dict[str, Any]:
     """Return the data that the front end needs to play ``trace``, ready for JSON."""
+    return {
+        "function": trace.function,
+        "error": trace.error and asdict(trace.error),
+        "last": len(trace.steps) - 1,
+        "records": packed(_played(trace)),
+    }
+
+
+def _played(trace: TraceData) -> dict[str, Any]:
+    """Return a trace with its drawings and its outcome."""
     with no_garbage_collection():
-        views = _views(layout(scene_of(trace)))
-        return trace.to_dict() | views | {"outcome": outcome(trace)}
-
-
-def _views(drawings: list[Drawing]) -> dict[str, Any]:
-    """The views, and the places of their parts, which many have in common; JSON-ready data.
-
-    In ``nodes`` of a view, a list for each box, and in ``things``, the tensors that they are, each
-    index is told by its distance from the last one.  The nodes of a group are those of the view
-    that it opens, but for what is outside of that.
-    """
-    numbers: dict[int, int] = {}
-    places: list[dict[str, Any]] = []
-    views = []
-    for drawing in drawings:
-        if drawing.like not in numbers:
-            numbers[drawing.like] = len(places)
-            places.append(
-                {
-                    "width": drawing.width,
-                    "height": drawing.height,
-                    "boxes": [[b.kind, b.x, b.y, b.width, b.height, b.rows] for b in drawing.boxes],
-                    "things": [
-                        [t.box, t.x, t.y, t.width, t.height, t.room] for t in drawing.tensors
-                    ],
-                    "edges": [[edge.start, edge.end, edge.bends] for edge in drawing.edges],
-                }
-            )
-        last = 0
-        nodes = []
-        for box in drawing.boxes:
-            new_nodes = box.nodes if box.kind != "group" else []
-            nodes.append([node - past for past, node in pairwise([last, *new_nodes])])
-            last = new_nodes[-1] if new_nodes else last
-        tensors = [tensor_box.tensor for tensor_box in drawing.tensors]
-        views.append(
-            {
-                "title": drawing.title,
-                "parent": drawing.parent,
-                "place": numbers[drawing.like],
-                "titles": [box.title for box in drawing.boxes],
-                "opens": [box.view for box in drawing.boxes],
-                "made": [box.outputs for box in drawing.boxes],
-                "ends": [k for k, box in enumerate(drawing.boxes) if box.end],
-                "nodes": nodes,
-                "things": [tensor - past for past, tensor in pairwise([0, *tensors])],
-            }
-        )
-    return {"views": views, "places": places}
-
-
-# Of a trace: what is large, and often the same in several settings.
-_SHARED = ("kinds", "nodes", "tensors", "states", "rows", "views", "places")
-
-
-# The fields of a step, of one inside of a line, and of what a node did; `mount.js` names them.
-_STEP = (
-    "line", "ran", "held", "gradients", "variables", "changed", "values", "peak", "gone", "device",
-    "raised", "inside", "unrecorded",
-)  # fmt: skip
-_INSIDE = ("run", "changed", "gone", "held", "gradients", "variables", "node")
-_RUN = (
-    "node", "received", "passed", "written", "released", "returned", "call", "depth", "hooks",
-    "recomputed",
-)  # fmt: skip
-
-
-def _rows(items: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[list[Any]]:
-    """The values of these fields without their names, which a page would repeat at each step."""
-    return [_row(item, fields) for item in items]
-
-
-def _row(item: dict[str, Any], fields: Sequence[str]) -> list[Any]:
-    row = [item.get(field) for field in fields]
-    if "inside" in item:
-        row[fields.index("inside")] = _rows(item["inside"], _INSIDE)
-    if "run" in item:
-        row[fields.index("run")] = _row(item["run"], _RUN)
-    while row and row[-1] is None:
-        row.pop()
-    return row
-
-
-def _told_once(payloads: list[dict[str, Any]]) -> dict[str, Any]:
-    """The traces, with the place in ``shared`` of what several of them may have in common."""
-    shared: dict[str, list[Any]] = {key: [] for key in _SHARED}
-    for trace in payloads:
-        for key, values in shared.items():
-            if trace[key] not in values:
-                values.append(trace[key])
-            trace[key] = values.index(trace[key])
-        trace["steps"] = _rows(trace["steps"], _STEP)
-    return {"shared": shared, "traces": payloads}
+        views = layout(scene_of(trace))
+    return vars(trace) | {"views": views, "outcome": outcome(trace)}
 
 
 def static_html(
@@ -225,18 +144,21 @@ def _element(
     carrier: str = "",
 ) -> str:
     """Return the player's element, with ``above`` and the outcomes for pages without scripts."""
+    played = [_played(trace) for trace in traces]
     data = {
         "controls": list(controls),
         "initial": list(initial),
         "step": step if step is None or isinstance(step, int) else dict(step),
         "question": question and asdict(question),
-        **_told_once([payload(trace) for trace in traces]),
+        "function": traces[0].function,
+        "source": traces[0].source,
+        "records": packed(played),
     }
     # In a script element only "<" can do harm: "</script>" would end it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     asks = "" if question is None else f' data-question="{html.escape(question.prompt)}"'
     joins = key and f' data-key="{html.escape(key)}"'
-    name, high = html.escape(traces[0].function), _height(traces, data)
+    name, high = html.escape(traces[0].function), _height(played, data)
     return (
         f'<div class="gradtrace" data-function="{name}"{asks}{joins} style="--high: {high}px">'
         f"<style>{_UNBUILT}</style>"
@@ -265,7 +187,6 @@ def standalone(
     controls: Sequence[dict[str, Any]] = (),
     initial: Sequence[int] = (),
     *,
-    step: int | Mapping[str, int] | None = None,
     question: Question | None = None,
 ) -> str:
     """Return a whole page around :func:`static_html`, which works as a file and from a server.
@@ -279,7 +200,7 @@ def standalone(
     """
     name = html.escape(title)
     above = _hint("Save this file, and open it in a browser.") + _program(traces[0])
-    player = _element(traces, controls, initial, step, question, above)
+    player = _element(traces, controls, initial, None, question, above)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_ASKS_FOR_NOTHING}'
         f"<title>{name}</title>"
@@ -324,10 +245,10 @@ _UNBUILT = (
 )
 
 
-def _height(traces: Sequence[TraceData], data: dict[str, Any]) -> int:
+def _height(played: Sequence[dict[str, Any]], data: dict[str, Any]) -> int:
     """Estimate how high the player of these traces will be, in CSS pixels."""
-    drawing = min(max(150, *(places[0]["height"] + 32 for places in data["shared"]["places"])), 560)
-    rows = min(max(len(step.variables) for trace in traces for step in trace.steps), 8)
+    drawing = min(max(150, *(trace["views"][0].height + 32 for trace in played)), 560)
+    rows = min(max(len(step.variables) for trace in played for step in trace["steps"]), 8)
     controls = any(len(control["options"]) > 1 for control in data["controls"])
     return round(460 + drawing + 28 * rows + 47 * controls + 125 * bool(data["question"]))
 

@@ -1,7 +1,4 @@
-// A drawing in its panel: as large as can be read, scrolled to where something happens, zoomed, and with
-// an overview in the corner where it is larger than the panel.
-
-import { shape } from "./dom.js";
+// A drawing in its panel: as large as can be read, scrolled to where something happens, and zoomed.
 
 export const MARGIN = 16; // around a view, for flags
 export const READABLE = 0.92; // the smallest scale that a view opens at; below it the panel scrolls
@@ -45,7 +42,6 @@ export class Panel {
     const ratio = this.scale / before;
     scroll.scrollLeft = x * ratio - scroll.clientWidth / 2;
     scroll.scrollTop = y * ratio - scroll.clientHeight / 2;
-    this.drawMap();
   }
 
   /** @this {import("./graph.js").Graph} */
@@ -58,13 +54,7 @@ export class Panel {
 
   /** @this {import("./graph.js").Graph} */
   resized() {
-    if (this.view && !this.zoomed) this.refit();
-  }
-
-  /** @this {import("./graph.js").Graph} */
-  refit() {
-    this.fit();
-    this.drawMap();
+    if (this.view && !this.zoomed) this.fit();
   }
 
   /**
@@ -81,70 +71,5 @@ export class Panel {
     const centre = (start, size) => (start + size / 2 + MARGIN) * scale;
     scroll.scrollLeft = centre(box.x, box.width) - scroll.clientWidth / 2;
     scroll.scrollTop = centre(box.y, box.height) - scroll.clientHeight / 2;
-  }
-
-  /**
-   * An overview in the corner, where the drawing is larger than its panel.
-   * @this {import("./graph.js").Graph}
-   */
-  drawMap() {
-    const { scroll } = this;
-    const larger = scroll.scrollWidth > scroll.clientWidth + 2 || scroll.scrollHeight > scroll.clientHeight + 2;
-    const shown = larger && this.empty.hidden;
-    this.map.classList.toggle("absent", !shown);
-    if (!shown) return;
-    const { width, height } = this.view;
-    const scale = Math.min(110 / width, 52 / height);
-    this.window = shape("rect", { class: "window" });
-    this.showMap();
-    this.map.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.map.style.width = `${Math.max(24, width * scale)}px`;
-    this.map.style.height = `${Math.max(18, height * scale)}px`;
-    this.map.replaceChildren(
-      ...[...this.boxes].map(([box, { group }]) =>
-        shape("rect", { class: group.getAttribute("class"), x: box.x, y: box.y, width: box.width, height: box.height }),
-      ),
-      this.window,
-    );
-  }
-
-  /** @this {import("./graph.js").Graph} */
-  showMap() {
-    if (!this.window || this.map.classList.contains("absent")) return;
-    const { scroll, scale } = this;
-    const place = {
-      x: scroll.scrollLeft / scale - MARGIN,
-      y: scroll.scrollTop / scale - MARGIN,
-      width: scroll.clientWidth / scale,
-      height: scroll.clientHeight / scale,
-    };
-    for (const [name, value] of Object.entries(place)) this.window.setAttribute(name, value);
-  }
-
-  /** @this {import("./graph.js").Graph} */
-  jump(event) {
-    const map = this.map.getBoundingClientRect();
-    const { scroll } = this;
-    scroll.scrollLeft = ((event.clientX - map.left) / map.width) * scroll.scrollWidth - scroll.clientWidth / 2;
-    scroll.scrollTop = ((event.clientY - map.top) / map.height) * scroll.scrollHeight - scroll.clientHeight / 2;
-  }
-
-  /**
-   * A mouse drags the drawing; fingers scroll it anyway.
-   * @this {import("./graph.js").Graph}
-   */
-  drag() {
-    const { scroll } = this;
-    let from = null;
-    scroll.addEventListener("pointerdown", (event) => {
-      if (event.pointerType === "mouse" && event.button === 0)
-        from = [event.clientX + scroll.scrollLeft, event.clientY + scroll.scrollTop];
-    });
-    scroll.addEventListener("pointermove", (event) => {
-      if (!from || !event.buttons) return;
-      scroll.scrollLeft = from[0] - event.clientX;
-      scroll.scrollTop = from[1] - event.clientY;
-    });
-    for (const name of ["pointerup", "pointerleave"]) scroll.addEventListener(name, () => (from = null));
   }
 }

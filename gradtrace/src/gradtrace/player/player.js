@@ -4,17 +4,16 @@
 
 import { recall, remember } from "./answers.js";
 import { drawControls, traceOf } from "./controls.js";
-import { button, element, shape } from "./dom.js";
+import { button, element } from "./dom.js";
 import { Edits } from "./edits.js";
 import { Graph } from "./graph.js";
 import { Inside } from "./inside.js";
 import { Memory } from "./memory.js";
-import { Question, reach } from "./question.js";
+import { Question } from "./question.js";
 import { Source, deeds } from "./source.js";
 import { Stepping } from "./stepping.js";
 import { STYLE } from "./style.js";
 import { Timeline } from "./timeline.js";
-import { unpacked } from "./trace.js";
 import { Variables } from "./variables.js";
 import { announcement, twin } from "./words.js";
 
@@ -63,7 +62,6 @@ export class Player extends Stepping {
     this.memory = new Memory((step) => this.go(step));
     this.variables = new Variables((name) => this.light("name", name));
     this.controls = element("div", { class: "controls" });
-    if (document.fullscreenEnabled) this.graph.tools.append(button(corners(), "Full screen", () => this.fullScreen()));
     this.asking = element("div", { class: "asking" });
     this.first = button("⇤", "First step", () => this.go(0));
     this.back = button("←", "Step back (Left arrow)", () => this.goBack());
@@ -84,8 +82,6 @@ export class Player extends Stepping {
       oninput: () => this.go(Number(this.scrubber.value)),
     });
     this.position = element("span", { class: "position" });
-    this.graphs = element("div", { class: "graphs" }, this.graph.box);
-    this.charts = element("div", { class: "charts" }, this.memory.box);
     this.outcome = element("div", { class: "outcome" });
     this.twin = element("div", { class: "twin mono" });
     this.words = element(
@@ -94,7 +90,7 @@ export class Player extends Stepping {
       element("summary", {}, "The graph in words"),
       this.twin,
     );
-    this.status = element("div", { class: "unseen", role: "status", "aria-live": "polite" });
+    this.status = element("div", { class: "unseen", role: "status" });
     this.top = element("div", { class: "top" }, this.controls);
     const buttons = element(
       "div",
@@ -112,14 +108,14 @@ export class Player extends Stepping {
       this.asking,
       this.top,
       this.source.box,
-      this.graphs,
+      this.graph.box,
       element("div", { class: "bar" }, buttons, this.scrubber, this.position),
     );
     this.box = element(
       "section",
       { class: "player", onkeydown: (event) => this.key(event) },
       this.desk,
-      this.charts,
+      this.memory.box,
       element("div", { class: "outcome-place" }, this.outcome),
       this.variables.box,
       this.words,
@@ -287,15 +283,13 @@ export class Player extends Stepping {
   }
 
   pickInGraph(kind, id) {
-    if (this.locked && (kind === this.data.question.kind || (kind === "leaf" && this.data.question.kind === "node"))) {
-      if (this.question.pick(id)) reach(this.question.check, this.question.check.parentNode);
-    } else if (this.locked && kind === "leaf" && this.data.question.kind === "tensor") {
-      this.question.pick(this.graph.tensorOf(id));
-    } else this.light(kind === "tensor" ? "tensors" : "nodes", [id], true);
+    const wanted = this.locked && this.data.question.kind;
+    if (kind === wanted || (kind === "leaf" && wanted === "node")) this.question.pickThere(id);
+    else if (kind === "leaf" && wanted === "tensor") this.question.pickThere(this.graph.tensorOf(id));
+    else this.light(kind === "tensor" ? "tensors" : "nodes", [id], true);
   }
 
-  setTrace(stored) {
-    const trace = unpacked(stored);
+  setTrace(trace) {
     this.trace = trace;
     this.showEdits();
     const rows =
@@ -460,16 +454,4 @@ export class Player extends Stepping {
     this.show(begins ? this.limit : (this.left ?? this.step));
     if (!begins) this.left = undefined;
   }
-
-  fullScreen() {
-    if (document.fullscreenElement) document.exitFullscreen();
-    else this.host.requestFullscreen();
-  }
 }
-
-const corners = () =>
-  shape(
-    "svg",
-    { viewBox: "0 0 12 12", class: "corners", "aria-hidden": "true" },
-    shape("path", { d: "M1 4V1h3M8 1h3v3M11 8v3H8M4 11H1V8" }),
-  );

@@ -11,7 +11,7 @@ const HOW = {
 };
 
 /** Focus a part; on a screen too low for the question and the picture, scroll as far as it takes to see `seen`. */
-export function reach(part, seen) {
+function reach(part, seen) {
   part.focus({ preventScroll: true });
   seen.scrollIntoView({ block: "nearest" });
 }
@@ -65,9 +65,7 @@ export class Question {
   get right() {
     const { picked, many, data } = this;
     const hits = picked.filter((id) => data.right.some((other) => same(id, other)));
-    return many
-      ? hits.length === picked.length && hits.length === this.data.right.length
-      : picked.length > 0 && hits.length === picked.length;
+    return hits.length === picked.length && hits.length >= (many ? data.right.length : 1);
   }
 
   /** Choose; true when the id is one of the choices. Choosing the same again gives the answer. */
@@ -80,6 +78,11 @@ export class Question {
     else this.picked = [choice.id];
     if (this.open) this.changed();
     return true;
+  }
+
+  /** Choose in the picture, and lead to the button that gives the answer. */
+  pickThere(id) {
+    if (this.pick(id)) reach(this.check, this.check.parentNode);
   }
 
   commit(told = false) {
@@ -182,11 +185,9 @@ export class Question {
 
   /** The explanation without the sentences of the reply. */
   beyond(reply) {
-    const [fact] = reply.split(/\.( |$)/);
-    const rest = this.data.explanation
-      .split(/(?<=\.) /)
-      .filter((sentence) => !(fact && sentence.startsWith(fact)) && !reply.includes(sentence))
-      .join(" ");
+    const [fact] = reply.split(".");
+    const sentences = this.data.explanation.split(/(?<=\.) /);
+    const rest = sentences.filter((text) => !(fact && text.startsWith(fact)) && !reply.includes(text)).join(" ");
     return rest ? [element("p", { class: "told" }, ...marked(rest))] : [];
   }
 }

@@ -63,15 +63,15 @@ export function references(trace, now, before, { boxAt, thingAt, alone }) {
   for (const [node, row] of now.nodes) {
     trace.nodes[node].slots.forEach(({ empty, tensor }, slot) => {
       if (empty || tensor == null) return;
-      if (HELD.has(row[2][slot][0]))
-        tie(row[2][slot][0] === "modified" ? "saved modified" : "saved", node, slot, tensor);
-      else if (HELD.has(before.nodes.get(node)?.[2][slot][0])) tie("cut", node, slot, tensor);
+      if (HELD.has(row.slots[slot][0]))
+        tie(row.slots[slot][0] === "modified" ? "saved modified" : "saved", node, slot, tensor);
+      else if (HELD.has(before.nodes.get(node)?.slots[slot][0])) tie("cut", node, slot, tensor);
     });
   }
   for (const variable of now.variables) {
-    const [box, thing] = [boxAt(variable[6]), thingAt(variable[7])];
-    if (!box || !thing || box === thing || variable[3]) continue;
-    const key = `made ${box.x} ${box.y} ${variable[7]}`;
+    const [box, thing] = [boxAt(variable.node), thingAt(variable.tensor)];
+    if (!box || !thing || box === thing || variable.leaf) continue;
+    const key = `made ${box.x} ${box.y} ${variable.tensor}`;
     if (ends.has(key)) continue;
     ends.add(key);
     const from =

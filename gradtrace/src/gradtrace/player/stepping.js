@@ -1,14 +1,11 @@
 // Moving through a trace: line by line, and into, over and out of what a line's backward runs, by buttons
 // and keys as in a debugger; and links that lead to a step.
 
-import { reach } from "./question.js";
-
 export class Stepping {
   /** @this {import("./player.js").Player} */
   pickLine(line) {
     if (this.locked && this.data.question.kind === "line") {
-      if (this.question.pick(this.source.statement.get(line) ?? line))
-        reach(this.question.check, this.question.check.parentNode);
+      this.question.pickThere(this.source.statement.get(line) ?? line);
       return;
     }
     const steps = this.trace.steps.map((step, time) => [step, time]).filter(([, time]) => time <= this.limit);
@@ -95,54 +92,49 @@ export class Stepping {
    * @this {import("./player.js").Player}
    */
   related(kind, id) {
-    const { trace, step, timeline: outer } = this;
     const [timeline, at] = this.moment;
-    const now = timeline.at(at);
-    const [lines, nodes, tensors, names] = [new Set(), new Set(), new Set(), new Set()];
-    const saved = (node) =>
-      trace.nodes[node].slots.forEach((slot, i) => {
-        if (slot.tensor != null && now.nodes.get(node)?.[2][i][0] !== "freed") tensors.add(slot.tensor);
-      });
+    const { nodes: alive, tensors: held, variables } = timeline.at(at);
+    const bound = this.timeline.bindings(this.step);
+    const { trace } = this;
+    const lit = { lines: new Set(), nodes: new Set(), tensors: new Set(), names: new Set() };
+    const add = (set, value) => value != null && set.add(value);
+    const addVariable = (row) => {
+      lit.names.add(row.name);
+      add(lit.tensors, row.tensor);
+      add(lit.nodes, row.node);
+    };
     if (kind === "line") {
       const line = this.source.statement.get(id) ?? id;
-      trace.nodes.forEach((node, i) => node.line === line && !node.leaf && nodes.add(i));
-      for (const [name, from] of outer.bindings(step)) if (from === line) names.add(name);
-      for (const row of now.variables) {
-        if (!names.has(row[0])) continue;
-        if (row[7] != null) tensors.add(row[7]);
-        if (row[3] && row[6] !== null) nodes.add(row[6]);
-      }
-      lines.add(line);
+      lit.lines.add(line);
+      trace.nodes.forEach((node, i) => node.line === line && !node.leaf && lit.nodes.add(i));
+      for (const row of variables) if (bound.get(row.name) === line) addVariable(row);
+    } else if (kind === "name") {
+      variables.filter(({ name }) => name === id).forEach(addVariable);
+      add(lit.lines, bound.get(id));
     } else if (kind === "nodes") {
       for (const node of id) {
-        nodes.add(node);
-        saved(node);
-        if (trace.nodes[node].line !== null) lines.add(trace.nodes[node].line);
+        lit.nodes.add(node);
+        add(lit.lines, trace.nodes[node].line);
+        trace.nodes[node].slots.forEach(({ tensor }, i) => {
+          if (alive.has(node) && alive.get(node).slots[i][0] !== "freed") add(lit.tensors, tensor);
+        });
       }
-      for (const row of now.variables) if (nodes.has(row[6])) names.add(row[0]);
-    } else if (kind === "tensors") {
-      for (const tensor of id) {
-        tensors.add(tensor);
-        const { slots, names: rows } = now.tensors.get(tensor) ?? { slots: [], names: [] };
-        for (const [node] of slots) nodes.add(node);
-        for (const row of rows) names.add(row[0]);
-        if (trace.tensors[tensor].line != null) lines.add(trace.tensors[tensor].line);
-      }
+      for (const { node, name } of variables) if (lit.nodes.has(node)) lit.names.add(name);
     } else {
-      names.add(id);
-      const row = now.variables.find(([name]) => name === id);
-      if (row?.[7] != null) tensors.add(row[7]);
-      if (row && row[6] !== null) nodes.add(row[6]);
-      const line = outer.bindings(step).get(id);
-      if (line != null) lines.add(line);
+      for (const tensor of id) {
+        lit.tensors.add(tensor);
+        add(lit.lines, trace.tensors[tensor].line);
+        for (const [node] of held.get(tensor)?.slots ?? []) lit.nodes.add(node);
+        for (const { name } of held.get(tensor)?.names ?? []) lit.names.add(name);
+      }
     }
-    return { lines, nodes, tensors, names };
+    return lit;
   }
 
   // From outside: links in the prose.
 
   /**
-   * Follow `{ step, line, after, node, …setting }`.
+   * Follow `{ step, line, after, …setting }`.
    * @this {import("./player.js").Player}
    */
   follow(target) {
@@ -164,21 +156,12 @@ export class Stepping {
         .filter((name) => name in target)
         .map((name) => [name, Number(target[name]) - (name === "step" ? 1 : 0)]),
     );
-    let step = this.timeline.find(numbers);
-    const node =
-      target.node === undefined
-        ? -1
-        : this.trace.nodes.findIndex(({ label, name }) => label === target.node || name === target.node);
-    if (node >= 0 && step === null && !this.timeline.state(node, this.step)) step = this.timeline.history[node][0][0];
-    if (step !== null) this.go(step);
-    if (node >= 0) {
-      this.graph.reveal(node);
-      this.light("nodes", [node], true);
-    } else if (step !== null) {
-      const { line, ran } = this.trace.steps[this.step];
-      const lit = target.line !== undefined ? line : (ran ?? line);
-      if (lit !== null) this.light("line", lit, true);
-    }
+    const step = this.timeline.find(numbers);
+    if (step === null) return;
+    this.go(step);
+    const { line, ran } = this.trace.steps[this.step];
+    const lit = target.line !== undefined ? line : (ran ?? line);
+    if (lit !== null) this.light("line", lit, true);
   }
 
   /** @this {import("./player.js").Player} */

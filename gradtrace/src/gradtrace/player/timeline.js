@@ -5,7 +5,7 @@
 export const HELD = new Set(["alive", "modified", "packed"]);
 
 /** Whether a variable still names the same tensor object. */
-const sameTensor = (before, now) => before[8] === now[8];
+const sameTensor = (before, now) => before.object === now.object;
 
 export class Timeline {
   /** `keys` says of lines what they are called in other programs that come from the same one. */
@@ -14,7 +14,7 @@ export class Timeline {
     this.last = trace.steps.length - 1;
     this.history = trace.nodes.map(() => []);
     trace.steps.forEach((step, time) => {
-      for (const row of step.changed) this.history[row[0]].push([time, row]);
+      for (const state of step.changed) this.history[state.node].push([time, state]);
       for (const node of step.gone) this.history[node].push([time, null]);
     });
     const visits = new Map();
@@ -28,7 +28,7 @@ export class Timeline {
     this.cache = new Map();
   }
 
-  /** The row of a node at a step: `[node, state, [[state, version] of each slot]]`, or null. */
+  /** The state of a node at a step, or null: `{ node, state, slots }`, for each slot `[state, version]`. */
   state(node, step) {
     const history = this.history[node];
     let [low, high] = [0, history.length];
@@ -61,13 +61,13 @@ export class Timeline {
     for (const [node, row] of nodes) {
       const { slots, order } = this.trace.nodes[node];
       slots.forEach(({ empty, tensor }, slot) => {
-        if (empty || tensor == null || !HELD.has(row[2][slot][0])) return;
+        if (empty || tensor == null || !HELD.has(row.slots[slot][0])) return;
         const held = holders(tensor);
         held.slots.push([node, slot]);
         if (held.first === null || order < this.trace.nodes[held.first].order) held.first = node;
       });
     }
-    for (const variable of variables) if (variable[7] != null) holders(variable[7]).names.push(variable);
+    for (const variable of variables) if (variable.tensor !== null) holders(variable.tensor).names.push(variable);
     const made = { nodes, variables, tensors };
     this.cache.set(step, made);
     return made;
@@ -80,6 +80,22 @@ export class Timeline {
     return now.did;
   }
 
+  /** The nodes to which something happened at this step, by what it was. */
+  happened(step) {
+    const { made, freed, modified, variables } = this.changes(step);
+    const stopped = this.trace.steps[step].raised?.node ?? null;
+    const written = this.at(step).variables.filter(
+      ({ leaf, name }) => leaf && variables.get(name)?.includes("gradient"),
+    );
+    return {
+      new: new Set(step ? made : []),
+      cut: new Set(freed),
+      modified: new Set(modified),
+      gradient: new Set(written.map(({ node }) => node)),
+      stopped: new Set(stopped === null ? [] : [stopped]),
+    };
+  }
+
   compare(now, before) {
     const made = [];
     const freed = [];
@@ -87,23 +103,25 @@ export class Timeline {
     for (const [node, row] of now.nodes) {
       const old = before.nodes.get(node);
       if (!old && !this.trace.nodes[node].leaf) made.push(node);
-      if (row[1] === "freed" && old?.[1] !== "freed") freed.push(node);
-      if (row[2].some(([state], slot) => state === "modified" && old?.[2][slot][0] !== "modified")) modified.push(node);
+      if (row.state === "freed" && old?.state !== "freed") freed.push(node);
+      if (row.slots.some(([state], slot) => state === "modified" && old?.slots[slot][0] !== "modified"))
+        modified.push(node);
     }
     const gone = [...before.nodes.keys()].filter((node) => !now.nodes.has(node) && !this.trace.nodes[node].leaf);
-    const old = new Map(before.variables.map((row) => [row[0], row]));
+    const old = new Map(before.variables.map((row) => [row.name, row]));
     const variables = new Map(); // name → what became of it
     for (const row of now.variables) {
-      const previous = old.get(row[0]);
+      const previous = old.get(row.name);
       const what = [];
       if (!previous) what.push("new");
       else {
         if (!sameTensor(previous, row)) what.push("rebound");
-        else if (row[4] > previous[4] || (previous[7] != null && row[7] !== previous[7])) what.push("changed");
-        if (row[5] !== previous[5]) what.push(row[5] === null ? "cleared" : "gradient");
+        else if (row.version > previous.version || (previous.tensor !== null && row.tensor !== previous.tensor))
+          what.push("changed");
+        if (row.grad !== previous.grad) what.push(row.grad === null ? "cleared" : "gradient");
       }
-      if (!previous && row[5] !== null) what.push("gradient");
-      if (what.length) variables.set(row[0], what);
+      if (!previous && row.grad !== null) what.push("gradient");
+      if (what.length) variables.set(row.name, what);
     }
     const arrived = [...now.tensors.keys()].filter((tensor) => !before.tensors.has(tensor));
     const left = [...before.tensors.keys()].filter((tensor) => !now.tensors.has(tensor));
@@ -118,10 +136,10 @@ export class Timeline {
     for (const { ran, variables } of this.trace.steps.slice(0, step + 1)) {
       const [now, next] = [new Map(), new Map()];
       for (const row of variables) {
-        const old = before.get(row[0]);
+        const old = before.get(row.name);
         const same = old && sameTensor(old, row);
-        now.set(row[0], row);
-        next.set(row[0], same ? lines.get(row[0]) : ran);
+        now.set(row.name, row);
+        next.set(row.name, same ? lines.get(row.name) : ran);
       }
       [before, lines] = [now, next];
     }

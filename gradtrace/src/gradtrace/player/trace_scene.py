@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from gradtrace.autograd.nodes import FREED
 from gradtrace.draw.scene import DOT, Scene, SceneNode, SceneTensor, Scope, clipped, module_of
-from gradtrace.tracing.steps import TraceData
+from gradtrace.tracing.steps import TraceData, TraceNode
 
 _LONGEST_VALUES = 30  # characters of a leaf's value and of its gradient
 
@@ -21,7 +20,6 @@ def scene_of(trace: TraceData) -> Scene:
     count = len(trace.nodes)
     first, last = [-1] * count, [len(trace.steps)] * count
     leaf_rows = _leaf_rows(trace)
-    texts = [max(map(len, leaf_rows.get(i, [""]))) for i in range(count)]
     for moment, step in enumerate(trace.steps):
         inside = {state.node for inner in step.inside for state in inner.changed}
         for node in inside:
@@ -34,14 +32,6 @@ def scene_of(trace: TraceData) -> Scene:
             if first[node] < 0:
                 first[node] = moment
             last[node] = len(trace.steps)
-        for state in (*(s for inner in step.inside for s in inner.changed), *step.changed):
-            length = _text(trace, state.node, state.state, state.slots)
-            texts[state.node] = max(texts[state.node], length)
-        if step.raised is not None and step.raised.node is not None:
-            node = step.raised.node
-            texts[node] = max(
-                texts[node], len(clipped(trace.nodes[node].label)) + len("  ✗ stopped")
-            )
     names = _names(trace)
     tensors = _tensors(trace, names)
     lives = list(zip(first, last, strict=True))
@@ -59,7 +49,7 @@ def scene_of(trace: TraceData) -> Scene:
             node.order,
             first[i],
             node.line,
-            texts[i],
+            max(map(len, leaf_rows[i])) if node.leaf else _longest_text(node),
             len(leaf_rows[i]) if node.leaf else sum(not slot.empty for slot in node.slots),
             module_of(node.label) if node.leaf else (),
             ()
@@ -162,13 +152,10 @@ def _is_head(loops: list[tuple[int, int, int]], line: int) -> bool:
     return any(head == line for head, _, _ in loops)
 
 
-def _text(trace: TraceData, node: int, state: str, slots: Sequence[tuple[str, int | None]]) -> int:
-    """Return the length of the longest text of a node in this state."""
-    description = trace.nodes[node]
-    longest = len(clipped(description.label)) + len("  freed") if state == FREED else 0
-    for slot, (now, _) in zip(description.slots, slots, strict=True):
-        longest = max(longest, len(f"■ {slot.name}  {now}"))
-    return longest
+def _longest_text(node: TraceNode) -> int:
+    """Return the length of the longest text that a box of this node ever has."""
+    slots = [len(slot.name) + len("  ▲ v1 ≠ v0") for slot in node.slots if not slot.empty]
+    return max(len(clipped(node.label)) + len("  freed"), *slots, 0)
 
 
 def _names(trace: TraceData) -> dict[int, tuple[int, int, int]]:

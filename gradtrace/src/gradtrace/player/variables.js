@@ -14,7 +14,7 @@ const WORDS = {
 };
 
 // Parameters and buffers: leaves whose name has a dot, but for one in brackets, as in weights['0.bias'].
-const module = (row) => (row[3] && row[0].match(/^(?:[^.[]|\[[^\]]*\])+(?=\.)/)?.[0]) || null;
+const module = (row) => (row.leaf && row.name.match(/^(?:[^.[]|\[[^\]]*\])+(?=\.)/)?.[0]) || null;
 
 export class Variables {
   /** `onLight(name | null)` when a variable is pointed at. */
@@ -67,7 +67,7 @@ export class Variables {
   show(variables, values, did) {
     this.shown = [variables, values, did];
     const rows = this.entries(variables).map(({ row, inside, name, together }) =>
-      together ? this.group(name, together, did) : this.variable(row, inside, did.variables.get(row[0]) ?? []),
+      together ? this.group(name, together, did) : this.variable(row, inside, did.variables.get(row.name) ?? []),
     );
     if (!rows.length)
       rows.push(element("tr", {}, element("td", { class: "none", colspan: HEAD.length }, "No live tensors yet.")));
@@ -77,14 +77,14 @@ export class Variables {
 
   variable(row, inside, what) {
     const yes = (truth) => (truth ? "yes" : "no");
-    const [name, size, requires, leaf, version, grad, , , , value] = row;
+    const { name, shape, requires_grad, leaf, version, grad, value } = row;
     const cells = [
       name,
-      dimensions(size),
+      dimensions(shape),
       value || "–",
       grad ?? "none",
       String(version ?? "–"),
-      yes(requires),
+      yes(requires_grad),
       yes(leaf),
     ];
     const texts = cells.map((text, i) =>
@@ -95,8 +95,8 @@ export class Variables {
       "tr",
       {
         class: what.join(" "),
-        "data-name": row[0],
-        onpointerenter: () => this.onLight(row[0]),
+        "data-name": name,
+        onpointerenter: () => this.onLight(name),
         onpointerleave: () => this.onLight(null),
       },
       texts[0],
@@ -117,11 +117,14 @@ export class Variables {
 
   group(name, rows, did) {
     const open = this.open.has(name);
-    const parameters = rows.filter((row) => row[2]);
+    const parameters = rows.filter((row) => row.requires_grad);
     const buffers = rows.length - parameters.length;
-    const size = parameters.reduce((sum, row) => sum + (row[7] == null ? 0 : this.trace.tensors[row[7]].nbytes), 0);
-    const gradients = parameters.filter((row) => row[5] !== null).length;
-    const what = [...new Set(rows.flatMap((row) => did.variables.get(row[0]) ?? []))];
+    const size = parameters.reduce(
+      (sum, row) => sum + (row.tensor === null ? 0 : this.trace.tensors[row.tensor].nbytes),
+      0,
+    );
+    const gradients = parameters.filter((row) => row.grad !== null).length;
+    const what = [...new Set(rows.flatMap((row) => did.variables.get(row.name) ?? []))];
     const button = element(
       "button",
       {

@@ -1,38 +1,33 @@
 // A live notebook: what anywidget calls. Python holds the trace, the step and the answer.
 
-import { offer, withdraw } from "./live.js";
+import { listenTo, offer, tell, withdraw } from "./live.js";
 import { listen, mountAll } from "./mount.js";
 import { Player } from "./player.js";
+import { unpacked } from "./trace.js";
 
 function render({ model, el }) {
   const host = document.createElement("div");
   el.classList.add("gradtrace");
   el.dataset.function = model.get("trace").function;
   el.append(host);
-  const tell = (name, value) => {
-    model.set(name, value);
-    model.save_changes();
-  };
   const data = {
     controls: [],
     initial: model.get("setting"),
-    traces: [model.get("trace")],
+    traces: [unpacked(model.get("trace").records)],
     step: model.get("question") ? null : model.get("step"),
-    question: model.get("question") ?? null,
+    question: model.get("question"),
   };
   const player = new Player(host, data, {
-    onStep: (step) => tell("step", step),
-    onAnswer: (answer) => tell("answer", answer),
+    onStep: (step) => tell(model, "step", step),
+    onAnswer: (answer) => tell(model, "answer", answer),
   });
-  if (player.step !== model.get("step")) tell("step", player.step);
+  tell(model, "step", player.step);
   el.gradtrace = player;
   listen();
-  const listeners = {
-    "change:trace": () => player.replace(model.get("trace"), model.get("setting")),
+  return listenTo(model, {
+    "change:trace": () => player.replace(unpacked(model.get("trace").records), model.get("setting")),
     "change:step": () => player.step !== model.get("step") && player.show(model.get("step")),
-  };
-  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
-  return () => Object.entries(listeners).forEach(([name, listener]) => model.off(name, listener));
+  });
 }
 
 /** Without a view, too. A model may come out of a file: a kernel answers. */

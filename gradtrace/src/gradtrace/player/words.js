@@ -16,7 +16,7 @@ export function describe(trace, now, index, changed) {
   node.slots.forEach((slot, i) => {
     if (slot.empty) return;
     slots += 1;
-    const [state, version] = row[2][i];
+    const [state, version] = row.slots[i];
     const what = slot.shape ? ` (${dimensions(slot.shape)} ${slot.dtype}, ${bytes(slot.nbytes)})` : "";
     const versions = state === "modified" ? `, version ${version}, saved at version ${slot.version}` : "";
     const others = state === "freed" || slot.tensor == null ? [] : otherHolders(trace, now, slot.tensor, index);
@@ -24,8 +24,8 @@ export function describe(trace, now, index, changed) {
       `saved ${slot.name}${what}: ${state}${versions}${others.length ? `, shared with ${listed(others)}` : ""}`,
     );
   });
-  if (row[1] === "hidden") parts.push("what it saves cannot be seen from Python");
-  if (row[1] === "freed" && !slots) parts.push("freed");
+  if (row.state === "hidden") parts.push("what it saves cannot be seen from Python");
+  if (row.state === "freed" && !slots) parts.push("freed");
   if (changed.cut.has(index)) parts.push("freed now");
   if (changed.new.has(index)) parts.push("new");
   if (changed.gradient.has(index)) parts.push("its gradient was written now");
@@ -36,7 +36,7 @@ export function describe(trace, now, index, changed) {
 function otherHolders(trace, now, tensor, index) {
   const { slots, names } = now.tensors.get(tensor) ?? { slots: [], names: [] };
   return [
-    ...names.map((row) => row[0]),
+    ...names.map(({ name }) => name),
     ...slots.filter(([node]) => node !== index).map(([node]) => trace.nodes[node].label),
   ];
 }
@@ -53,7 +53,7 @@ export function describeGroup(box, present, freed, held, some) {
 
 export function describeTensor(trace, index, held, gone) {
   const { label, shape, dtype, nbytes, role } = trace.tensors[index];
-  const names = (held?.names ?? []).map((row) => row[0]);
+  const names = (held?.names ?? []).map(({ name }) => name);
   const nodes = [...new Set((held?.slots ?? []).map(([node]) => trace.nodes[node].label))];
   const by = [names.length && `named ${listed(names)}`, nodes.length && `saved by ${listed(nodes)}`].filter(Boolean);
   const what = `${role === "activation" ? "tensor" : role}${label ? ` ${label}` : ""} (${dimensions(shape ?? [])} ${dtype}, ${bytes(nbytes)})`;
@@ -63,18 +63,7 @@ export function describeTensor(trace, index, held, gone) {
 /** The whole graph as a list. */
 export function twin(trace, timeline, step) {
   const now = timeline.at(step);
-  const did = timeline.changes(step);
-  const stopped = trace.steps[step].raised?.node;
-  const written = now.variables
-    .filter((row) => row[3] && did.variables.get(row[0])?.includes("gradient"))
-    .map((row) => row[6]);
-  const changed = {
-    new: new Set(did.made),
-    cut: new Set(did.freed),
-    modified: new Set(did.modified),
-    gradient: new Set(written),
-    stopped: new Set(stopped == null ? [] : [stopped]),
-  };
+  const changed = timeline.happened(step);
   const nodes = [...now.nodes.keys()].map((node) =>
     element("li", {}, [called(trace.nodes[node]), describe(trace, now, node, changed)].filter(Boolean).join("; ")),
   );

@@ -146,5 +146,5 @@ def _root(tensor: object, position: int) -> LiveNode:
                 "it does not require grad: it is plain data, or was made under torch.no_grad(), "
                 "by detach(), or by an operation that has no derivative"
             )
-        raise ValueError(f"no graph is behind argument {position} of snapshot(): {reason}")
+        raise ValueError(f"argument {position} of snapshot() has no graph: {reason}")
     return root_node(tensor)

@@ -11,18 +11,17 @@ it, :attr:`Step.inside`.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gradtrace.autograd.nodes import FREED, MODIFIED
+from gradtrace.tracing.packing import packed, unpacked
 
 MAX_STEPS = 1_000  # line events that a trace records unless told otherwise
 
-SCHEMA = 4
+SCHEMA = 5
 
 
 @dataclass(frozen=True)
@@ -284,59 +283,8 @@ class TraceData:
 
     def to_json(self) -> str:
         """Return the trace as JSON text; the same trace always gives the same text."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The trace as JSON-ready data.
-
-        What many have in common is there once, in ``kinds`` of nodes, ``states`` of nodes and
-        ``rows`` of variables; the rest refers to them by index.  Numbers that grow are stored
-        as distances: in ``nodes``, of ``[kind, line, call, order, tensor, next, tensors of
-        slots]``, from the last order and the last tensor mentioned, ``next`` from the node itself;
-        in a step's ``changed``, nodes and states in turn, and ``gone`` from the last node.  A
-        step's ``variables`` are ``[start, removed, row, ...]``: what takes which place in those of
-        the step before.  What is empty is left out; steps inside of a line follow the line
-        before and leave out what is as it was, too, and so does their ``run``.
-        """
-        kinds: dict[Any, int] = {}
-        order = tensor = 0
-
-        def tensors(indices: Iterable[int | None]) -> list[int | None]:
-            nonlocal tensor
-            distances: list[int | None] = []
-            for index in indices:
-                distances.append(None if index is None else index - tensor)
-                tensor = tensor if index is None else index
-            return distances
-
-        nodes = []
-        for i, node in enumerate(self.nodes):
-            slots = tuple(tuple(vars(slot).values())[:-1] for slot in node.slots)
-            looks = (node.name, node.label, node.leaf, node.made, slots)
-            kind = kinds.setdefault(looks, len(kinds))
-            grown = None
-            if node.order is not None:
-                grown, order = node.order - order, node.order
-            home, *saved = tensors([node.tensor, *(slot.tensor for slot in node.slots)])
-            links = [link - i for link in node.next]
-            nodes.append([kind, node.line, node.call, grown, home, links, saved])
-        encoder = _StepEncoder([node.name for node in self.nodes])
-        return {
-            "schema": SCHEMA,
-            "function": self.function,
-            "source": self.source,
-            "statements": self.statements,
-            "skipped": self.skipped,
-            "kinds": list(kinds),
-            "nodes": nodes,
-            "tensors": [list(vars(tensor_data).values()) for tensor_data in self.tensors],
-            "steps": [encoder.encode(step) for step in self.steps],
-            "states": list(encoder.states),  # which the steps have filled
-            "rows": list(encoder.rows),
-            "error": self.error and dataclasses.asdict(self.error),
-            "unrecorded": self.unrecorded,
-            "calls": self.calls,
-        }
+        data = {"schema": SCHEMA, **packed(vars(self))}
+        return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> TraceData:
@@ -369,232 +317,18 @@ class TraceData:
                 "upgrade gradtrace (pip install --upgrade gradtrace)"
             )
         try:
-            return cls._from_dict(data)
+            return cls(**unpacked(data, _RECORDS))
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"this JSON is not a whole trace: {error!r}") from error
-
-    @classmethod
-    def _from_dict(cls, data: dict[str, Any]) -> TraceData:
-        rows = [Variable(name, tuple(shape), *rest) for name, shape, *rest in data["rows"]]
-        states = [
-            (name, tuple((state, version) for state, version in slots))
-            for name, slots in data["states"]
-        ]
-        nodes = tuple(_nodes(data["kinds"], data["nodes"]))
-        decoder = _StepDecoder([node.name for node in nodes], rows, states)
-        steps = [decoder.decode(item) for item in data["steps"]]
-        return cls(
-            function=data["function"],
-            source={int(line): text for line, text in data["source"].items()},
-            statements={int(first): last for first, last in data["statements"].items()},
-            skipped=tuple(data["skipped"]),
-            nodes=nodes,
-            tensors=tuple(
-                TraceTensor(label, tuple(shape), *rest) for label, shape, *rest in data["tensors"]
-            ),
-            steps=tuple(steps),
-            error=data["error"] and Raised(**data["error"]),
-            unrecorded=data["unrecorded"],
-            calls=tuple(ModuleCall(*call) for call in data["calls"]),
-        )
 
     def __repr__(self) -> str:
         end = f"{self.error.type} on line {self.error.line}" if self.error else "no error"
         return f"{type(self).__name__}({self.function}, {len(self.steps)} steps, {end})"
 
 
-class _StepEncoder:
-    """Steps as JSON-ready data; ``states`` and ``rows`` collect what many have in common."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.states: dict[Any, int] = {}
-        self.rows: dict[Any, int] = {}
-        self._names = names  # of nodes
-        self._before: Step | None = None  # the line before
-
-    def encode(self, step: Step) -> dict[str, Any]:
-        """A line, with the steps inside of it."""
-        previous, inner_steps = self._before, []
-        for inner in step.inside:
-            inner_steps.append(self._inside(inner, previous))
-            previous = inner
-        encoded = self._common(step, self._before) | {
-            "line": step.line,
-            "ran": step.ran,
-            "peak": step.peak,
-            "device": step.device,
-            "values": step.values,
-            "raised": step.raised and dataclasses.asdict(step.raised),
-            "inside": inner_steps,
-            "unrecorded": step.unrecorded or None,
-        }
-        self._before = step
-        return {
-            key: value
-            for key, value in encoded.items()
-            if key in ("line", "ran") or (value is not None and value != [] and value != ())
-        }
-
-    def _inside(self, step: Step, before: Step | None) -> dict[str, Any]:
-        assert step.run is not None and before is not None
-        encoded = self._common(step, before)
-        same = {
-            "changed": [],
-            "gone": [],
-            "held": before.held,
-            "gradients": before.gradients,
-            "variables": [len(before.variables), 0],
-        }
-        encoded = {key: value for key, value in encoded.items() if value != same[key]}
-        encoded["run"] = {
-            field.name: value
-            for field in dataclasses.fields(NodeRun)
-            if (value := getattr(step.run, field.name)) != field.default
-        }
-        if step.run.node is None or step.node != self._names[step.run.node]:
-            encoded["node"] = step.node
-        return encoded
-
-    def _common(self, step: Step, before: Step | None) -> dict[str, Any]:
-        variables = before.variables if before else ()
-        changed: list[int] = []
-        last = 0
-        for state in step.changed:
-            place = self.states.setdefault((state.state, state.slots), len(self.states))
-            changed += state.node - last, place
-            last = state.node
-        start, stop = _same(variables, step.variables)
-        new = step.variables[start : len(step.variables) - stop]
-        places = [self.rows.setdefault(tuple(vars(v).values()), len(self.rows)) for v in new]
-        return {
-            "changed": changed,
-            "gone": [node - past for past, node in pairwise((0, *step.gone))],
-            "held": step.held,
-            "gradients": step.gradients,
-            "variables": [start, len(variables) - start - stop, *places],
-        }
-
-
-class _StepDecoder:
-    """Steps from what :class:`_StepEncoder` made of them."""
-
-    def __init__(self, names: Sequence[str], rows: Sequence[Variable], states: Sequence[Any]):
-        self._names, self._rows, self._states = names, rows, states
-        self._before: Step | None = None  # the line before
-
-    def decode(self, item: dict[str, Any]) -> Step:
-        """A line, with the steps inside of it."""
-        values = tuple((name, value) for name, value in item.get("values", ()))
-        previous, inner_steps = self._before, []
-        for inner in item.get("inside", ()):
-            previous = self._inside(inner, item["ran"], previous)
-            inner_steps.append(previous)
-        self._before = Step(
-            line=item["line"],
-            ran=item["ran"],
-            peak=item.get("peak"),
-            device=item.get("device"),
-            values=values,
-            raised=Raised(**item["raised"]) if "raised" in item else None,
-            inside=tuple(inner_steps),
-            unrecorded=item.get("unrecorded", 0),
-            **self._common(item, self._before),
-        )
-        return self._before
-
-    def _inside(self, item: dict[str, Any], line: int, before: Step | None) -> Step:
-        run = _run(item["run"])
-        name = item.get("node")
-        return Step(
-            line=line,
-            ran=line,
-            peak=None,
-            device=None,
-            values=(),
-            node=self._names[run.node] if name is None and run.node is not None else name,
-            run=run,
-            **self._common(item, before),
-        )
-
-    def _common(self, item: dict[str, Any], before: Step | None) -> dict[str, Any]:
-        variables = before.variables if before else ()
-        start, removed, *new = item.get("variables", [len(variables), 0])
-        changed = item.get("changed", [])
-        states = zip(accumulate(changed[::2]), changed[1::2], strict=True)
-        return {
-            "changed": tuple(NodeState(node, *self._states[place]) for node, place in states),
-            "gone": tuple(accumulate(item.get("gone", []))),
-            "held": tuple(item["held"]) if before is None or "held" in item else before.held,
-            "gradients": item["gradients"]
-            if before is None or "gradients" in item
-            else before.gradients,
-            "variables": (
-                *variables[:start],
-                *(self._rows[place] for place in new),
-                *variables[start + removed :],
-            ),
-        }
-
-
-def _run(encoded: dict[str, Any]) -> NodeRun:
-    """A :class:`NodeRun` from JSON, where its tuples are lists."""
-    fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in encoded.items()
-    }
-    return NodeRun(**fields)
-
-
-def _same(before: Sequence[object], now: Sequence[object]) -> tuple[int, int]:
-    """How many at the start, and of the others how many at the end, are the same.
-
-    >>> _same("abcd", "abxcd"), _same("aa", "aaa")
-    ((2, 2), (2, 0))
-    """
-    limit = min(len(before), len(now))
-    start = next((k for k in range(limit) if before[k] is not now[k]), limit)
-    limit -= start
-    end = next((k for k in range(limit) if before[-1 - k] is not now[-1 - k]), limit)
-    return start, end
-
-
-def _nodes(kinds: list[Any], nodes: list[Any]) -> Iterator[TraceNode]:
-    """The nodes that :meth:`Trace.to_dict` told."""
-    order = tensor = 0
-
-    def grown(distance: int | None) -> int | None:
-        nonlocal tensor
-        if distance is None:
-            return None
-        tensor += distance
-        return tensor
-
-    for i, (kind, line, call, step, home_distance, links, saved) in enumerate(nodes):
-        name, label, leaf, shapes, slots = kinds[kind]
-        order += step or 0
-        home = grown(home_distance)
-        yield TraceNode(
-            name=name,
-            label=label,
-            leaf=leaf,
-            line=line,
-            next=tuple(i + link for link in links),
-            slots=tuple(
-                Slot(
-                    saves,
-                    empty,
-                    None if shape is None else tuple(shape),
-                    dtype,
-                    nbytes,
-                    version,
-                    role,
-                    grown(distance),
-                )
-                for (saves, empty, shape, dtype, nbytes, version, role), distance in zip(
-                    slots, saved, strict=True
-                )
-            ),
-            order=None if step is None else order,
-            tensor=home,
-            call=call,
-            made=shapes,
-        )
+_RECORDS = {
+    record.__name__: record
+    for record in (
+        ModuleCall, NodeRun, NodeState, Raised, Slot, Step, TraceNode, TraceTensor, Variable,
+    )
+}  # fmt: skip

@@ -1,7 +1,8 @@
-"""Where an operation was called: in a custom function, a module's forward, or in PyTorch."""
+"""Where an operation was called: the site, and whether that is in a custom function or PyTorch."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from types import FrameType
@@ -9,9 +10,55 @@ from types import FrameType
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd.frames import is_users
+from gradtrace.autograd.frames import STAND_IN, Location, is_users
+from gradtrace.watching.record import Cut
 
 NEAR, FAR = 4, 200  # frames from an operation to the custom function that it may be in
+_MAX_SITES = 5_000
+_CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
+
+
+class Site:
+    """A place that calls operations: one instruction, and what does not depend on the call.
+
+    ``location`` is its line if that is the user's, ``stand_in`` the code of a function with its
+    file and line, and ``cut`` the cut of a result that the operation there gives no derivative.
+    """
+
+    def __init__(self, frame: FrameType):
+        self.code = frame.f_code
+        file = self.code.co_filename
+        self.location = Location.of(frame) if is_users(self.code) else None
+        self.cut = Cut("operation", self.location)
+        self.in_optimizer = file.startswith(_torch.OPTIMIZERS)
+        self.in_grad_scaler = file == _torch.GRAD_SCALER_FILE
+        self.stand_in = _CALL.replace(
+            co_filename=file,
+            co_name=STAND_IN,
+            co_qualname=STAND_IN,
+            co_firstlineno=frame.f_lineno,
+        )
+
+
+class Sites:
+    """The sites at which operations were called."""
+
+    def __init__(self) -> None:
+        self._sites: dict[tuple[int, int], Site] = {}
+
+    def at(self, frame: FrameType) -> Site:
+        """Return the site of the frame's current call."""
+        key = id(frame.f_code), frame.f_lasti
+        site = self._sites.get(key)  # it refers to the code: no identity is used twice
+        if site is None:
+            if len(self._sites) == _MAX_SITES:
+                self._sites.clear()
+            site = self._sites[key] = Site(frame)
+        return site
+
+    def clear(self) -> None:
+        """Forget all sites."""
+        self._sites.clear()
 
 
 def caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
@@ -54,11 +101,16 @@ def library_cause() -> str | None:
     """Return the kind of cut if PyTorch itself, not the program, disabled gradients; else None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_users(frame.f_code):
-        for library, means in _LIBRARIES.items():
-            if frame.f_code.co_filename.startswith(library):
-                return means
+        cause = _cause_in(frame.f_code.co_filename)
+        if cause is not None:
+            return cause
         frame = frame.f_back
     return None
+
+
+@functools.cache
+def _cause_in(file: str) -> str | None:
+    return next((cause for name, cause in _LIBRARIES.items() if file.startswith(name)), None)
 
 
 _TORCH = Path(torch.__file__).parent

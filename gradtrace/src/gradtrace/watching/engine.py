@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -28,6 +28,7 @@ from gradtrace.autograd.traversal import (
     walk,
 )
 from gradtrace.watching.record import FREED_TAG, SCALING, BackwardCall
+from gradtrace.watching.stand_ins import remove_our_frames
 
 
 class Listener(Protocol):
@@ -46,6 +47,7 @@ class Listener(Protocol):
     ) -> None: ...
     def ended(self, call: BackwardCall, error: BaseException | None) -> None: ...
     def stepping(self, has_closure: bool) -> None: ...
+    def in_closure(self, optimizer: torch.optim.Optimizer, inside: bool) -> None: ...
     def stepped(self, optimizer: torch.optim.Optimizer) -> None: ...
     def compiled(self, inside: bool) -> None: ...
     def broke(self, error: Exception) -> None: ...
@@ -147,10 +149,34 @@ class Engine:
 
     def _stepping(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of the step, with a closure that is reported when it is called."""
+
+        def reported(argument: Any) -> Any:
+            return self._reported(argument, optimizer) if callable(argument) else argument
+
         has_closure = any(map(callable, (*args[1:], *kwargs.values())))
         for listener in self.listeners:
             listener.stepping(has_closure)
+        named = {name: reported(argument) for name, argument in kwargs.items()}
+        return (*args[:1], *map(reported, args[1:])), named
+
+    def _reported(
+        self, closure: Callable[..., Any], optimizer: torch.optim.Optimizer
+    ) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for listener in self.listeners:
+                listener.in_closure(optimizer, True)
+            try:
+                result = closure(*args, **kwargs)
+            except BaseException as error:  # it ends the step, too
+                remove_our_frames(error)
+                raise
+            for listener in self.listeners:
+                listener.in_closure(optimizer, False)
+            return result
+
+        return call
 
     def _stepped(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]

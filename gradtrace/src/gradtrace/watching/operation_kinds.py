@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
 from types import FrameType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+
+from gradtrace.watching.call_sites import Site
 
 # Properties and methods that ask for facts and change nothing: most of what a program calls.
 _FACTS = frozenset(
@@ -27,7 +31,7 @@ _FACTS = frozenset(
         torch.is_complex, torch.is_floating_point, torch.Tensor.is_complex, torch.Tensor.__len__,
     ]
 )  # fmt: skip
-# What an operation means for what is noted.
+# The meaning of an operation for the record.
 OTHER, ADD, DETACH, EXPORT, READ = "other", "add", "cut", "export", "leave"
 GRADIENT, GRAD_ATTRIBUTE, SET_GRAD_MODE, SET_ITEM = (
     "gradient",
@@ -78,7 +82,7 @@ _NO_KEYWORDS: Mapping[str, Any] = {}
 def tensors_in(args: Iterable[Any], kwargs: Mapping[str, Any] = _NO_KEYWORDS) -> list[torch.Tensor]:
     """Return the tensors among the arguments, and in lists and tuples among them."""
     tensors = []
-    for value in (*args, *kwargs.values()):
+    for value in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(value, torch.Tensor):
             tensors.append(value)
         elif isinstance(value, (tuple, list)):
@@ -103,24 +107,34 @@ def reads_data(func: Callable[..., Any]) -> bool:
     return getattr(getattr(func, "__self__", None), "__name__", "") == "data"
 
 
-class Operation(NamedTuple):
+requires_grad: Callable[[torch.Tensor], bool] = attrgetter("requires_grad")
+
+
+@dataclass(eq=False, slots=True)
+class Operation:
     """An operation before it runs: its kind, its caller, its tensors and their versions.
 
-    ``about`` are the tensors that a gradient is the gradient of, or those that required grad before
-    that is changed; ``index`` is the index at which an item is set, ``last_call`` the number of the
-    last backward call before an operation that computes a gradient.
+    ``before`` is what the operation may change: the number of the last backward call if it computes
+    a gradient, and whether the tensor required grad if it sets that.
     """
 
     kind: str
     func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
     frame: FrameType
+    site: Site
     tensors: list[torch.Tensor]
     versions: list[int | None]
-    about: list[torch.Tensor] | None
-    index: Any
     sequence_nr: int
-    last_call: int | None
-    of_scaled: bool = False
+    before: Any
+
+    @property
+    def about(self) -> list[torch.Tensor]:
+        """The tensors that a gradient is the gradient of."""
+        if self.kind is GRADIENT:
+            return tensors_in((self.args[1] if len(self.args) > 1 else self.kwargs["inputs"],))
+        return self.tensors if self.kind is GRAD_ATTRIBUTE else []
 
     @property
     def valued_tensors(self) -> list[torch.Tensor]:

@@ -7,9 +7,9 @@ The operation runs in a *stand-in*: a function with the file, line and globals o
 called it. So a warning that PyTorch raises names that line and is counted there, and an error
 leaves with the traceback that it would have without the observer.
 
-The observer steps aside in code that ``torch.compile`` compiles, inside an optimizer's step, and
-under ``torch.func``, ``torch.jit.trace``, ``torch.export`` and other dispatch modes. It sees
-nothing of what happens there.
+The observer steps aside in code that ``torch.compile`` compiles, inside an optimizer's step (but
+not in the closure that the step calls), and under ``torch.func``, ``torch.jit.trace``,
+``torch.export`` and other dispatch modes. It sees nothing of what happens there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -39,6 +39,8 @@ from gradtrace.autograd.tensors import storage_of
 from gradtrace.watching.call_sites import (
     FAR,
     NEAR,
+    Site,
+    Sites,
     caller_of,
     caller_of_apply,
     grad_mode_method,
@@ -64,6 +66,7 @@ from gradtrace.watching.operation_kinds import (
     has_zero_derivative,
     kind_of,
     reads_data,
+    requires_grad,
     tensors_in,
 )
 from gradtrace.watching.record import (
@@ -71,9 +74,9 @@ from gradtrace.watching.record import (
     SCALED_TAG,
     SUM_TAG,
     Cut,
-    Edit,
     Export,
     Memory,
+    Modification,
     Record,
     Region,
     Sum,
@@ -81,9 +84,9 @@ from gradtrace.watching.record import (
     freed_by,
 )
 from gradtrace.watching.running_sums import LONG, adds_the_same_parameters, without_factors
-from gradtrace.watching.stand_ins import StandIns, as_if_in, forget_our_frames, remove_our_frames
+from gradtrace.watching.stand_ins import as_if_in, forget_our_frames, remove_our_frames
 
-_MAX_EXPORT = 1_000_000  # bytes of what is checked for changes
+_MAX_EXPORT = 1_000_000  # bytes of an export that are checked for changes
 
 
 class Observer(_torch_hooks.Mode):
@@ -98,7 +101,7 @@ class Observer(_torch_hooks.Mode):
         self._tell = tell
         self._thread = threading.get_ident()
         self._chains = Chains()
-        self._stand_ins = StandIns()
+        self._sites = Sites()
         self._regions: list[Region] = []  # in which gradients are off or on, innermost last
         self._outside = _torch.next_sequence_nr()  # when last an operation was recorded
 
@@ -118,7 +121,7 @@ class Observer(_torch_hooks.Mode):
         self._record = None
         self._timeline = Timeline()
         self._chains = Chains()
-        self._stand_ins.clear()
+        self._sites.clear()
 
     @property
     def of_this_thread(self) -> bool:
@@ -140,63 +143,64 @@ class Observer(_torch_hooks.Mode):
         if self._record is None or kind is FACT:
             return func(*args, **kwargs)
         frame = sys._getframe(1)
-        if frame.f_code is _torch_hooks.HANDLE:  # a function written in Python: whoever called that
+        if frame.f_code is _torch_hooks.HANDLE:  # a function written in Python: look at its caller
             frame = caller_of(caller_of(frame))
         operation = None
         try:
             if kind is NO_EFFECT:
                 return func(*args, **kwargs)
-            call = as_if_in(frame) if _torch.tracing() else self._stand_ins.at(frame)
-            if not _is_librarys_own(kind, func, frame) and not _torch.others_drive():
-                with _torch.no_torch_function():
-                    operation = self._before(kind, func, frame, args, kwargs)
+            site = self._sites.at(frame)
+            if _torch.others_drive():
+                call = as_if_in(frame) if _torch.tracing() else _stand_in(site, frame)
+            else:
+                call = _stand_in(site, frame)
+                if not _is_librarys_own(kind, func, site):
+                    operation = self._before(kind, func, args, kwargs, frame, site)
             result = call(func, args, kwargs)
         except BaseException as error:
             # Raised again by this bare ``raise``, it leaves without these frames.
             remove_our_frames(error)
             raise
         if operation is not None:
-            with _torch.no_torch_function():
-                self._after(operation, result)
+            self._after(operation, result)
         return result
 
-    # What goes wrong in here is remembered and never raised: the program wins.
+    # An error in here is stored and never raised: the program has priority.
 
     def _before(
         self,
         kind: str,
         func: Callable[..., Any],
-        frame: FrameType,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        frame: FrameType,
+        site: Site,
     ) -> Operation | None:
-        try:
-            if kind is SET_GRAD_MODE:
-                self._note_region(frame, args[0])
+        with _torch.no_torch_function():
+            try:
+                if kind is SET_GRAD_MODE:
+                    self._note_region(frame, args[0])
+                    return None
+                tensors = tensors_in(args, kwargs)
+                before: Any = None
+                if kind is GRADIENT:
+                    before = self._timeline.last_call
+                elif kind is SET_REQUIRES_GRAD:
+                    before = tensors[0].requires_grad
+                versions, now = _torch.versions_of(tensors), _torch.next_sequence_nr()
+                return Operation(
+                    kind, func, args, kwargs, frame, site, tensors, versions, now, before
+                )
+            except Exception as error:
+                self._broke(error)
                 return None
-            tensors = tensors_in(args, kwargs) if kwargs else tensors_in(args)
-            about, of_scaled = None, False
-            if kind is GRADIENT:
-                of_scaled = any(map(_is_scaled, tensors))
-                about = tensors_in((args[1] if len(args) > 1 else kwargs["inputs"],))
-            elif kind is GRAD_ATTRIBUTE or (kind is SET_REQUIRES_GRAD and tensors[0].requires_grad):
-                about = tensors
-            versions = [_torch.version_of(tensor) for tensor in tensors]
-            index = args[1] if kind is SET_ITEM else None
-            now = _torch.next_sequence_nr()
-            last_call = self._timeline.last_call if kind is GRADIENT else None
-            return Operation(
-                kind, func, frame, tensors, versions, about, index, now, last_call, of_scaled
-            )
-        except Exception as error:
-            self._broke(error)
-            return None
 
     def _after(self, operation: Operation, result: Any) -> None:
-        try:
-            self._note(operation, result)
-        except Exception as error:
-            self._broke(error)
+        with _torch.no_torch_function():
+            try:
+                self._note(operation, result)
+            except Exception as error:
+                self._broke(error)
 
     def _broke(self, error: Exception) -> None:
         if raised_by_the_program(error):
@@ -205,57 +209,63 @@ class Observer(_torch_hooks.Mode):
             self._record.note_failure(error)
 
     def _note(self, operation: Operation, result: Any) -> None:
-        kind, _, frame, tensors, versions, _, index, started, *_ = operation
-        timeline, chain = self._timeline, None
+        kind, frame, tensors = operation.kind, operation.frame, operation.tensors
+        started = operation.sequence_nr
         if kind is SET_REQUIRES_GRAD:
-            self._note_switch(tensors[0], bool(operation.about))
+            self._note_switch(tensors[0], was_on=operation.before)
             return
+        chain = None
         recording = torch.is_grad_enabled()
         now = _torch.next_sequence_nr()
         if now != started:
-            chain = self._chains.here(frame)
-            if chain is not None:
-                timeline.lines.add(started, now, chain)
-            if torch.is_anomaly_enabled():
-                forget_our_frames([result, *tensors], started)
-            for tensor in tensors:
-                if self._is_exported(tensor):
-                    self._note_export(tensor, chain, started)
+            chain = self._note_nodes(operation, result, now)
         elif not recording:
             self._note_custom_function(frame, started)
         if recording:
             self._outside = now
-        for tensor, version in zip(tensors, versions, strict=True):
-            if version is not None and tensor._version != version:
-                # A custom function saves when its forward ends, but has its number before.
-                in_custom_forward = not recording and caller_of_apply(frame, FAR) is not None
-                edited = self._outside if in_custom_forward else started
-                written = Memory.of(tensor)
-                if written is not None and kind is SET_ITEM:
-                    written = written.part(index)
-                self._note_edit(tensor, written, _location(chain), edited, operation)
-                self._note_changed_gradient(frame, tensor)
+        versions = _torch.versions_of(tensors)
+        if versions != operation.versions:
+            for tensor, old, new in zip(tensors, operation.versions, versions, strict=True):
+                if old != new:
+                    self._note_edit(operation, tensor, chain, recording)
+                    self._note_changed_gradient(frame, tensor)
         if kind is EXPORT:
             self._note_export(tensors[0], chain, started)
         if kind is EXPORT or kind is READ:
             self._note_leaving(frame, tensors[0])
-        for output in tensors_in((result,)):
-            is_new = kind is not GRAD_ATTRIBUTE and not any(output is tensor for tensor in tensors)
-            if is_new and len(timeline.cuts):
-                timeline.cuts.forget(output)
-            if not output.requires_grad:
-                self._note_cut(operation, output)
-                continue
-            if timeline.suspects:
-                self._note_feeding(tensors)
-            if frame.f_code.co_filename == _torch.GRAD_SCALER_FILE:
-                _tag(output, SCALED_TAG, True)
-            elif operation.of_scaled:
-                _tag(output, OF_SCALED_TAG, user_location())
-            if kind is COPY and output.is_leaf and timeline.suspects:
-                timeline.cut_off(tensors, Cut("copy", user_location()), meant=False)
-            elif kind is ADD:
-                self._note_sum(tensors, output, chain)
+        for output in (result,) if isinstance(result, torch.Tensor) else tensors_in((result,)):
+            self._note_output(operation, output, chain)
+
+    def _note_nodes(self, operation: Operation, result: Any, now: int) -> Chain | None:
+        """Record the line of the nodes that an operation created; return it and its callers."""
+        started, tensors = operation.sequence_nr, operation.tensors
+        chain = self._chains.here(operation.frame)
+        if chain is not None:
+            self._timeline.lines.add(started, now, chain)
+        if torch.is_anomaly_enabled():
+            forget_our_frames([result, *tensors], started)
+        for tensor in tensors:
+            if self._is_exported(tensor):
+                self._note_export(tensor, chain, started)
+        return chain
+
+    def _note_output(self, operation: Operation, output: torch.Tensor, chain: Chain | None) -> None:
+        timeline, kind, tensors = self._timeline, operation.kind, operation.tensors
+        if kind is not GRAD_ATTRIBUTE:
+            timeline.cuts.forget(output, tensors)
+        if not output.requires_grad:
+            self._note_cut(operation, output)
+            return
+        if timeline.suspects:
+            self._note_feeding(tensors)
+        if operation.site.in_grad_scaler:
+            _tag(output, SCALED_TAG, True)
+        elif kind is GRADIENT and any(map(_is_scaled, tensors)):
+            _tag(output, OF_SCALED_TAG, user_location())
+        if kind is COPY and output.is_leaf and timeline.suspects:
+            timeline.cut_off(tensors, Cut("copy", user_location()), meant=False)
+        elif kind is ADD:
+            self._note_sum(tensors, output, chain)
 
     def _note_custom_function(self, frame: FrameType | None, sequence_nr: int) -> None:
         """Record the line of a custom function's node, numbered before its forward runs."""
@@ -265,24 +275,24 @@ class Observer(_torch_hooks.Mode):
             self._timeline.lines.add(sequence_nr - 1, sequence_nr, chain)
 
     def _note_edit(
-        self,
-        tensor: torch.Tensor,
-        written: Memory | None,
-        location: Location | None,
-        now: int,
-        operation: Operation,
+        self, operation: Operation, tensor: torch.Tensor, chain: Chain | None, recording: bool
     ) -> None:
-        """Record that a tensor was modified in place."""
+        """Record that an operation modified a tensor in place."""
         if library_cause() == "numerical":
             return  # gradcheck moves each element there and back
-        last_call = self._timeline.last_call
-        edit = Edit(
-            location,
-            now,
+        sets_item = operation.kind is SET_ITEM
+        # A custom function saves when its forward ends, but has its number before.
+        in_custom_forward = not recording and caller_of_apply(operation.frame, FAR) is not None
+        written = Memory.of(tensor)
+        if written is not None and sets_item:
+            written = written.part(operation.args[1])
+        edit = Modification(
+            _location(chain),
+            self._outside if in_custom_forward else operation.sequence_nr,
             written,
-            last_call,
-            by_library=not is_users(operation.frame.f_code),
-            of_a_view=operation.kind is not SET_ITEM and tensor._is_view(),
+            self._timeline.last_call,
+            by_library=operation.site.location is None,
+            of_a_view=not sets_item and tensor._is_view(),
         )
         self._timeline.edited(storage_of(tensor)[0], edit)
 
@@ -318,7 +328,7 @@ class Observer(_torch_hooks.Mode):
         PyTorch cannot resize such a storage.
         """
         has_exports = self._timeline.has_exports
-        if not has_exports and (not tensor.is_leaf or type(tensor) is not torch.Tensor):
+        if not has_exports and (type(tensor) is not torch.Tensor or not tensor.is_leaf):
             return False  # made by PyTorch
         if tensor.layout is not torch.strided or tensor.device.type != "cpu":
             return False
@@ -397,10 +407,10 @@ class Observer(_torch_hooks.Mode):
             return
         cut: Cut | None
         if kind is GRADIENT or kind is GRAD_ATTRIBUTE:
-            call = timeline.call_after(operation.last_call)
+            call = timeline.call_after(operation.before)
             if call is None or not call.creates_graph:
                 location = call.location if call is not None else user_location()
-                of = frozenset(storage_of(tensor)[0] for tensor in operation.about or ())
+                of = frozenset(storage_of(tensor)[0] for tensor in operation.about)
                 through = frozenset() if call is None else call.leaves
                 cut = Cut("first_order", location, of=of, through=through)
             elif (
@@ -410,7 +420,7 @@ class Observer(_torch_hooks.Mode):
                 cut = Cut("function", user_location(), function=name)
             else:
                 return
-        elif not any(tensor.requires_grad for tensor in operation.valued_tensors):
+        elif not any(map(requires_grad, operation.valued_tensors)):
             cut = self._inherited(kind, operation.valued_tensors, output)
             if cut is None:
                 return
@@ -434,7 +444,9 @@ class Observer(_torch_hooks.Mode):
             ):
                 cut.intermediate = caller_of_apply(operation.frame, FAR) is not None
         else:
-            cut = Cut("operation", user_location())
+            cut = operation.site.cut
+            if cut.location is None:  # the site is a library's, which the user's line called
+                cut = Cut("operation", user_location())
         timeline.cuts.set(output, cut)
         if timeline.suspects:
             explicit = cut.how in ("detach", "operation") and not in_forward(operation.frame)
@@ -493,9 +505,9 @@ class Observer(_torch_hooks.Mode):
             return
         timeline = self._timeline
         for tensor in tensors if len(timeline.cuts) else ():
-            cut = timeline.cuts.get(tensor)
+            cut = None if tensor.requires_grad else timeline.cuts.get(tensor)
             # A step against a tensor's own gradient (first-order methods) is meant.
-            if cut is None or cut.how != "first_order" or tensor.requires_grad:
+            if cut is None or cut.how != "first_order":
                 continue  # (what requires grad now is a leaf of its own)
             if not any(storage_of(operand)[0] in cut.of for operand in tensors):
                 timeline.first_order[_torch.sequence_nr(node)] = cut
@@ -511,7 +523,7 @@ class Observer(_torch_hooks.Mode):
             newest = max(newest, _torch.sequence_nr(successor))
             used_up = used_up or freed_by(successor) is not None
         # What was there before the last addition is another term of one iteration.  A sum of larger
-        # tensors may be a network's: its iterations are told apart by the backward calls.
+        # tensors may be a network's: the backward calls distinguish its iterations.
         last_call = timeline.last_call
         total.count += newest > total.sequence_nr if is_scalar else last_call > total.last_call
         total.sequence_nr, total.last_call = _torch.sequence_nr(node), last_call
@@ -522,13 +534,17 @@ class Observer(_torch_hooks.Mode):
             timeline.sums.add(total, reports_death=is_scalar)
 
 
-def _is_librarys_own(kind: str, func: Callable[..., Any], frame: FrameType) -> bool:
+def _stand_in(site: Site, frame: FrameType) -> FunctionType:
+    return FunctionType(site.stand_in, frame.f_globals)  # not stored: globals may be large
+
+
+def _is_librarys_own(kind: str, func: Callable[..., Any], site: Site) -> bool:
     """Whether a library reads a gradient, or an optimizer computes without changing a tensor."""
     if kind is GRAD_ATTRIBUTE:
-        return not is_users(frame.f_code)
+        return site.location is None
     return (
-        (kind is OTHER or kind is ADD)
-        and frame.f_code.co_filename.startswith(_torch.OPTIMIZERS)
+        site.in_optimizer
+        and (kind is OTHER or kind is ADD)
         and not func.__name__.endswith("_")
         and not torch.is_grad_enabled()
     )

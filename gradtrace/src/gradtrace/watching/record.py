@@ -177,8 +177,8 @@ class Memory:
 
 
 @dataclass(eq=False, slots=True)
-class Edit:
-    """An in-place modification of a tensor's memory when the counter was at ``sequence_nr``.
+class Modification:
+    """An in-place modification of a tensor, made when the counter was at ``sequence_nr``.
 
     ``memory`` is what may have changed, None if unknown; ``last_call`` is the number of the last
     backward call before it.
@@ -312,9 +312,6 @@ class Lines:
         first = max(bisect.bisect_right(self._starts, start) - 1, 0)
         return list(dict.fromkeys(self._chains[first : bisect.bisect_left(self._starts, end)]))
 
-    def __len__(self) -> int:
-        return len(self._chains)
-
 
 class _Keyed(weakref.ref[Any]):
     """A weak reference that stores the key under which it is kept."""
@@ -339,13 +336,11 @@ class Cuts:
 
     def __init__(self) -> None:
         self._cuts: dict[int, tuple[torch.Size, Cut]] = {}
-        self._frozen: dict[int, tuple[torch.Size, Cut]] = {}  # leaves: they outlast the others
 
     def get(self, tensor: torch.Tensor) -> Cut | None:
         """Return the cut of a tensor, or None."""
-        key = _torch.tensor_identity(tensor)
-        shape, cut = self._cuts.get(key) or self._frozen.get(key) or (None, None)
-        return cut if shape == tensor.shape else None
+        shape, cut = self._cuts.get(_torch.tensor_identity(tensor)) or (None, None)
+        return cut if cut is not None and shape == tensor.shape else None
 
     def of(self, storages: Collection[int]) -> Cut | None:
         """Return the latest cut of a gradient of anything in one of these storages, or None."""
@@ -354,18 +349,18 @@ class Cuts:
 
     def set(self, tensor: torch.Tensor, cut: Cut) -> None:
         """Store the cut of a tensor."""
-        table = self._frozen if cut.how == "frozen" and tensor.is_leaf else self._cuts
-        if len(table) >= _MAX_CUTS:
-            del table[next(iter(table))]
-        table[_torch.tensor_identity(tensor)] = tensor.shape, cut
+        if len(self._cuts) >= _MAX_CUTS:
+            del self._cuts[next(iter(self._cuts))]
+        self._cuts[_torch.tensor_identity(tensor)] = tensor.shape, cut
 
-    def forget(self, tensor: torch.Tensor) -> None:
-        """Delete the cut stored under the address of a tensor that has just been created."""
-        self._cuts.pop(_torch.tensor_identity(tensor), None)
-        self._frozen.pop(_torch.tensor_identity(tensor), None)
+    def forget(self, tensor: torch.Tensor, inputs: Iterable[torch.Tensor] = ()) -> None:
+        """Delete the cut under the address of an operation's result, unless that is an input."""
+        key = _torch.tensor_identity(tensor)
+        if key in self._cuts and not any(tensor is known for known in inputs):
+            del self._cuts[key]
 
     def __len__(self) -> int:
-        return len(self._cuts) + len(self._frozen)
+        return len(self._cuts)
 
 
 class Sums:
@@ -407,6 +402,7 @@ class Timeline:
         self.calls: deque[BackwardCall] = deque(maxlen=_MAX_CALLS)
         self.backwards = 0
         self.steps: deque[OptimizerStep] = deque(maxlen=_MAX_STEPS)
+        self.closure_ran = False  # in this step
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # that stepped
         # Of each optimizer the last call that began when its gradients were cleared.
         self.cleared: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = (
@@ -425,12 +421,12 @@ class Timeline:
         self.untrained: dict[int, Untrained] = {}  # by the optimizer's identity
         # Leaves without a gradient, by identity, with where they were cut off and whether meant so.
         self.suspects: dict[int, tuple[Cut, bool] | None] = {}
-        self.fed: set[Location | None] = set()  # cuts behind which something is trained
+        self.fed: set[Location | None] = set()  # cuts whose results feed trained parameters
         self.last_write = -1  # the number at which memory was last changed, or given to others
         self.graph_elsewhere = (
             -1
         )  # the number before the last backward that another thread recorded
-        self._edits: dict[int, deque[Edit]] = {}  # by storage
+        self._edits: dict[int, deque[Modification]] = {}  # by storage
         self._exports: dict[int, deque[Export]] = {}  # by storage
 
     def line_of(self, sequence_nr: int | None) -> Location | None:
@@ -506,7 +502,7 @@ class Timeline:
             if suspect is not None and suspect[0].location == cut.location:
                 self.suspects[key] = suspect[0], False
 
-    def edited(self, storage: int, edit: Edit) -> None:
+    def edited(self, storage: int, edit: Modification) -> None:
         """Record a modification of a storage."""
         _latest(self._edits, storage, _MAX_EDITED, _MAX_EDITS).append(edit)
         self.last_write = max(self.last_write, edit.sequence_nr)
@@ -515,17 +511,17 @@ class Timeline:
         """Record the contents of a storage that code outside of PyTorch can write to."""
         _latest(self._exports, storage, _MAX_EXPORTED, _MAX_EXPORTS).append(export)
 
-    def edits_since(self, sequence_nr: int, storage: int) -> Iterator[Edit]:
+    def edits_since(self, sequence_nr: int, storage: int) -> Iterator[Modification]:
         """Yield the modifications of a storage after the operation of that number, oldest first."""
         steps = (
-            Edit(step.location, step.sequence_nr, None, step.last_call, by_optimizer=True)
+            Modification(step.location, step.sequence_nr, None, step.last_call, by_optimizer=True)
             for step in _since(sequence_nr, self.steps)
             if step.changed(storage)
         )
         edits = [*_since(sequence_nr, self._edits.get(storage, ())), *steps]
         return iter(sorted(edits, key=lambda edit: edit.sequence_nr))
 
-    def edits_of(self, address: int, since: int) -> Iterator[Edit]:
+    def edits_of(self, address: int, since: int) -> Iterator[Modification]:
         """Yield the modifications of memory at this address, through whatever tensor."""
         for edits in tuple(self._edits.values()):
             for edit in edits:
@@ -555,7 +551,7 @@ class Record:
         self._count = itertools.count(1)
         self.threads = 0  # that called backward or made a step
         self.findings: list[Any] = []
-        self.told: set[tuple[str, Location]] = set()  # cause and line, each told once
+        self.told: set[tuple[str, Location]] = set()  # cause and line, each reported once
         self.broken: str | None = None  # what went wrong in gradtrace itself
 
     def note_failure(self, error: Exception) -> None:

@@ -5,45 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType
 from typing import Any
 
 from gradtrace import _torch
 from gradtrace.autograd.frames import STAND_IN
 from gradtrace.watching.operation_kinds import tensors_in
 
-_MAX_SITES = 5_000
 _OUR_FOLDER = f"{Path(__file__).parent}{os.sep}"
 _CALL_IN_VARIABLES = compile("_call[0](*_call[1], **_call[2])", __file__, "eval")
-_CALL = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
-
-
-class StandIns:
-    """The stand-ins for the places in the program at which operations were called."""
-
-    def __init__(self) -> None:
-        self._codes: dict[tuple[int, int], tuple[CodeType, CodeType]] = {}
-
-    def at(self, frame: FrameType) -> FunctionType:
-        """Return a function with the file, line and globals of the frame's current call."""
-        code = frame.f_code
-        key = id(code), frame.f_lasti
-        codes = self._codes.get(key)  # it refers to the code: no identity is used twice
-        if codes is None:
-            if len(self._codes) == _MAX_SITES:
-                self._codes.clear()
-            stand_in = _CALL.replace(
-                co_filename=code.co_filename,
-                co_name=STAND_IN,
-                co_qualname=STAND_IN,
-                co_firstlineno=frame.f_lineno,
-            )
-            codes = self._codes[key] = code, stand_in
-        return FunctionType(codes[1], frame.f_globals)  # not stored: globals may be large
-
-    def clear(self) -> None:
-        """Forget all stand-ins."""
-        self._codes.clear()
 
 
 def as_if_in(frame: FrameType) -> Callable[..., Any]:

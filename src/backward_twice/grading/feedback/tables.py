@@ -97,7 +97,7 @@ def _identity(person: Person | None) -> tuple[str, str]:
 
 
 def write_table(path: Path, rows: Iterable[Row]) -> None:
-    """Write ``grades.csv``, at once as a whole: nobody ever reads half of it.
+    """Write ``grades.csv``, at once as a whole: no reader ever sees half of it.
 
     Raises:
         OSError: it cannot be written; the one before is still there.
@@ -179,13 +179,13 @@ def _points(number: float) -> str:
 
 
 def _cell(text: str) -> str:
-    """A cell of the class list: an identifier as it is, for it has to be found again."""
+    """Return a cell of the class list; an identifier stays unchanged, so that it is found again."""
     return text if re.fullmatch(r"\w[\w.@+-]*", text) else safe(text)
 
 
 @contextmanager
 def _table(path: Path) -> Iterator[Any]:
-    """A writer of a CSV file that is in its place when it is whole."""
+    """Yield a writer of a CSV file that replaces the old file once it is complete."""
     with atomic.replacing(path) as half, half.open("w", encoding="utf-8", newline="") as file:
         yield csv.writer(file, lineterminator="\n")
 

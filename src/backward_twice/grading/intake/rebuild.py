@@ -1,7 +1,7 @@
 """Rebuild a submission from the master: the answer cells' sources are the student's, all else ours.
 
 What an answer uses of the student's own other cells (an import, a helper, a constant) is put before
-it; it is the student's code like the answer, and no more trusted.  Nothing else of these cells is
+it; it is the student's code like the answer, and trusted as little.  Nothing else of these cells is
 run: no plot, no training, and no switch that would change how all of the notebook computes.
 
 An answer cell is known by its grade id; where the metadata was lost, by the cell's own id; where

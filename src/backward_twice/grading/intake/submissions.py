@@ -1,4 +1,4 @@
-"""Read what was handed in without trusting what it is: a folder in which one notebook counts.
+"""Read submissions without trust in their content: a folder in which one notebook counts.
 
 A file is opened without following links and without waiting (a FIFO would wait for ever), looked at
 through the open descriptor, and read up to a limit.  Of what is read only JSON lists, objects and
@@ -36,7 +36,7 @@ MAX_NAME = 128
 COLLECT = "'make collect' sorts a platform's download into folders"
 """What to do about an archive."""
 
-_DENIED = "whoever runs this needs the right to it: chmod, chown"
+_DENIED = "the user who runs this needs the right to it: chmod, chown"
 _WAYS_OUT = {
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
@@ -65,7 +65,7 @@ class SubmissionFolder:
 
 @dataclass(frozen=True)
 class Handed:
-    """The code and text cells of a notebook that was read, and remarks on it.
+    """The code and text cells of a notebook, and remarks on it.
 
     ``timestamp`` is when it was handed in, in UTC without zone, as nbgrader's gradebook keeps it.
     """
@@ -76,7 +76,7 @@ class Handed:
 
 
 def shown(name: str) -> str:
-    r"""``name`` fit for a line of text: what does not print is escaped.
+    r"""Return ``name`` fit for a line of text, with unprintable characters escaped.
 
     >>> shown("Zoë Müller"), shown("a\tb\udcff")
     ('Zoë Müller', 'a\\tb\\udcff')
@@ -97,7 +97,7 @@ def in_words(error: OSError, place: str | os.PathLike[str]) -> str:
 
 
 def entries(folder: str | int) -> list[os.DirEntry[str]]:
-    """The entries of a folder, given as path or descriptor, without the hidden ones.
+    """Return the entries of a folder, given as path or descriptor, without the hidden ones.
 
     Raises:
         Rejected: there are too many to look at.
@@ -113,7 +113,7 @@ def entries(folder: str | int) -> list[os.DirEntry[str]]:
 
 
 def hidden(name: str) -> bool:
-    """Whether an entry of this name is nobody's work, but left there by a program."""
+    """Whether an entry of this name is no student's work, but left there by a program."""
     return name.startswith(".") or name == "__MACOSX"
 
 
@@ -141,7 +141,7 @@ def read_folder(root: Path, *names: str, assignment: str) -> Handed:
 
 @contextmanager
 def _folder(root: Path, *names: str) -> Iterator[int]:
-    """A descriptor of ``root/names...``, none of whose names may be a link."""
+    """Return a descriptor of ``root/names...``; no name may be a link."""
     opened = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
     try:
         for name in names:
@@ -174,7 +174,7 @@ def _notebook_in(folder: int, assignment: str) -> tuple[str, list[str]]:
 
 
 def _read_bounded(folder: int, name: str, limit: int = MAX_BYTES) -> bytes:
-    """The bytes of the regular file ``name``."""
+    """Return the bytes of the regular file ``name``."""
     _only_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), name)
     # Without O_NONBLOCK a FIFO put there meanwhile would wait for its writer.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -215,7 +215,7 @@ def _timestamp_in(folder: int) -> tuple[datetime | None, list[str]]:
 
 
 def _utc(text: str) -> datetime:
-    """nbgrader's ``2026-03-01 12:30:00.5 UTC``; its own reader takes +0100 for 100 seconds."""
+    """Parse nbgrader's ``2026-03-01 12:30:00.5 UTC``; its own parser takes +0100 as 100 seconds."""
     match = _TIMESTAMP.fullmatch(text)
     if not match:
         raise ValueError(text)
@@ -224,7 +224,7 @@ def _utc(text: str) -> datetime:
 
 
 def _cells(content: bytes) -> list[dict[str, Any]]:
-    """The cells of a notebook of format 4."""
+    """Return the cells of a notebook of format 4."""
     if not content.strip():
         raise Rejected("the notebook is an empty file")
     try:

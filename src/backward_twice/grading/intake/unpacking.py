@@ -1,4 +1,4 @@
-"""The files of a download, listed and copied into a student's folder; zips are opened.
+"""List the files of a download and copy them into a student's folder; open zips.
 
 Where the zip is a student's own this may take any time and any memory, so all of it is called in a
 process with limits (:mod:`.limited`).  No more of a file is copied than a notebook may have.
@@ -32,7 +32,7 @@ Content = tuple[bytes, int]
 
 
 def listed(download: Path) -> list[str]:
-    """The paths of a download's files, by ``/``.
+    """Return the paths of a download's files, separated by ``/``.
 
     Raises:
         GradingError: it is no download, or has too many files.
@@ -52,7 +52,7 @@ def listed(download: Path) -> list[str]:
 
 @cache
 def _members(download: Path) -> tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]:
-    """The zip, and its files by path; it stays open for the next student's."""
+    """Return the zip and its files by path; it stays open for the next student."""
     try:
         archive = zipfile.ZipFile(download)
     except Exception as error:  # zipfile and what it calls raise much
@@ -102,13 +102,13 @@ def _extracted(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Content:
 
 
 def folder_name(name: str) -> str:
-    """``name`` as a folder's."""
+    """Return ``name`` as the name of a folder."""
     short = _plain(name)[:MAX_NAME].encode()[:_LONGEST_NAME].decode(errors="ignore")
     return short.strip(" .") or "no name"
 
 
 def _plain(name: str) -> str:
-    """``name`` without what file systems do not take."""
+    """Return ``name`` without characters that file systems refuse."""
     return "".join(c if c.isprintable() and c not in '/\\:*?"<>|' else " " for c in name).strip(
         " ."
     )
@@ -161,7 +161,7 @@ def copied(
 
 
 def _most_telling(files: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Notebooks first, those that lie nearest to the top first; not endlessly many."""
+    """Sort notebooks first, those nearest to the top first, and limit their number."""
 
     def place(file: tuple[str, str]) -> tuple[bool, int, str]:
         name = file[1]
@@ -171,7 +171,7 @@ def _most_telling(files: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _inside(head: bytes) -> Mapping[str, Content]:
-    """The notebooks in a zip that a student handed in; none of a zip that is too large."""
+    """Return the notebooks in a student's zip; none if the zip is too large."""
     with suppress(Exception), zipfile.ZipFile(BytesIO(head)) as archive:
         notebooks = [
             info
@@ -184,7 +184,7 @@ def _inside(head: bytes) -> Mapping[str, Content]:
 
 
 def _free(folder: Path, name: str) -> str:
-    """A name in the folder that nothing there has: a subfolder's file says which subfolder."""
+    """Return an unused name in the folder; the file of a subfolder includes the latter's name."""
     parts = [plain for part in PurePosixPath(name).parts if (plain := _plain(part))]
     for first in reversed(range(len(parts))):
         if not (folder / (tried := _short("-".join(parts[first:])))).exists():
@@ -193,5 +193,5 @@ def _free(folder: Path, name: str) -> str:
 
 
 def _short(name: str) -> str:
-    """The end of a name, where it says what it is, as long as a file system takes."""
+    """Shorten a name to the length that a file system takes, keeping its informative end."""
     return name.encode()[-_LONGEST_NAME:].decode(errors="ignore").lstrip(" .")

@@ -1,8 +1,8 @@
 """The hidden inputs: drawn after the submission was read, from a secret that the teacher keeps.
 
-A draw's seed is HMAC(secret, assignment, question, digest of the answers, number).  So nobody knows
-the inputs beforehand, another submission gets other inputs, and grading again draws the same.  The
-secret is made once and kept in the output folder.
+A draw's seed is HMAC(secret, assignment, question, digest of the answers, number).  So no student
+knows the inputs beforehand, another submission gets other inputs, and grading again draws the
+same.  The secret is made once and kept in the output folder.
 
 The private folder (``--private``) may hold ``<exercise>.py`` with a function for each question that
 is to be asked of variants of the teacher's own, drawn in addition::
@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from backward_twice.checks import question
+from backward_twice.checks.generator import InputGenerator
 from backward_twice.checks.plain import dumps
 from backward_twice.grading import GradingError, atomic
 from backward_twice.grading.judging.master import Master, QuestionCell
@@ -53,7 +54,7 @@ class Draws:
     def seeds(self, master: Master, asked: QuestionCell, answers: str) -> list[int]:
         """Seeds of inputs of the kind that the learner's notebook draws too.
 
-        Whoever knows the question draws from them, with :meth:`.Task.inputs`.
+        A process that knows the question draws from them, with :meth:`.Task.inputs`.
         """
         return [self._seed(master, asked, answers, number) for number in range(DRAWS)]
 
@@ -63,7 +64,7 @@ class Draws:
         if variant is None:
             return []
         seeds = [self._seed(master, asked, answers, DRAWS + i) for i in range(DRAWS)]
-        return [dumps(variant(torch.Generator().manual_seed(seed))) for seed in seeds]
+        return [dumps(variant(InputGenerator.seeded(seed))) for seed in seeds]
 
     def _seed(self, master: Master, asked: QuestionCell, answers: str, number: int) -> int:
         seed = self._hmac("seed", master.name, asked.question, answers, str(number))
@@ -138,7 +139,7 @@ def _try(path: Path, name: str, variant: Variant) -> None:
     """Draw once, and ask the question what is right, before any submission is graded by it."""
     ask = question(name)
     try:
-        inputs, repeated = (dumps(variant(torch.Generator().manual_seed(0))) for _ in range(2))
+        inputs, repeated = (dumps(variant(InputGenerator.seeded(0))) for _ in range(2))
         ask.findings("{}", inputs)
     except Exception as error:
         raise GradingError(

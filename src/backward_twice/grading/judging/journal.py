@@ -1,4 +1,4 @@
-"""The journal of a grading, ``results.jsonl``: one line a result, written as soon as there is one.
+"""The journal of a grading, ``results.jsonl``: one line for each result, written immediately.
 
 It is what an interrupted grading goes on from, and what gradebook, tables and feedback are made of.
 A later line of the same student and assignment replaces the earlier, which stay as the score's
@@ -124,7 +124,7 @@ class Journal:
         self._index(entry, len(line))
 
     def __getitem__(self, key: Key) -> Json:
-        """The last result of this student and assignment."""
+        """Return the last result of this student and assignment."""
         line = self._lines[key][-1]
         return json.loads(os.pread(self._file, line.length, line.begins))["result"]
 
@@ -144,7 +144,7 @@ class Journal:
 
 @contextmanager
 def open_journal(path: Path) -> Iterator[Journal]:
-    """The journal at ``path``, for this process alone.
+    """Open the journal at ``path``, for this process alone.
 
     Raises:
         GradingError: another process is writing it, or it is damaged.

@@ -1,4 +1,4 @@
-"""The smallest case that is wrong, played: what each of its lines does to the autograd graph.
+"""The player of the smallest wrong case: the effect of each of its lines on the autograd graph.
 
 It is gradtrace's trace as a table, for a page without scripts, which is read aloud and printed as
 it stands.  The program is the question's own, drawn for one answer; nothing of a student's is run.

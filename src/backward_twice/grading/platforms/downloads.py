@@ -1,7 +1,7 @@
-"""A platform's download of one exercise: whose file is which, by the names that the platform gives.
+"""A platform's download of one exercise: the student of each file, by the platform's naming.
 
 Nothing is opened here; a name is all there is to go by.  The forms are those of the platforms' own
-code, and whoever changes one should look there:
+code, which a change should follow:
 
 * **Moodle** (``mod/assign/classes/downloader.php`` in github.com/moodle/moodle):
   ``Ada Lovelace_4711_assignsubmission_file/…``, until 4.0 with ``_`` before the slash, and where a
@@ -40,7 +40,7 @@ _CANVAS_TEXT = re.compile(r"(.+?)_(LATE_)?(\d+)_(?:text|link)\.html")
 
 @dataclass(frozen=True)
 class File:
-    """A file of a download: whose it is, and how it is called without what the platform added.
+    """A file of a download: its student, and its name without the platform's additions.
 
     Attributes:
         path: where it lies in the download, by ``/``.
@@ -61,7 +61,7 @@ class File:
 
 @dataclass(frozen=True)
 class Download:
-    """A platform's download: its files, and the paths that are nobody's."""
+    """A platform's download: its files, and the paths that belong to no student."""
 
     platform: str
     files: tuple[File, ...]
@@ -69,7 +69,7 @@ class Download:
 
 
 def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
-    """The download that consists of files with these paths.
+    """Return the download that consists of files with these paths.
 
     Args:
         root: the name of the folder or archive itself.
@@ -185,7 +185,7 @@ def _around(paths: list[str]) -> int:
 
 
 def _of_folder(around: int, exercise: str) -> Callable[[str], File | None]:
-    """``<student>/…``, or files with the student's name; a folder around all does not count."""
+    """Return the student of ``<student>/…`` or of a file's name; a folder around all is ignored."""
 
     def reader(path: str) -> File | None:
         parts = path.split("/")[around:]

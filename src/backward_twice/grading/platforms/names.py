@@ -1,4 +1,4 @@
-"""Names of persons, as platforms write them: the same name in other words, cases and scripts."""
+"""Names of persons as platforms write them: with other order, cases and scripts."""
 
 from __future__ import annotations
 

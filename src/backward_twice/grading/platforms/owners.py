@@ -40,12 +40,12 @@ class Owners:
     problems: Sequence[str] = ()
 
     def person(self, key: Key) -> Person | None:
-        """The one in the class list whose submission it is, if it is one and no more."""
+        """The one in the class list whose submission it is, if exactly one is."""
         identity = self.identity(key)
         return identity and self._by_student.get(identity.student)
 
     def identity(self, key: Key) -> Identity | None:
-        """The person of the class whose submission it is, if it is one and no more."""
+        """The person of the class whose submission it is, if exactly one is."""
         return self.people.person(key[0], self.handle(key))
 
     def handle(self, key: Key) -> Handle:

@@ -5,10 +5,10 @@ class lists and platforms know the person by: name, address, login, number, Canv
 Moodle's numbers (another one in each assignment) and GitHub account.  A list that comes later adds
 to it and takes nothing away.
 
-Somebody is known by one of these as a whole, of the same kind, or by a name that nobody else has;
-never by a part of an address or account.  What was handed in by somebody who is not known so has a
-row of its own, whose column ``same as`` says ``?``, or ``1001?`` for a guess: the teacher confirms
-it by deleting the question mark.
+Somebody is known by one of these as a whole, of the same kind, or by a name that no other person
+has; never by a part of an address or account.  What was handed in by somebody who is not known so
+has a row of its own, whose column ``same as`` says ``?``, or ``1001?`` for a guess: the teacher
+confirms it by deleting the question mark.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Identity:
         student: the name of the folder.
         marks: what the person is known by: the values of each kind, and the names.
         same_as: "" for a person; for a folder the ``student`` of the person whose it is, with a
-            question mark as long as nobody has confirmed that.
+            question mark until the teacher has confirmed that.
     """
 
     student: str
@@ -73,7 +73,7 @@ class Identity:
 class Handle:
     """The platform's name and number of somebody who handed in.
 
-    ``is_unique`` says that nobody else in the download goes by this name.
+    ``is_unique`` says that no other submission in the download has this name.
     """
 
     platform: str
@@ -129,7 +129,7 @@ class People:
                 )
                 continue
             if not rows and not marks and not is_unique:
-                problems.append(f"two in the class list are called {shown(person.name)}, no more")
+                problems.append(f"two in the class list are called {shown(person.name)}")
                 continue
             same = [row for row in self.persons if is_unique and row.goes_by(person.name)]
             row = rows[0] if rows else self._new(person.identifier)
@@ -172,7 +172,7 @@ class People:
             del self.rows[folder]
 
     def person(self, folder: str, handle: Handle) -> Identity | None:
-        """The person whose folder it is, if it is one and no more.
+        """The person whose folder it is, if exactly one is.
 
         Args:
             handle: what the platform calls its owner; the folder's name where none gave it.
@@ -235,7 +235,7 @@ def _parts(row: Identity) -> set[str]:
 
 
 def read_people(submissions: Path) -> People:
-    """The file in the folder of submissions; nobody where there is none.
+    """The file in the folder of submissions; no people where there is none.
 
     Raises:
         GradingError: it cannot be read, or says what cannot be.

@@ -1,4 +1,4 @@
-"""Cells of tables that teachers open in a spreadsheet: text, whatever a student has written."""
+"""Cells of tables that teachers open in a spreadsheet: text, whatever a student wrote."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _QUOTED = re.compile(_BEFORE.format("'", _SIGNS))
 
 
 def safe(cell: str) -> str:
-    """``cell`` as text that no spreadsheet runs, on one line, however it separates cells.
+    """Return ``cell`` as one line of text that no spreadsheet executes.
 
     >>> safe("=HYPERLINK(1)"), safe("a\\tb"), safe("Zoë"), safe("x;=1+1")
     ("'=HYPERLINK(1)", 'a\\\\tb', 'Zoë', "x;'=1+1")

@@ -38,11 +38,11 @@ class Collected:
 
     @property
     def folders(self) -> dict[tuple[str, str], str]:
-        """The folder that each name and number was given."""
+        """Return the folder that each name and number was given."""
         return {(name, number): folder for folder, (name, number) in self.students.items()}
 
     def write(self, submissions: Path, exercise: str) -> None:
-        """Note it in the folder of submissions.
+        """Write it to the folder of submissions.
 
         Raises:
             OSError: it cannot be written.

@@ -1,4 +1,4 @@
-"""The rights that a process gives up, for good, before it reads a line of a student's.
+"""The rights that a process gives up permanently before it reads a student's code.
 
 Namespaces decide what a process can see; this module decides what it can do there.  Resource limits
 bound its memory, processes, files and time.  Its capabilities go, and ``no_new_privs`` keeps every

@@ -1,6 +1,6 @@
 """Load the questions of one submission into its interpreter, without what is right.
 
-Whoever asks a question need not know the answer.  So of an exercise's module only what the
+A process that asks a question need not know the answer.  So of an exercise's module only what the
 questions' ``run`` refers to is left, and no other exercise's module is loaded at all: it may be an
 exam's.  Nor is the folder of these modules listed, because a list would have the exam's name.
 """
@@ -43,7 +43,7 @@ class _Checks(MetaPathFinder, Loader):
 def load_questions(exercises: Iterable[str]) -> None:
     """Load the modules of these exercises, and reduce each question to what asks it.
 
-    An exercise that has no module is passed over: who asks for its questions is told.
+    An exercise that has no module is passed over: asking for its questions raises.
     """
     finder = _Checks()
     sys.meta_path.insert(0, finder)

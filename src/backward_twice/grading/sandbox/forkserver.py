@@ -12,7 +12,7 @@ The keeper enters the namespaces of a fresh bubblewrap sandbox, all at once thro
 first process; only a child of the keeper is inside its pid namespace.  So the policy is
 bubblewrap's argument list (:mod:`.policy`), and 1 s of imports is paid once.  The keeper
 waits, outside the submission's reach, reports how it ended, and kills it when the other end of
-its socket closes: nobody has to be alive for a submission to end.
+its socket closes: no other process has to be alive for a submission to end.
 """
 
 from __future__ import annotations

@@ -11,15 +11,15 @@ from backward_twice.grading.sandbox.process import OURS, folder_of
 
 
 def policy(hide: Iterable[Path] = ()) -> list[str]:
-    """bubblewrap's arguments: all that a submission may see.
+    """Return bubblewrap's arguments, which decide what a submission may see.
 
     Its own namespaces, ``/usr``, the Python installation and its packages, all of it read-only, and
-    one writable folder, ``/tmp``.  The environment of whoever grades is not there.
+    one writable folder, ``/tmp``.  The grader's own environment is not there.
 
     Args:
         hide: folders that stay out of sight even if they lie within one of those, such as the
             submissions.  The checkout that this package is part of is hidden anyway, and so is
-            the package, with what the questions expect: whoever enters has it in memory.
+            the package, with what the questions expect: the warm process has it in memory.
     """
     root = os.geteuid() == 0
     namespaces = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
@@ -52,7 +52,7 @@ def policy(hide: Iterable[Path] = ()) -> list[str]:
 
 
 def _folders(hide: Iterable[Path]) -> Iterator[str]:
-    """The folders to show, and those to hide within them, outer ones first."""
+    """Return the folders to show, and those to hide within them, outer ones first."""
     visible = {Path(sys.prefix), Path(sys.base_prefix)}
     for name in ("torch", "IPython", "gradtrace", "backward_twice"):
         folder = folder_of(name)

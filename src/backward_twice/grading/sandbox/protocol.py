@@ -1,9 +1,9 @@
 """Run a submission's steps where they can reach nothing, and believe nothing of what comes back.
 
 Each submission has a sandbox of its own.  What is to be done goes in one by one, a cell or a draw
-of inputs when the one before has been answered, so that nobody can look ahead.  What comes out are
-events (:mod:`.events`) of a process that the student controls: all that is not exactly the event
-expected next ends the step that was under way.
+of inputs when the one before has been answered, so that no submission can look ahead.  What comes
+out are events (:mod:`.events`) of a process that the student controls: all that is not exactly the
+event expected next ends the step that was under way.
 
 A step that hangs, dies or takes too much memory ends its sandbox, and a fresh one goes on with that
 step left out: cells run again, questions that were answered do not, and what a step came to first

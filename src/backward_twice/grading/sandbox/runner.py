@@ -6,8 +6,8 @@ it, or a question with one draw of inputs, which is asked of what the cells have
 is asked later is not here yet, wherever in this process somebody looks for it.  An exception of
 whatever kind ends its own step only; what a step prints is kept up to a bound.
 
-All of this lives in the student's own interpreter.  Nothing here is a defence, and nobody may
-believe what comes out: :mod:`.events` reads it as bytes from a stranger.
+All of this lives in the student's own interpreter.  Nothing here is a defence, and its output
+is not to be believed: :mod:`.events` reads it as bytes from a stranger.
 
 :mod:`.forkserver` forks the process that runs it, where ``import torch`` is already done.
 """
@@ -42,7 +42,7 @@ _OURS = str(Path(backward_twice.__file__).parent)
 
 
 class _Kept(io.TextIOBase):
-    """A text stream that keeps the beginning of what it is given, and counts the rest."""
+    """A text stream that keeps the beginning of its text, and counts the rest."""
 
     def __init__(self, room: int) -> None:
         self._parts: list[str] = []
@@ -65,7 +65,7 @@ class _Kept(io.TextIOBase):
 
 
 def new_shell() -> InteractiveShell:
-    """The shell that the cells run in: without history, configuration files and colours."""
+    """Return the shell that the cells run in, without history, configuration files and colours."""
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "nocolor"
@@ -143,7 +143,7 @@ def _ask(shell: InteractiveShell, step: dict[str, Any]) -> str:
 
 
 def _said(error: BaseException) -> tuple[str, str]:
-    """The error's name and its text, which a student's class may refuse to give."""
+    """Return the error's name and its text, which a student's class may refuse to give."""
     name = type(error).__name__
     try:
         text = str(error)[:_ERROR]
@@ -157,7 +157,7 @@ def _said(error: BaseException) -> tuple[str, str]:
 
 
 def _told(error: BaseException) -> str:
-    """The traceback, without the frames of this package."""
+    """Return the traceback without the frames of this package."""
     frames = traceback.extract_tb(error.__traceback__, limit=-50)
     student_frames = [frame for frame in frames if not frame.filename.startswith(_OURS)]
     return "".join([*traceback.format_list(student_frames), f"{_said(error)[1]}\n"])

@@ -1,4 +1,4 @@
-"""libseccomp, as much of it as is needed: a list of allowed system calls becomes a BPF program.
+"""The part of libseccomp that compiles a list of allowed system calls to a BPF program.
 
 libseccomp (https://github.com/seccomp/libseccomp) knows the number of each call on each machine,
 and what a filter must not forget: the second table of x86-64, other architectures, 64-bit arguments
@@ -39,7 +39,7 @@ class _Comparison(ctypes.Structure):
 
 
 def library() -> ctypes.CDLL:
-    """libseccomp, its functions' types declared.
+    """Return libseccomp with the types of its functions declared.
 
     Raises:
         OSError: it is not installed; the message says how to.
@@ -74,7 +74,7 @@ def compiled(
     *,
     machine: str | None = None,
 ) -> bytes:
-    """A program that allows these calls and refuses all others.
+    """Return a program that allows these calls and refuses all others.
 
     Args:
         allowed: by a call's name the arguments with which it is allowed.  A name that this

@@ -10,12 +10,12 @@ to have it, so libraries take their other way; hardly anything else ends in that
 :mod:`.runner` tells it as the refusal that it is.
 
 A lock on a file is taken for granted instead (:data:`TAKEN_FOR_GRANTED`): the kernel says that it
-is there, and locks nothing.  sqlite3 and ``torch.compile`` want one, of files that nobody else can
-write to, and have no other way.
+is there, and locks nothing.  sqlite3 and ``torch.compile`` want one, of files that no other process
+can write to, and have no other way.
 
 Each thing that is not on it was once a way to harm: ``vmsplice``, ``memfd_create``, ``shmget``,
 ``fcntl(F_SETLK)``, ``setxattr`` and ``io_uring`` hold memory of the kernel's that is charged to no
-process, and so does shared memory without a file, of which a process may let go while it stays, and
+process, and so does shared memory without a file, which stays when a process has released it, and
 a socket that takes messages from others which are closed by then; ``fcntl(F_SETLEASE)`` and
 a real ``flock`` make others wait for files that they share with the submission; ``inotify``, keys
 and message queues are counted for the user who grades.
@@ -90,7 +90,7 @@ _PRCTL = {
 
 
 def _numbers(module: ModuleType, names: str, prefix: str = "") -> list[int]:
-    """The numbers that the kernel's headers give these names, which Python's modules have."""
+    """Return the numbers that the kernel's headers give these names, from Python's modules."""
     return [getattr(module, prefix + name) for name in names.split()]
 
 

@@ -9,7 +9,7 @@ report is generated from this package, which therefore needs no PyTorch.
 
 from gradtrace.explaining.causes import freed, modified, no_graph, silent, unsupported
 from gradtrace.explaining.causes.errors import FAMILIES, PATTERNS, family_of
-from gradtrace.explaining.causes.facts import FACTS, sentence_of
+from gradtrace.explaining.causes.facts import FACTS
 from gradtrace.explaining.causes.table import (
     CERTAIN,
     LIKELY,
@@ -22,7 +22,7 @@ from gradtrace.explaining.causes.table import (
 
 __all__ = [
     "CAUSES", "CERTAIN", "CRITERIA", "FACTS", "FAMILIES", "KEYS", "LIKELY", "OBSERVED", "PATTERNS",
-    "SCHEMA", "UNKNOWN", "Cause", "Criterion", "Fix", "family_of", "sentence_of",
+    "SCHEMA", "UNKNOWN", "Cause", "Criterion", "Fix", "family_of",
 ]  # fmt: skip
 
 SCHEMA = 1  # of the JSON report

@@ -50,7 +50,6 @@ FACTS = {
     "differentiable_step": "the gradient of that step was computed with create_graph=True",
     "owned_twice": "two optimizers hold the changed parameter",
     "written_once": "the tensor was changed once",
-    "a_buffer": "the changed tensor is a buffer of a module",
     "a_leaf": "the changed tensor is a parameter or another leaf",
     "backward_between": "a backward call lies between the operation and the change",
     "cut_by_detach": "detach() or .data removed the tensor from the graph",
@@ -72,17 +71,7 @@ FACTS = {
     "others_take_part": "the result was computed from the other inputs",
     "asked_of_what_is_off": "a tensor whose gradient was requested does not require grad",
     "ran_before": "an earlier backward call has run the function's backward()",
-    "asks_for_a_graph": "this backward call has create_graph=True",
     "creates_graph": "each backward call has create_graph=True, so that .grad has a graph",
     "replaced": "an optimizer holds a parameter that no variable reaches any more",
     "on_ctx": "the changed tensor is an attribute of a custom function's ctx",
 }
-
-
-def sentence_of(fact: str) -> str:
-    """Return the sentence for a fact, or for ``not`` and its name.
-
-    >>> sentence_of("a_buffer")
-    'the changed tensor is a buffer of a module'
-    """
-    return FACTS[fact]

@@ -105,14 +105,7 @@ CAUSES = (
         "forward_not_rerun",
         "freed",
         "the forward pass was not run again: backward() was already called on this loss",
-        Fix(
-            "run the forward pass again before each backward() call{closure|}",
-            needs=("weights_changed",),
-        ),
-        Fix(
-            "run the forward pass again before each backward() call{closure|}; or remove the second"
-            " backward() call, if no weight has changed since the first"
-        ),
+        Fix("run the forward pass again before each backward() call"),
     ),
     Cause(
         "shared_subgraph",
@@ -131,11 +124,6 @@ CAUSES = (
             proof=None,
             otherwise="pass create_graph=True instead, if this loss contains the gradient that the"
             " first call computed",
-        ),
-        Fix(
-            "detach {it|the shared part}, once, where it is computed, because no optimizer trains"
-            " the parameters that it depends on",
-            needs=("optimizers_are_known", "not trained_there"),
         ),
         Fix(
             "detach {it|the shared part} where {first|the first loss} reads it, because the"
@@ -187,7 +175,7 @@ CAUSES = (
         "this loss contains a loss on which backward() was called before",
         Fix(
             "call backward() on the loss of this iteration alone, and keep the total as a number:"
-            " total += {summand|loss}.item()"
+            " total += loss.item()"
         ),
     ),
     Cause(
@@ -222,13 +210,7 @@ CAUSES = (
         ),
         Fix(
             "detach {it|the tensors} before the dataset is created",
-            needs=("not trained_there",),
-            proof=("optimizers_are_known", "every_entry_is_named"),
-            otherwise="compute {it|the tensors} inside the loop, if they are to be trained",
-        ),
-        Fix(
-            "detach {it|the tensors} before the dataset is created",
-            proof=None,
+            proof=("optimizers_are_known", "not trained_there", "every_entry_is_named"),
             otherwise="compute {it|the tensors} inside the loop, if they are to be trained",
         ),
     ),

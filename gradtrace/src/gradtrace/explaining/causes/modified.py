@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from gradtrace.explaining.causes.table import CERTAIN, LIKELY, OBSERVED, Cause, Criterion, Fix
+from gradtrace.explaining.causes.table import LIKELY, OBSERVED, Cause, Criterion, Fix
 
 CRITERIA = {
     "modified": (
         Criterion("optimizer_step_between_backwards", ("optimizer_wrote",), OBSERVED),
-        Criterion("inplace_on_buffer", ("a_buffer",), CERTAIN),
         Criterion("optimizer_step_between_backwards", ("a_leaf", "backward_between"), LIKELY),
         Criterion("inplace_on_parameter_in_forward", ("a_leaf",), LIKELY),
         Criterion("inplace_on_saved", (), OBSERVED),
@@ -79,14 +78,6 @@ CAUSES = (
             "do not write into {it|the tensor} after its use: use an out-of-place operation, or"
             " write into a clone",
             proof=("written_once",),
-        ),
-    ),
-    Cause(
-        "inplace_on_buffer",
-        "modified",
-        "a module's buffer that an operation had saved was changed in place",
-        Fix(
-            "compute with a clone of {it|the buffer}, or update the buffer after the backward pass"
         ),
     ),
     Cause(

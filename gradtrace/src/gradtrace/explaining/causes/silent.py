@@ -143,17 +143,6 @@ CAUSES = (
         Fix("step after the backward pass has ended", proof=None),
     ),
     Cause(
-        "ddp_not_averaged",
-        "silent",
-        "DistributedDataParallel averages gradients once for each forward pass; this backward call"
-        " reuses a retained graph, so its gradient is not averaged",
-        Fix(
-            "add the losses and call backward() once",
-            proof=None,
-            otherwise="run the forward pass again for the second loss",
-        ),
-    ),
-    Cause(
         "gradient_still_scaled",
         "silent",
         "a gradient of a scaled loss is a part of this loss, and is still scaled",

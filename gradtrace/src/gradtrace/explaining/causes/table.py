@@ -12,7 +12,7 @@ OBSERVED = "certain if a strict watch observed it, else likely"
 
 @dataclass(frozen=True)
 class Fix:
-    """What to change in the program, where the facts that the fix ``needs`` hold.
+    """A change of the program, for cases in which the facts that it ``needs`` hold.
 
     ``proof`` are the facts that prove the fix: it removes the failure from this loss, and no
     trained parameter loses its gradient. It is None where no facts prove that. ``otherwise`` is
@@ -35,7 +35,7 @@ class Fix:
 
 
 class Cause:
-    """A cause of a failure: ``meaning`` says what happened, and ``fixes`` what to change.
+    """A cause of a failure: ``meaning`` explains the failure, and ``fixes`` repair it.
 
     The first fix whose needs are met applies; the last one needs nothing. ``family`` is None for a
     cause that occurs in every family.

@@ -104,13 +104,8 @@ CAUSES = (
         "a compiled model (torch.compile) gives up its saved tensors in the first backward pass, so"
         " this graph cannot be retained",
         Fix(
-            "if the gradient is part of the loss, call the original model, not the one that"
-            " torch.compile returned, because a compiled model has no second derivative",
-            needs=("asks_for_a_graph",),
-            proof=None,
-        ),
-        Fix(
-            "add the losses and call backward() once, without retain_graph=True",
+            "add the losses and call backward() once, without retain_graph=True; if the gradient is"
+            " part of the loss, call the original model, not the one that torch.compile returned",
             proof=None,
             otherwise="compile with torch._functorch.config.donated_buffer = False, which"
             " keeps the saved tensors",

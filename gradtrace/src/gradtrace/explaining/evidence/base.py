@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from types import FrameType
 from typing import Any
 
 from gradtrace import _torch
 from gradtrace.autograd.frames import Location, belongs_to_user, namespace, reach, user_frames
-from gradtrace.explaining.evidence.carriers import Variable
+from gradtrace.explaining.evidence.carriers import Holder, name_of
 from gradtrace.watching.record import BackwardCall, Record
 
 
@@ -77,14 +77,14 @@ class Evidence:
         return function if function is not None and belongs_to_user(function) else None
 
     @property
-    def asks_for_a_graph(self) -> bool:
-        """Whether the failed call has ``create_graph=True``."""
-        return self.call is not None and self.call.creates_graph
-
-    @property
     def names(self) -> Mapping[str, str]:
         """The names for the texts of the causes: ``it`` is the variable that holds the tensor."""
         return {}
+
+    def names_of(self, tensors: Iterable[Any]) -> str | None:
+        """Return the names of the variables that hold these tensors."""
+        ids = {id(tensor) for tensor in tensors}
+        return name_of(variable for variable in self.variables if id(variable.value) in ids)
 
     def _locate(self, sequence_nr: int) -> None:
         """Set ``made_at`` to the line that ran the operation of this number, if it is known."""
@@ -100,10 +100,10 @@ class Evidence:
         return next((call for call in retaining if call.sequence_nr > sequence_nr), None)
 
     @cached_property
-    def variables(self) -> list[Variable]:
+    def variables(self) -> list[Holder]:
         """The variables that reach tensors, from the user's innermost frame outward."""
         return [
-            Variable(*reachable, frame)
+            Holder(*reachable, frame)
             for frame in user_frames(self.frame)
             for reachable in reach(namespace(frame))
         ]

@@ -22,17 +22,13 @@ from gradtrace.autograd.syntax import reads_first
 _MAX_NAMES = 4
 
 
-class Variable(NamedTuple):
+class Holder(NamedTuple):
     """A name in ``frame`` that reaches a tensor, through ``owners``, outermost first."""
 
     name: str
     value: Any
     owners: tuple[Any, ...]
     frame: FrameType
-
-    def is_inside(self, kinds: tuple[type, ...]) -> bool:
-        """Whether an owner is of one of these types."""
-        return any(isinstance(owner, kinds) for owner in self.owners)
 
     @property
     def root(self) -> str:
@@ -73,7 +69,7 @@ class Variable(NamedTuple):
         return not scoped or loop is not None or source.assigned_at(frame, root) is None
 
 
-def name_of(carriers: Iterable[Variable]) -> str | None:
+def name_of(carriers: Iterable[Holder]) -> str | None:
     """Return the names of the variables without indices, each place once; None without any."""
     names = [*dict.fromkeys(_without_index(_short(v)) for v in _each_place_once(carriers))]
     if len(names) <= _MAX_NAMES:
@@ -84,7 +80,7 @@ def name_of(carriers: Iterable[Variable]) -> str | None:
     return f"{', '.join(names[:_MAX_NAMES])} and {len(names) - _MAX_NAMES} more"
 
 
-def detached(carriers: Iterable[Variable]) -> str | None:
+def detached(carriers: Iterable[Holder]) -> str | None:
     """Return the statements that detach the variables, or a description; None without any."""
     carriers = list(carriers)
     statements = dict.fromkeys(map(_detached, _each_place_once(carriers)))
@@ -93,7 +89,7 @@ def detached(carriers: Iterable[Variable]) -> str | None:
     return "; ".join(map(str, statements)) or None
 
 
-def _detached(variable: Variable) -> str | None:
+def _detached(variable: Holder) -> str | None:
     """Return the statement that detaches a variable; None if it has no simple form."""
     name = _without_index(variable.name)
     if _short(variable) != variable.name:
@@ -113,13 +109,13 @@ def _detached(variable: Variable) -> str | None:
     return forms.get(type(variable.owners[-1]))
 
 
-def _each_place_once(carriers: Iterable[Variable]) -> list[Variable]:
+def _each_place_once(carriers: Iterable[Holder]) -> list[Holder]:
     """Return each attribute, entry and loop variable once, and plain variables of other tensors.
 
     Two places may hold one tensor: if it is detached in one of them, the other still has it.
     """
-    places: dict[Any, Variable] = {}
-    plain: dict[int, Variable] = {}
+    places: dict[Any, Holder] = {}
+    plain: dict[int, Holder] = {}
     for v in carriers:
         if v.owners:
             places.setdefault((id(v.owners[-1]), re.split(r"[.\[]", v.name)[-1]), v)
@@ -136,7 +132,7 @@ def _without_index(name: str) -> str:
     return re.sub(r"(\[[^\[\]]*\])+$", "", name)
 
 
-def _short(variable: Variable) -> str:
+def _short(variable: Holder) -> str:
     """Return its name without a path through objects of a library."""
     name, owners = variable.name, variable.owners
     internal = [i for i, owner in enumerate(owners) if _internal(owner)]

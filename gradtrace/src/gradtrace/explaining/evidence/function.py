@@ -40,7 +40,7 @@ def outside_of_backward(frame: FrameType | None) -> FrameType | None:
 
 
 class FunctionEvidence(Evidence):
-    """``node`` is the function's node, ``ran_before`` the earlier call that ran it."""
+    """Evidence about ``node``, a custom function's node; the call ``ran_before`` ran it, too."""
 
     def __init__(self, node: Any, *arguments: Any):
         super().__init__(*arguments)
@@ -78,7 +78,7 @@ class RecomputedEvidence(Evidence):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The checkpointed function, and the attributes that it assigns."""
+        """The names of the checkpointed function and of the attributes that it assigns."""
         for module, code in _checkpointed(self.exception):
             written = source.attributes_written(code)
             names = {"it": type(module).__name__ if module is not None else code.co_qualname}

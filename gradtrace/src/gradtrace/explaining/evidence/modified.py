@@ -18,16 +18,16 @@ from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, walk
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence
-from gradtrace.explaining.evidence.carriers import Variable
+from gradtrace.explaining.evidence.carriers import Holder
+from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.explaining.evidence.reuse import Reuse
-from gradtrace.explaining.evidence.training import Training
 from gradtrace.watching.record import BackwardCall
 
 _MAX_CANDIDATES = 3  # names
 
 
 class ModifiedEvidence(Evidence):
-    """``saved_by`` is the number of the operation that saved it, ``edits`` the later changes."""
+    """Evidence about a tensor that operation number ``saved_by`` saved, and its later ``edits``."""
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
@@ -87,14 +87,10 @@ class ModifiedEvidence(Evidence):
         return any(edit.by_optimizer and edit.location == self.began_at for edit in self.edits)
 
     @cached_property
-    def holder(self) -> Variable | None:
+    def holder(self) -> Holder | None:
         """The innermost variable that holds the changed tensor."""
         holders = (v for v in self.variables if storage_of(v.value)[0] == self.storage)
         return next(holders, None)
-
-    @property
-    def a_buffer(self) -> bool:
-        return self.holder is not None and self.holder.is_buffer
 
     @property
     def by_a_layer(self) -> bool:
@@ -182,7 +178,7 @@ def _is_new(value: ast.expr) -> bool:
 
 
 class Retained(Reuse):
-    """How a loss reaches the graph that the last backward call retained."""
+    """The part of the graph that the last backward call retained, and how a loss reaches it."""
 
     def __init__(self, saved_by: int, *arguments: Any):
         self._saved_by = saved_by

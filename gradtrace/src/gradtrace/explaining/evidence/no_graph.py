@@ -1,4 +1,4 @@
-"""Evidence about a backward call on a tensor without a graph."""
+"""Evidence about a tensor without a graph, and about one that a gradient does not reach."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import torch
 from gradtrace import _torch
 from gradtrace.autograd import lost_graph, source
 from gradtrace.autograd.frames import place_of
-from gradtrace.explaining.evidence import carriers
+from gradtrace.autograd.tensors import storage_of
+from gradtrace.autograd.traversal import roots_of, walk
 from gradtrace.explaining.evidence.base import Evidence
 from gradtrace.watching.record import Cut
 
 
 class NoGraphEvidence(Evidence):
-    """``cut`` is the place where the first output without a gradient lost its graph.
+    """Evidence about the ``cut``, where the first output without a gradient lost its graph.
 
     Only a strict watch records cuts. Without one, the source may show the cut; otherwise the facts
     at the failed call decide.
@@ -34,7 +35,7 @@ class NoGraphEvidence(Evidence):
             self.cut = None if loss is None else Cut(loss.how, loss.location)
         self.began_at = None if self.cut is None else self.cut.location
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
-            self.began_at = source.region_without_gradients(self.frame)
+            self.began_at = source.region_around(self.frame, source.GRADIENTS_DISABLED)
 
     def _cut_of(self, output: torch.Tensor) -> Cut | None:
         """Return the cut of this tensor, or else the last value of this iteration that was read."""
@@ -52,7 +53,7 @@ class NoGraphEvidence(Evidence):
         if name is None and (function := self._derived_function) is not None:
             name = place_of(function, "backward")
         if self.cut is not None and self.cut.how == "frozen":
-            name = carriers.name_of(v for v in self.variables if self._is_frozen(v.value))
+            name = self.names_of(v.value for v in self.variables if self._is_frozen(v.value))
         return {} if name is None else {"it": name}
 
     def _is_frozen(self, tensor: torch.Tensor) -> bool:
@@ -109,3 +110,37 @@ class NoGraphEvidence(Evidence):
         latest = next(calls, None)
         functions = () if latest is None else (reference() for reference in latest.derived)
         return next((function for function in functions if function is not None), None)
+
+
+class AskedEvidence(Evidence):
+    """Evidence about a gradient requested for a tensor that has none (``grad`` or ``inputs=``).
+
+    ``missing`` are the inputs that do not require grad, or that the outputs do not depend on.
+    """
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        inputs = [tensor for tensor in self.inputs if isinstance(tensor, torch.Tensor)]
+        off = [tensor for tensor in inputs if not tensor.requires_grad]
+        self.asked_of_what_is_off = bool(off)
+        nodes = set() if off else set(walk(roots_of(self.outputs))[0])
+        self.missing = off or [t for t in inputs if roots_of([t])[0] not in nodes]
+        cuts = (self.timeline.cuts.get(tensor) for tensor in self.missing)
+        self.cut = next((cut for cut in cuts if cut is not None), None)
+        if self.cut is None and not off:  # it may have been cut after it was created
+            self.cut = self.timeline.cuts.of({storage_of(t)[0] for t in self.missing})
+        self.began_at = None if self.cut is None else self.cut.location
+
+    @property
+    def others_take_part(self) -> bool:
+        """Whether the gradient reaches some of the inputs that it was requested for."""
+        return 0 < len(self.missing) < len(self.inputs)
+
+    @property
+    def frozen(self) -> bool:
+        return self.cut is not None and self.cut.how == "frozen"
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        name = self.names_of(self.missing)
+        return {} if name is None else {"it": name}

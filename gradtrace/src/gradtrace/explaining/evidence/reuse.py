@@ -1,8 +1,7 @@
-"""How a loss reaches the graph of an earlier backward call, and which variables hold that part."""
+"""The part of an earlier graph that a loss reaches, and the variables that hold that part."""
 
 from __future__ import annotations
 
-import gc
 import math
 import re
 from collections import deque
@@ -14,19 +13,20 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Chain, Location, is_users, place_of, reach
+from gradtrace.autograd.frames import Chain, place_of
+from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import leading_to, roots_of, users_of, walk
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence
-from gradtrace.explaining.evidence.carriers import Variable
-from gradtrace.explaining.evidence.training import Training
-from gradtrace.watching.record import BackwardCall
+from gradtrace.explaining.evidence.carriers import Holder
+from gradtrace.explaining.evidence.optimizers import Training
+from gradtrace.watching.record import BackwardCall, freed_by
 
 
 class Reuse(Evidence):
-    """How a loss reaches nodes that an earlier backward call used.
+    """The nodes of an earlier backward call that a loss reaches.
 
     ``earlier`` maps those nodes to the call. The ``entries`` among them are the inputs of the new
     part of the graph, ``new``. ``first`` is the entry nearest to the loss, and ``freeing`` the call
@@ -81,11 +81,10 @@ class Reuse(Evidence):
         distinct = first and second and first != second
         names = {
             "it": self.carrier_name,
-            "trained": self._names_of(self._trained_only_there),
+            "trained": self.names_of(self._trained_only_there),
             "detached": carriers.detached(
                 [self.in_a_buffer] if self.in_a_buffer else self.carriers
             ),
-            "closure": " inside the closure" if self._in_a_closure else None,
             "first": first if distinct else None,
             "second": second if distinct else None,
             "sum": f"({first} + {second}).backward()" if distinct else None,
@@ -120,7 +119,7 @@ class Reuse(Evidence):
 
     @cached_property
     def made_again(self) -> list[int]:
-        """The nodes created after the freeing call that have the origin of what came over."""
+        """The nodes created after the freeing call that have the same origin as a freed node."""
         return [i for i in self.built_after if self._origin(self.live[i]) in self._origins]
 
     @cached_property
@@ -212,7 +211,7 @@ class Reuse(Evidence):
     # The variables that hold it.
 
     @cached_property
-    def holders(self) -> list[Variable]:
+    def holders(self) -> list[Holder]:
         """The variables that hold a freed node, or a node computed from it before the freeing."""
         exact, old = {self.live[i] for i in self.entries}, self._computed_before
         holders = [v for v in self.variables if _torch.grad_fn_of(v.value) in old]
@@ -224,7 +223,7 @@ class Reuse(Evidence):
         return [v for v in lasting if _torch.grad_fn_of(v.value) in views]
 
     @cached_property
-    def successors(self) -> list[Variable]:
+    def successors(self) -> list[Holder]:
         """The variables that hold a successor of the freed part, which the next loss may use."""
         since = self.freeing.sequence_nr
         return [
@@ -238,7 +237,7 @@ class Reuse(Evidence):
         ]
 
     @cached_property
-    def carriers(self) -> list[Variable]:
+    def carriers(self) -> list[Holder]:
         """The variables that carry the freed part, or its successor, into the next iteration."""
         carrying = [variable for variable in self.holders if variable.carries]
         return carrying if carrying and not self.passed_on else [*self.successors, *carrying]
@@ -267,11 +266,11 @@ class Reuse(Evidence):
 
     @cached_property
     def in_a_dataset(self) -> bool:
-        datasets = _dataset_tensors() if self.holders else set()
-        return any(v.is_inside(_DATASETS) or id(v.value) in datasets for v in self.holders)
+        owners = (owner for variable in self.holders for owner in variable.owners)
+        return any(isinstance(owner, _DATASETS) for owner in owners)
 
     @cached_property
-    def in_a_buffer(self) -> Variable | None:
+    def in_a_buffer(self) -> Holder | None:
         variables = (*self.holders, *self.successors)
         return next((variable for variable in variables if variable.is_buffer), None)
 
@@ -416,20 +415,6 @@ class Reuse(Evidence):
         }
         return [*leaves.values()]
 
-    @property
-    def _in_a_closure(self) -> bool:
-        """Whether an optimizer's step calls the function that called backward."""
-        caller = None if self.frame is None else self.frame.f_back
-        while caller is not None and not is_users(caller.f_code):
-            if "optim" in caller.f_code.co_filename:
-                return True
-            caller = caller.f_back
-        return False
-
-    def _names_of(self, leaves: Iterable[torch.Tensor]) -> str | None:
-        ids = {id(leaf) for leaf in leaves}
-        return carriers.name_of(v for v in self.variables if id(v.value) in ids)
-
     # The graph.
 
     def _reachable(self, starts: Iterable[int], blocked: Iterable[int] = ()) -> set[int]:
@@ -473,10 +458,6 @@ class Reuse(Evidence):
         """Return the lines that created the node; None if they are not known."""
         return self.timeline.lines.find(self._number(i))
 
-    def _line_of(self, i: int) -> Location | None:
-        chain = self._chain(i)
-        return None if chain is None else chain.location
-
     def _origin(self, node: _torch.LiveNode) -> Any:
         """Return what a node shares with its counterparts in other iterations."""
         leaves: set[_torch.LiveNode] = set()
@@ -512,19 +493,24 @@ class Reuse(Evidence):
     def _assigned_and_used(self) -> str | None:
         """The only name that the creating line assigns and the using line reads."""
         users = self.users[self.first]
-        used_at = self._line_of(users[0]) if users else None
-        if self.made_at is None or used_at is None:
+        use = self._chain(users[0]) if users else None
+        if self.made_at is None or use is None:
             return None
-        return source.assigned_and_used(self.made_at, used_at)
+        return source.assigned_and_used(self.made_at, use.location)
+
+
+class FreedEvidence(Reuse):
+    """Evidence about nodes that an earlier backward call freed."""
+
+    def _earlier(self) -> dict[int, BackwardCall]:
+        calls = ((i, freed_by(live)) for i, live in enumerate(self.live))
+        return {i: call for i, call in calls if call is not None}
+
+    def _blocking(self) -> set[int]:
+        return {i for i in self.earlier if self.nodes[i].state in (FREED, HIDDEN)}
 
 
 _NEAR = 4  # links between an operation and the parameters that distinguish it
 _SUMS = re.compile(r"(Add|Sum|Mean|Stack|Cat|Select|Unsqueeze|View|Div|Mul|ToCopy)Backward")
 _CONTAINERS = (list, tuple, deque, dict, set)
 _DATASETS = (torch.utils.data.Dataset, torch.utils.data.DataLoader)
-
-
-def _dataset_tensors() -> set[int]:
-    """Return the ids of the tensors in all data loaders: a loop may hold the only reference."""
-    loaders = (x for x in gc.get_objects() if issubclass(type(x), torch.utils.data.DataLoader))
-    return {id(v.value) for x in loaders for v in reach({"": vars(x).get("dataset")})}

@@ -9,30 +9,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gradtrace import _torch
-from gradtrace._torch import LiveNode
 from gradtrace.autograd.frames import Found, Location, reach
 from gradtrace.autograd.traversal import undisturbed, walk
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.silent.finding import finding
-from gradtrace.watching.record import GROWING, BackwardCall, Timeline, freed_by
+from gradtrace.explaining.silent.pending import PendingBackward, finding
+from gradtrace.watching.record import GROWING, Timeline, freed_by
 from gradtrace.watching.running_sums import LONG
 
 _MANY = 30  # unused graphs in one container before it counts as growing
-_NEAR = 4  # links from a variable's node to the sum that it was computed from
 
 
-def growing(timeline: Timeline, call: BackwardCall, size: int, oldest: int) -> Iterator[Diagnosis]:
+def growing(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield a finding if each backward call of one line runs over a larger graph than the last.
 
     An optimizer's step must lie between the calls, because an inner loop is unrolled on purpose.
     Without an optimizer, more calls in a row must create graphs, as such a loop does.
     """
+    timeline, call = graph.timeline, graph.call
     if not call.keeps_graph:
         return
     long = 4 * GROWING if call.creates_graph and not timeline.steps else GROWING
     step = timeline.steps[-1].sequence_nr if timeline.steps else None
     sizes = timeline.sizes.setdefault(call.location, deque(maxlen=4 * GROWING))
-    sizes.append((size, oldest, step))
+    sizes.append((len(graph.live), graph.oldest, step))
     grows = all(
         a[0] < b[0] and a[1] == b[1] and (step is None or a[2] != b[2])
         for a, b in itertools.pairwise([*sizes][-long:])
@@ -42,7 +41,7 @@ def growing(timeline: Timeline, call: BackwardCall, size: int, oldest: int) -> I
         creating = (c for c in reversed(timeline.calls) if c.creates_graph and c.whole)
         creator = next(creating, None)
         facts = () if creator is None else ("creates_graph",)
-        yield finding("graph_grows", call.location, (creator or call).location, facts=facts)
+        yield graph.finding("graph_grows", (creator or call).location, facts=facts)
 
 
 def unused_sums(timeline: Timeline) -> Iterator[Diagnosis]:
@@ -76,7 +75,7 @@ def _kept_alive(
         node = _torch.grad_fn_of(variable.value)
         if node is None or node in in_use:
             continue
-        total = next((sums[n] for n in _sequence_numbers(node) if n in sums), None)
+        total = sums.get(_torch.sequence_nr(node))
         if total is not None and freed_by(node) is None:
             yield finding("graph_grows", total.location, total.location, carried_by=variable.name)
         elif variable.owners and isinstance(variable.owners[-1], (list, deque, dict)):
@@ -105,14 +104,3 @@ def _of_many_iterations(timeline: Timeline, entries: list[Found], ended: bool) -
     first, second = (set(walk([node])[0]) for node in nodes[:2])
     shared = first & second
     return bool(shared) and all(isinstance(node, _torch.LEAF) for node in shared)
-
-
-def _sequence_numbers(node: LiveNode) -> list[int]:
-    """Return the sequence numbers of a node and of the nodes few links away from it."""
-    numbers: list[int] = []
-    pending = [(node, 0)]
-    for current, distance in pending:
-        numbers.append(_torch.sequence_nr(current))
-        if distance < _NEAR and len(numbers) < LONG:
-            pending.extend((n, distance + 1) for n, _ in _torch.edges_of(current) if n is not None)
-    return numbers

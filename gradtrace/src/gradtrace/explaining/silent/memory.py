@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,27 +12,40 @@ from gradtrace import _torch
 from gradtrace._torch import LiveNode
 from gradtrace.autograd import source
 from gradtrace.autograd.frames import Location, namespace, user_frames
-from gradtrace.autograd.nodes import ALIVE, PACKED, Node
+from gradtrace.autograd.nodes import ALIVE, PACKED
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.explaining.causes import CRITERIA
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.silent.finding import finding
+from gradtrace.explaining.silent.pending import PendingBackward
 from gradtrace.watching.operations import checksum
-from gradtrace.watching.record import BackwardCall, Edit, Export, Memory, Timeline
+from gradtrace.watching.record import Export, Memory, Modification, Timeline
 
 
-def changed_unnoticed(
-    timeline: Timeline, call: BackwardCall, live: Sequence[LiveNode], links: Sequence[Sequence[int]]
-) -> Iterator[Diagnosis]:
+def changed_unnoticed(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield the saved tensors of this graph that were changed past their version counter."""
-    for i, node in enumerate(describe(live, links).nodes):
-        yield from _recomputed_with_others(timeline, call, live, i, links[i], node)
+    timeline = graph.timeline
+    if not timeline.has_exports and timeline.last_write <= graph.oldest:
+        return
+    for i, node in enumerate(describe(graph.live, graph.links).nodes):
+        # A node that another thread recorded has a number of that thread, which cannot be compared.
+        # The last backward call of that thread is the bound then: earlier changes were examined
+        # when that call began.
+        saved_by = max(_torch.sequence_nr(graph.live[i]), timeline.graph_elsewhere)
         for saved in node.saved:
-            if saved.state != ALIVE or saved.storage is None:
+            if saved.state not in (ALIVE, PACKED):
                 continue
-            saved_by = _saved_by(timeline, live[i])
-            tensor = _saved_tensor(live[i], saved.name)
+            tensor = _saved_tensor(graph.live[i], saved.name)
+            if saved.state == PACKED and _torch.packed_by_checkpoint(tensor):
+                weights = (graph.leaves[j] for j in graph.links[i] if j in graph.leaves)
+                for weight in weights:
+                    edit = next(timeline.edits_since(saved_by, storage_of(weight)[0]), None)
+                    if edit is not None:
+                        made_at = timeline.line_of(saved_by)
+                        cause = "checkpoint_recomputes_anew"
+                        yield graph.finding(cause, edit.location, made_at=made_at)
+            if saved.state == PACKED or saved.storage is None:
+                continue
             edit = _edit_of(timeline, saved_by, saved.storage, tensor)
             facts = {
                 "on_ctx": saved.name.startswith("ctx."),
@@ -47,43 +59,9 @@ def changed_unnoticed(
             else:
                 began_at = _write_to(timeline, export, saved_by) or export.location
             criterion = next(c for c in CRITERIA["silent"] if all(facts[name] for name in c.facts))
-            made_at = timeline.line_of(saved_by)
             holding = {name for name, holds in facts.items() if holds}
-            yield finding(criterion.cause, call.location, began_at, made_at=made_at, facts=holding)
-
-
-def _recomputed_with_others(
-    timeline: Timeline,
-    call: BackwardCall,
-    live: Sequence[LiveNode],
-    i: int,
-    links: Sequence[int],
-    node: Node,
-) -> Iterator[Diagnosis]:
-    """Yield a finding if a checkpoint will recompute this node's inputs with changed weights."""
-    if not any(
-        saved.state == PACKED and _torch.packed_by_checkpoint(_saved_tensor(live[i], saved.name))
-        for saved in node.saved
-    ):
-        return
-    saved_by = _saved_by(timeline, live[i])
-    for j in links:
-        if isinstance(live[j], _torch.LEAF):
-            storage = storage_of(live[j].variable)[0]
-            for edit in itertools.islice(timeline.edits_since(saved_by, storage), 1):
-                made_at = timeline.line_of(saved_by)
-                cause = "checkpoint_recomputes_anew"
-                yield finding(cause, call.location, edit.location, made_at=made_at)
-
-
-def _saved_by(timeline: Timeline, node: LiveNode) -> int:
-    """Return the sequence number from which a change counts as later than the node's saving.
-
-    A node that another thread recorded has a number of that thread, which cannot be compared. For
-    such a node the last backward call of another thread is the bound, because earlier changes were
-    examined when that call began.
-    """
-    return max(_torch.sequence_nr(node), timeline.graph_elsewhere)
+            made_at = timeline.line_of(saved_by)
+            yield graph.finding(criterion.cause, began_at, made_at=made_at, facts=holding)
 
 
 def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
@@ -99,7 +77,7 @@ def _saved_tensor(node: LiveNode, name: str) -> torch.Tensor | None:
 
 def _edit_of(
     timeline: Timeline, sequence_nr: int, storage: int, tensor: torch.Tensor | None
-) -> Edit | None:
+) -> Modification | None:
     """Return the first change of the saved memory after the operation had saved it."""
     memory = None if tensor is None else Memory.of(tensor)
     for edit in timeline.edits_since(sequence_nr, storage):
@@ -130,9 +108,12 @@ def _write_to(timeline: Timeline, export: Export, sequence_nr: int) -> Location 
     if edit is not None:
         return edit.location
     for frame in user_frames(sys._getframe(1)):
-        for name, value in namespace(frame, forget=True).items():
-            if _address_of(value) == address and (lines := source.writes_into(frame, name)):
-                return Location(frame.f_code.co_filename, lines[-1])
+        file = frame.f_code.co_filename
+        arrays = namespace(frame, forget=True).items()
+        names = {name for name, value in arrays if _address_of(value) == address}
+        writes = [write.line for write in source.in_place_writes(file) if write.name in names]
+        if before := [line for line in writes if line <= frame.f_lineno]:
+            return Location(file, max(before))
     return None
 
 

@@ -7,7 +7,6 @@ import re
 import sys
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from types import FrameType
 
 import torch
 
@@ -18,14 +17,15 @@ from gradtrace.autograd.frames import (
     Location,
     belongs_to_user,
     namespace,
-    reach,
     user_frames,
+    user_variables,
 )
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.silent.finding import finding
-from gradtrace.watching.record import BackwardCall, Stray, Timeline, Untrained
+from gradtrace.explaining.evidence.optimizers import parameters_of
+from gradtrace.explaining.silent.pending import PendingBackward, finding
+from gradtrace.watching.record import Stray, Timeline, Untrained
 
 _FEW, _LATEST = 3, 8  # the first and last step at which missing gradients are examined
 _MAX_STRAYS = 10_000
@@ -46,7 +46,7 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
         entry = None  # it belongs to an optimizer that had this address before
     if entry is not None and not entry.places and not entry.doubtful:
         return
-    parameters = _parameters(optimizer)
+    parameters = parameters_of(optimizer)
     if entry is None:
         places = [*range(len(parameters))]
         entry = timeline.untrained[id(optimizer)] = Untrained(weakref.ref(optimizer), places)
@@ -65,27 +65,22 @@ def untrained(timeline: Timeline, optimizer: torch.optim.Optimizer) -> Iterator[
             yield from _cut_off(timeline, entry, parameters)
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def in_no_optimizer(
-    timeline: Timeline, call: BackwardCall, live: Sequence[_torch.LiveNode]
-) -> Iterator[Diagnosis]:
+def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
     """Yield the parameters that get gradients but that no optimizer steps.
 
     They are in a list or dict of a module whose other parameters an optimizer steps, or they have
     replaced a parameter that it still steps, and their gradients grow and are never cleared. A
     network that was not frozen, although it is not trained, is neither.
     """
-    if not timeline.steps or not call.whole:
+    timeline = graph.timeline
+    if not timeline.steps or not graph.call.whole:
         return
-    stepped = {id(p) for optimizer in timeline.optimizers for p in _parameters(optimizer)}
+    stepped = {id(p) for optimizer in timeline.optimizers for p in parameters_of(optimizer)}
     if len(timeline.strays) > _MAX_STRAYS:
         timeline.strays.clear()
     grown = []
-    for node in live:
-        if not isinstance(node, _torch.LEAF) or id(leaf := node.variable) in stepped:
+    for leaf in graph.leaves.values():
+        if id(leaf) in stepped:
             continue
         gradient, stray = leaf.grad, timeline.strays.setdefault(id(leaf), Stray())
         identity = (0, 0) if gradient is None else (id(gradient), gradient._version)
@@ -95,20 +90,19 @@ def in_no_optimizer(
         if stray.count == _GROWN:
             grown.append(leaf)
     if grown:
-        with undisturbed():
-            yield from _strays(timeline, call, grown, stepped)
+        yield from _strays(graph, grown, stepped)
 
 
 def _strays(
-    timeline: Timeline, call: BackwardCall, grown: list[torch.Tensor], stepped: set[int]
+    graph: PendingBackward, grown: list[torch.Tensor], stepped: set[int]
 ) -> Iterator[Diagnosis]:
     """Yield a finding for each line that hid these parameters, or replaced others by them."""
-    variables = {id(variable.value): variable for variable in _variables(sys._getframe(1))}
+    variables = {id(variable.value): variable for variable in user_variables(sys._getframe(1))}
     replaced = [
         parameter
-        for optimizer in timeline.optimizers
-        for parameter in _parameters(optimizer)
-        if id(parameter) not in variables and storage_of(parameter)[0] not in call.leaves
+        for optimizer in graph.timeline.optimizers
+        for parameter in parameters_of(optimizer)
+        if id(parameter) not in variables and storage_of(parameter)[0] not in graph.call.leaves
     ]
     places: dict[Location | None, list[torch.Tensor]] = {}
     for leaf in grown:
@@ -118,14 +112,9 @@ def _strays(
             places.setdefault(_assigned_at(variable, hidden), []).append(leaf)
     facts = ("replaced",) if replaced else ()
     for place, leaves in places.items():
-        began_at = place or call.location
-        yield finding("in_no_optimizer", call.location, began_at, names_of(leaves), facts=facts)
-
-
-def _variables(frame: FrameType | None) -> Iterator[Found]:
-    """Yield the tensors that the variables of the user's frames reach, innermost frame first."""
-    for user_frame in user_frames(frame):
-        yield from reach(namespace(user_frame, forget=True))
+        began_at = place or graph.call.location
+        names = names_of(leaves)
+        yield graph.finding("in_no_optimizer", began_at, carried_by=names, facts=facts)
 
 
 def _is_hidden(variable: Found, stepped: set[int]) -> bool:
@@ -173,7 +162,7 @@ def _replaced(
 ) -> Iterator[Diagnosis]:
     """Yield a finding if some of these parameters were replaced after the optimizer was made."""
     frame = sys._getframe(1)
-    reachable = {id(variable.value) for variable in _variables(frame)}
+    reachable = {id(variable.value) for variable in user_variables(frame)}
     replaced = [i for i in entry.places if id(parameters[i]) not in reachable]
     entry.places = [i for i in entry.places if id(parameters[i]) in reachable]
     timeline.suspects.update((_torch.tensor_identity(parameters[i]), None) for i in entry.places)
@@ -199,7 +188,7 @@ def _trains_no_leaf(timeline: Timeline) -> bool:
         storage_of(parameter)[0] in call.leaves
         for optimizer in optimizers
         if optimizer is not None
-        for parameter in _parameters(optimizer)
+        for parameter in parameters_of(optimizer)
     )
 
 
@@ -253,7 +242,7 @@ def _is_changed_otherwise(timeline: Timeline, parameter: torch.Tensor) -> bool:
         return True
     owners = (
         variable.owners[-1]
-        for variable in _variables(sys._getframe(1))
+        for variable in user_variables(sys._getframe(1))
         if variable.value is parameter and variable.owners
     )
     return any(isinstance(owner, torch.nn.Module) and not owner.training for owner in owners)
@@ -262,7 +251,7 @@ def _is_changed_otherwise(timeline: Timeline, parameter: torch.Tensor) -> bool:
 def names_of(parameters: Iterable[torch.Tensor]) -> str | None:
     """Return the names under which the program's variables reach these parameters."""
     ids = {id(parameter) for parameter in parameters}
-    names = [v.name for v in _variables(sys._getframe(1)) if id(v.value) in ids]
+    names = [v.name for v in user_variables(sys._getframe(1)) if id(v.value) in ids]
     text = ", ".join([*dict.fromkeys(names)][:_NAMES])
     remainder = f" and {len(ids) - _NAMES} more" if len(ids) > _NAMES else ""
     return text + remainder or None

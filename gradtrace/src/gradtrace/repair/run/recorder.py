@@ -27,7 +27,7 @@ from gradtrace import _torch
 from gradtrace.autograd.frames import namespace, reach, user_frames
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, undisturbed, users_of, walk
-from gradtrace.explaining.evidence.training import leaves_first, upstream
+from gradtrace.explaining.evidence.optimizers import leaves_first, upstream
 from gradtrace.repair.run.observations import (
     FreedVariable,
     Gradients,
@@ -199,6 +199,8 @@ class Recorder:
 
     def stepping(self, has_closure: bool) -> None:
         self._closure = has_closure
+
+    def in_closure(self, optimizer: torch.optim.Optimizer, inside: bool) -> None: ...
 
     def failed(
         self, call: BackwardCall, outputs: Any, inputs: Any, error: BaseException

@@ -1,1 +1,1 @@
-"""nbgrader: the folders that it collects are read, points and findings go into its gradebook."""
+"""nbgrader: read the folders that it collects, and write points and findings to its gradebook."""

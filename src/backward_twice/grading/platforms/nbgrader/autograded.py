@@ -1,4 +1,4 @@
-"""The notebook of a graded submission: the exercise with the student's answers and what was found.
+"""The notebook of a graded submission: the exercise with the student's answers and the findings.
 
 nbgrader's Formgrader shows it, as it shows what ``nbgrader autograde`` leaves in ``autograded/``;
 on Canvas it is the feedback, because that gives a file back under the name it was handed in with.
@@ -27,7 +27,7 @@ _HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS[ \t]
 
 @cache
 def _exercise(master: Path) -> str:
-    """The master as students know it, as the text of a notebook: no solutions, no outputs."""
+    """Return the text of the exercise's notebook: the master without solutions and outputs."""
     notebook = nbformat.read(master, as_version=4)
     drop_solution_only(notebook)
     for cell in notebook.cells:
@@ -42,7 +42,7 @@ def _exercise(master: Path) -> str:
 
 
 def notebook(result: Json, master: Path, remarks: Sequence[str] = ()) -> Json:
-    """A graded submission as a notebook, its JSON.
+    """Return a graded submission as a notebook in JSON.
 
     Args:
         result: as :func:`.grader.judged` makes it.

@@ -1,8 +1,8 @@
-"""The folders that ``make collect`` and ``nbgrader collect`` write, found and read.
+"""The folders that ``make collect`` and ``nbgrader collect`` write.
 
 The layout is ``<student>/<assignment>/<assignment>.ipynb``, beside it nbgrader's ``timestamp.txt``.
 Every visible entry becomes a :class:`.SubmissionFolder`, and one that cannot be graded has a reason
-in words, so that nobody is left out in silence.
+in words, so that no student is left out in silence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MARKUP = '<>"'
 
 
 def find(submissions: Path, assignments: Collection[str]) -> list[SubmissionFolder]:
-    """All places in the folder ``submissions``, sorted; hidden entries are left out.
+    """Return all places in the folder ``submissions``, sorted, without hidden entries.
 
     Raises:
         OSError: the folder itself cannot be read.

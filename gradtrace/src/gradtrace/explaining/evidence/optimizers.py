@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from graphlib import TopologicalSorter
 
 import torch
 
@@ -79,26 +80,15 @@ def upstream(
     return pairs
 
 
-def leaves_first(links: Sequence[Sequence[int]]) -> list[int]:
+def leaves_first(links: Sequence[Sequence[int]]) -> Iterable[int]:
     """Return the nodes in an order in which each comes after its inputs."""
-    order: list[int] = []
-    visited = [False] * len(links)
-    for start in range(len(links)):
-        pending = [(start, False)]
-        while pending:
-            i, ready = pending.pop()
-            if ready:
-                order.append(i)
-            elif not visited[i]:
-                visited[i] = True
-                pending.append((i, True))
-                pending.extend((j, False) for j in links[i] if not visited[j])
-    return order
+    return TopologicalSorter(dict(enumerate(links))).static_order()
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return the parameters that an optimizer holds, in order."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _storages(optimizer: torch.optim.Optimizer) -> frozenset[int]:
-    return frozenset(
-        storage_of(parameter)[0]
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-    )
+    return frozenset(storage_of(parameter)[0] for parameter in parameters_of(optimizer))

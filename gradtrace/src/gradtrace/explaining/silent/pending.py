@@ -1,0 +1,74 @@
+"""The input of a detector, a pending backward pass, and its output, findings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from gradtrace import _torch
+from gradtrace.autograd.frames import Location
+from gradtrace.autograd.traversal import roots_of, users_of, walk
+from gradtrace.explaining.causes import CAUSES, LIKELY
+from gradtrace.explaining.diagnosis import Diagnosis
+from gradtrace.watching.record import BackwardCall, Timeline
+
+
+def finding(
+    cause: str,
+    raised_at: Location | None,
+    began_at: Location | None,
+    carried_by: str | None = None,
+    made_at: Location | None = None,
+    facts: Collection[str] = (),
+) -> Diagnosis:
+    """Return a diagnosis of the family ``silent``, with the first fix whose facts hold."""
+    names = {} if carried_by is None else {"it": carried_by}
+    fix = next(fix for fix in CAUSES[cause].fixes if set(fix.needs) <= {*facts})
+    return Diagnosis(
+        "silent",
+        cause,
+        LIKELY,
+        raised_at,
+        proven=fix.proof is not None,
+        began_at=began_at,
+        made_at=made_at,
+        advice=fix,
+        names=names,
+    )
+
+
+class PendingBackward:
+    """A backward pass that is about to run: its call, its nodes, and their links."""
+
+    def __init__(self, timeline: Timeline, call: BackwardCall, outputs: Any):
+        self.timeline = timeline
+        self.call = call
+        self.live, self.links = walk(roots_of(outputs))
+
+    @cached_property
+    def users(self) -> list[list[int]]:
+        return users_of(self.links)
+
+    @cached_property
+    def leaves(self) -> dict[int, torch.Tensor]:
+        """The leaves, by their indices among the nodes."""
+        nodes = enumerate(self.live)
+        return {i: node.variable for i, node in nodes if isinstance(node, _torch.LEAF)}
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The sequence numbers of the operations."""
+        return [
+            _torch.sequence_nr(node) for i, node in enumerate(self.live) if i not in self.leaves
+        ]
+
+    @property
+    def oldest(self) -> int:
+        return min(self.numbers, default=0)
+
+    def finding(self, cause: str, began_at: Location | None, **details: Any) -> Diagnosis:
+        """Return a finding about this pass; see :func:`finding`."""
+        return finding(cause, self.call.location, began_at, **details)

@@ -1,0 +1,79 @@
+"""A task that asks its answer about several cases, such as programs, and judges each by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from backward_twice.checks.generator import InputGenerator
+from backward_twice.checks.plain import Plain
+from backward_twice.checks.question import Task
+
+Case = Any
+"""Plain data: a dict, which functions take by name, or anything else, which they take as it is."""
+
+
+def task_of_cases(
+    answer: str,
+    kind: str,
+    draw: Callable[[InputGenerator], list[Case]],
+    expect: Callable[..., Plain],
+    *,
+    ask: Callable[..., Plain] | None = None,
+    program: Callable[..., str] | None = None,
+    name: Callable[..., str] | None = None,
+) -> Task:
+    """Return the task of an answer that is asked about each case, one property for each.
+
+    Args:
+        answer: as in :class:`Task`.
+        kind: names the cases: "program 1", "program 2", …
+        draw: draws the cases.
+        expect: takes a case, gives the right result.  A dict of parts gives a property for each of
+            them: "program 1: cause".
+        ask: takes the answer and a case, gives the result; without it the answer takes the case.
+        program: takes a result and a case, gives the case as a program of a few lines, or "".
+        name: takes a case, gives its name in place of kind and number.
+    """
+    key = f"{kind}s"
+
+    def named(cases: list[Case]) -> dict[str, Case]:
+        if name is None:
+            return {f"{kind} {number}": case for number, case in enumerate(cases, 1)}
+        return {_applied(name, case): case for case in cases}
+
+    def run(called: Callable[..., Plain], **inputs: list[Case]) -> dict[str, Plain]:
+        asked = called if ask is None else lambda *args, **given: ask(called, *args, **given)
+        return _by_property({n: _applied(asked, c) for n, c in named(inputs[key]).items()})
+
+    def expect_all(**inputs: list[Case]) -> dict[str, Plain]:
+        return _by_property({n: _applied(expect, c) for n, c in named(inputs[key]).items()})
+
+    def program_of(property_name: str, value: Plain, **inputs: list[Case]) -> str:
+        cases = named(inputs[key])
+        case = property_name if property_name in cases else property_name.partition(": ")[0]
+        return _applied(program, cases[case], value)
+
+    return Task(
+        answer,
+        lambda draws: {key: draw(draws)},
+        expect_all,
+        run,
+        program=program_of if program else None,
+    )
+
+
+def _applied(function: Callable[..., Any], case: Case, *before: Any) -> Any:
+    """Call a function with a case, by name if it is a dict, behind other arguments."""
+    return function(*before, **case) if isinstance(case, dict) else function(*before, case)
+
+
+def _by_property(results: dict[str, Plain]) -> dict[str, Plain]:
+    """Results by property: those of a case that are a dict are one property each."""
+    by_property = {}
+    for name, result in results.items():
+        if isinstance(result, dict):
+            by_property |= {f"{name}: {part}": value for part, value in result.items()}
+        else:
+            by_property[name] = result
+    return by_property

@@ -1,0 +1,59 @@
+"""The random numbers of a question: a seeded generator with the draws that questions share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+
+class InputGenerator(torch.Generator):
+    """A generator of PyTorch's that draws what questions need; as such it may also be passed on."""
+
+    @classmethod
+    def seeded(cls, seed: int) -> InputGenerator:
+        """Return a generator with this seed."""
+        draws = cls()
+        draws.manual_seed(seed)
+        return draws
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Draw normally distributed numbers."""
+        return torch.randn(shape, generator=self, dtype=dtype)
+
+    def layers(self, *widths: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+        """Draw the weights and biases of linear layers between these widths, in turn."""
+        return [
+            self.normal(*shape, dtype=dtype)
+            for inputs, outputs in pairwise(widths)
+            for shape in ((outputs, inputs), (outputs,))
+        ]
+
+    def integer(self, low: int, high: int) -> int:
+        """Draw a whole number from ``low`` to ``high``, both included."""
+        return int(torch.randint(low, high + 1, (), generator=self))
+
+    def integers(self, count: int, low: int, high: int) -> list[int]:
+        """Draw several whole numbers, as :meth:`integer` does."""
+        return [self.integer(low, high) for _ in range(count)]
+
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
+        """Draw a number between ``low`` and ``high``."""
+        return low + (high - low) * torch.rand((), generator=self).item()
+
+    def one_of(self, values: Sequence[Any]) -> Any:
+        """Draw one of the values."""
+        return values[self.integer(0, len(values) - 1)]
+
+    def shuffled(self, values: Sequence[Any]) -> list[Any]:
+        """Return the values in a drawn order."""
+        return [values[i] for i in torch.randperm(len(values), generator=self).tolist()]
+
+
+def drawn_until(is_wanted: Callable[[Any], bool], draw: Callable[[], Any]) -> Any:
+    """Draw again and again, and return the first value that is wanted."""
+    while not is_wanted(value := draw()):
+        pass
+    return value

@@ -1,0 +1,79 @@
+"""The small networks of the questions, and the same networks as formulas for what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+LAYERS = ("0.weight", "0.bias", "2.weight", "2.bias")
+"""The names of the parameters of :func:`two_layers`."""
+
+
+def two_layers(weights: Sequence[Tensor], *, leftover: bool = False) -> nn.Sequential:
+    """Build two linear layers with a tanh between them, of the weights and biases given.
+
+    Args:
+        leftover: whether each parameter has a gradient already, of something else.
+    """
+    first, _, last, _ = weights
+    net = nn.Sequential(
+        nn.Linear(*reversed(first.shape)), nn.Tanh(), nn.Linear(*reversed(last.shape))
+    )
+    fill(net.to(first.dtype).parameters(), weights)
+    if leftover:
+        leave_gradients(net)
+    return net
+
+
+def fill(parameters: Iterable[Tensor], values: Iterable[Tensor]) -> None:
+    """Copy the values into the parameters."""
+    with torch.no_grad():
+        for parameter, value in zip(parameters, values, strict=True):
+            parameter.copy_(value)
+
+
+def leave_gradients(*modules: nn.Module) -> None:
+    """Give each parameter a gradient, as if something else had been trained before."""
+    for module in modules:
+        for parameter in module.parameters():
+            parameter.grad = parameter.detach().cos()
+
+
+def state_of(**networks: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers of sequential networks, named as in ``actor[0].weight``."""
+    return {
+        f"{network}[{name[0]}]{name[1:]}": tensor
+        for network, module in networks.items()
+        for name, tensor in module.state_dict().items()
+    }
+
+
+def output_of(weights: Iterable[Tensor], x: Tensor) -> Tensor:
+    """Return the output of :func:`two_layers` by its formula."""
+    first, first_bias, last, last_bias = weights
+    return (x @ first.T + first_bias).tanh() @ last.T + last_bias
+
+
+def leaves(weights: Iterable[Tensor]) -> list[Tensor]:
+    """Return weights in double precision that require a gradient."""
+    return [weight.detach().double().requires_grad_() for weight in weights]
+
+
+def descended(weights: Sequence[Tensor], loss: Tensor, rate: float) -> list[Tensor]:
+    """Return the weights after a step along the loss's gradient, as new leaves."""
+    # The bias of a score may cancel out of a loss: its gradient is zero, and autograd says None.
+    gradients = torch.autograd.grad(loss, weights, retain_graph=True, materialize_grads=True)
+    return leaves(w - rate * g for w, g in zip(weights, gradients, strict=True))
+
+
+def normalised(hidden: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Return what a batch norm makes of its rows in training."""
+    variance = hidden.var(0, correction=0)
+    return (hidden - hidden.mean(0)) / (variance + 1e-5).sqrt() * scale + shift
+
+
+def moved_mean(running_mean: Tensor, hidden: Tensor) -> Tensor:
+    """Return the running mean of a batch norm after a forward pass."""
+    return 0.9 * running_mean + 0.1 * hidden.detach().mean(0)
