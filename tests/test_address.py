@@ -107,7 +107,7 @@ def test_the_bootstrap_installs_the_packages_only_and_only_where_they_are_missin
     assert shell.told == []
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     exec(source, {"get_ipython": lambda: shell})
-    assert shell.told == ["pip install -q --no-deps anywidget psygnal libcst tool.whl course.whl"]
+    assert shell.told == ["pip install -q --no-deps anywidget psygnal tool.whl course.whl"]
     with pytest.raises(ModuleNotFoundError, match=r"pip install \./gradtrace \."):
         exec(bootstrap(()), {})
 

@@ -30,7 +30,7 @@ def judged(proof: Proof, folder: Path, name: str) -> str:
     if not proof.accepted:
         return found
     with chdir(folder / "fixed"), Launcher([name]) as launcher:
-        twin, _ = launcher.run({}, LIMITS._replace(failing_call=proof.original.failing_call))
+        twin = launcher.run({}, LIMITS._replace(failing_call=proof.original.failing_call))
     trained = Judge(proof.original).trained
     right = [trains_alike(one.run, twin, trained) for one in proof.accepted]
     return f"{found}, {'right' if any(right) else 'wrong'}"

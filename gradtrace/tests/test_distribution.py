@@ -14,7 +14,7 @@ import gradtrace
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = (
-    "IPython", "anywidget", "ipywidgets", "libcst", "matplotlib", "networkx", "numpy", "traitlets",
+    "IPython", "anywidget", "ipywidgets", "matplotlib", "networkx", "numpy", "traitlets",
 )  # fmt: skip
 
 SOURCES = {
@@ -50,7 +50,7 @@ def test_the_wheel_holds_the_package_and_its_metadata(built):
     assert metadata.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
     always = [need for need in metadata.get_all("Requires-Dist") if "extra ==" not in need]
     assert [need[:5] for need in always] == ["torch"]
-    assert {"fix", "notebook", "plot"} < set(metadata.get_all("Provides-Extra"))
+    assert {"notebook", "plot"} < set(metadata.get_all("Provides-Extra"))
 
 
 def test_the_sdist_holds_what_the_wheel_is_built_from(built):

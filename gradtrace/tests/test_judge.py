@@ -6,8 +6,6 @@ from collections import Counter
 
 import pytest
 
-pytest.importorskip("libcst")
-
 from gradtrace.repair import repairs
 from gradtrace.repair.intent import targets_of_calls
 from gradtrace.repair.judge import OPEN, PROVEN, REJECTED, UNPROVEN, Judge, Judgement
@@ -28,7 +26,7 @@ TWO_NETWORKS = [OptimizerInfo("opt_g", ("g",)), OptimizerInfo("opt_d", ("d",))]
 
 
 def sample(*values: float) -> Sample:
-    return Sample(sum(value**2 for value in values) ** 0.5, values)
+    return Sample(values)
 
 
 def backward(number: int, loss: float, text: str = "loss.backward()", **fields) -> ObservedCall:
@@ -217,13 +215,20 @@ def test_a_step_before_the_call_that_frees_a_graph_makes_no_retained_graph_stale
     assert judgement.status == PROVEN, judgement.reasons
 
 
-def test_retained_graphs_are_rejected_where_every_iteration_uses_them():
-    cached = {"cause": "computed_once_outside_loop"}
-    original = program(*ORIGINAL.events, status="raised", diagnosis=cached)
-    judgement = judge(repairs.RETAIN_GRAPH, *repaired(), original=original)
-    assert judgement.reasons == [
-        "runs, but every iteration would use the graph of the first iteration"
+@pytest.mark.parametrize(("oldest", "is_rejected"), [((1, 20, 20), True), ((1, 20, 30), False)])
+@pytest.mark.parametrize("accumulates", [True, False])
+def test_retained_graphs_are_rejected_where_iterations_train_by_them(
+    oldest, is_rejected, accumulates
+):
+    without_step = [event for event in ORIGINAL.events if not isinstance(event, StepTaken)]
+    original = program(*without_step, status="raised")
+    calls = [
+        backward(i, loss, oldest_node=oldest[i - 1], accumulates=accumulates)
+        for i, loss in ((1, 3.0), (2, 2.0), (3, 1.0))
     ]
+    judgement = judge(repairs.RETAIN_GRAPH, *calls, step(0, 1, 2, 3), original=original)
+    expected = ["runs, but later iterations would use the graph of an earlier iteration"]
+    assert judgement.reasons == (expected if is_rejected and accumulates else [])
 
 
 def test_a_gradient_of_old_weights_is_rejected():
@@ -369,3 +374,34 @@ def test_a_detach_that_ends_the_training_of_another_network_is_rejected():
     ]
     judgement = judge(repairs.DETACH, *repaired_events, original=original, reference=None)
     assert judgement.reasons[0] == "runs, but g is no longer trained"
+
+
+def test_a_list_is_cleared_if_nothing_else_holds():
+    """Its old entries cannot be used again."""
+    events = repaired(1.0)
+    run = program(*events)
+    candidate = Candidate(repairs.CLEAR, "saved.clear()", {}, "is saved to begin empty?")
+    judge_ = Judge(ORIGINAL, REFERENCE)
+    for others, status in (([], PROVEN), ([repairs.OUT_OF_PLACE], OPEN)):
+        judgements = [judge_.judge(candidate, run)]
+        assert judgements[0].status == OPEN
+        judgements += [judge_.judge(Candidate(r, "", {}), program(*repaired())) for r in others]
+        judge_.compare(judgements)
+        assert judgements[0].status == status
+
+
+def test_an_evaluation_after_the_training_needs_no_step():
+    reading = {"gradients": {"image": sample(1.0)}}
+    original = program(
+        backward(1, 3.0),
+        step(0, 1),
+        failing(backward(2, 2.0, **reading)),
+        status="raised",
+        diagnosis={"family": "no_graph"},
+    )
+    events = backward(1, 3.0), step(0, 1), backward(2, 2.0, **reading)
+    for status, expected in (("ended", PROVEN), ("enough", UNPROVEN)):
+        judgement = judge(
+            repairs.KEEP_GRADIENT, *events, original=original, reference=None, status=status
+        )
+        assert judgement.status == expected, judgement.reasons

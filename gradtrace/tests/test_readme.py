@@ -22,7 +22,6 @@ def test_the_note_is_what_the_program_gets(tmp_path):
 
 
 def test_the_repair_is_what_the_program_gets(tmp_path):
-    pytest.importorskip("libcst")
     program = re.search(r"```python\n(.*?)```", README, re.S)[1]
     said = next(text for text in re.findall(r"```text\n(.*?)```", README, re.S) if "Proven" in text)
     (tmp_path / "train.py").write_text(program)

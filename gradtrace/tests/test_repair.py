@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("libcst")
-
 from gradtrace.repair import proof_text
 from gradtrace.repair.edits import Source
 from gradtrace.repair.proof import Proof, prove
@@ -239,19 +237,6 @@ for x in torch.randn(3, 5, 4):
     loss.backward()
     opt.step()
 """
-ARGMAX = f"""{START}
-net, count_wrong = nn.Linear(4, 3), nn.CrossEntropyLoss()
-opt = torch.optim.SGD(net.parameters(), 0.1)
-y = torch.randint(0, 3, (6,)).float()
-for x in torch.randn(3, 6, 4):
-    scores = net(x)
-    probabilities = scores.softmax(1)
-    guess = probabilities.argmax(1).float()
-    loss = count_wrong(guess, y)
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-"""
 ASKED_OF_FROZEN = f"""{START}
 net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
 net[0].requires_grad_(False)
@@ -352,7 +337,6 @@ def reason(proof: Proof, title: str) -> str:
             "switch_on",
             "-    parameter.requires_grad = False  # of the last layer, too",
         ),
-        (ARGMAX, "differentiable", "+    loss = count_wrong(scores, y.long())"),
         (
             ASKED_OF_FROZEN,
             "ask_less",
@@ -400,7 +384,7 @@ def test_gan(proof, launcher):
     leak = reason(found, "opt_d.step() behind g_loss.backward()")
     assert "the gradient of g_loss leaks into opt_d: the gradient of D.0.weight is" in leak
     path, limits = launcher.program[0], RunLimits(found.original.failing_call)
-    twins = [launcher.run({path: text}, limits)[0] for text in (GAN_AFTER, GAN_BEFORE)]
+    twins = [launcher.run({path: text}, limits) for text in (GAN_AFTER, GAN_BEFORE)]
     assert [twin.status for twin in twins] == ["ended", "ended"]
     assert found.accepted
     for one in found.accepted:
@@ -456,21 +440,6 @@ def test_whether_what_is_off_is_to_be_trained_is_asked(proof):
     found = proof(SWITCHED_OFF.replace("SGD(net[2].", "SGD(net."))
     assert proof_text.outcome(found) == "question"
     assert found.accepted[0].question == "are net.0.weight, net.0.bias and 2 more to be trained?"
-
-
-def test_which_loss_is_meant_is_asked(proof):
-    """What a cross entropy takes is known; of another loss it is not."""
-    text = ARGMAX.replace("nn.CrossEntropyLoss()", "nn.MSELoss()").replace(
-        "argmax(1).float", "round"
-    )
-    found = proof(
-        text.replace("(0, 3, (6,))", "(0, 3, (6, 3))").replace(".round()", ".gt(0.5).float()")
-    )
-    asked = [one.question for one in found.accepted]
-    assert asked == [
-        "is the loss to be computed from probabilities?",
-        "is the loss to be computed from scores?",
-    ]
 
 
 def test_whether_a_cut_is_meant_is_asked(proof):
@@ -535,7 +504,7 @@ def test_what_a_run_saw_is_read_without_torch(launcher, tmp_path):
     path = tmp_path / "program.py"
     path.write_text(STATE, encoding="utf-8")
     launcher.program = [str(path)]
-    run, _ = launcher.run({}, RunLimits(seconds=60))
+    run = launcher.run({}, RunLimits(seconds=60))
     assert run.diagnosis and run.torch and run.calls
     assert Named(run).packages == {"gradtrace", "collections"}
 
@@ -543,14 +512,13 @@ def test_what_a_run_saw_is_read_without_torch(launcher, tmp_path):
 def test_without_forks(tmp_path, monkeypatch):
     """Where processes cannot be forked, each run is an interpreter of its own."""
     path = tmp_path / "program.py"
-    path.write_text(
-        "import sys, torch\nprint(torch.ones(2).sum(), sys.argv[1])\n", encoding="utf-8"
-    )
+    printed = tmp_path / "printed.txt"
+    path.write_text("import sys, torch\nopen(sys.argv[1], 'a').write(str(torch.ones(2).sum()))\n")
     monkeypatch.setattr("gradtrace.repair.run.processes._FORKS", False)
-    with Launcher([str(path), "argument"]) as launcher:
+    with Launcher([str(path), str(printed)]) as launcher:
         for _ in range(2):
-            run, printed = launcher.run({}, RunLimits(seconds=60))
-            assert (run.status, printed) == ("ended", "tensor(2.) argument\n")
+            assert launcher.run({}, RunLimits(seconds=60)).status == "ended"
+    assert printed.read_text() == "tensor(2.)" * 2
 
 
 def test_a_run_that_hangs_is_ended(launcher, tmp_path, monkeypatch):
@@ -558,7 +526,7 @@ def test_a_run_that_hangs_is_ended(launcher, tmp_path, monkeypatch):
     path.write_text("while True: pass\n", encoding="utf-8")
     monkeypatch.setattr("gradtrace.repair.run.processes._GRACE", 0.5)
     launcher.program = [str(path)]
-    run, _ = launcher.run({}, RunLimits(seconds=0.5))
+    run = launcher.run({}, RunLimits(seconds=0.5))
     assert run.status == "time"
 
 
@@ -583,8 +551,28 @@ def test_edits_keep_comments_and_line_ends(tmp_path):
     path.write_bytes(text.encode("latin-1"))
     source = Source(str(path))
     (first,) = source.statements_at(2)
-    edited = source.edited(source.next_to(first, after=["z = 3"]))
+    edited = source.edited(source.insert(first, after=["z = 3"]))
     assert edited == text.replace("comment\r\n", "comment\r\nz = 3\r\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "inserted", "removed"),
+    [
+        ("a; b; c\n", 1, "a; y; b; z; c\n", "a; c\n"),
+        ("a; b; c\n", 2, "a; b; y; c; z\n", "a; b\n"),
+        ("if a: b\n", 0, "if a: y; b; z\n", "if a: pass\n"),
+        ("if a:\n    # why\n    b  # c\nd", 0, "if a:\n    # why\n    y\n    b  # c\n    z\nd",
+         "if a:\n    # why\n    pass  # c\nd"),
+        ("a\nb", 1, "a\ny\nb\nz\n", "a\n"),
+    ],
+)  # fmt: skip
+def test_statements_are_inserted_and_removed(tmp_path, text, number, inserted, removed):
+    path = tmp_path / "program.py"
+    path.write_text(text, encoding="utf-8")
+    source = Source(str(path))
+    statement = [*source.statements()][number]
+    assert source.edited(source.insert(statement, ["y"], ["z"])) == inserted
+    assert source.edited(source.remove(statement)) == removed
 
 
 # The command.
@@ -615,7 +603,6 @@ def test_nothing_is_written_unless_it_is_asked_for(script, tmp_path):
     done = command("--json", "found.json", "train.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("gradtrace: this runs train.py several times")
-    assert "it wrote or called: runs.txt" in done.stderr
     assert "Proven: h = h.detach()" in done.stdout
     assert "Nothing was written" in done.stdout
     assert script.read_text(encoding="utf-8") == COUNTED
@@ -634,10 +621,13 @@ def test_apply_writes_the_repair(script, tmp_path):
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_work(script, tmp_path):
-    for path, reason in (("nowhere/out.json", "there is no folder"), (".", "it is a folder")):
+    for path, reason in (
+        ("nowhere/out.json", "No such file or directory"),
+        (".", "Is a directory"),
+    ):
         done = command("--json", path, script, folder=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
-        assert f"gradtrace: --json {path} cannot be written: {reason}" in done.stderr
+        assert f"error: --json {path} cannot be written: {reason}" in done.stderr
         assert "this runs" not in done.stderr
 
 
@@ -709,18 +699,6 @@ def test_wrong_commands(words, said, script, tmp_path):
     assert not (tmp_path / "runs.txt").exists()
 
 
-def test_libcst_is_named_where_it_is_missing(script, tmp_path):
-    hidden = "import sys; sys.modules['libcst'] = None\n"
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "sitecustomize.py").write_text(hidden, encoding="utf-8")
-    done = command("train.py", folder=tmp_path, PYTHONPATH=str(tmp_path / "elsewhere"))
-    assert done.returncode == 2
-    assert done.stderr == (
-        "gradtrace: gradtrace fix edits source with LibCST: pip install 'gradtrace[fix]'\n"
-    )
-    assert not (tmp_path / "runs.txt").exists()
-
-
 def test_torch_that_cannot_be_imported(script, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "torch.py").write_text("raise ImportError('broken')\n")
@@ -728,41 +706,3 @@ def test_torch_that_cannot_be_imported(script, tmp_path):
     assert done.returncode == 1
     assert "ImportError: broken" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("gradtrace: the process that starts the runs")
-
-
-# A notebook's cells.
-
-
-def notebook(cells: list[str], folder: Path) -> str:
-    """What IPython prints when these cells run, and then %explain --fix."""
-    program = f"""
-from IPython.core.interactiveshell import InteractiveShell
-shell = InteractiveShell()
-for cell in {[*cells, "%load_ext gradtrace", "%explain --fix"]!r}:
-    shell.run_cell(cell, store_history=True)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True
-    )
-    return done.stdout
-
-
-def test_cells_that_can_be_run_again(tmp_path):
-    pytest.importorskip("IPython")
-    start, _, rest = STATE.partition("for step")
-    printed = notebook([start, f"for step{rest}"], tmp_path)
-    assert "Proven: h = h.detach()" in printed
-    assert "--- In[2]\n+++ In[2]\n@@ -" in printed  # the cell and its own lines, no script's
-    hunk = re.search(r"@@ -(\d+),\d+ \+\1,\d+ @@\n(.+)\n", printed)
-    assert f"for step{rest}".splitlines()[int(hunk[1]) - 1] == hunk[2].removeprefix(" ")
-    assert re.search(r" line \d+ of In\[2\]", printed)
-    assert not re.search(r" line \d+(?! of In\[)\b", printed)
-    assert "cells.py" not in printed
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_cells_whose_state_cannot_be_rebuilt(tmp_path):
-    pytest.importorskip("IPython")
-    start, _, rest = STATE.partition("for step")
-    printed = notebook([start, "!true", f"for step{rest}"], tmp_path)
-    assert "state cannot be rebuilt: cell In[2] asks something of IPython" in printed

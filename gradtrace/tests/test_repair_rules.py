@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("libcst")
-
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.rules import candidates
-from gradtrace.repair.run.observations import FreedVariable, ProgramLine, ProgramRun
+from gradtrace.repair.run.observations import (
+    GraphVariable,
+    OptimizerInfo,
+    ProgramLine,
+    ProgramRun,
+)
 
 GAN = """\
 for real in data:
@@ -64,9 +67,49 @@ for episode in range(3):
 """
 
 
+CELL_ABOVE = """\
+logits = x @ weight
+loss = logits.exp().mean()
+for step in range(3):
+    loss.backward()
+"""
+CLOSURE = """\
+def fit(pose):
+    projected = points * pose.exp()
+    residual = projected.pow(2).mean()
+    def closure():
+        residual.backward()
+        return residual
+    optimizer.step(closure)
+"""
+PROMPT = """\
+def optimize(cond):
+    loss = (latent - cond).pow(2).mean()
+    loss.backward()
+cond = encode(tokens)
+for step in range(3):
+    optimize(cond)
+"""
+CRITIC_LOOP = """\
+for epoch in range(3):
+    fake = generator(noise)
+    for _ in range(2):
+        loss = critic(fake).mean() - critic(real).mean()
+        loss.backward()
+"""
+CACHED_CONTEXT = """\
+with parametrize.cached():
+    for batch in loader:
+        loss = model(batch)
+        loss.backward()
+"""
+
+
 @pytest.fixture
 def list_candidates(tmp_path):
-    def list_candidates(text: str, *lines: int, variables=(), **diagnosis) -> list[Candidate]:
+    def list_candidates(
+        text: str, *lines: int, variables=(), optimizers=1, **diagnosis
+    ) -> list[Candidate]:
         path = tmp_path / "train.py"
         path.write_text(text, encoding="utf-8")
         raised_at = tuple(ProgramLine(str(path), line, "<module>") for line in lines)
@@ -74,7 +117,10 @@ def list_candidates(tmp_path):
             if key in diagnosis:
                 diagnosis[key] = {"file": str(path), "line": diagnosis[key]}
         run = ProgramRun("raised", "RuntimeError", raised_at, files=[str(path)])
-        run.freed_variables = [FreedVariable(*variable, raised_at[0]) for variable in variables]
+        for name, kind, *line in variables:
+            frame = ProgramLine(str(path), line[0], "<module>") if line else raised_at[0]
+            run.graph_variables.append(GraphVariable(name, kind, frame, is_freed=True))
+        run.optimizers = [OptimizerInfo(f"optimizer{i}", ()) for i in range(optimizers)]
         run.diagnosis = {"family": "freed", "cause": "shared_subgraph", **diagnosis}
         failures: list[str] = []
         found = candidates(run, failures.append)
@@ -126,6 +172,55 @@ def test_lists_that_are_read_together_are_cleared_together(list_candidates):
     listed = list_candidates(ROLLOUT, 7, variables=[("log_probs[0]", "list")])
     (clear,) = [one for one in listed if one.repair.name == "clear"]
     assert clear.title == "log_probs.clear(); rewards.clear()"
+
+
+def edited(listed: list[Candidate], title: str) -> str:
+    (text,) = next(one.edits.values() for one in listed if one.title == title)
+    return text
+
+
+def test_a_cached_value_is_computed_again_with_its_operands(list_candidates):
+    variables = [("logits", "tensor"), ("loss", "tensor")]
+    listed = list_candidates(CELL_ABOVE, 4, variables=variables, made_at=2)
+    assert edited(listed, "compute loss inside the loop at line 3") == (
+        "for step in range(3):\n    logits = x @ weight\n    loss = logits.exp().mean()\n"
+        "    loss.backward()\n"
+    )
+    variables = [("residual", "tensor"), ("projected", "tensor", 7)]
+    listed = list_candidates(CLOSURE, 5, 7, variables=variables, made_at=3)
+    assert (
+        "    def closure():\n        projected = points * pose.exp()\n"
+        "        residual = projected.pow(2).mean()\n        residual.backward()\n"
+    ) in edited(listed, "compute residual where it is used")
+
+
+def test_an_argument_is_detached_where_the_caller_makes_it(list_candidates):
+    listed = list_candidates(PROMPT, 3, 6, variables=[("cond", "tensor", 6)])
+    assert "cond = encode(tokens).detach()\n" in edited(listed, "detach what line 4 makes")
+
+
+def test_a_tensor_of_the_outer_loop_is_detached_where_a_loss_reads_it(list_candidates):
+    variables = [("fake", "tensor"), ("loss", "tensor")]
+    listed = list_candidates(CRITIC_LOOP, 5, variables=variables, optimizers=2)
+    assert "critic(fake.detach()).mean() - critic(real)" in edited(
+        listed, "fake.detach() at line 4"
+    )
+    listed = list_candidates(CRITIC_LOOP, 5, variables=variables)
+    assert "detach_shared" not in {one.repair.name for one in listed}
+
+
+def test_a_context_around_a_loop_is_opened_in_each_iteration(list_candidates):
+    listed = list_candidates(CACHED_CONTEXT, 4)
+    assert edited(listed, "parametrize.cached() inside the loop").startswith(
+        "for batch in loader:\n    with parametrize.cached():\n        loss = model(batch)\n"
+    )
+
+
+def test_a_list_that_is_filled_is_not_kept_with_detached_entries(list_candidates):
+    listed = list_candidates(
+        ROLLOUT.replace("log_probs", "self.log_probs"), 7, variables=[("self.log_probs[0]", "list")]
+    )
+    assert "detach_state" not in {one.repair.name for one in listed}
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,10 @@ def bootstrap(wheels: Iterable[str]) -> str:
     Wheels beside the site, and not the repository at a fixed revision: a notebook cannot name the
     commit that it is itself part of, site and wheels are always of one commit, and nothing has to
     be built.  ``--no-deps`` keeps pip off torch, numpy and ipywidgets, which Colab brings; it may
-    lack anywidget, psygnal and libcst.  Without wheels the cell says what to do.
+    lack anywidget and psygnal.  Without wheels the cell says what to do.
     """
     named = " ".join(wheels)
-    lacking = "anywidget psygnal libcst"
+    lacking = "anywidget psygnal"
     missing = (
         f'get_ipython().run_line_magic("pip", "install -q --no-deps {lacking} {named}")'
         if named

@@ -75,7 +75,9 @@ class Location(NamedTuple):
     def __str__(self) -> str:
         """Render it as ``file:line``, relative to the working directory if it lies below."""
         name = self.name
-        with contextlib.suppress(OSError, ValueError):  # there is none any more; it lies elsewhere
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # the folder was deleted, or is on another drive
             name = str(Path(name).relative_to(Path.cwd()))
         return f"{name}:{self.line}"
 
@@ -313,7 +315,7 @@ def reach(variables: Mapping[str, Any], modules: dict[int, str] | None = None) -
             visited.add(id(value))
             if modules is not None and issubclass(type(value), torch.nn.Module):
                 modules[id(value)] = name
-            items = itertools.islice(_items(value), _MAX_ITEMS)
+            items = itertools.islice(contents(value), _MAX_ITEMS)
             inner_matches = [Found(name + key, inner, (*owners, value)) for key, inner in items]
             pending.extend(reversed(inner_matches))
 
@@ -327,7 +329,7 @@ def user_variables(frame: FrameType | None) -> Iterator[Found]:
 PLAIN = (type(None), bool, int, float, str)
 
 
-def _items(value: Any) -> Iterator[tuple[str, Any]]:
+def contents(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield what a container, a module or another object contains, each with its key as text.
 
     The methods of the object's class are bypassed, so none of the program's code runs. Containers

@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from gradtrace.autograd.frames import Location, user_frames
-from gradtrace.autograd.syntax import Function, Loop, names
+from gradtrace.autograd.syntax import Function, Loop, names, written_in_place
 
 Scope = ast.Module | Function
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
@@ -105,29 +105,11 @@ def in_place_writes(file: str) -> Iterator[Write]:
     for scope in _nodes(file, *SCOPES):
         nodes = [*own_nodes(scope)]
         for node in nodes:
-            target = _written(node)
+            target = written_in_place(node)
             if target is not None and isinstance(node, ast.stmt | ast.expr):
                 name = ast.unparse(target)
                 values = (value_of(statement, name) for statement in nodes)
                 yield Write(node.lineno, name, tuple(filter(None, values)))
-
-
-def _written(node: ast.AST) -> ast.expr | None:
-    target: ast.expr | None = None
-    if isinstance(node, ast.AugAssign):
-        target = node.target
-    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        target = node.targets[0]
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        name = node.func.attr
-        in_place = re.fullmatch(r"[a-z]\w*[a-z0-9]_", name) and name not in _SWITCHES
-        target = node.func.value if in_place else None
-    while isinstance(target, ast.Subscript):
-        target = target.value
-    return target
-
-
-_SWITCHES = ("requires_grad_", "share_memory_", "detach_")
 
 
 def value_of(node: ast.AST, name: str) -> ast.expr | None:

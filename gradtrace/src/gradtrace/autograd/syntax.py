@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -59,3 +60,24 @@ def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
         for node in ast.walk(tree)
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, context)
     }
+
+
+def written_in_place(node: ast.AST) -> ast.expr | None:
+    """Return what a node writes into: ``x`` of ``x += …``, ``x[0] = …`` and ``x.mul_(…)``."""
+    match node:
+        case ast.AugAssign(target=target) | ast.Assign(targets=[ast.Subscript() as target]):
+            return without_index(target)
+        case ast.Call(func=ast.Attribute(value=target, attr=name)):
+            in_place = re.fullmatch(r"[a-z]\w*[a-z0-9]_", name) and name not in _NOT_IN_PLACE
+            return without_index(target) if in_place else None
+    return None
+
+
+_NOT_IN_PLACE = ("requires_grad_", "share_memory_", "detach_", "retain_grad_")
+
+
+def without_index(expression: ast.expr) -> ast.expr:
+    """Return ``x`` of ``x[0][1]``."""
+    while isinstance(expression, ast.Subscript):
+        expression = expression.value
+    return expression

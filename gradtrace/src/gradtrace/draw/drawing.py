@@ -8,7 +8,7 @@ from dataclasses import dataclass
 CHARACTER = 7.3
 LINE = 16
 PADDING = 8
-SMALL = 6.1  # a character of what is written below a box, 10 px
+SMALL = 6.1  # the width of a character below a box, 10 px
 BESIDE = 7.0  # from the edge that arrives below a box to this text
 ARROW_FOOT = 7.0  # below a box, for the head of the arrow that arrives there
 LABELLED_FOOT = 13.0  # the same with a text beside it

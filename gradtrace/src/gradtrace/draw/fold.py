@@ -94,7 +94,7 @@ def fold(scene: Scene) -> Group:
 def _choose_boxes(view: View, limit: int) -> None:
     """Choose the boxes of a view: open groups as long as there are at most ``limit`` boxes."""
     group = view.group
-    # Layers are told by their own names: "layers.3".
+    # Layers are distinguished by their own names: "layers.3".
     layers = group.kind in ("run", "range") and not group.steps
     view.path = group.path[:-1] if layers else group.path
     view.of = group.recurs or steps_suffix(group)
@@ -114,7 +114,7 @@ def _choose_boxes(view: View, limit: int) -> None:
                 similar[box.path if box.kind == "layer" else box.like].append(box)
         cost = {like: sum(len(box.members) - 1 for box in alike) for like, alike in similar.items()}
         depth = {like: max(depths[id(box)] for box in alike) for like, alike in similar.items()}
-        # Outer ones first, and of these what is cheap.
+        # Outer groups first, and among these the cheap ones.
         like = min(
             (like for like in cost if len(visible) + cost[like] <= limit),
             key=lambda like: (depth[like], cost[like]),
@@ -153,7 +153,7 @@ def _open_lone_group(boxes: list[int | Group], view: View, limit: int) -> None:
 
 
 _FEW = 5  # layers
-_ENOUGH = 8  # boxes, to tell what there is
+_ENOUGH = 8  # boxes, which is enough to show the parts
 
 
 def _opens(group: Group, shown: int) -> bool:

@@ -142,7 +142,7 @@ def _box(box: Box, face: Face) -> str:
         f'stroke-width="1.2" '
         f'fill="currentColor" fill-opacity="{0 if face.dashed or is_stub else 0.07}"{dashes}/>'
     )
-    if box.kind == "group":  # a stack: there is more behind it
+    if box.kind == "group":  # a stack, because the group has more nodes
         shape = (
             f'<path d="M{box.x + 4:g} {box.y - 3:g}h{box.width - 1:g}v{box.height - 1:g}" '
             f'stroke-opacity=".5"/>{shape}'

@@ -54,7 +54,7 @@ def _name_after_members(scene: Scene, group: Group) -> str:
         return not scene.nodes[node].leaf
 
     if group.kind == "round" and titles:
-        # What belongs to no module of its own is said: its bytes are not the module's.
+        # Name operations of no submodule, because their bytes are not the module's.
         rest = [scene.nodes[m].name for m in group.members if isinstance(m, int) and made(m)]
         loose_operations = operation_name(rest[0]) if len(rest) == 1 else f"{len(rest)} operations"
         further_titles = [_span(titles[0], title).split(" to ")[1] for title in titles[1:]]

@@ -3,8 +3,7 @@
 Only the frames of the traceback are left: their variables, and the roots of the backward call. They
 show which variable reaches freed nodes, or which saved tensor was changed. Only a watch records the
 line that freed or changed it, so the explanation omits that line. In a notebook, run ``%load_ext
-gradtrace``, then ``%explain`` in the cell after the error. ``%explain --fix`` adds a proved repair
-(:mod:`gradtrace.repair`).
+gradtrace``, then ``%explain`` in the cell after the error.
 """
 
 from __future__ import annotations

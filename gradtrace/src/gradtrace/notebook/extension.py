@@ -16,7 +16,6 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 
 from gradtrace.explaining.postmortem import explain
 from gradtrace.explaining.watcher import explanation_of, notes_are_shown, watch
-from gradtrace.repair.notebook_cells import fix
 
 
 @magics_class
@@ -43,7 +42,6 @@ class _Extension(Magics):
                 print(diagnosis.text(), file=sys.stderr)
 
     @magic_arguments()  # type: ignore[untyped-decorator]
-    @argument("--fix", action="store_true", help="run the cells again to prove a repair")  # type: ignore[untyped-decorator]
     @argument("--help", action="store_true", help="show this help")  # type: ignore[untyped-decorator]
     @line_magic
     def explain(self, line: str) -> None:
@@ -51,8 +49,6 @@ class _Extension(Magics):
         options = parse_argstring(self.explain, line)
         if options.help:
             print(self.explain.parser.format_help().removeprefix("::\n\n"))
-        elif options.fix:
-            print(fix(self.ipython))
         else:
             try:
                 diagnosis = explain()

@@ -232,7 +232,7 @@ _PAGE = (
 
 # Where scripts run, the player's place is kept until it is built, so that nothing moves then.  That
 # they may run does not say that these do: a mail program's or a forge's policy may stop them.  So
-# what is there to read appears after some seconds, where nothing took its place.
+# the text appears after some seconds, unless a player has replaced it.
 _UNBUILT = (
     ".gradtrace {margin: 1rem 0}"
     "@media screen and (scripting: enabled) {"

@@ -4,120 +4,86 @@ from __future__ import annotations
 
 import ast
 import re
-import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-import libcst as cst
-
-from gradtrace.autograd.syntax import names, reads_first
-from gradtrace.repair.edits import Loop, Source
+from gradtrace.autograd.syntax import Loop, names, reads_first, written_in_place
+from gradtrace.repair.edits import Source
 
 # Functions that return something else each time: a repair does not call them again.
 DRAWS = re.compile(r"\b(rand\w*|normal\w*|bernoulli|multinomial|rsample|sample|shuffle|next)\(")
 _ADDERS = ("append", "appendleft", "extend", "insert", "add")
 
 
-def _tree(code: str) -> ast.Module:
-    try:
-        return ast.parse(textwrap.dedent(code).strip())
-    except SyntaxError:  # the head of a compound statement
-        return ast.Module([], [])
+def reads(*nodes: ast.AST) -> set[str]:
+    """Return the names and attributes (``self.h``) that the nodes read.
 
-
-def reads(code: str) -> set[str]:
-    """Return the names and attributes (``self.h``) that the code reads.
-
-    >>> sorted(reads("x[0] = a.b + 1; c += 1"))
+    >>> sorted(reads(ast.parse("x[0] = a.b + 1; c += 1")))
     ['a', 'a.b', 'c', 'x']
     """
-    tree = _tree(code)
-    targets = {ast.unparse(n.target) for n in ast.walk(tree) if isinstance(n, ast.AugAssign)}
-    return names(tree, ast.Load) | targets
+    changed = (n.target for node in nodes for n in ast.walk(node) if isinstance(n, ast.AugAssign))
+    return set().union(map(ast.unparse, changed), *(names(node, ast.Load) for node in nodes))
 
 
-def writes(code: str) -> set[str]:
-    """Return the names and attributes that the code assigns."""
-    return names(_tree(code), ast.Store)
+def writes(*nodes: ast.AST) -> set[str]:
+    """Return the names and attributes that the nodes assign."""
+    return set().union(*(names(node, ast.Store) for node in nodes))
 
 
-def carried_names(source: Source, loop: Loop) -> list[str]:
-    """Return the variables and attributes that an iteration reads before it assigns them."""
-    code = source.code(loop)
-    (tree,) = _tree(code).body
-    return [
-        name
-        for name in sorted(writes(code))
-        if name.isidentifier() and reads_first(tree, name)  # type: ignore[arg-type]
-    ]
+def carried_names(loop: Loop) -> list[str]:
+    """Return the variables that an iteration reads before it assigns them."""
+    assigned = sorted(filter(str.isidentifier, writes(loop)))
+    return [name for name in assigned if reads_first(loop, name)]
 
 
-def changes_in_place(source: Source, statement: cst.CSTNode) -> set[str]:
+def changes_in_place(statement: ast.AST) -> set[str]:
     """Return the names that a statement writes into: ``x[0] = …``, ``x += …``, ``x.mul_(…)``."""
-    targets: list[ast.expr] = []
-    for node in ast.walk(_tree(source.code(statement))):
-        if isinstance(node, ast.AugAssign):
-            targets.append(node.target)
-        elif isinstance(node, ast.Assign):
-            targets += [target for target in node.targets if isinstance(target, ast.Subscript)]
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr.endswith("_")
-            and not node.func.attr.endswith("__")
-        ):
-            targets.append(node.func.value)
-    bases = set()
-    for target in targets:
-        while isinstance(target, ast.Subscript):
-            target = target.value
-        bases.add(ast.unparse(target))
-    return bases
+    written = map(written_in_place, ast.walk(statement))
+    return {ast.unparse(target) for target in written if target is not None}
 
 
-def accumulated(source: Source, statement: cst.CSTNode) -> set[str]:
+def accumulated(statement: ast.AST) -> set[str]:
     """Return the names that a statement, or one inside it, adds to: ``x += …``, ``x.append(…)``."""
-    targets = set()
-    for node in ast.walk(_tree(source.code(statement))):
-        if isinstance(node, ast.AugAssign):
-            targets.add(ast.unparse(node.target))
-    return targets | {container for container, _ in additions(source, statement)}
+    sums = {ast.unparse(n.target) for n in ast.walk(statement) if isinstance(n, ast.AugAssign)}
+    return sums | {container for container, _ in additions(statement)}
 
 
-def additions(source: Source, root: cst.CSTNode | None = None) -> Iterator[tuple[str, cst.Call]]:
+def additions(root: ast.AST) -> Iterator[tuple[str, ast.Call]]:
     """Yield the calls that add an element to a container, with the container's name."""
-    for call in source.all(cst.Call, root):
-        function = call.func
-        if isinstance(function, cst.Attribute) and function.attr.value in _ADDERS and call.args:
-            yield source.code(function.value), call
+    for call in ast.walk(root):
+        match call:
+            case ast.Call(func=ast.Attribute(value=container, attr=name), args=[_, *_]):
+                if name in _ADDERS:
+                    yield ast.unparse(container), call
 
 
-def value_of(statement: cst.CSTNode) -> cst.BaseExpression | None:
+def assignments(source: Source) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the targets and values of the file's assignments; ``a, b = f(), g()`` are two."""
+    for assign in source.all(ast.Assign):
+        yield from pairs_of(assign)
+
+
+def pairs_of(assign: ast.Assign) -> list[tuple[str, ast.expr]]:
+    """Return the targets and values of an assignment: those of a tuple one by one."""
+    target, value = assign.targets[0], assign.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return [(ast.unparse(t), v) for t, v in zip(target.elts, value.elts, strict=False)]
+    return [(ast.unparse(target), value)]
+
+
+def value_of(statement: ast.AST) -> ast.expr | None:
     """Return the value that an assignment assigns."""
-    if isinstance(statement, cst.Assign | cst.AnnAssign | cst.AugAssign):
+    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
         return statement.value
     return None
 
 
-def assignments(source: Source) -> Iterator[tuple[str, cst.BaseExpression]]:
-    """Yield the targets and values of the file's assignments; ``a, b = f(), g()`` are two."""
-    for assign in source.all(cst.Assign):
-        target, value = assign.targets[0].target, assign.value
-        if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
-            for part, part_value in zip(target.elements, value.elements, strict=False):
-                yield source.code(part.value), part_value.value
-        else:
-            yield source.code(target), value
-
-
-def statements_computing(
-    source: Source, statements: list[cst.CSTNode], names: set[str]
-) -> Iterator[cst.Assign]:
+def statements_computing(statements: list[ast.stmt], names: set[str]) -> Iterator[ast.Assign]:
     """Yield the assignments from which these names are computed, the last one first."""
     needed = {*names}
     for statement in reversed(statements):
-        if isinstance(statement, cst.Assign) and writes(source.code(statement)) & needed:
-            needed |= reads(source.code(statement))
+        if isinstance(statement, ast.Assign) and writes(statement) & needed:
+            needed |= reads(statement)
             yield statement
 
 

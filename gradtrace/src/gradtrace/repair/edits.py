@@ -1,197 +1,295 @@
-"""A source file as a tree that keeps every space and comment, and changes to it as new text.
-
-Built on LibCST.  A change names nodes of the tree; all else is copied to the letter.
-"""
+"""A source file with its syntax tree, and edits that leave the rest of its text as it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import ast
+import io
+import itertools
+import re
+import tokenize
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-import libcst as cst
-from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
+from gradtrace.autograd.syntax import Function, Loop
 
-Small = cst.BaseSmallStatement
-Loop = cst.For | cst.While
-Function = cst.FunctionDef
-Node = TypeVar("Node", bound=cst.CSTNode)
-Changed = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel
-Change = Callable[[cst.CSTNode], Changed]  # receives the node with its children changed
-Changes = dict[cst.CSTNode, Change]
+Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+Node = TypeVar("Node", bound=ast.AST)
 
 
-class _Rewriter(cst.CSTTransformer):
-    def __init__(self, changes: Changes):
-        super().__init__()
-        self._changes = changes
+class Edit(NamedTuple):
+    """A text in place of the bytes from ``start`` to ``end`` of a file's text in UTF-8."""
 
-    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Changed:  # type: ignore[override]
-        change = self._changes.get(original_node)
-        return updated_node if change is None else change(updated_node)
+    start: int
+    end: int
+    text: str
 
 
 class Source:
     """A source file of the program.
 
     Raises:
-        libcst.ParserSyntaxError: it is not Python.
+        SyntaxError: it is not Python.
         OSError, UnicodeDecodeError: it cannot be read.
     """
 
     def __init__(self, path: str):
         self.path = path
-        module = cst.parse_module(Path(path).read_bytes())  # bytes: so line ends are kept
-        wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
-        self.module = wrapper.module
-        self.text = module.code
-        self._positions = wrapper.resolve(PositionProvider)
-        self._parents = wrapper.resolve(ParentNodeProvider)
+        self.text = _decoded(Path(path).read_bytes())[0]
+        self.tree = ast.parse(self.text)
+        self._bytes = self.text.encode()
+        lines = self._bytes.splitlines(keepends=True)
+        self._starts = [0, *itertools.accumulate(map(len, lines))]
+        self._newline = "\r\n" if lines and lines[0].endswith(b"\r\n") else "\n"
+        self._parents = {
+            child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
+        }
 
-    def lines(self, node: cst.CSTNode) -> range:
-        """Return the lines of a node, without the comments above it."""
-        position = self._positions[node]
-        return range(position.start.line, position.end.line + 1)
+    # Positions.
 
-    def code(self, node: cst.CSTNode) -> str:
-        return self.module.code_for_node(node)
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Return where the text of a node begins and ends; decorators are not a part of it."""
+        assert isinstance(node, ast.stmt | ast.expr | ast.keyword)
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        start = self._starts[node.lineno - 1] + node.col_offset
+        return start, self._starts[node.end_lineno - 1] + node.end_col_offset
 
-    def edited(self, changes: Changes) -> str:
-        """Return the text with these nodes changed."""
-        module = self.module.visit(_Rewriter(changes))
-        assert isinstance(module, cst.Module)
-        return module.code
+    def lines(self, node: ast.stmt | ast.expr) -> range:
+        return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+    def code(self, node: ast.AST) -> str:
+        start, end = self.span(node)
+        return self._bytes[start:end].decode()
+
+    def edited(self, edits: Iterable[Edit]) -> str:
+        """Return the text with these edits."""
+        parts, position = [], 0
+        for start, end, text in sorted(edits, key=lambda edit: edit[:2]):
+            parts += [self._bytes[position:start], text.encode()]
+            position = max(position, end)
+        return b"".join([*parts, self._bytes[position:]]).decode()
 
     # Queries.
 
-    def all(self, kind: type[Node], root: cst.CSTNode | None = None) -> Iterator[Node]:
-        """Yield the nodes of a kind in the file, or under a root, in the order of the text."""
-        pending: list[cst.CSTNode] = [self.module if root is None else root]
+    def all(self, kind: type[Node], *roots: ast.AST) -> Iterator[Node]:
+        """Yield the nodes of a kind in the file, or under some roots, in the order of the text."""
+        pending = [*reversed(roots or (self.tree,))]
         while pending:
             node = pending.pop()
             if isinstance(node, kind):
                 yield node
-            pending.extend(reversed(node.children))
+            pending.extend(reversed([*ast.iter_child_nodes(node)]))
 
-    def parents(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    def parent(self, node: ast.AST) -> ast.AST:
+        return self._parents[node]
+
+    def parents(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield the ancestors of a node, the nearest first."""
         while node in self._parents:
             node = self._parents[node]
             yield node
 
-    def statements_at(self, line: int) -> list[Small]:
+    def statements_at(self, line: int) -> list[ast.stmt]:
         """Return the simple statements that cover a line."""
         return [statement for statement in self.statements() if line in self.lines(statement)]
 
-    def statements(self, root: cst.CSTNode | None = None) -> Iterator[Small]:
-        """Yield the simple statements of the file, or under a root."""
-        return self.all(cst.BaseSmallStatement, root)  # type: ignore[type-abstract]
+    def statements(self, *roots: ast.AST) -> Iterator[ast.stmt]:
+        """Yield the simple statements of the file, or under some roots."""
+        return filter(is_simple, self.all(ast.stmt, *roots))
 
-    def around(self, node: cst.CSTNode, *kinds: type[Node]) -> Iterator[Node]:
-        """Yield the ancestors of these kinds, innermost first, up to the enclosing function."""
+    def around(self, node: ast.AST, kind: type[Node]) -> Iterator[Node]:
+        """Yield the ancestors of a kind, innermost first, up to the enclosing function."""
         for parent in self.parents(node):
-            if isinstance(parent, kinds):
+            if isinstance(parent, kind):
                 yield parent
-            if isinstance(parent, Function | cst.Lambda):
+            if isinstance(parent, Function | ast.Lambda):
                 return
 
-    def function_of(self, node: cst.CSTNode) -> Function | None:
-        return next((parent for parent in self.parents(node) if isinstance(parent, Function)), None)
+    def loops_around(self, node: ast.AST) -> Iterator[Loop]:
+        return (loop for loop in self.around(node, ast.stmt) if isinstance(loop, Loop))
 
-    def scope_of(self, node: cst.CSTNode) -> Function | cst.Module:
+    def scope_of(self, node: ast.AST) -> Scope:
         """Return the enclosing function, or the module."""
-        return self.function_of(node) or self.module
+        functions = (parent for parent in self.parents(node) if isinstance(parent, Function))
+        return next(functions, self.tree)
 
-    def class_of(self, node: cst.CSTNode) -> cst.ClassDef | None:
-        classes = (parent for parent in self.parents(node) if isinstance(parent, cst.ClassDef))
+    def function_of(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        scope = self.scope_of(node)
+        return None if isinstance(scope, ast.Module) else scope
+
+    def class_of(self, node: ast.AST) -> ast.ClassDef | None:
+        classes = (parent for parent in self.parents(node) if isinstance(parent, ast.ClassDef))
         return next(classes, None)
 
-    def suite_of(self, statement: cst.CSTNode) -> cst.CSTNode:
-        """Return the block, module or one-line suite that contains a statement."""
-        kinds = (cst.IndentedBlock, cst.SimpleStatementSuite, cst.Module)
-        return next(parent for parent in self.parents(statement) if isinstance(parent, kinds))
+    def suite_of(self, statement: ast.stmt) -> list[ast.stmt]:
+        """Return the block of statements, or the module's, that contains a statement."""
+        blocks = (block for _, block in ast.iter_fields(self._parents[statement]))
+        return next(block for block in blocks if isinstance(block, list) and statement in block)
 
-    def line_of(self, statement: cst.CSTNode, suite: cst.CSTNode) -> cst.CSTNode:
+    def member_of(self, suite: Sequence[ast.stmt], statement: ast.stmt) -> ast.stmt:
         """Return the direct member of the suite that contains the statement."""
-        member = statement
-        for parent in self.parents(statement):
-            if parent is suite:
-                return member
-            member = parent
-        raise ValueError("the statement is not in this suite")
+        ancestors = (statement, *self.parents(statement))
+        return next(node for node in ancestors if isinstance(node, ast.stmt) and node in suite)
 
-    def flat(self, suite: cst.CSTNode) -> list[cst.CSTNode]:
-        """Return the statements of a suite in order: simple ones, and compound ones as a whole."""
-        statements: list[cst.CSTNode] = []
-        for member in suite.body:  # type: ignore[attr-defined]
-            if isinstance(member, cst.SimpleStatementLine):
-                statements += member.body
-            else:
-                statements.append(member)
-        return statements
-
-    def before(self, statement: cst.CSTNode) -> list[cst.CSTNode]:
+    def before(self, statement: ast.stmt) -> list[ast.stmt]:
         """Return the statements before one in its suite."""
-        statements = self.flat(self.suite_of(statement))
-        return statements[: statements.index(statement)]
+        suite = self.suite_of(statement)
+        return suite[: suite.index(statement)]
 
-    # Changes.
+    def after(self, statement: ast.stmt) -> list[ast.stmt]:
+        """Return the statements after one in its suite."""
+        suite = self.suite_of(statement)
+        return suite[suite.index(statement) + 1 :]
 
-    def parse(self, code: str) -> list[Small]:
-        """Parse simple statements."""
-        line = self.line(code)
-        assert isinstance(line, cst.SimpleStatementLine)
-        return list(line.body)
+    # Edits.
 
-    def line(self, code: str) -> cst.SimpleStatementLine | cst.BaseCompoundStatement:
-        """Parse a line of simple statements, or a compound statement."""
-        return cst.parse_statement(code, config=self.module.config_for_parsing)
+    def insert(
+        self, statement: ast.stmt, before: Sequence[str] = (), after: Sequence[str] = ()
+    ) -> list[Edit]:
+        """Insert statements before and after one, after a semicolon if it shares its line."""
+        start, end = self.span(statement)
+        line_start, line_end = self._whole_lines(statement)
+        indent = self._bytes[line_start:start].decode()
+        edits = []
+        if before and not indent.strip():
+            text = "".join(f"{self._indented(code, indent)}{self._newline}" for code in before)
+            edits.append(Edit(line_start, line_start, text))
+        elif before:
+            edits.append(Edit(start, start, "".join(f"{code}; " for code in before)))
+        if after and self.has_own_lines(statement):
+            text = "".join(f"{self._indented(code, indent)}{self._newline}" for code in after)
+            is_last = not self._bytes[:line_end].endswith((b"\n", b"\r"))
+            edits.append(Edit(line_end, line_end, self._newline * is_last + text))
+        elif after:
+            edits.append(Edit(end, end, "".join(f"; {code}" for code in after)))
+        return edits
 
-    def next_to(
-        self, statement: cst.CSTNode, before: Sequence[str] = (), after: Sequence[str] = ()
-    ) -> Changes:
-        """Return the change that inserts statements before and after one.
+    def first_in(self, suite: Sequence[ast.stmt], code: Sequence[str]) -> list[Edit]:
+        """Insert statements at a block's beginning, after a docstring."""
+        match suite:
+            case [ast.Expr(ast.Constant(str())), second, *_]:
+                return self.insert(second, before=code)
+        return self.insert(suite[0], before=code)
 
-        They stand on lines of their own, or after a semicolon if the statement shares its line.
-        """
-        return {self.anchor(statement): self.between(statement, before, after)}
+    def remove(self, *statements: ast.stmt) -> list[Edit]:
+        """Remove statements; ``pass`` takes the place of a block's only statement."""
+        edits = []
+        for statement in statements:
+            start, end = self.span(statement)
+            before, after = self.before(statement), self.after(statement)
+            if not before and not after:
+                edits.append(Edit(start, end, "pass"))
+            elif self.has_own_lines(statement):
+                edits.append(Edit(*self._whole_lines(statement), ""))
+            elif after and after[0].lineno == statement.end_lineno:
+                edits.append(Edit(start, self.span(after[0])[0], ""))
+            else:
+                edits.append(Edit(self.span(before[-1])[1], end, ""))
+        return edits
 
-    def anchor(self, statement: cst.CSTNode) -> cst.CSTNode:
-        """Return the node beside which statements are inserted: a line of one statement, or it."""
-        line = self._parents[statement]
-        is_only_one = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-        return line if is_only_one else statement
+    def remove_line(self, node: ast.expr) -> list[Edit]:
+        """Remove the lines of an expression, such as a decorator."""
+        return [Edit(*self._whole_lines(node), "")]
 
-    def between(
-        self, statement: cst.CSTNode, before: Sequence[str], after: Sequence[str] = ()
-    ) -> Change:
-        has_own_line = self.anchor(statement) is not statement or not isinstance(statement, Small)
+    def replace(self, node: ast.AST, text: str) -> list[Edit]:
+        return [Edit(*self.span(node), text)]
 
-        def change(updated: cst.CSTNode) -> Changed:
-            if has_own_line:
-                above = [self.line(code) for code in before]
-                below = [self.line(code) for code in after]
-                if above and hasattr(updated, "leading_lines"):
-                    above[0] = above[0].with_changes(leading_lines=updated.leading_lines)
-                    updated = updated.with_changes(leading_lines=())
-                return cst.FlattenSentinel([*above, updated, *below])
-            parts = [part for code in before for part in self.parse(code)]
-            following = [part for code in after for part in self.parse(code)]
-            semicolon = getattr(updated, "semicolon", cst.MaybeSentinel.DEFAULT)
-            if following and isinstance(updated, Small):
-                updated = updated.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
-                following[-1] = following[-1].with_changes(semicolon=semicolon)
-            return cst.FlattenSentinel([*parts, updated, *following])
+    def call_method(self, node: ast.expr, name: str) -> list[Edit]:
+        """Call a method on an expression, in parentheses if needed."""
+        start, end = self.span(node)
+        if isinstance(node, _ATOMS):
+            return [Edit(end, end, f".{name}()")]
+        return [Edit(start, start, "("), Edit(end, end, f").{name}()")]
 
-        return change
+    def drop_call(self, call: ast.Call) -> list[Edit]:
+        """Replace a method call by the object on which the method is called."""
+        assert isinstance(call.func, ast.Attribute)
+        return [Edit(self._end_of_operand(call.func.value), self.span(call)[1], "")]
 
-    def first_in(self, suite: cst.CSTNode, code: Sequence[str]) -> Changes:
-        """Return the change that inserts statements at a block's beginning, after a docstring."""
-        statements = self.flat(suite)
-        first = statements[0]
-        if len(statements) > 1 and _is_docstring(first):
-            first = statements[1]
-        return self.next_to(first, before=code)
+    def set_keywords(self, call: ast.Call, **values: str) -> list[Edit]:
+        """Give a call these keywords, or replace their values."""
+        edits, missing = [], []
+        for name, value in values.items():
+            present = keyword(call, name)
+            if present is None:
+                missing.append(f"{name}={value}")
+            else:
+                edits += self.replace(present, value)
+        end = self.span(call)[1] - 1
+        arguments = [*call.args, *(argument.value for argument in call.keywords)]
+        last = max((self.span(argument)[1] for argument in arguments), default=end)
+        if missing and arguments and b"," not in self._bytes[last:end]:
+            missing[0] = f", {missing[0]}"
+        return [*edits, Edit(end, end, ", ".join(missing))]
+
+    def unindent(self, block: ast.If | ast.With | ast.AsyncWith) -> list[Edit]:
+        """Replace a compound statement by the statements of its block."""
+        start, end = self._whole_lines(block)
+        first = self._starts[block.body[0].lineno - 1]
+        if first == start:  # the block stands on the line of its head
+            return [Edit(self.span(block)[0], self.span(block.body[0])[0], "")]
+        spaces = b" " * (block.body[0].col_offset - block.col_offset)
+        lines = self._bytes[first:end].splitlines(keepends=True)
+        return [Edit(start, end, b"".join(line.removeprefix(spaces) for line in lines).decode())]
+
+    def swap_heads(self, outer: ast.With, inner: Loop) -> list[Edit]:
+        """Exchange the heads of two compound statements, the one the only member of the other."""
+        start, inside = self.span(outer)[0], self.span(inner)[0]
+        head, inner_head = (
+            self._bytes[start:inside],
+            self._bytes[inside : self.span(inner.body[0])[0]],
+        )
+        texts = inner_head.decode().rstrip(), head.decode().rstrip()
+        return [
+            Edit(start, start + len(head.rstrip()), texts[0]),
+            Edit(inside, inside + len(inner_head.rstrip()), texts[1]),
+        ]
+
+    def indent_under(self, head: str, statements: Sequence[ast.stmt]) -> list[Edit]:
+        """Put consecutive statements into a block with this head."""
+        start, _ = self._whole_lines(statements[0])
+        _, end = self._whole_lines(statements[-1])
+        indent = self._bytes[start : self.span(statements[0])[0]].decode()
+        lines = self._bytes[start:end].decode().splitlines(keepends=True)
+        block = "".join(f"    {line}" if line.strip() else line for line in lines)
+        return [Edit(start, end, f"{indent}{head}{self._newline}{block}")]
+
+    def has_own_lines(self, node: ast.stmt | ast.expr) -> bool:
+        """Whether nothing but a comment shares the lines of a node."""
+        (start, end), (line_start, line_end) = self.span(node), self._whole_lines(node)
+        rest = self._bytes[end:line_end].strip()
+        return not self._bytes[line_start:start].strip() and (not rest or rest.startswith(b"#"))
+
+    def _whole_lines(self, node: ast.stmt | ast.expr) -> tuple[int, int]:
+        lines = self.lines(node)
+        return self._starts[lines[0] - 1], self._starts[lines[-1]]
+
+    def _indented(self, code: str, indent: str) -> str:
+        """Return code with its first line indented, and those of a block that it opens."""
+        if "\n" not in code or is_simple(ast.parse(code).body[0]):
+            return f"{indent}{code}"
+        return self._newline.join(f"{indent}{line}" for line in code.splitlines())
+
+    def _end_of_operand(self, operand: ast.expr) -> int:
+        """Return where an operand ends, with the parentheses around it."""
+        end = self.span(operand)[1]
+        closing = re.match(rb"[\s)]*\)", self._bytes[end:])
+        return end if closing is None else end + closing.end()
+
+
+_ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.List, ast.Dict, ast.ListComp)
+
+
+def is_simple(node: ast.AST) -> bool:
+    """Whether a node is a statement without a block."""
+    has_block = hasattr(node, "body") or isinstance(node, ast.Match)
+    return isinstance(node, ast.stmt) and not has_block
+
+
+def _decoded(raw: bytes) -> tuple[str, str]:
+    """Return a file's text and encoding."""
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+    return raw.decode(encoding), encoding
 
 
 def write(path: str, old: str, new: str) -> None:
@@ -201,88 +299,26 @@ def write(path: str, old: str, new: str) -> None:
         ValueError: the file has changed since it was run.
         OSError: it cannot be written.
     """
-    module = cst.parse_module(Path(path).read_bytes())
-    if module.code != old:
+    text, encoding = _decoded(Path(path).read_bytes())
+    if text != old:
         raise ValueError(f"{path} has changed since it was run: nothing was written")
-    Path(path).write_bytes(new.encode(module.encoding))
+    Path(path).write_bytes(new.encode(encoding))
 
 
-def _is_docstring(statement: cst.CSTNode) -> bool:
-    return isinstance(statement, cst.Expr) and isinstance(
-        statement.value, cst.SimpleString | cst.ConcatenatedString
-    )
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """Return the value that a call gives to a keyword."""
+    return next((argument.value for argument in call.keywords if argument.arg == name), None)
 
 
-def removed(_: cst.CSTNode) -> cst.RemovalSentinel:
-    return cst.RemoveFromParent()
-
-
-def instead(statement: cst.CSTNode) -> Change:
-    """Return the change that replaces a statement."""
-    return lambda _: statement
-
-
-def to(code: str) -> Change:
-    """Return the change that replaces an expression by this text."""
-    return lambda updated: cst.parse_expression(code)
-
-
-def method(name: str) -> Change:
-    """Return the change that calls a method on an expression, in parentheses if needed."""
-
-    def change(updated: cst.CSTNode) -> cst.CSTNode:
-        assert isinstance(updated, cst.BaseExpression)
-        return cst.Call(cst.Attribute(in_parentheses(updated), cst.Name(name)))
-
-    return change
-
-
-_ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.List, cst.Dict)
-
-
-def in_parentheses(expression: cst.BaseExpression) -> cst.BaseExpression:
-    if isinstance(expression, _ATOMS) or expression.lpar:
-        return expression
-    return expression.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-
-
-def with_keyword(name: str, value: str) -> Change:
-    """Return the change that gives a call this keyword, or replaces its value."""
-
-    def change(updated: cst.CSTNode) -> cst.CSTNode:
-        assert isinstance(updated, cst.Call)
-        new = cst.parse_expression(value)
-        arguments = list(updated.args)
-        for i, argument in enumerate(arguments):
-            if argument.keyword is not None and argument.keyword.value == name:
-                arguments[i] = argument.with_changes(value=new)
-                return updated.with_changes(args=arguments)
-        equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-        if arguments:
-            arguments[-1] = arguments[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        arguments.append(cst.Arg(new, keyword=cst.Name(name), equal=equal))
-        return updated.with_changes(args=arguments)
-
-    return change
-
-
-def keyword(call: cst.Call, name: str) -> cst.BaseExpression | None:
-    for argument in call.args:
-        if argument.keyword is not None and argument.keyword.value == name:
-            return argument.value
-    return None
-
-
-def method_called(call: cst.CSTNode) -> str:
+def method_called(call: ast.AST) -> str:
     """Return the last name of the function: ``backward`` for ``loss.backward(…)``."""
-    if not isinstance(call, cst.Call):
-        return ""
-    if isinstance(call.func, cst.Attribute):
-        return call.func.attr.value
-    return call.func.value if isinstance(call.func, cst.Name) else ""
+    match call:
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+            return name
+    return ""
 
 
-def call_of(source: Source, statement: cst.CSTNode, *names: str) -> cst.Call | None:
-    """Return the first call of a function or method of these names in a statement."""
-    calls = source.all(cst.Call, statement)
+def call_of(source: Source, root: ast.AST, *names: str) -> ast.Call | None:
+    """Return the first call of a function or method of these names under a node."""
+    calls = source.all(ast.Call, root)
     return next((call for call in calls if method_called(call) in names), None)

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
-import os
 import sys
-import time
 from pathlib import Path
-from typing import NoReturn
 
+from gradtrace.repair import proof_text
+from gradtrace.repair.edits import Source, write
+from gradtrace.repair.proof import prove
+from gradtrace.repair.run.observations import RunLimits
+from gradtrace.repair.run.processes import Launcher, LauncherEnded
 from gradtrace.terminal import highlight_fix
 
 _USAGE = "gradtrace fix [options] (script.py | -m module) [arguments]"
-_WITH_VALUE = ("--choose", "--json", "--beyond", "--seconds")
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        print(f"gradtrace: {message} (usage: {_USAGE})", file=sys.stderr)
-        sys.exit(2)
 
 
 def _parser(version: str) -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = argparse.ArgumentParser(
         prog="gradtrace fix",
         usage=_USAGE,
         description="Edit a failing PyTorch program in every way that could repair it, run each "
@@ -54,25 +48,17 @@ def _parser(version: str) -> argparse.ArgumentParser:
         "--seconds", type=float, default=120.0, metavar="S", help="the most for one run (120)"
     )
     parser.add_argument("-V", "--version", action="version", version=f"gradtrace {version}")
+    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="repair a module")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="the script and its arguments")
     return parser
-
-
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return the command's own arguments, and those from the program's name on."""
-    place = 0
-    while place < len(words) and words[place].startswith("-") and words[place] != "-m":
-        if words[place] == "--":
-            return words[:place], words[place + 1 :]
-        place += 2 if words[place] in _WITH_VALUE else 1
-    return words[:place], words[place:]
 
 
 def main(words: list[str], flags: list[str], version: str) -> int:
     """Run the command; ``flags`` are options of the interpreter.  Returns the exit code."""
-    arguments, program = _split(words)
     parser = _parser(version)
-    options = parser.parse_args(arguments)
-    if not program or program == ["-m"]:
+    options = parser.parse_args(words)
+    program = ["-m", *options.module] if options.module else options.program
+    if not program:
         parser.error("no program to repair")
     if program[0] != "-m" and not Path(program[0]).is_file():
         parser.error(f"there is no file {program[0]}")
@@ -80,13 +66,11 @@ def main(words: list[str], flags: list[str], version: str) -> int:
         parser.error("--choose says which repair --apply writes: give both")
     if options.beyond < 1 or options.seconds <= 0:
         parser.error("--beyond and --seconds are more than 0")
-    if options.json not in (None, "-") and (reason := _unwritable(Path(options.json))) is not None:
-        parser.error(f"--json {options.json} cannot be written: {reason}")
-    if not is_installed():
-        _say(MISSING)
-        return 2
-    from gradtrace.repair.run.processes import LauncherEnded
-
+    if options.json not in (None, "-"):  # before a minute of work is lost
+        try:
+            Path(options.json).open("a").close()
+        except OSError as error:
+            parser.error(f"--json {options.json} cannot be written: {error.strerror}")
     try:
         return _fix(options, program, flags)
     except LauncherEnded as error:
@@ -97,31 +81,7 @@ def main(words: list[str], flags: list[str], version: str) -> int:
         return 130
 
 
-def _unwritable(path: Path) -> str | None:
-    """Return why a file cannot be written, before a minute of work is lost."""
-    folder = path.absolute().parent
-    if path.is_dir():
-        return "it is a folder"
-    if not folder.is_dir():
-        return f"there is no folder {folder}"
-    return None if os.access(path if path.exists() else folder, os.W_OK) else "permission denied"
-
-
-MISSING = "gradtrace fix edits source with LibCST: pip install 'gradtrace[fix]'"
-
-
-def is_installed() -> bool:
-    """Whether LibCST is installed."""
-    return importlib.util.find_spec("libcst") is not None
-
-
 def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> int:
-    from gradtrace.repair import proof_text
-    from gradtrace.repair.edits import Source, write
-    from gradtrace.repair.proof import prove
-    from gradtrace.repair.run.observations import RunLimits
-    from gradtrace.repair.run.processes import Launcher
-
     name = " ".join(program[:2]) if program[0] == "-m" else program[0]
     often = "once" if options.list else "several times"
     _say(
@@ -130,14 +90,13 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
     )
     with Launcher(program, flags) as launcher:
         limits = RunLimits(None, options.beyond, options.seconds)
-        proof = prove(launcher, limits, _say, _Counter(), only_list=options.list)
-    printed = sys.stdout
+        proof = prove(launcher, limits, _say, only_list=options.list)
+    text = json.dumps(proof_text.data(proof), indent=1)
     if options.json == "-":
-        print(json.dumps(proof_text.data(proof), indent=1))
-        printed = sys.stderr
+        print(text)
     elif options.json:
-        text = json.dumps(proof_text.data(proof), indent=1)
         Path(options.json).write_text(text, encoding="utf-8")
+    printed = sys.stderr if options.json == "-" else sys.stdout
     if options.list:
         print(proof_text.listing(proof), file=printed)
         return 0
@@ -159,18 +118,6 @@ def _fix(options: argparse.Namespace, program: list[str], flags: list[str]) -> i
         _say(str(error))
         return 1
     return 0
-
-
-class _Counter:
-    """Prints the number of the candidate that runs: on a terminal always on the same line."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-
-    def __call__(self, number: int, count: int) -> None:
-        line_above = "\x1b[A\x1b[2K" if number > 1 and sys.stderr.isatty() else ""
-        print(line_above, end="", file=sys.stderr)
-        _say(f"candidate {number} of {count}, {time.monotonic() - self._start:.0f} s")
 
 
 def _say(text: str) -> None:

@@ -96,17 +96,6 @@ def targets_of_calls(run: ProgramRun) -> dict[int, set[int]]:
     }
 
 
-def describe_targets(run: ProgramRun) -> str:
-    """Return in words which loss is meant for which optimizer."""
-    losses = {call.number: loss_name(call) for call in run.calls}
-    pairs = {
-        f"{losses[number]} for {optimizer_name(run, index)}"
-        for number, optimizers in targets_of_calls(run).items()
-        for index in optimizers
-    }
-    return ", ".join(sorted(pairs)[:4])
-
-
 def optimizer_name(run: ProgramRun, index: int) -> str:
     return run.optimizers[index].name or f"optimizer {index + 1}"
 

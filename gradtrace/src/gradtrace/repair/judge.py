@@ -20,17 +20,17 @@ Where that is undecided, or where two repairs hold and train differently, the re
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradtrace.explaining.causes import family_of
-from gradtrace.repair.intent import describe_targets, loss_name, optimizer_name, targets_of_calls
+from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
 from gradtrace.repair.repairs import (
     ADD_LOSSES,
     ADD_ROUNDS,
     BEGIN_SUM,
+    CLEAR,
     CLONE_WRITTEN,
     DETACH,
     FORWARD_AGAIN,
@@ -53,10 +53,6 @@ from gradtrace.repair.run.observations import (
     sum_of,
 )
 
-_ACROSS_ITERATIONS = (
-    "computed_once_outside_loop", "hidden_state_carried", "loss_accumulated", "replay_keeps_graph",
-    "dataset_tensor_has_graph", "buffer_has_graph",
-)  # fmt: skip
 _ADDITIONS = (ADD_LOSSES, ADD_ROUNDS)
 _REPEATED_STATEMENTS = (FORWARD_AGAIN, BEGIN_SUM)
 PROVEN, OPEN, REJECTED, UNPROVEN = "proven", "open", "rejected", "unproven"
@@ -130,7 +126,7 @@ class Judge:
             self._growing_graph(run),
             self._stale_gradient(run),
             self._counted_twice(candidate),
-            self._retained_too_long(candidate),
+            self._retained_too_long(candidate, run),
             self._untrained(candidate, run),
             self._other_objective(candidate, run),
             self._unused_gradient(run),
@@ -150,7 +146,6 @@ class Judge:
             or question
             or self._is_copy_meant(candidate, run)
             or self._is_training_meant(candidate, run)
-            or self._is_exclusion_meant(run)
         )
         if candidate.repair == DETACH and self._first_changed_gradient(candidate, run) is not None:
             tensor = candidate.title.removeprefix("detach ")
@@ -160,10 +155,16 @@ class Judge:
         return judgement
 
     def compare(self, judgements: Iterable[Judgement]) -> None:
-        """Reject each repair that trains fewer parameters than another one that holds."""
+        """Reject each repair that trains fewer parameters than another one that holds.
+
+        A list is to be cleared if nothing else holds: its old entries cannot be used again.
+        """
         if self.trained is None:
             return
         holding = [judgement for judgement in judgements if judgement.status in (PROVEN, OPEN)]
+        if {judgement.candidate.repair for judgement in holding} == {CLEAR}:
+            for judgement in holding:
+                judgement.status, judgement.question = PROVEN, None
         trained: set[str] = set()
         for judgement in holding:
             if not judgement.question:
@@ -256,7 +257,8 @@ class Judge:
                 return f"runs, but changes the loss of backward call {call.number}"
             if call.number == changed:  # the weights differ from here on
                 is_question = candidate.repair == DETACH and self.family == "freed"
-                if is_question or self._gradients_were_wrong:
+                # A program that fails silently has wrong gradients, unless its graph only grows.
+                if is_question or (self._is_silent and self.cause != "graph_grows"):
                     return None
                 return f"runs, but changes the gradient of backward call {changed}"
         return None
@@ -271,11 +273,6 @@ class Judge:
             calls = self.original.calls[: self.failing_call]
             return any(call.stale_leaves for call in calls)
         return not candidate.repair.keeps
-
-    @property
-    def _gradients_were_wrong(self) -> bool:
-        """Whether the program trained wrongly without raising an error."""
-        return self._is_silent and self.cause != "graph_grows"
 
     def _first_changed_gradient(self, candidate: Candidate, run: ProgramRun) -> int | None:
         """Return the first call whose gradients differ from those of the program's statements."""
@@ -330,12 +327,15 @@ class Judge:
                 return "runs, but the gradient of the new loss is not the sum of their gradients"
         return "runs, but the new loss is not the sum of the two losses"
 
-    def _retained_too_long(self, candidate: Candidate) -> str | None:
+    def _retained_too_long(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Object to a retained graph that a step makes stale, or that every iteration uses."""
-        if candidate.repair != RETAIN_GRAPH:
+        if candidate.repair != RETAIN_GRAPH or self.failing_call > len(self.original.calls):
             return None
-        if self.cause in _ACROSS_ITERATIONS:
-            return "runs, but every iteration would use the graph of the first iteration"
+        site = self.original.calls[self.failing_call - 1].site
+        same_site = (call for call in run.calls if call.site == site and call.accumulates)
+        oldest = [call.oldest_node for call in same_site]
+        if len({*oldest}) < len(oldest):
+            return "runs, but later iterations would use the graph of an earlier iteration"
         freed_at = (self.original.diagnosis or {}).get("began_at") or {}
         freeing_line = freed_at.get("file"), freed_at.get("line")
         has_stepped = False  # since the call that freed the graph
@@ -350,17 +350,9 @@ class Judge:
 
     def _counted_twice(self, candidate: Candidate) -> str | None:
         """Object to adding a loss, or retaining its graph, if the next loss contains it."""
-        calls = self.original.calls
-        if candidate.repair not in (*_ADDITIONS, RETAIN_GRAPH) or self.failing_call > len(calls):
-            return None
-        numbers = calls[self.failing_call - 1].contains
-        contained = {number for number in numbers if calls[number - 1].accumulates}
-        if not contained:
-            return None
-        return (
-            f"runs, but the loss of backward call {max(contained)} is a part of the loss of "
-            f"backward call {self.failing_call}: its gradient counts twice"
-        )
+        if candidate.repair in (*_ADDITIONS, RETAIN_GRAPH) and self.cause == "loss_accumulated":
+            return "runs, but the loss contains an earlier one: its gradient counts twice"
+        return None
 
     def _untrained(self, candidate: Candidate, run: ProgramRun) -> str | None:
         """Object to parameters that get no gradient, though the program's call gave them one."""
@@ -493,25 +485,6 @@ class Judge:
             return None
         return f"{'is' if len(new) == 1 else 'are'} {self._listed(new, '')} to be trained?"
 
-    def _is_exclusion_meant(self, run: ProgramRun) -> str | None:
-        """Ask whether a leaf that gets no gradient is meant to get none.
-
-        Without an optimizer it is unknown what is trained; of a loss without a graph it is unknown
-        what it was computed from.
-        """
-        if self.trained is not None and self.family not in ("freed", "modified", "silent"):
-            idle = sorted(self.trained - self._parameters_with_gradients(run))
-            return f"is it right that {self._listed(idle)} not trained?" if idle else None
-        calls = self.original.calls
-        if self.trained is not None or self.failing_call > len(calls) or not calls[-1].accumulates:
-            return None
-        leaves = {key for call in calls for key in call.leaves}
-        with_gradient = {key for call in run.calls for key in call.gradients}
-        late = self._parameters_with_gradients(run)
-        missing = sorted((leaves - with_gradient) | (calls[-1].leaves - late))
-        missing = [key for key in missing if not key.startswith("a leaf of shape")]
-        return f"is it right that {self._listed(missing)} not trained?" if missing else None
-
     # What is missing for a proof.
 
     def _unfinished(self, candidate: Candidate, run: ProgramRun) -> str | None:
@@ -526,6 +499,8 @@ class Judge:
             return "no backward() call was observed"
         if not run.calls[-1].accumulates and not run.steps and not candidate.repair.keeps:
             return "no gradient was observed, because autograd.grad returns it"
+        if run.status == "ended" and 0 < len(run.steps) == len(self.original.steps):
+            return None  # an evaluation after the training
         if self.original.optimizers and not run.steps_after(self.failing_call):
             has_steps = self.original.steps or run.steps
             return "no optimizer has stepped after the failing call" if has_steps else None
@@ -565,9 +540,7 @@ class Judge:
             verb = "gets" if len(keys) == 1 else "get"
             lines.append(f"{self._listed(sorted(keys), '')} {verb} a gradient")
         if len(run.optimizers) > 1 and run.steps and not question:
-            pairs = describe_targets(run)
-            if pairs:
-                lines.append("each step uses the gradient of its own losses only: " + pairs)
+            lines.append("each step uses the gradient of its own losses only")
         lines.append("no graph grows, and a strict watch finds nothing")
         return lines
 
@@ -581,7 +554,7 @@ class Judge:
 def _opposed(part: Sample, own_part: Sample) -> bool:
     """Whether two gradients point in opposite directions, as those of adversaries do."""
     product = sum(a * b for a, b in zip(part.values, own_part.values, strict=True))
-    return product < -0.5 * math.hypot(*part.values) * math.hypot(*own_part.values)
+    return product < -0.5 * part.norm * own_part.norm
 
 
 _SHORT_ERRORS = {

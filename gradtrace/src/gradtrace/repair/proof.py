@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -45,7 +46,6 @@ def prove(
     launcher: Launcher,
     limits: RunLimits,
     report: Callable[[str], None] = lambda text: None,
-    count: Callable[[int, int], None] = lambda number, count: None,
     only_list: bool = False,
 ) -> Proof:
     """Find the repairs of the launcher's program that hold.
@@ -54,10 +54,10 @@ def prove(
         launcher: starts the runs.
         limits: of each run.
         report: receives lines about the progress.
-        count: receives the number of the candidate that is run, and how many there are.
         only_list: stop before any candidate is run.
     """
-    original, _ = launcher.run({}, limits._replace(failing_call=None))
+    start = time.monotonic()
+    original = launcher.run({}, limits._replace(failing_call=None))
     proof = Proof(original)
     calls = f"{len(original.calls)} backward calls, {original.seconds:.1f} s"
     error = (original.error or "").partition("\n")[0] or "no error"
@@ -69,22 +69,20 @@ def prove(
     proof.listed = candidates(original, report)
     if only_list or not proof.listed:
         return proof
-    if original.side_effects:
-        report(f"it wrote or called: {', '.join(original.side_effects)}")
     report(f"{len(proof.listed)} candidates, each in a process of its own")
     # A slower machine must not reject a right repair: allow several times the program's own time.
     seconds = min(limits.seconds, 30 + 5 * original.seconds)
     failing_call = original.failing_call
-    repetition, _ = launcher.run({}, limits._replace(failing_call=None))
+    repetition = launcher.run({}, limits._replace(failing_call=None))
     proof.repeats = is_repeated(original, repetition)
     reference = None
     if original.status == "raised" and original.calls and original.calls[-1].failed:
         reference_limits = RunLimits(failing_call, _REFERENCE_CALLS, seconds)
-        reference, _ = launcher.run({}, reference_limits, is_reference=True)
+        reference = launcher.run({}, reference_limits, is_reference=True)
     judge = Judge(original, reference)
     for number, candidate in enumerate(proof.listed, 1):
-        count(number, len(proof.listed))
-        run, _ = launcher.run(candidate.edits, RunLimits(failing_call, limits.beyond, seconds))
+        report(f"candidate {number} of {len(proof.listed)}, {time.monotonic() - start:.0f} s")
+        run = launcher.run(candidate.edits, RunLimits(failing_call, limits.beyond, seconds))
         proof.judgements.append(judge.judge(candidate, run))
     judge.compare(proof.judgements)
     if not proof.repeats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from gradtrace.repair.edits import Source
@@ -28,23 +28,9 @@ def diff(candidate: Candidate) -> str:
     return "".join(parts)
 
 
-class _Diff(str):
-    """A diff among lines of prose."""
-
-
-def text(
-    proof: Proof,
-    diff: Callable[[Candidate], str] = diff,
-    rename: Callable[[str], str] = str,
-) -> str:
-    """Render the proof as text for the terminal.
-
-    Args:
-        diff: renders the edit of a candidate.
-        rename: rewrites the line numbers in a line of prose, such as into those of cells.
-    """
-    lines = _lines(proof, diff)
-    return "\n".join(line if isinstance(line, _Diff) else rename(line) for line in lines)
+def text(proof: Proof) -> str:
+    """Render the proof as text for the terminal."""
+    return "\n".join(_lines(proof))
 
 
 def outcome(proof: Proof) -> str:
@@ -57,7 +43,7 @@ def outcome(proof: Proof) -> str:
     return "proven" if is_decided else "question"
 
 
-def _lines(proof: Proof, diff: Callable[[Candidate], str]) -> Iterator[str]:
+def _lines(proof: Proof) -> Iterator[str]:
     result = outcome(proof)
     if result == "healthy":
         yield "There is nothing to repair: no error is raised, and a strict watch finds nothing."
@@ -78,7 +64,7 @@ def _lines(proof: Proof, diff: Callable[[Candidate], str]) -> Iterator[str]:
     for number, judgement in enumerate(proof.accepted, 1):
         if result == "question":
             yield ""
-        yield from _accepted(number, judgement, result, diff)
+        yield from _accepted(number, judgement, result)
     for judgement in proof.equivalent:
         if judgement.candidate.repair == RETAIN_GRAPH:
             size = max((call.saved_bytes for call in judgement.run.calls), default=0)
@@ -96,9 +82,7 @@ def _others(proof: Proof) -> list[Judgement]:
     return [judgement for judgement in proof.judgements if judgement.status not in (PROVEN, OPEN)]
 
 
-def _accepted(
-    number: int, judgement: Judgement, result: str, diff: Callable[[Candidate], str]
-) -> Iterator[str]:
+def _accepted(number: int, judgement: Judgement, result: str) -> Iterator[str]:
     candidate = judgement.candidate
     if result == "proven":
         yield f"Proven: {candidate.title}"
@@ -109,7 +93,7 @@ def _accepted(
         else:
             yield f"   right if {candidate.repair.when}"
     yield ""
-    yield _Diff(diff(candidate))
+    yield diff(candidate)
     for line in judgement.evidence:
         yield f"  - {line}"
 

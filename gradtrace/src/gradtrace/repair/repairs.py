@@ -49,12 +49,8 @@ MOVE_DETACH = Repair("move_detach", 26, "only that tensor is not to be trained",
 NO_GRAD = Repair("no_grad", 27, "the change itself is not to be differentiated")
 SWITCH_ON = Repair("switch_on", 27, "these parameters are to be trained")
 ASK_LESS = Repair("ask_less", 27, "the other parameters are frozen on purpose")
-DIFFERENTIABLE = Repair(
-    "differentiable", 27, "the loss is to be computed from this value", keeps=False
-)
 OPTIMIZER_LATER = Repair("optimizer_later", 27, "the optimizer is to train the new parameters")
 SWITCH = Repair("switch", 30, "the option is not needed")
-REDUCE = Repair("reduce", 31, "this value is the intended loss", keeps=False)
 FORWARD_AGAIN = Repair(
     "forward_again", 40, "this loss is to be computed from the updated weights", keeps=False
 )

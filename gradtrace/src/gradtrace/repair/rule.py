@@ -6,14 +6,16 @@ right is decided by the judge.
 
 from __future__ import annotations
 
+import ast
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-import libcst as cst
-
-from gradtrace.repair.edits import Changes, Loop, Small, Source, method_called
+from gradtrace.autograd.syntax import Loop
+from gradtrace.repair.code_names import reads, writes
+from gradtrace.repair.edits import Edit, Source, method_called
 from gradtrace.repair.repairs import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
-from gradtrace.repair.run.observations import ProgramLine, ProgramRun
+from gradtrace.repair.run.observations import GraphVariable, ProgramLine, ProgramRun
 
 
 class Candidate(NamedTuple):
@@ -30,7 +32,7 @@ class Statement(NamedTuple):
     """A statement of the program that was running when it failed."""
 
     source: Source
-    node: Small
+    node: ast.stmt
     line: ProgramLine
 
 
@@ -52,7 +54,7 @@ class Failure:
         if path not in self._sources:
             try:
                 self._sources[path] = Source(path) if path in self.run.files else None
-            except (OSError, UnicodeDecodeError, cst.ParserSyntaxError):
+            except (OSError, UnicodeDecodeError, SyntaxError):
                 self._sources[path] = None
         return self._sources[path]
 
@@ -76,28 +78,62 @@ class Failure:
         return [Statement(source, node, line) for node in source.statements_at(line.line)]
 
     @property
+    def freed_variables(self) -> list[GraphVariable]:
+        return [variable for variable in self.run.graph_variables if variable.is_freed]
+
+    def variables(self, statement: Statement) -> dict[str, str]:
+        """Return the variables with a graph where a statement ran, with the types of value."""
+        return {
+            variable.name.partition("[")[0]: variable.kind
+            for variable in self.run.graph_variables
+            if variable.frame == statement.line and "." not in variable.name
+        }
+
+    def _tensors(self, statement: Statement) -> set[str]:
+        return {name for name, kind in self.variables(statement).items() if kind == "tensor"}
+
+    @property
+    def cached(self) -> list[Statement]:
+        """The statements that made a part of the graph before the loop or call that uses it."""
+        statements = {statement.node: statement for statement in self.at("made_at")}
+        used: list[tuple[Statement, ast.stmt, set[str]]] = []
+        if self.family == "freed":
+            used += ((s, loop, self._tensors(s) - writes(loop)) for s, loop in self.loops)
+            used += ((s, s.node, self._tensors(s) & reads(s.node)) for s in self.running[1:])
+        for statement, user, variables in used:
+            for node in statement.source.before(user):
+                if isinstance(node, ast.Assign) and writes(node) & variables:
+                    line = statement.line._replace(line=node.lineno)
+                    statements.setdefault(node, Statement(statement.source, node, line))
+        return list(statements.values())
+
+    @property
     def nearby(self) -> list[Statement]:
         """The statement at which the failure began, and those that were running."""
         return [*self.at("began_at"), *self.running]
 
+    def calls(self, *names: str) -> Iterator[tuple[Source, ast.Call]]:
+        """Yield the calls of these names at the lines of :attr:`nearby`, with their files."""
+        places = [self.diagnosis.get("began_at"), *(line._asdict() for line in self.run.raised_at)]
+        lines = {(place["file"], place["line"]) for place in places if place is not None}
+        for source in self.sources:
+            for call in source.all(ast.Call):
+                is_nearby = any((source.path, line) in lines for line in source.lines(call))
+                if is_nearby and method_called(call) in names:
+                    yield source, call
+
     @property
     def involved(self) -> list[Statement]:
         """All statements that the failure names, each once."""
-        statements = [
-            *self.running,
-            *self.at("raised_at"),
-            *self.at("began_at"),
-            *self.at("made_at"),
-        ]
-        return list({statement.node: statement for statement in statements}.values())
+        named = itertools.chain.from_iterable(map(self.at, ("raised_at", "began_at", "made_at")))
+        return list({statement.node: statement for statement in (*self.running, *named)}.values())
 
     @property
     def loops(self) -> Iterator[tuple[Statement, Loop]]:
         """The loops around the running statements, each with the statement in it."""
         for statement in self.running:
-            for loop in statement.source.around(statement.node, cst.For, cst.While):
-                if isinstance(loop, Loop):
-                    yield statement, loop
+            for loop in statement.source.loops_around(statement.node):
+                yield statement, loop
 
     def _statement(self, line: ProgramLine, callee: str) -> Statement | None:
         """Return the statement that runs at a line: of several, the one that calls ``callee``."""
@@ -106,7 +142,7 @@ class Failure:
         if source is None or not nodes:
             return None
         for node in nodes:
-            called = {method_called(call) for call in source.all(cst.Call, node)}
+            called = {method_called(call) for call in source.all(ast.Call, node)}
             if called & {callee, "backward", "grad"}:
                 return Statement(source, node, line)
         return Statement(source, nodes[-1], line)
@@ -123,17 +159,17 @@ class EditRule(Protocol):
 def edit(
     repair: Repair,
     title: str,
-    changes: Mapping[Source, Changes],
+    edits: Mapping[Source, Iterable[Edit]],
     question: str | None = None,
 ) -> Iterator[Candidate]:
-    """Yield the candidate of changes to some files, if it changes any text."""
-    texts = {source: source.edited(change) for source, change in changes.items()}
-    edits = {source.path: text for source, text in texts.items() if text != source.text}
-    if edits:
-        yield Candidate(repair, title, edits, question, _doubt(repair, changes))
+    """Yield the candidate of edits to some files, if it changes any text."""
+    texts = {source: source.edited(of_source) for source, of_source in edits.items()}
+    changed = {source.path: text for source, text in texts.items() if text != source.text}
+    if changed:
+        yield Candidate(repair, title, changed, question, _doubt(repair, edits))
 
 
-def _doubt(repair: Repair, changes: Mapping[Source, Changes]) -> str | None:
+def _doubt(repair: Repair, edits: Mapping[Source, Iterable[Edit]]) -> str | None:
     """Return why no run proves an edit of a custom Function's backward.
 
     It may use copies without a graph: then a part of it is not differentiated twice, which does not
@@ -141,11 +177,11 @@ def _doubt(repair: Repair, changes: Mapping[Source, Changes]) -> str | None:
     """
     if repair not in (CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH):
         return None
-    for source, nodes in changes.items():
-        for node in nodes:
-            definition = source.class_of(node)
-            bases = () if definition is None else definition.bases
-            if any("Function" in source.code(base) for base in bases):
+    for source, of_source in edits.items():
+        for definition in source.all(ast.ClassDef):
+            start, end = source.span(definition)
+            is_edited = any(start < edit.start < end for edit in of_source)
+            if is_edited and any("Function" in source.code(base) for base in definition.bases):
                 return (
                     "runs, but whether this Function can be differentiated twice, running it "
                     "cannot tell: compare with torch.autograd.gradgradcheck"

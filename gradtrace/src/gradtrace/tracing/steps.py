@@ -19,7 +19,7 @@ from typing import NamedTuple
 from gradtrace.autograd.nodes import FREED, MODIFIED
 from gradtrace.tracing.packing import packed, unpacked
 
-MAX_STEPS = 1_000  # line events that a trace records unless told otherwise
+MAX_STEPS = 1_000  # line events that a trace records by default
 
 SCHEMA = 5
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Callable
 
-from gradtrace.repair.repairs import RETAIN_GRAPH
+from gradtrace.repair.repairs import COMPUTE_AGAIN, DETACH, RETAIN_GRAPH
 from gradtrace.repair.rule import Candidate, EditRule, Failure
 from gradtrace.repair.rules import in_place, losses, requires_grad, state, switches
 from gradtrace.repair.run.observations import ProgramRun
@@ -36,10 +37,18 @@ def candidates(run: ProgramRun, report: Callable[[str], None]) -> list[Candidate
                     by_text.setdefault(tuple(sorted(candidate.edits.items())), candidate)
         except Exception as error:
             report(f"no further candidates of {rule.__name__}: {type(error).__name__}: {error}")
-    ranked = sorted(by_text.values(), key=lambda c: (c.repair.rank, _changed_lines(failure, c)))
+    ranked = sorted(by_text.values(), key=lambda c: (_rank(failure, c), _changed_lines(failure, c)))
     usual = [candidate for candidate in ranked if candidate.repair == RETAIN_GRAPH][:2]
     unusual = [candidate for candidate in ranked if candidate.repair != RETAIN_GRAPH]
     return unusual[: _MAX_CANDIDATES - len(usual)] + usual
+
+
+def _rank(failure: Failure, candidate: Candidate) -> int:
+    """Return the rank of the kind; detaching comes early where the explanation advises it."""
+    is_advised = str(failure.diagnosis.get("fix")).startswith("detach")
+    return (
+        COMPUTE_AGAIN.rank if candidate.repair == DETACH and is_advised else candidate.repair.rank
+    )
 
 
 def _changed_lines(failure: Failure, candidate: Candidate) -> int:
@@ -66,20 +75,13 @@ def _is_sensible(text: str) -> bool:
         if isinstance(node, ast.Import)
         for alias in node.names
     }
-    receivers = (
-        node.func.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("clone", "detach", "item")
-        and not node.args
-    )
-    return not any(_is_no_tensor(receiver, modules) for receiver in receivers)
-
-
-def _is_no_tensor(receiver: ast.expr, modules: set[str]) -> bool:
-    if isinstance(receiver, ast.UnaryOp):
-        receiver = receiver.operand
-    path = ast.unparse(receiver)
-    is_path = isinstance(receiver, ast.Name | ast.Attribute) and "(" not in path
-    return isinstance(receiver, ast.Constant) or (is_path and path.partition(".")[0] in modules)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=tensor, attr="clone" | "detach" | "item"), args=[]
+            ):
+                path = ast.unparse(tensor)
+                is_number = re.fullmatch(r"-?[\d.e]+", path) is not None
+                if is_number or ("(" not in path and path.partition(".")[0] in modules):
+                    return False
+    return True

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
-
-import libcst as cst
 
 from gradtrace.repair.code_names import (
     DRAWS,
@@ -14,10 +13,11 @@ from gradtrace.repair.code_names import (
     assignments,
     carried_names,
     reads,
+    statements_computing,
     value_of,
     writes,
 )
-from gradtrace.repair.edits import Changes, Function, method, removed
+from gradtrace.repair.edits import Edit
 from gradtrace.repair.repairs import (
     CLEAR,
     COMPUTE_AGAIN,
@@ -43,20 +43,17 @@ def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
     """Detach all that a loop carries: ``h = h.detach()`` after backward or at the beginning."""
     for statement, loop in failure.loops:
         source = statement.source
-        kinds = failure.run.graph_variables.get(statement.line, {})
-        names = [name for name in carried_names(source, loop) if name in kinds]
+        kinds = failure.variables(statement)
+        names = [name for name in carried_names(loop) if name in kinds]
         if not names:
             continue
         lines = [f"{name} = {_DETACHED[kinds[name]].format(name)}" for name in names]
         title = "; ".join(lines)
-        member = source.line_of(statement.node, loop.body)
-        is_direct = isinstance(member, cst.SimpleStatementLine)
-        changes = source.next_to(statement.node if is_direct else member, after=lines)
-        yield from edit(DETACH_STATE, title, {source: changes})
+        member = source.member_of(loop.body, statement.node)
+        yield from edit(DETACH_STATE, title, {source: source.insert(member, after=lines)})
         # The variable may be assigned only after backward.
-        changes = source.first_in(loop.body, lines)
         title = f"{title} at the beginning of each iteration"
-        yield from edit(DETACH_STATE, title, {source: changes})
+        yield from edit(DETACH_STATE, title, {source: source.first_in(loop.body, lines)})
 
 
 class _Attribute(NamedTuple):
@@ -73,13 +70,17 @@ class _Attribute(NamedTuple):
 
 
 def _attributes(failure: Failure) -> list[_Attribute]:
-    """Return the attributes whose graphs contain freed nodes, as the running frames name them."""
+    """Return the attributes whose graphs contain freed nodes, as the running frames name them.
+
+    A list that the program appends to is left out: with detached entries it would grow for ever.
+    """
     attributes: dict[tuple[str, Statement], _Attribute] = {}
-    for variable in failure.run.freed_variables:
+    filled = {name.rpartition(".")[2] for s in failure.sources for name, _ in additions(s.tree)}
+    for variable in failure.freed_variables:
         path = re.sub(r"\.(\d+)", r"[\1]", variable.name)
         match = re.fullmatch(r"(.+)\.([^\W\d]\w*)(\[.*\])?", path)
         statement = next((s for s in failure.running if s.line == variable.frame), None)
-        if match and statement is not None:
+        if match and statement is not None and match[2] not in filled:
             owner, name, index = match.groups()
             kind = variable.kind if variable.kind in _DETACHED else "list"
             kind = "tensor" if index is None else kind
@@ -95,42 +96,36 @@ def detach_attributes(failure: Failure) -> Iterator[Candidate]:
         line = f"{attribute.path} = {_DETACHED[attribute.kind].format(attribute.path)}"
         lines.setdefault(attribute.statement, []).append(line)
     for statement, of_statement in lines.items():
-        changes = statement.source.next_to(statement.node, after=of_statement)
-        yield from edit(DETACH_STATE, "; ".join(of_statement), {statement.source: changes})
+        edits = statement.source.insert(statement.node, after=of_statement)
+        yield from edit(DETACH_STATE, "; ".join(of_statement), {statement.source: edits})
 
 
 def reset_attributes(failure: Failure) -> Iterator[Candidate]:
     """Call a method that assigns the attribute, ``net.reset()``, when an iteration begins."""
     for source in failure.sources:
-        for function in source.all(cst.FunctionDef):
-            if source.class_of(function) is None or len(function.params.params) != 1:
+        for function in source.all(ast.FunctionDef):
+            if source.class_of(function) is None or len(function.args.args) != 1:
                 continue
-            if function.name.value in ("__init__", "forward"):
+            if function.name in ("__init__", "forward"):
                 continue
-            targets = {
-                target.target.attr.value
-                for assign in source.all(cst.Assign, function)
-                for target in assign.targets
-                if isinstance(target.target, cst.Attribute)
-            }
+            targets = {name.rpartition(".")[2] for name in writes(function) if "." in name}
             calls: dict[str, Statement] = {}
             for attribute in _attributes(failure):
                 owner = attribute.owner if attribute.name in targets else ""
                 while owner:  # the method may be that of an object further out
-                    calls[f"{owner}.{function.name.value}()"] = attribute.statement
+                    calls[f"{owner}.{function.name}()"] = attribute.statement
                     owner = re.sub(r"(^|\.)\w+$|\[[^\]]*\]$", "", owner)
             for code, statement in sorted(calls.items()):
-                loops = statement.source.around(statement.node, cst.For, cst.While)
-                loop = next(loops, None)
+                loop = next(statement.source.loops_around(statement.node), None)
                 if loop is not None:
-                    changes = statement.source.first_in(loop.body, [code])
+                    edits = statement.source.first_in(loop.body, [code])
                     title = f"{code} at the beginning of each iteration"
-                    yield from edit(RESET_STATE, title, {statement.source: changes})
+                    yield from edit(RESET_STATE, title, {statement.source: edits})
 
 
 def clear_or_detach_entries(failure: Failure) -> Iterator[Candidate]:
     """Insert ``losses.clear()`` after backward, or detach the entries that are added."""
-    for variable in failure.run.freed_variables:
+    for variable in failure.freed_variables:
         statement = next((s for s in failure.running if s.line == variable.frame), None)
         name = variable.name.partition("[")[0]
         if "[" not in variable.name or statement is None:
@@ -138,22 +133,22 @@ def clear_or_detach_entries(failure: Failure) -> Iterator[Candidate]:
         if variable.kind in ("list", "deque", "dict") or "." in name:
             names = [name, *_parallel_lists(failure, statement, name)]
             lines = [f"{container}.clear()" for container in names]
-            changes = statement.source.next_to(statement.node, after=lines)
+            edits = statement.source.insert(statement.node, after=lines)
             verb = "is" if len(names) == 1 else "are"
             question = f"{verb} {', '.join(names)} to begin empty in each iteration?"
-            yield from edit(CLEAR, "; ".join(lines), {statement.source: changes}, question)
+            yield from edit(CLEAR, "; ".join(lines), {statement.source: edits}, question)
         last = name.rpartition(".")[2]
         for source in failure.sources:
-            entries: Changes = {
-                call.args[0].value: method("detach")
-                for container, call in additions(source)
+            entries = [
+                call.args[0]
+                for container, call in additions(source.tree)
                 if container.rpartition(".")[2] == last and len(call.args) == 1
-            }
+            ]
             for target, value in assignments(source):
                 if re.fullmatch(rf"(.*\.)?{re.escape(last)}\[.*\]", target):
-                    entries[value] = method("detach")
-            title = f"detach what is put into {last}"
-            yield from edit(DETACH_STORED, title, {source: entries})
+                    entries.append(value)
+            edits = [part for entry in entries for part in source.call_method(entry, "detach")]
+            yield from edit(DETACH_STORED, f"detach what is put into {last}", {source: edits})
 
 
 def _parallel_lists(failure: Failure, statement: Statement, name: str) -> list[str]:
@@ -163,25 +158,23 @@ def _parallel_lists(failure: Failure, statement: Statement, name: str) -> list[s
     """
     source = statement.source
     scope = source.scope_of(statement.node)
-    code = source.code(scope.body if isinstance(scope, Function) else scope)
-    loop = next(source.around(statement.node, cst.For, cst.While), None)
-    created = writes(code if loop is None else source.code(loop))  # in each iteration or call
-    filled = {list_ for source in failure.sources for list_, _ in additions(source)}
+    loop = next(source.loops_around(statement.node), scope)
+    created = writes(*loop.body)  # in each iteration or call
+    filled = {list_ for source in failure.sources for list_, _ in additions(source.tree)}
     names = {list_.rpartition(".")[2] for list_ in filled}
     owner, _, last = name.rpartition(".")
     return sorted(
         path
-        for path in reads(code) - created - {name}
+        for path in reads(*scope.body) - created - {name}
         if path.rpartition(".")[2] in names - {last} and path.rpartition(".")[0] == owner
     )
 
 
 def compute_again(failure: Failure) -> Iterator[Candidate]:
     """Compute a cached value in each iteration: in the loop, in the method, without a guard."""
-    for cached in failure.at("made_at"):
+    for cached in failure.cached:
         yield from _in_the_loop(failure, cached)
-        yield from _in_the_running_function(failure, cached)
-        yield from _in_each_method(cached)
+        yield from _in_the_functions_that_read(failure, cached)
         yield from _without_guard(cached)
 
 
@@ -189,134 +182,120 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
     """Move the statement, and those that depend on it, to the beginning of the loop."""
     source = cached.source
     for statement, loop in failure.loops:
-        if statement.source is not source or source.suite_of(loop) is not source.suite_of(
-            cached.node
-        ):
+        if statement.source is not source or cached.node not in source.before(loop):
             continue
-        statements = source.before(loop)
-        if cached.node not in statements:
-            continue
-        moved: list[cst.CSTNode] = [cached.node]
-        results = writes(source.code(cached.node))
-        following = statements[statements.index(cached.node) + 1 :]
+        following = [node for node in source.after(cached.node) if node in source.before(loop)]
+        moved = [*_operands(failure, cached), cached.node]
         for later in following:
-            code = source.code(later)
-            if isinstance(later, cst.Assign) and reads(code) & results:
-                results |= writes(code)
+            if isinstance(later, ast.Assign) and reads(later) & writes(*moved):
                 moved.append(later)
-        lines = [source.code(member).rstrip("; ") for member in moved]
-        head = loop.iter if isinstance(loop, cst.For) else loop.test
-        names = results & reads(source.code(loop))
-        if not names or any(map(DRAWS.search, lines)) or reads(source.code(head)) & results:
+        results = writes(*moved)
+        lines = [source.code(member) for member in moved]
+        head = loop.test if isinstance(loop, ast.While) else loop.iter
+        names = results & reads(loop)
+        if not names or any(map(DRAWS.search, lines)) or reads(head) & results:
             continue
         unmoved = [later for later in following if later not in moved]
-        is_needed_before = any(reads(source.code(later)) & results for later in unmoved)
-        shares_line = any(source.anchor(member) is member for member in moved)
-        changes: Changes = {}
-        if not is_needed_before and not shares_line:
-            changes = {source.anchor(member): removed for member in moved}
-        changes.update(source.first_in(loop.body, lines))
-        title = f"compute {', '.join(sorted(names))} inside the loop"
-        yield from edit(COMPUTE_AGAIN, title, {source: changes})
+        is_movable = not reads(*unmoved) & results and all(map(source.has_own_lines, moved))
+        removal = source.remove(*moved) if is_movable else []
+        for target in dict.fromkeys((loop, next(source.loops_around(statement.node)))):
+            title = f"compute {', '.join(sorted(names))} inside the loop at line {target.lineno}"
+            edits = [*source.first_in(target.body, lines), *removal]
+            yield from edit(COMPUTE_AGAIN, title, {source: edits})
 
 
-def _in_the_running_function(failure: Failure, cached: Statement) -> Iterator[Candidate]:
-    """Repeat the statement in the running function that reads its result, such as a closure."""
-    source, code = cached.source, cached.source.code(cached.node).rstrip("; ")
-    if not isinstance(cached.node, cst.Assign) or DRAWS.search(code):
+def _operands(failure: Failure, cached: Statement) -> list[ast.stmt]:
+    """Return the statements before it that made what it uses of the graph."""
+    variables = {variable.name for variable in failure.run.graph_variables}
+    earlier = cached.source.before(cached.node)
+    computing = [*statements_computing(earlier, reads(cached.node))]
+    return [node for node in reversed(computing) if writes(node) & variables]
+
+
+def _in_the_functions_that_read(failure: Failure, cached: Statement) -> Iterator[Candidate]:
+    """Repeat the statement in the running functions, or the methods, that read its result."""
+    source, definition = cached.source, cached.source.class_of(cached.node)
+    lines = [source.code(node) for node in (*_operands(failure, cached), cached.node)]
+    if not isinstance(cached.node, ast.Assign) or any(map(DRAWS.search, lines)):
         return
-    names = {name for name in writes(code) if name.isidentifier()}
-    for statement in failure.running:
-        function = source.function_of(statement.node) if statement.source is source else None
+    names = writes(cached.node)
+    functions = [source.function_of(s.node) for s in failure.running if s.source is source]
+    if definition is not None and all(name.startswith("self.") for name in names):
+        functions = [*source.all(ast.FunctionDef, definition)]
+    edits: list[Edit] = []
+    for function in dict.fromkeys(functions):
         if function is None or function is source.function_of(cached.node):
             continue
-        if names & reads(source.code(function.body)):
-            changes = source.first_in(function.body, [code])
-            title = f"{code} at the beginning of {function.name.value}()"
-            yield from edit(COMPUTE_AGAIN, title, {source: changes})
-
-
-def _in_each_method(cached: Statement) -> Iterator[Candidate]:
-    """Repeat the assignment of an attribute at the beginning of each method that reads it."""
-    source, node = cached.source, cached.node
-    definition = source.class_of(node)
-    if not isinstance(node, cst.Assign) or definition is None:
-        return
-    names = [name for name in writes(source.code(node)) if name.startswith("self.")]
-    if len(names) != 1:
-        return
-    changes: Changes = {}
-    for function in source.all(cst.FunctionDef, definition):
-        is_reader = names[0] in reads(source.code(function.body))
-        if is_reader and function is not source.function_of(node):
-            changes.update(source.first_in(function.body, [source.code(node).rstrip("; ")]))
-    yield from edit(COMPUTE_AGAIN, f"compute {names[0]} where it is used", {source: changes})
+        if names & reads(*function.body):
+            edits += source.first_in(function.body, lines)
+    title = f"compute {', '.join(sorted(names))} where it is used"
+    yield from edit(COMPUTE_AGAIN, title, {source: edits})
 
 
 def _without_guard(cached: Statement) -> Iterator[Candidate]:
     """Remove ``if self.cache is None:`` around the statement, or ``@functools.cache``."""
     source = cached.source
-    for guard in source.around(cached.node, cst.If):
-        if guard.orelse is None and isinstance(guard.body, cst.IndentedBlock):
+    for guard in source.around(cached.node, ast.If):
+        if not guard.orelse:
             title = f"without: if {source.code(guard.test)}"
-            yield from edit(COMPUTE_AGAIN, title, {source: {guard: unindented}})
+            yield from edit(COMPUTE_AGAIN, title, {source: source.unindent(guard)})
             return
     function = source.function_of(cached.node)
-    for decorator in function.decorators if function is not None else ():
+    for decorator in function.decorator_list if function is not None else ():
         if "cache" in source.code(decorator):
-            title = f"without {source.code(decorator).strip()}"
-            yield from edit(COMPUTE_AGAIN, title, {source: {decorator: removed}})
+            title = f"without @{source.code(decorator)}"
+            yield from edit(COMPUTE_AGAIN, title, {source: source.remove_line(decorator)})
 
 
-def unindented(updated: cst.CSTNode) -> cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]:
-    """Replace a compound statement by the statements of its block."""
-    assert isinstance(updated, cst.If | cst.With)
-    if isinstance(updated.body, cst.IndentedBlock):
-        return cst.FlattenSentinel(updated.body.body)
-    return updated
+def narrow_context(failure: Failure) -> Iterator[Candidate]:
+    """Open a context in each iteration that is open around the loop: a cache ends with it."""
+    for statement, loop in failure.loops:
+        source, block = statement.source, statement.source.parent(loop)
+        if isinstance(block, ast.With) and block.body == [loop]:
+            edits = source.swap_heads(block, loop)
+            title = f"{source.code(block.items[0].context_expr)} inside the loop"
+            yield from edit(COMPUTE_AGAIN, title, {source: edits})
 
 
 def detach_at_assignment(failure: Failure) -> Iterator[Candidate]:
     """Detach an assigned value, an argument in it, or all variables that the advice names."""
-    for cached in failure.at("made_at"):
+    for cached in failure.cached:
         source, value = cached.source, value_of(cached.node)
         if value is None:
             continue
         title = f"detach what line {cached.line.line} makes"
-        yield from edit(DETACH, title, {source: {value: method("detach")}})
-        for argument in value.args if isinstance(value, cst.Call) else ():
-            if isinstance(argument.value, cst.BaseNumber | cst.BaseString | cst.BaseComp):
-                continue
-            title = f"detach {source.code(argument.value)}"
-            yield from edit(DETACH, title, {source: {argument.value: method("detach")}})
+        yield from edit(DETACH, title, {source: source.call_method(value, "detach")})
+        for argument in value.args if isinstance(value, ast.Call) else ():
+            if not isinstance(argument, ast.Constant | ast.ListComp | ast.GeneratorExp):
+                title = f"detach {source.code(argument)}"
+                yield from edit(DETACH, title, {source: source.call_method(argument, "detach")})
     carried = [name for name in failure.carried if name]
     for source in failure.sources if carried else ():
         values = {name: value for name, value in assignments(source) if name in carried}
         if len(values) == len(carried):
-            detached: Changes = {value: method("detach") for value in values.values()}
-            yield from edit(DETACH, f"detach {' and '.join(carried)}", {source: detached})
+            edits = [part for v in values.values() for part in source.call_method(v, "detach")]
+            yield from edit(DETACH, f"detach {' and '.join(carried)}", {source: edits})
 
 
 def sum_numbers(failure: Failure) -> Iterator[Candidate]:
     """Add numbers: ``total += loss.item()``, ``losses.append(loss.item())``."""
     for statement in [*failure.at("began_at"), *failure.at("made_at"), *failure.running]:
-        source, node = statement.source, statement.node
-        value = value_of(node)
-        if isinstance(node, cst.AugAssign) and isinstance(node.operator, cst.AddAssign):
-            title = f"{source.code(node.target)} += {source.code(node.value)}.item()"
-            yield from edit(NUMBER, title, {source: {node.value: method("item")}})
-        elif isinstance(node, cst.Assign) and isinstance(value, cst.BinaryOperation):
-            targets = writes(source.code(node))
-            terms = [s for s in (value.left, value.right) if source.code(s) not in targets]
-            if len(terms) == 1:
-                title = f"add {source.code(terms[0])}.item()"
-                yield from edit(NUMBER, title, {source: {terms[0]: method("item")}})
+        source = statement.source
+        terms: list[ast.expr] = []
+        match statement.node:
+            case ast.AugAssign(op=ast.Add(), value=term):
+                terms = [term]
+            case ast.Assign(value=ast.BinOp(left=left, right=right)):
+                targets = writes(statement.node)
+                terms = [side for side in (left, right) if ast.unparse(side) not in targets]
+        if len(terms) == 1:
+            title = f"add {source.code(terms[0])}.item()"
+            yield from edit(NUMBER, title, {source: source.call_method(terms[0], "item")})
     for source in failure.sources:
-        for container, call in additions(source):
+        for container, call in additions(source.tree):
             if container in failure.carried and len(call.args) == 1:
-                value = call.args[0].value
-                title = f"{container}.append({source.code(value)}.item())"
-                yield from edit(NUMBER, title, {source: {value: method("item")}})
+                title = f"{container}.append({source.code(call.args[0])}.item())"
+                yield from edit(NUMBER, title, {source: source.call_method(call.args[0], "item")})
 
 
 RULES: tuple[EditRule, ...] = (
@@ -325,6 +304,7 @@ RULES: tuple[EditRule, ...] = (
     reset_attributes,
     clear_or_detach_entries,
     compute_again,
+    narrow_context,
     detach_at_assignment,
     sum_numbers,
 )

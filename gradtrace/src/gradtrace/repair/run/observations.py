@@ -24,21 +24,25 @@ class ProgramLine(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Some elements of a tensor, evenly spread, and the Euclidean norm of all of them."""
+    """A tensor's elements; of a large one, sums of many elements with random signs.
 
-    norm: float
+    They are linear in the tensor: differences and sums of samples are those of the tensors, and
+    the Euclidean norm is about the tensor's.
+    """
+
     values: tuple[float, ...]
 
+    @property
+    def norm(self) -> float:
+        return math.hypot(*self.values)
+
     def minus(self, other: Sample | None) -> Sample:
-        """Return the difference; its norm is that of the sampled elements."""
         if other is None or len(other.values) != len(self.values):
             return self
-        values = tuple(a - b for a, b in zip(self.values, other.values, strict=True))
-        return Sample(math.hypot(*values), values)
+        return Sample(tuple(a - b for a, b in zip(self.values, other.values, strict=True)))
 
     def plus(self, other: Sample | None) -> Sample:
-        """Return the sum; its norm is that of the sampled elements."""
-        return self if other is None else self.minus(Sample(0.0, tuple(-x for x in other.values)))
+        return self if other is None else self.minus(Sample(tuple(-x for x in other.values)))
 
     def distance(self, other: Sample) -> float:
         """Return the distance as a share of the larger sample: 0 for equal ones, at most 2."""
@@ -46,14 +50,12 @@ class Sample(NamedTuple):
             return 2.0
         if not (self.is_finite and other.is_finite):
             return 0.0 if str(self) == str(other) else 2.0
-        difference = math.hypot(*self.minus(other).values)
-        size = max(math.hypot(*self.values), math.hypot(*other.values))
-        of_norms = abs(self.norm - other.norm) / max(self.norm, other.norm, 1e-30)
-        return max(difference / size if size else 0.0, of_norms)
+        size = max(self.norm, other.norm)
+        return self.minus(other).norm / size if size else 0.0
 
     @property
     def is_finite(self) -> bool:
-        return math.isfinite(self.norm) and all(map(math.isfinite, self.values))
+        return all(map(math.isfinite, self.values))
 
 
 Gradients = dict[str, Sample]  # by the key of the parameter
@@ -77,7 +79,6 @@ class ObservedCall:
         upstream: pairs of optimizers (x, y): an operation on y's parameters takes what was computed
             from x's parameters.
         accumulates: False for ``autograd.grad``, which adds nothing to ``.grad``.
-        contains: the earlier calls whose losses are a part of this one's.
         gradients: what the call added to ``.grad``.
         truncated: what it would have added without the nodes that are older than the previous call
             from the same site; only a reference run computes it.
@@ -95,7 +96,6 @@ class ObservedCall:
     stale_leaves: frozenset[str]
     upstream: frozenset[tuple[int, int]]
     accumulates: bool = True
-    contains: frozenset[int] = frozenset()
     gradients: Gradients = field(default_factory=dict)
     truncated: Gradients | None = None
     failed: bool = False
@@ -131,16 +131,18 @@ class OptimizerInfo:
     keys: tuple[str, ...]
 
 
-class FreedVariable(NamedTuple):
-    """A variable whose graph contains freed nodes.
+class GraphVariable(NamedTuple):
+    """A variable with a graph.
 
     ``name`` is its whole path (``state[0]``), ``frame`` the line that ran; ``kind`` is
-    ``"tensor"``, the type of the container that it is in, or ``"nested"``.
+    ``"tensor"``, the type of the container that it is in, or ``"nested"``; ``is_freed`` is whether
+    an earlier backward call freed any of its graph.
     """
 
     name: str
     kind: str
     frame: ProgramLine
+    is_freed: bool
 
 
 @dataclass
@@ -155,8 +157,7 @@ class ProgramRun:
         updated_by_hand: the parameters that the program itself modified after a backward call.
         replaced: the parameters that another tensor took the place of, with the number of the call
             before which that was seen.
-        graph_variables: by line, the variables that have a graph, with their kinds.
-        side_effects: the files that it opened to write, and the addresses that it called.
+        graph_variables: those in the frames that ran when a backward call failed.
     """
 
     status: str = "ended"
@@ -169,13 +170,11 @@ class ProgramRun:
     gradients: Gradients = field(default_factory=dict)
     updated_by_hand: set[str] = field(default_factory=set)
     replaced: dict[str, int] = field(default_factory=dict)
-    freed_variables: list[FreedVariable] = field(default_factory=list)
-    graph_variables: dict[ProgramLine, dict[str, str]] = field(default_factory=dict)
+    graph_variables: list[GraphVariable] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)
     diagnosis: dict[str, Any] | None = None
     explanation: str = ""
     files: list[str] = field(default_factory=list)
-    side_effects: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -238,7 +237,7 @@ class RunLimits(NamedTuple):
 
 def equal_gradients(first: Gradients, second: Gradients) -> bool:
     """Whether the gradients of all parameters are equal; a missing gradient is zero."""
-    zero = Sample(0.0, ())
+    zero = Sample(())
     for key in first.keys() | second.keys():
         pair = first.get(key, zero), second.get(key, zero)
         if max(gradient.norm for gradient in pair) > ZERO and pair[0].distance(pair[1]) >= SAME:

@@ -60,14 +60,10 @@ class Launcher:
     Args:
         program: the script, or ``-m`` and a module, and its arguments.
         flags: options of the Python interpreter.
-        folder: the first folder on the program's import path; by default as in Python.
     """
 
-    def __init__(
-        self, program: Sequence[str], flags: Sequence[str] = (), folder: str | None = None
-    ):
+    def __init__(self, program: Sequence[str], flags: Sequence[str] = ()):
         self.program = list(program)
-        self._import_from = folder
         self._folder = tempfile.TemporaryDirectory(prefix="gradtrace-")
         # Its frame is below the program's; frames of files in such a folder are not the user's.
         script = Path(self._folder.name, "site-packages", "begin.py")
@@ -87,8 +83,8 @@ class Launcher:
 
     def run(
         self, edits: Mapping[str, str], limits: RunLimits, is_reference: bool = False
-    ) -> tuple[ProgramRun, str]:
-        """Run the program with these texts in place of its files'; return its record and output.
+    ) -> ProgramRun:
+        """Run the program with these texts in place of its files'; return its record.
 
         A run that had to be ended from outside has the status ``"time"``; one that ended its own
         process has the status ``"ended"`` and no events.
@@ -104,27 +100,24 @@ class Launcher:
         """
         from gradtrace.repair.run.observations import ProgramRun
 
-        result, output = (Path(self._folder.name) / name for name in ("result", "output"))
+        result = Path(self._folder.name) / "result"
         result.unlink(missing_ok=True)
         job = {
             "program": self.program,
-            "folder": self._import_from,
             "edits": dict(edits),
             "limits": limits,
             "reference": is_reference,
             "result": str(result),
-            "output": str(output),
             "fork": _FORKS,
         }
         start = time.monotonic()
         in_time = self._ask(json.dumps(job), limits.seconds + _GRACE)
-        printed = output.read_text(errors="replace") if output.exists() else ""
         if result.exists():
             run: ProgramRun = pickle.loads(result.read_bytes())
         else:
             run = ProgramRun(status="ended" if in_time else "time")
         run.seconds = time.monotonic() - start
-        return run, printed
+        return run
 
     def _ask(self, job: str, seconds: float) -> bool:
         """Send a job to the server and wait for it; return whether it ended in time."""
@@ -198,11 +191,9 @@ def _run(job: dict[str, Any]) -> NoReturn:
     from gradtrace.repair.run.observations import RunLimits
     from gradtrace.repair.run.recorder import Recorder
 
-    no_input = os.open(os.devnull, os.O_RDONLY)
-    output = os.open(job["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for target, source in ((0, no_input), (1, output), (2, output)):
-        os.dup2(source, target)
-    side_effects = _SideEffects(job["output"], job["result"])
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nowhere, stream)
     watching = watch(strict=True)
     libraries = set(sys.modules)
 
@@ -222,7 +213,6 @@ def _run(job: dict[str, Any]) -> NoReturn:
             run.diagnosis = run.findings[0]
             run.explanation = watching.findings[0].text()
         run.files = _files_of_the_user(job["program"], set(sys.modules) - libraries)
-        run.side_effects = side_effects.names
         run.torch = str(sys.modules["torch"].__version__)
         Path(job["result"]).write_bytes(pickle.dumps(run))
         sys.stdout.flush()
@@ -237,16 +227,15 @@ def _run(job: dict[str, Any]) -> NoReturn:
     if job["reference"]:
         retain_graphs()
     try:
-        run_program(job["program"], job["edits"], job["folder"])
+        run_program(job["program"], job["edits"])
     except SystemExit:
         finish("ended")
     except BaseException as error:
-        traceback.print_exc()
         finish("raised", error)
     finish("ended")
 
 
-def run_program(program: Sequence[str], edits: Mapping[str, str], folder: str | None) -> None:
+def run_program(program: Sequence[str], edits: Mapping[str, str]) -> None:
     """Run a program as ``__main__``, as Python does, with ``edits`` in place of its files."""
     _read_from(edits)
     sys.dont_write_bytecode = True
@@ -255,12 +244,12 @@ def run_program(program: Sequence[str], edits: Mapping[str, str], folder: str | 
         numpy.random.seed(0)
     if program[0] == "-m":
         sys.argv = ["-m", *program[2:]]
-        sys.path[0] = folder or str(Path.cwd())
+        sys.path[0] = str(Path.cwd())
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
         return
     script = program[0]
     sys.argv = list(program)
-    sys.path[0] = folder or str(Path(script).resolve().parent)
+    sys.path[0] = str(Path(script).resolve().parent)
     main = ModuleType("__main__")
     main.__dict__.update(__file__=script, __builtins__=__builtins__)
     sys.modules["__main__"] = main
@@ -311,32 +300,3 @@ def _files_of_the_user(program: Sequence[str], modules: set[str]) -> list[str]:
             if path not in paths and is_users(compile("", path, "exec")):
                 paths.append(path)
     return paths
-
-
-class _SideEffects:
-    """The files that the program opened to write and the addresses that it called (audit hook)."""
-
-    _MAX = 20
-
-    def __init__(self, *ours: str):
-        self.names: list[str] = []
-        self._ours = ours
-        self._scratch = Path(tempfile.gettempdir())
-        self._here = Path.cwd()
-        sys.addaudithook(self._note_event)
-
-    def _note_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open":
-            path, mode, flags = arguments
-            writes = any(c in mode for c in "wax+") if isinstance(mode, str) else flags & 3
-            if not writes or not isinstance(path, str) or path in self._ours:
-                return
-            scratch = self._scratch in Path(path).parents and self._here not in Path(path).parents
-            if not scratch and not path.startswith(("/dev/", "/proc/")):
-                self._note(path)
-        elif event == "socket.connect":
-            self._note(f"the network address {arguments[1]}")
-
-    def _note(self, name: str) -> None:
-        if name not in self.names and len(self.names) < self._MAX:
-            self.names.append(name)

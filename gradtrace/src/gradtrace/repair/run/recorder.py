@@ -24,14 +24,14 @@ from typing import Any
 import torch
 
 from gradtrace import _torch
-from gradtrace.autograd.frames import namespace, reach, user_frames
+from gradtrace.autograd.frames import contents, namespace, reach, user_frames
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, undisturbed, users_of, walk
 from gradtrace.explaining.evidence.optimizers import leaves_first, upstream
 from gradtrace.repair.run.observations import (
-    FreedVariable,
     Gradients,
     GradientsCleared,
+    GraphVariable,
     ObservedCall,
     OptimizerInfo,
     ProgramLine,
@@ -43,7 +43,7 @@ from gradtrace.repair.run.observations import (
 from gradtrace.snapshots.graph import snapshot
 from gradtrace.watching.record import BackwardCall, Timeline, freed_by
 
-_SAMPLE_SIZE = 128  # elements of a tensor
+_SAMPLE_SIZE = 128  # numbers that stand for a tensor
 _RECENT = 100  # the first and the last calls and steps keep their gradients
 _PATIENCE = 8  # times the calls beyond the failing one, until all optimizers have stepped
 
@@ -88,27 +88,12 @@ class Recorder:
 
     def _wrap_optimizers(self) -> None:
         """Have new optimizers and calls of ``zero_grad`` recorded."""
-        kind, module = torch.optim.Optimizer, torch.nn.Module
-        begin, clear, clear_module = kind.__init__, kind.zero_grad, module.zero_grad
-        optimizers, clearing = self._optimizers, self._record_clearing
-
-        @functools.wraps(begin)
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            begin(self, *args, **kwargs)
-            optimizers.append(self)
-
-        @functools.wraps(clear)
-        def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
-            clear(self, *args, **kwargs)
-            clearing(_parameters(self))
-
-        @functools.wraps(clear_module)
-        def zero_grad_of_module(self: Any, *args: Any, **kwargs: Any) -> None:
-            clear_module(self, *args, **kwargs)
-            clearing(list(self.parameters()))
-
-        kind.__init__, kind.zero_grad = __init__, zero_grad  # type: ignore[method-assign]
-        module.zero_grad = zero_grad_of_module  # type: ignore[method-assign]
+        kind = torch.optim.Optimizer
+        _call_after(kind, "__init__", self._optimizers.append)
+        _call_after(kind, "zero_grad", lambda o: self._record_clearing(_parameters(o)))
+        _call_after(
+            torch.nn.Module, "zero_grad", lambda m: self._record_clearing([*m.parameters()])
+        )
 
     def _record_clearing(self, parameters: Sequence[torch.Tensor]) -> None:
         cleared = set(map(id, parameters))
@@ -150,7 +135,6 @@ class Recorder:
                 self._stale(live, links, leaves, call),
                 self._upstream(live, links, leaves),
                 not _is_autograd_grad(sys._getframe(1)),
-                _mark_roots(live, roots_of(outputs), number),
             )
         if self._is_reference and number == self._limits.failing_call:
             self._running.truncated = self._truncated(outputs, operations, site)
@@ -169,9 +153,7 @@ class Recorder:
         with undisturbed(), torch.no_grad():
             if error is not None:
                 running.failed = True
-                self.run.freed_variables = _freed_variables(frames)
-                for frame in frames:
-                    self.run.graph_variables[_line_of(frame)] = _graph_variables(frame)
+                self.run.graph_variables = _graph_variables(frames)
             else:
                 for key, gradient in self._gradients().items():
                     change = gradient.minus(self._gradients_before.get(key))
@@ -234,14 +216,8 @@ class Recorder:
             self._stop("enough")
         if beyond < limits.beyond:
             return
-        calls_before_step: dict[int, int] = {}  # the last step of each optimizer
-        calls = 0
-        for event in self.run.events:
-            if isinstance(event, ObservedCall):
-                calls += 1
-            elif isinstance(event, StepTaken):
-                calls_before_step[event.optimizer] = calls
-        if all(calls > limits.failing_call for calls in calls_before_step.values()):
+        late = {step.optimizer for step in self.run.steps_after(limits.failing_call + 1)}
+        if late >= {step.optimizer for step in self.run.steps}:
             self._stop("enough")
 
     # Parameters and other leaves.
@@ -370,17 +346,16 @@ class Recorder:
         return frozenset(upstream(owners, links))
 
 
-_LOSS_TAG = "gradtrace.loss"  # on node.metadata: the number of the call that began there
+def _call_after(kind: type, name: str, note: Callable[[Any], None]) -> None:
+    """Call ``note`` with the object after each call of a method."""
+    method = getattr(kind, name)
 
+    @functools.wraps(method)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
+        method(self, *args, **kwargs)
+        note(self)
 
-def _mark_roots(live: Sequence[Any], roots: Sequence[Any], number: int) -> frozenset[int]:
-    """Mark the roots with the call's number; return the calls that began at inner nodes."""
-    inner = [node for node in live if not isinstance(node, _torch.LEAF) and node not in roots]
-    calls = {node.metadata.get(_LOSS_TAG) for node in inner}
-    for node in roots:
-        if not isinstance(node, _torch.LEAF):
-            node.metadata[_LOSS_TAG] = number
-    return frozenset(calls - {None})
+    setattr(kind, name, wrapped)
 
 
 def _is_autograd_grad(frame: FrameType | None) -> bool:
@@ -400,11 +375,19 @@ def sample_of(tensor: torch.Tensor) -> Sample:
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     flat = tensor.reshape(-1).to(torch.float64)
-    count = flat.numel()
-    if count > _SAMPLE_SIZE:
-        positions = torch.arange(_SAMPLE_SIZE, device=flat.device) * count // _SAMPLE_SIZE
-        return Sample(float(torch.linalg.vector_norm(flat)), tuple(flat[positions].tolist()))
-    return Sample(float(torch.linalg.vector_norm(flat)), tuple(flat.tolist()))
+    if (count := flat.numel()) > _SAMPLE_SIZE:
+        signed = torch.nn.functional.pad(
+            flat * _signs(count, flat.device), (0, -count % _SAMPLE_SIZE)
+        )
+        flat = signed.view(-1, _SAMPLE_SIZE).sum(0)
+    return Sample(tuple(flat.tolist()))
+
+
+@functools.lru_cache(maxsize=32)
+def _signs(count: int, device: torch.device) -> torch.Tensor:
+    """Return random signs, the same in each process, without the program's random numbers."""
+    generator = torch.Generator().manual_seed(count)
+    return (torch.randint(0, 2, (count,), generator=generator) * 2 - 1).to(device, torch.int8)
 
 
 def _saved_bytes(outputs: Any) -> int:
@@ -439,58 +422,30 @@ def _name_of(optimizer: torch.optim.Optimizer, frames: Sequence[FrameType]) -> s
     """Return the program's name for an optimizer: ``opt_g``, ``self.opts[1]``."""
     for space in reversed([*_namespaces(frames)]):
         for name, value in list(space.items()):
-            if value is optimizer:
-                return name
-            entries: Iterable[tuple[str, Any]] = ()
-            if type(value) in (list, tuple):
-                entries = ((f"[{i}]", entry) for i, entry in enumerate(value))
-            elif type(value) is dict:
-                entries = ((f"[{key!r}]", entry) for key, entry in value.items())
-            elif type(getattr(value, "__dict__", None)) is dict:
-                entries = ((f".{key}", entry) for key, entry in vars(value).items())
-            for path, entry in entries:
+            for path, entry in (("", value), *contents(value)):
                 if entry is optimizer:
                     return name + path
     return ""
 
 
-def _graph_variables(frame: FrameType) -> dict[str, str]:
-    """Return the variables with a graph: ``"tensor"``, or the type of their container."""
-    kinds = {}
-    for name, value in namespace(frame).items():
-        if isinstance(value, torch.Tensor):
-            if not value.is_leaf:
-                kinds[name] = "tensor"
-        elif type(value) in (tuple, list, dict) and value:
-            entries = list(value.values() if type(value) is dict else value)
-            if all(isinstance(entry, torch.Tensor) for entry in entries):
-                if any(not entry.is_leaf for entry in entries):
-                    kinds[name] = type(value).__name__
-            elif all(type(entry) in (tuple, list) for entry in entries):
-                kinds[name] = "nested"
-    return kinds
-
-
-def _freed_variables(frames: Sequence[FrameType]) -> list[FreedVariable]:
-    """Return the variables whose graphs contain nodes that an earlier backward call freed."""
+def _graph_variables(frames: Sequence[FrameType]) -> list[GraphVariable]:
+    """Return the variables that have a graph where the program failed."""
     freed: dict[Any, bool] = {}
 
     def has_freed_nodes(root: Any) -> bool:
-        live, links = walk([root])
+        live, links = walk([root]) if root not in freed else ([], [])
         for i in leaves_first(links):
             if live[i] not in freed:
                 inputs_freed = any(freed[live[j]] for j in links[i])
                 freed[live[i]] = freed_by(live[i]) is not None or inputs_freed
         return freed[root]
 
-    variables = []
-    for frame in frames:
-        line = _line_of(frame)
-        for match in reach(namespace(frame)):
-            node = _torch.grad_fn_of(match.value)
-            if node is not None and (freed[node] if node in freed else has_freed_nodes(node)):
-                variables.append(FreedVariable(match.name, _container(match.owners), line))
-    return variables
+    return [
+        GraphVariable(match.name, _container(match.owners), _line_of(frame), has_freed_nodes(node))
+        for frame in frames
+        for match in reach(namespace(frame))
+        if (node := _torch.grad_fn_of(match.value)) is not None
+    ]
 
 
 def _container(owners: Iterable[Any]) -> str:
