@@ -23,7 +23,7 @@ SIDE_BY_SIDE := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 FROM_NPM := tests/browser/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab address pictures notebooks exercises collect grade report gradescope bench cases pythons wild trainers peers mutants types javascript prose style dist test gpu-check clean
+.PHONY: help book serve lab address pictures notebooks exercises collect grade report bench cases pythons wild trainers peers mutants types javascript prose style dist test gpu-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,10 +82,6 @@ report: override export OUT := $(value OUT)
 report: $(FULL) ## a page on a graded class: what was solved, by whom, how long it took (OUT=folder)
 	@test -n "$$OUT" || { echo "make report OUT=folder"; exit 2; }
 	$(BIN)/python -m backward_twice.grading.class_report "$$OUT"
-
-gradescope: override export PRIVATE := $(value PRIVATE)
-gradescope: $(FULL) ## write autograders for Gradescope (EXERCISE=name for one; PRIVATE=folder)
-	$(BIN)/python -m backward_twice.grading.gradescope $(EXERCISE) $${PRIVATE:+--private "$$PRIVATE"} $(GRADING)
 
 bench: book $(FULL) ## measure what snapshot, player and watch cost
 	$(BIN)/python gradtrace/benchmarks/snapshot.py

@@ -32,7 +32,7 @@ def empty_gradebook(tmp_path_factory):
     from backward_twice.grading.platforms.nbgrader.gradebook import open_gradebook
 
     path = tmp_path_factory.mktemp("empty") / "gradebook.db"
-    with open_gradebook(f"sqlite:///{path}", {}):
+    with open_gradebook(path, {}):
         return path
 
 

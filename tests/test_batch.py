@@ -118,13 +118,21 @@ def test_what_ran_out_of_time_is_tried_again_with_a_worker_to_itself(two_workers
     assert all((tmp_path / str(number)).read_text() == "xx" for number in range(6))
 
 
+def test_retries_hold_up_no_batch(two_workers, tmp_path, monkeypatch):
+    monkeypatch.setattr(batch, "RETRY_SECONDS", 0.0)
+    results = dict(batch.run(two_workers, jobs(tmp_path, range(6)), hurried))
+    assert set(results) == set(range(6))
+    assert all("slow" not in result for result in results.values())
+    assert all((tmp_path / str(number)).read_text() == "x" for number in range(6))
+
+
 def test_a_worker_that_cannot_grade_stops_the_grading(two_workers, tmp_path):
     with pytest.raises(GradingError, match="other checks"):
         list(batch.run(two_workers, jobs(tmp_path, range(10)), unfit))
 
 
 def test_workers_that_do_not_come_back_are_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(batch, "_MISSED_LOOKS", 1)
+    monkeypatch.setattr(batch, "_NO_WORKERS_SECONDS", 1)
     with batch.workers(None, 1) as client:
         results = batch.run(client, jobs(tmp_path, range(1000)), slow)
         next(results)
@@ -134,8 +142,7 @@ def test_workers_that_do_not_come_back_are_not_waited_for(tmp_path, monkeypatch)
 
 
 def test_a_result_that_is_lost_with_the_last_worker_is_not_waited_for(tmp_path, monkeypatch):
-    for name, value in {"_MISSED_LOOKS": 1, "_LOOK_SECONDS": 0.05, "_RESULT_SECONDS": 0.1}.items():
-        monkeypatch.setattr(batch, name, value)
+    monkeypatch.setattr(batch, "_NO_WORKERS_SECONDS", 1)
     with batch.workers(None, 1) as client:
 
         class Late(batch.as_completed):

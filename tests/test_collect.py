@@ -22,6 +22,7 @@ from test_teacher import Here, answered, table
 from backward_twice.grading import collect
 from backward_twice.grading.intake.limited import Limited
 from backward_twice.grading.intake.submissions import MAX_BYTES
+from backward_twice.grading.platforms import clones
 from backward_twice.grading.platforms.downloads import File
 
 NAME = "two_losses"
@@ -498,6 +499,78 @@ def test_a_clones_lateness_is_by_its_notebooks_last_commit(here, tmp_path):
     assert here.grade() == 0
     set_due(here, datetime(2026, 2, 28, 11))
     assert here.grade("--late", "10") == 0 and here.points() == {"ada": 2.7, "bob": 1}
+
+
+def git(folder, *arguments, **options):
+    name = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    run = subprocess.run(
+        ["git", *name, *arguments], cwd=folder, check=True, capture_output=True, **options
+    )
+    return run.stdout.decode().strip()
+
+
+SIGNED = """tree {tree}
+author x <x@example.org> 1772362800 +0100
+committer x <x@example.org> 1772362800 +0100
+gpgsig -----BEGIN PGP SIGNATURE-----
+ .
+ -----END PGP SIGNATURE-----
+
+work
+"""
+
+
+@pytest.mark.parametrize("hardened", [True, False])
+def test_no_program_of_a_clones_configuration_runs(tmp_path, monkeypatch, hardened):
+    """Each setting names a program; git by itself runs some, to answer the same question."""
+    if not hardened:
+        monkeypatch.setattr(clones, "_ENVIRONMENT", {})
+        monkeypatch.setattr(clones, "_OPTIONS", ())
+    ran, program = tmp_path / "ran", tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho $0 >> {ran}\n")
+    program.chmod(0o755)
+    for fetches in (False, True):
+        folder = tmp_path / f"fetches-{fetches}"
+        clone(folder)
+        git(folder, "add", FILE)
+        tree = git(folder, "write-tree")
+        signed = SIGNED.format(tree=tree).encode()
+        commit = git(folder, "hash-object", "-t", "commit", "-w", "--stdin", input=signed)
+        git(folder, "update-ref", "HEAD", commit)
+        settings = {
+            **dict.fromkeys(("gpg.program", "core.fsmonitor", "core.pager"), program),
+            **dict.fromkeys(("core.sshCommand", "diff.external", "diff.x.textconv"), program),
+            "log.showSignature": "true",
+            "core.hooksPath": tmp_path,
+            "core.repositoryFormatVersion": "1",
+            "extensions.partialClone": "origin",
+            "remote.origin.promisor": "true",
+            "remote.origin.url": f"ext::{program}",
+            "protocol.allow": "always",
+            "alias.log": f"!{program}",
+        }
+        for key, value in settings.items():
+            git(folder, "config", key, value)
+        (folder / ".gitattributes").write_text("* diff=x\n")
+        if fetches:
+            (folder / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+        time = clones.commit_time(folder)
+        assert ran.exists() is not hardened
+        ran.unlink(missing_ok=True)
+        if hardened:
+            assert time == ("" if fetches else "2026-03-01T12:00:00+01:00")
+
+
+def test_no_other_repository_says_when_a_clone_was_committed_to(tmp_path):
+    clone(tmp_path)
+    git(tmp_path, "add", FILE)
+    git(tmp_path, "commit", "-qm", "the teacher's")
+    student = tmp_path / "ada"
+    student.mkdir()
+    assert clones.commit_time(student) == ""
+    (student / ".git").symlink_to(tmp_path / ".git")
+    assert clones.commit_time(student) == ""
+    assert clones.commit_time(tmp_path) != ""
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,9 @@ from backward_twice.grading import GradingError
 from backward_twice.grading.feedback import tables
 from backward_twice.grading.feedback.student_page import page, write_page
 from backward_twice.grading.intake.rebuild import answers
-from backward_twice.grading.judging import grader, journal, modules
-from backward_twice.grading.judging.answers import Answers
+from backward_twice.grading.judging import grader, journal
 from backward_twice.grading.judging.draws import DRAWS, Draws, read_draws
-from backward_twice.grading.judging.master import read_master
+from backward_twice.grading.judging.master import Answers, read_master
 from backward_twice.grading.platforms.nbgrader import gradebook
 from backward_twice.misconceptions import misconceptions
 
@@ -38,7 +37,7 @@ ONE, TRUNK = (answer.id for answer in MASTER.answers)
 ASKED_ONE, ASKED_TRUNK = MASTER.questions
 SETTINGS = {
     "limits": {"seconds": 30.0, "memory": 1 << 30},
-    "sandbox": {"kind": "bubblewrap", "hide": []},
+    "hide": [],
 }
 SECRET = Draws(b"secret of the test")
 GIVEN = Answers({ONE: ("def one_update(): ...",), TRUNK: ("def trunk_gradients(): ...",)}, {}, ())
@@ -228,7 +227,7 @@ def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeyp
     (tmp_path / "__init__.py").write_text("from backward_twice.checks.question import Task")
     (tmp_path / "question.py").write_text("from backward_twice.checks.plain import loads")
     (tmp_path / "mine.py").write_text("from backward_twice.checks.helper import f")
-    monkeypatch.setattr(modules, "_FOLDER", tmp_path)
+    monkeypatch.setattr(grader, "_CHECKS", tmp_path)
     fresh = grader.checks_digest.__wrapped__
     known = {fresh("mine")}
     (tmp_path / "other.py").write_text("1")
@@ -255,7 +254,7 @@ def test_right_answers_have_all_points_and_wrong_ones_lose_theirs(exercise):
     right = answers(cells, master)
     settings = {
         "limits": {},
-        "sandbox": {"kind": "bubblewrap", "hide": []},
+        "hide": [],
     }
 
     def graded(given):
@@ -308,14 +307,13 @@ def one_update(generator):
 def private(tmp_path):
     folder = tmp_path / "private"
     folder.mkdir()
-    (folder / "secret").write_text("a secret of the teacher's\n")
     (folder / f"{NAME}.py").write_text(VARIANT)
     return folder
 
 
 def test_private_variants_are_asked_in_addition_and_last(private, tmp_path):
     draws = read_draws(tmp_path, private, MASTERS)
-    assert not (tmp_path / "secret").exists() and not (private / "__pycache__").exists()
+    assert not (private / "__pycache__").exists()
     asked = job(draws=draws)
     assert [step["id"] for step in asked["steps"]][-1] == "one_update (private)"
     assert len(asked["steps"][-1]["draws"]) == DRAWS
@@ -401,7 +399,6 @@ def _broken(chance):
         (f"{NAME}.py", "def one_update(): pass", "TypeError"),
         (f"{NAME}.py", VARIANT.replace("3 *", "__import__('torch').rand(()) *"), "otherwise each"),
         ("other.py", "", "there is no exercise 'other'"),
-        ("secret", "short", "too short"),
     ],
 )
 def test_a_broken_private_folder_is_said(private, tmp_path, name, text, said):
@@ -508,7 +505,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path, monkeypatch):
 
 
 def record(url, *results, when=None, masters=MASTERS):
-    with gradebook.open_gradebook(url, masters) as grades:
+    with gradebook.open_gradebook(Path(url.removeprefix("sqlite:///")), masters) as grades:
         return list(grades.record((each, when) for each in results))
 
 
@@ -540,8 +537,7 @@ def test_the_gradebook_has_the_points(url, tmp_path):
     assert ada == ("ada", NAME, when, 3, 3, False) and bob == ("bob", NAME, when, 2, 3, False)
     assert ("one_update", 2, None, None, 2) in found[ada]
     assert ("trunk_gradients", 0, None, None, 1) in found[bob]
-    assert "one_update: passed" in dict(found[ada][2:])[ONE]
-    assert "wrong" in dict(found[bob][2:])[TRUNK]
+    assert {name for name, _ in found[bob][2:]} == {ONE, TRUNK}  # to be commented on
     record(url, result(), result("bob", 2), when=when)
     assert rows(url) == found
 
@@ -605,14 +601,6 @@ def test_a_rejected_submission_takes_back_its_points(url):
     assert [(key[0], key[3]) for key in rows(url)] == [("ada", 0)]
 
 
-def test_no_word_of_a_students_is_in_a_comment(url):
-    bad = result(points=2)
-    bad["questions"][1] |= {"error": "<script>"}
-    bad["questions"][1]["findings"][0] |= {"what": "<b>name", "text": "<script>"}
-    record(url, bad)
-    assert "script" not in str(rows(url)) and "&lt;b&gt;name" in str(rows(url))
-
-
 def test_a_gradebook_of_nbgraders_own_is_taken_as_it_is(url, tmp_path):
     with api.Gradebook(url, "my course") as opened:
         opened.add_assignment(NAME, duedate="2026-03-01 00:00:00 UTC")
@@ -640,20 +628,14 @@ def test_a_gradebook_that_cannot_be_written_is_said(tmp_path, monkeypatch):
         (f"sqlite:///{tmp_path / 'nowhere' / 'gradebook.db'}", "unable to open"),
         (f"sqlite:///{tmp_path / 'folder.db'}", "unable to open"),
         (f"sqlite:///{tmp_path / 'text.db'}", "not a database"),
-        (f"sqlite:///file:{tmp_path / 'good.db'}?mode=ro&uri=true", "readonly database"),
-        ("rubbish", "no address of a gradebook"),
-        ("nothing://host/name", "Can't load plugin"),
     ]:
         with pytest.raises(GradingError, match=said):
             record(url)
-    with pytest.raises(GradingError) as error:
-        record("postgresql+nothing://teacher:pa55word@localhost:1/grades")
-    assert "pa55word" not in str(error.value)
 
 
 def test_a_class_of_many(url):
     one = result()
-    many = [one | {"student": f"student {number:04}"} for number in range(450)]  # three chunks
+    many = [one | {"student": f"student {number:04}"} for number in range(450)]
     assert len(record(url, *many)) == 450
     with api.Gradebook(url, gradebook.COURSE) as opened:
         assert opened.average_assignment_score(NAME) == 3

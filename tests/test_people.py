@@ -54,6 +54,28 @@ def handle(platform, name, number=""):
     return Handle(platform, name, number, (name,))
 
 
+def test_a_list_with_other_numbers_names_those_who_may_be_one_person(tmp_path):
+    other = roster(
+        tmp_path,
+        'Student,ID,SIS User ID,SIS Login ID,Section\n"Lovelace, Ada",200,S1,ada,One\n'
+        '"Lee, Kim",201,S2,kim,One\n"Hopper, Grace",202,S3,grace,One\n',
+    )
+    people = People()
+    people.add_list(roster(tmp_path, LIST.replace("Kim,Lee,1004,lee@uni.example\n", "")))
+    _, [problem] = people.add_list(other)
+    assert "2 in the class list" in problem and "ada (1001?), kim (1003?)" in problem
+    write_people(tmp_path, people)
+    text = (tmp_path / PEOPLE).read_text(encoding="utf-8")
+    lines = [line + "1001" if line.startswith("ada,") else line for line in text.splitlines()]
+    (tmp_path / PEOPLE).write_text("\n".join(lines), encoding="utf-8")
+    people = read_people(tmp_path)
+    for listed in (other, roster(tmp_path, LIST)):
+        known, problems = people.add_list(listed)
+        assert next(iter(known.values())).student == "1001" and not problems
+    assert people.person("x", handle(CANVAS, "lovelaceada", "200")).student == "1001"
+    assert people.person("ada", handle(FOLDER, "ada")).student == "1001"
+
+
 def test_a_second_list_adds_to_the_first_and_renames_nobody(tmp_path):
     people = People()
     people.add_list(roster(tmp_path, LIST))
@@ -154,9 +176,13 @@ def downloads(draw):
 def test_everybody_has_one_folder_and_no_order_changes_whose_it_is(
     tmp_path_factory, lists, download, random
 ):
-    """The class list comes before or after the work, and other lists between."""
+    """The class list comes before or after the work, and other lists between.
+
+    Each list tells its own people apart; of one that does not, the command says so.
+    """
     tmp_path = tmp_path_factory.mktemp("class")
     rosters = [read for text in lists if (read := read_or_none(tmp_path, text))]
+    rosters = [read for read in rosters if not People().add_list(read)[1]]
     owned = []
     for turn in range(2):
         people, known = People(), Collected(download.platform)
@@ -176,7 +202,7 @@ def test_everybody_has_one_folder_and_no_order_changes_whose_it_is(
         if people.rows:
             assert stored(read_people(tmp_path)) == stored(people)
         if rosters:
-            owners, _ = read_owners(tmp_path, rosters[0], {"x": known})
+            owners = read_owners(tmp_path, rosters[0], {"x": known})
             owned.append(
                 {
                     whose: (person := owners.person((folder, "x"))) and person.cells

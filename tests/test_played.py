@@ -11,9 +11,8 @@ from backward_twice.checks import Task, question
 from backward_twice.checks.plain import dumps, loads
 from backward_twice.grading.feedback.student_page import page
 from backward_twice.grading.judging import grader
-from backward_twice.grading.judging.answers import Answers
 from backward_twice.grading.judging.draws import DRAWS
-from backward_twice.grading.judging.master import read_master
+from backward_twice.grading.judging.master import Answers, read_master
 from backward_twice.grading.judging.played import MOST_LINES, played
 
 TWICE = """x = torch.ones(2, requires_grad=True)

@@ -473,8 +473,8 @@ def test_only_what_is_new_is_graded(here, tmp_path):
     assert here.grade("--seconds", 60) == 0 and here.graded == ["ada", "bob", "eve"]
     private = tmp_path / "private"
     private.mkdir()
-    (private / "secret").write_text("another secret, of the teacher's")
-    assert here.grade("--private", private) == 0 and here.graded == ["ada", "bob", "eve"]
+    (here.out / "secret").write_text("another secret, of the teacher's")
+    assert here.grade() == 0 and here.graded == ["ada", "bob", "eve"]
     (private / f"{NAME}.py").write_text(VARIANT)
     assert here.grade("--private", private) == 0 and here.graded == ["ada", "bob", "eve"]
     assert here.grade("--private", private) == 0 and here.graded == []
@@ -585,8 +585,6 @@ def test_a_disk_that_fills_up_while_the_table_is_written(here, capsys, monkeypat
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--gradebook", "sqlite:////nowhere/at/all/gradebook.db"], "cannot be written: unable to"),
-        (["--gradebook", "rubbish"], "no address of a gradebook"),
         (["--private", "/nowhere"], "no private folder"),
         (["--solutions", "/nowhere"], "no master notebooks"),
     ],

@@ -122,13 +122,11 @@ def _folders(
     It is that of the first time; else the person's, and else it is called as on the platform.
 
     Args:
-        known: what was collected of this exercise before.
+        collected_before: what was collected of this exercise before.
         collected: what was collected of all of them.
     """
     students = sorted({(file.student, file.number) for file in download.files})
-    everybody = {*students, *map(tuple, collected_before.students.values())}
-    numbered_all = {str(n): whose for n, whose in enumerate(sorted(everybody))}
-    called = handles(Collected(download.platform, students=numbered_all))
+    called = handles(download.platform, [*students, *collected_before.students.values()])
     counts = Counter(name.casefold() for name, _ in students)
     recorded = collected_before.folders
     earlier = _folders_of_persons(people, collected)
@@ -168,7 +166,7 @@ def _folders_of_persons(people: People, collected: Mapping[str, Collected]) -> d
     """The folder that each person has had in some exercise."""
     earlier: dict[str, str] = {}
     for _, of_exercise in sorted(collected.items()):
-        called = handles(of_exercise)
+        called = handles(of_exercise.platform, of_exercise.students.values())
         for folder, whose in of_exercise.students.items():
             if person := people.person(folder, called[tuple(whose)]):
                 earlier.setdefault(person.student, folder)

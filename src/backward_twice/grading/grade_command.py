@@ -22,12 +22,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from functools import cached_property, partial
 from itertools import chain, islice, product
 from pathlib import Path
-
-from sqlalchemy.engine import URL, make_url
 
 from backward_twice.grading import GradingError
 from backward_twice.grading.feedback.student_page import write_page
@@ -43,7 +40,6 @@ from backward_twice.grading.feedback.tables import (
 from backward_twice.grading.intake.reading import Reader
 from backward_twice.grading.intake.submissions import Rejected, SubmissionFolder, in_words, shown
 from backward_twice.grading.judging import batch
-from backward_twice.grading.judging.answers import Answers
 from backward_twice.grading.judging.draws import Draws, read_draws
 from backward_twice.grading.judging.grader import Json, checks_digest, job, rejected
 from backward_twice.grading.judging.journal import Journal, Key, open_journal
@@ -77,13 +73,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("submissions", type=Path, metavar="SUBMISSIONS", help="the folder of submissions")
     add("--out", type=Path, required=True, help="folder for grades.csv, feedback and the rest")
-    add("--gradebook", metavar="URL", help="SQLAlchemy address (default: OUT/gradebook.db, SQLite)")
     add("--formgrader", action="store_true", help="gradebook.db and autograded/ go here, not OUT")
     add("--roster", type=Path, metavar="CSV", help="the class list that your platform exports")
     add("--student", action="append", metavar="NAME", help="grade only this student's submissions")
     add("--again", action="store_true", help="grade again what was graded already")
     add("--drop-missing", action="store_true", help="forget results whose submission is gone")
-    add("--late", type=_percent, metavar="PERCENT", help="points off for each day begun")
+    add("--late", type=_positive, metavar="PERCENT", help="points off for each day begun")
     add("--grace", type=_positive, default=0, metavar="MINUTES", help="not counted as late")
     add(
         "--extension",
@@ -106,16 +101,6 @@ def _positive(text: str) -> int:
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
     return int(text)
-
-
-def _percent(text: str) -> int:
-    if (number := _positive(text)) > 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is more than 100 percent")
-    return number
-
-
-Task = tuple[str, Master, Answers]
-"""A student's name, the exercise, and the answers to grade."""
 
 
 @dataclass(frozen=True)
@@ -148,12 +133,11 @@ class Grading:
         return asdict(SubmissionLimits(seconds=seconds, memory=memory, total=4 * seconds))
 
     @cached_property
-    def sandbox(self) -> Json:
-        """The arguments of :func:`.sandbox.shared`."""
+    def hidden(self) -> list[str]:
+        """The folders that no submission may see."""
         options = self.options
         folders = [options.submissions, options.out, options.solutions, options.private]
-        hide = [str(folder.resolve()) for folder in folders if folder is not None]
-        return {"kind": "bubblewrap", "hide": hide}
+        return [str(folder.resolve()) for folder in folders if folder is not None]
 
     @cached_property
     def collected(self) -> dict[str, Collected]:
@@ -161,15 +145,9 @@ class Grading:
         return {name: read_collected(self.options.submissions, name) for name in self.masters}
 
     @cached_property
-    def _class(self) -> tuple[Owners | None, list[str]]:
-        if self.roster is None:
-            return None, []
-        return read_owners(self.options.submissions, self.roster, self.collected)
-
-    @property
     def owners(self) -> Owners | None:
         """The owners of the submissions, if there is a class list."""
-        return self._class[0]
+        return self.roster and read_owners(self.options.submissions, self.roster, self.collected)
 
     @property
     def autograded(self) -> Path:
@@ -183,11 +161,12 @@ class Grading:
 
     def pending(
         self, folders: list[SubmissionFolder], progress: Progress
-    ) -> Iterator[tuple[Circumstances, Task]]:
-        """Yield the submissions that are still to be graded.
+    ) -> Iterator[tuple[Circumstances, Json]]:
+        """Yield the submissions that are still to be graded, as jobs for workers.
 
         A submission that cannot be graded has its result at once.
         """
+        settings = {"limits": self.limits, "hide": self.hidden}
         for folder in folders:
             key = (folder.student, folder.assignment)
             master = self.masters.get(folder.assignment)
@@ -210,15 +189,8 @@ class Grading:
                 self.store(circumstances, self.journal[key])
                 progress.advance()
             else:
-                yield circumstances, (folder.student, master, submission.answers)
-
-    def jobs(
-        self, pending: Iterable[tuple[Circumstances, Task]]
-    ) -> Iterator[tuple[Circumstances, Json]]:
-        """Yield the same as jobs for workers."""
-        settings = {"limits": self.limits, "sandbox": self.sandbox}
-        for circumstances, (student, master, answers) in pending:
-            yield circumstances, job(student, master, answers, self.draws, settings)
+                answers = submission.answers
+                yield circumstances, job(folder.student, master, answers, self.draws, settings)
 
     def store(self, circumstances: Circumstances, result: Json) -> None:
         """Write a result into the journal, and note whether its points changed."""
@@ -262,7 +234,7 @@ class Grading:
         warnings = []
         if self.owners is not None:
             warnings = self._add_others(rows, max_points)
-            warnings += [*self._class[1], *self._write_people(rows)]
+            warnings += [*self.owners.problems, *self._write_people(rows)]
         write_table(self.options.out / "grades.csv", [line for line, _ in rows])
         # A group's points are its members' there.
         of_persons = [
@@ -400,8 +372,7 @@ def _grade(options: argparse.Namespace) -> int:
     _check_folders(options.submissions, out)
     masters = read_masters(options.solutions)
     folder = Path() if options.formgrader else out
-    default = URL.create("sqlite", database=str((folder / "gradebook.db").resolve()))
-    url = options.gradebook or default
+    place = folder / "gradebook.db"
     folders = find(options.submissions, masters)
     with ExitStack() as stack:
         # Before anything else is written there: one grading at a time.
@@ -424,7 +395,7 @@ def _grade(options: argparse.Namespace) -> int:
         keys |= {(f.student, f.assignment) for f in folders} & journal.keys() | {*missing}
         # nbgrader's export has a line for every student and assignment: no more than there are.
         graded = {name: masters[name] for name in masters if name in {key[1] for key in keys}}
-        with open_gradebook(url, graded):
+        with open_gradebook(place, graded):
             pass  # it can be written
         progress = Progress(len(chosen))
         pending = grading.pending(chosen, progress)
@@ -434,26 +405,17 @@ def _grade(options: argparse.Namespace) -> int:
                 check_sandbox()
             number = min(options.workers, len(chosen))  # none that has nothing to do
             client = stack.enter_context(batch.workers(options.scheduler, number))
-            for circumstances, result in batch.run(client, grading.jobs(chain(first, pending))):
+            for circumstances, result in batch.run(client, chain(first, pending)):
                 grading.store(circumstances, result)
                 progress.advance()
         try:
-            with open_gradebook(url, graded) as gradebook:
+            with open_gradebook(place, graded) as gradebook:
                 gradebook.extend(extensions)
                 rows, warnings = grading.write(sorted(keys), gradebook)
         except GradingError as error:
             raise GradingError(f"{error}; what was graded is saved, start again") from error
-    place = folder / "gradebook.db"
-    if options.gradebook:
-        place = make_url(options.gradebook).render_as_string(hide_password=True)
-    written = [
-        out / "grades.csv",
-        out / "class.csv",
-        out / "feedback",
-        grading.autograded,
-        place,
-    ]
-    written += sorted((out / "upload").glob("*.zip"))
+    written = [out / name for name in ("grades.csv", "class.csv", "feedback")]
+    written += [grading.autograded, place, *sorted((out / "upload").glob("*.zip"))]
     print("\n".join([*_changes(grading.changes), summary(rows, written)]))
     for warning in [*_gone(missing, options), *warnings]:
         print(f"warning: {warning}", file=sys.stderr)
@@ -493,9 +455,7 @@ def _students(
         }
         chosen |= meant
         if not meant:
-            near = get_close_matches(name, students, n=3, cutoff=0.5)
-            like = f"; there is {', '.join(map(shown, near))}" if near else ""
-            raise GradingError(f"no submission of {shown(name)!r} in {options.submissions}{like}")
+            raise GradingError(f"no submission of {shown(name)!r} in {options.submissions}")
     return chosen
 
 

@@ -1,10 +1,10 @@
 """The page of HTML with a student's feedback, one for each submission.
 
-Everything of a student's is text here: in ``student_page.html`` Jinja escapes every value, and a
-Content-Security-Policy forbids scripts should one get through all the same.  Of the questions there
-are findings in words, what the answer looks like, and the smallest case that is wrong, drawn for
-this answer and no other; of private inputs there is nothing.  Of the student's there are the answer
-and what it printed when it was defined.
+Everything of a student's is text here: Jinja escapes every value, and the Content-Security-Policy
+of ``base.html`` forbids scripts should one get through all the same.  Of the questions there are
+findings in words, what the answer looks like, and the smallest case that is wrong, drawn for this
+answer and no other; of private inputs there is nothing.  Of the student's there are the answer and
+what it printed when it was defined.
 """
 
 from __future__ import annotations

@@ -32,24 +32,21 @@ _BY_THE_CLOCK = 120.0  # s, whatever else the machine does
 _MEMORY = 1 << 30  # bytes beyond those of the process at its start
 _MOST = 64 << 20  # bytes that may come back
 
+_ERRORS = {error.__name__: error for error in (Rejected, GradingError, OSError)}
+
 Json = Any
 
 
 class Limited:
     """A process in which functions are called; a context manager, that ends it."""
 
-    def __init__(self, *kept: Any, seconds: float = SECONDS) -> None:
-        """Start nothing yet.
-
-        Args:
-            kept: the last arguments of every call; they are handed over once for each process.
-            seconds: of processor time, for each call.
-        """
-        self._kept, self._seconds = kept, seconds
+    def __init__(self, seconds: float = SECONDS) -> None:
+        """Start nothing yet; each call may take so many seconds of processor time."""
+        self._seconds = seconds
         self._process: subprocess.Popen | None = None
 
     def call(self, function: Callable[..., Json]) -> Json:
-        """Call ``function(*kept)`` there; what it gave.
+        """Call ``function()`` there; what it gave.
 
         Args:
             function: of a module's top level that the other process can import, or a ``partial``.
@@ -68,12 +65,8 @@ class Limited:
         except BaseException:
             self.close()  # what it still has to say belongs to no later call
             raise
-        if "rejected" in came:
-            raise Rejected(came["rejected"])
-        if "failed" in came:
-            raise GradingError(came["failed"])
-        if "error" in came:
-            raise OSError(*came["error"])
+        if "raised" in came:
+            raise _ERRORS[came["raised"]](*came["arguments"])
         return came["gave"]
 
     def _received(self) -> Json:
@@ -91,15 +84,15 @@ class Limited:
     def _start(self) -> None:
         near_end, far_end = socket.socketpair()
         with far_end:
+            arguments = str(far_end.fileno()), str(self._seconds)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(far_end.fileno())],
+                [sys.executable, "-P", "-m", __name__, *arguments],
                 pass_fds=[far_end.fileno()],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
                 start_new_session=True,  # Ctrl-C is for the process that asks
             )
         self._connection = Connection(near_end.detach())
         try:
-            self._connection.send((self._kept, self._seconds))
             self._connection.recv()
         except (OSError, EOFError) as error:
             self.close()
@@ -120,10 +113,9 @@ class Limited:
         self.close()
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, seconds: float) -> None:
     """Call what the process at the other end of a socket asks for, until it closes its end."""
     connection = Connection(descriptor)
-    arguments, seconds = connection.recv()
     _limit_memory()
     connection.send(None)
     while True:
@@ -134,29 +126,26 @@ def main(descriptor: int) -> None:
         # The signal's own answer is to end the process, wherever it is.
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            outcome = {"gave": function(*arguments)}
-        except Rejected as why:
-            outcome = {"rejected": str(why)}
-        except GradingError as why:
-            outcome = {"failed": str(why)}
+            outcome = {"gave": function()}
+        except (Rejected, GradingError) as why:
+            outcome = {"raised": type(why).__name__, "arguments": [str(why)]}
         except OSError as why:
-            file_name = why.filename and os.fsdecode(why.filename)
-            outcome = {"error": [why.errno, why.strerror or str(why), file_name]}
+            place = why.filename and os.fsdecode(why.filename)
+            arguments = [why.errno, why.strerror or str(why), place]
+            outcome = {"raised": "OSError", "arguments": arguments}
         except MemoryError:
-            outcome = {"rejected": f"it cannot be read within {_MEMORY >> 20} MB of memory"}
+            reason = f"it cannot be read within {_MEMORY >> 20} MB of memory"
+            outcome = {"raised": "Rejected", "arguments": [reason]}
         answer = json.dumps(outcome).encode()
         signal.setitimer(signal.ITIMER_PROF, 0)
         connection.send_bytes(answer)
 
 
 def _limit_memory() -> None:
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except FileNotFoundError:  # no Linux
-        return
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
     address_space = pages * resource.getpagesize() + _MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), float(sys.argv[2]))

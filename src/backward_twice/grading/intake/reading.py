@@ -14,8 +14,7 @@ from typing import Any
 from backward_twice.grading.intake.limited import SECONDS, Limited
 from backward_twice.grading.intake.rebuild import answers
 from backward_twice.grading.intake.submissions import Handed
-from backward_twice.grading.judging.answers import Answers
-from backward_twice.grading.judging.master import Master
+from backward_twice.grading.judging.master import Answers, Master
 
 Json = dict[str, Any]
 
@@ -33,7 +32,8 @@ class Reader(Limited):
     """Reads submissions in another process, which has the masters; a context manager."""
 
     def __init__(self, masters: Mapping[str, Master], seconds: float = SECONDS) -> None:
-        super().__init__(masters, seconds=seconds)
+        super().__init__(seconds)
+        self._masters = masters
 
     def read(self, assignment: str, opened: Callable[[], Handed]) -> Submission:
         """Open a submission and rebuild its answers.
@@ -45,7 +45,7 @@ class Reader(Limited):
             Rejected: it is none that can be graded, or reading it takes too much time or memory.
             GradingError: nothing can be read here.
         """
-        parts = self.call(partial(_rebuilt, opened, assignment))
+        parts = self.call(partial(_rebuilt, opened, assignment, self._masters))
         sources = {name: tuple(cells) for name, cells in parts["sources"].items()}
         timestamp = parts["timestamp"] and datetime.fromisoformat(parts["timestamp"])
         read_answers = Answers(sources, parts["missing"], tuple(parts["notes"]))

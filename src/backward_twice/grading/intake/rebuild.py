@@ -29,8 +29,7 @@ from backward_twice.cell_sources import (
     used_names,
 )
 from backward_twice.grading.intake.submissions import Rejected
-from backward_twice.grading.judging.answers import Answers
-from backward_twice.grading.judging.master import AnswerCell, GivenCell, Master
+from backward_twice.grading.judging.master import AnswerCell, Answers, GivenCell, Master
 
 _MOST_PARTS = 20
 _SHOWN = 60  # characters of a name

@@ -3,9 +3,10 @@
 No more jobs are drawn than the workers have in hand, so a class of ten thousand takes as much
 memory as one of ten.  Where a worker dies (its machine is lost, or short of memory), Dask starts
 its tasks again elsewhere.  A task that several workers died with may only have been in bad
-company: it is tried again at the end, alone.  One that ran out of time by the clock is tried
-again when no other waits, with a worker to itself.  That result is final, and a task that
-still kills its workers is given up.
+company: it is tried once more at the end, alone.  One that ran out of time by the clock is tried
+once more when no other waits, with a worker to itself, unless such retries have taken
+:data:`RETRY_SECONDS` by then.  That result is final, and a task that still kills its workers is
+given up.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 import dask
 from distributed import Client, Future, LocalCluster, as_completed
-from distributed.scheduler import KilledWorker
+from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 from distributed.utils import get_mp_context
 
 from backward_twice.grading import GradingError
@@ -33,12 +34,12 @@ from backward_twice.grading.judging.grader import Json, failed, grade
 _TASKS_PER_THREAD = 2
 """One that runs and one that waits, so that no worker waits for a task."""
 
+RETRY_SECONDS = 600.0
+"""By the clock: no retry of what ran out of time begins later after the first."""
+
 _CONNECT_SECONDS = 5
 _CLOSE_SECONDS = 10
-_LOOK_SECONDS = 2
-_MISSED_LOOKS = 45  # a worker takes its time to start, on a slow machine
-_PAUSE_SECONDS = 0.01
-_RESULT_SECONDS = 10.0  # for one to come over
+_NO_WORKERS_SECONDS = 90  # a worker takes its time to start, on a slow machine
 
 
 @contextmanager
@@ -74,6 +75,7 @@ def _local(number: int) -> Iterator[Client]:
         # A worker that died is started again; by default it is given up if that takes 15 s, which
         # on a busy machine it does.
         "distributed.deploy.lost-worker-timeout": "1h",
+        "distributed.scheduler.no-workers-timeout": f"{_NO_WORKERS_SECONDS} s",
         # What Dask measures of itself, for a dashboard, takes as much time as what is asked of it,
         # and what it logs grows with each job.
         "distributed.worker.profile.enabled": False,
@@ -130,20 +132,20 @@ def run(
     Raises:
         GradingError: the scheduler went away, or a worker cannot grade.
     """
-    slow: list[Tagged] = []
+    slow: list[tuple[Any, Json, Json]] = []
     failures: list[Tagged] = []
     for tag, job, result in _results(client, iter(jobs), task):
         if isinstance(result, Exception):
             failures.append((tag, job))
         elif result.get("slow"):
-            slow.append((tag, job))
+            slow.append((tag, job, result))
         else:
             yield tag, result
     # Nothing waits any more: a worker each, and no two tasks on one.
     threads = max(1, sum(client.nthreads().values())) if slow else 1
-    retries = _results(client, iter(slow), task, at_once=threads)
+    retries = _results(client, _in_time(slow), task, at_once=threads)
     alone = _results(client, iter(failures), task, at_once=1)
-    for tag, job, result in chain(retries, alone):
+    for tag, job, result in chain(retries, slow, alone):
         if isinstance(result, KilledWorker):
             result = failed(job, "the worker that graded it died, each time")
         elif isinstance(result, Exception):  # a fault of the grader's own must not stop the others
@@ -152,35 +154,12 @@ def run(
         yield tag, result
 
 
-class _Workers:
-    """The threads of the workers, which may come and go."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._last_look = float("-inf")
-        self._threads = 0
-        self._missed = 0
-
-    def room(self) -> int:
-        """Return the most tasks that the workers may have in hand together."""
-        self.look()
-        return max(1, self._threads) * _TASKS_PER_THREAD
-
-    def look(self) -> None:
-        """Count them, now and then.
-
-        Raises:
-            GradingError: those that were started here are all gone, and none comes back.
-        """
-        now = time.monotonic()
-        if now - self._last_look < _LOOK_SECONDS:
-            return
-        self._last_look = now
-        self._threads = sum(self._client.nthreads().values())
-        self._missed = 0 if self._threads else self._missed + 1
-        # Looks are counted, not time: a laptop that slept has missed nothing.
-        if self._client.cluster is not None and self._missed > _MISSED_LOOKS:
-            raise GradingError(f"all workers died; {_SAVED}")
+def _in_time(slow: list[tuple[Any, Json, Json]]) -> Iterator[Tagged]:
+    """Take jobs off the list as long as there is time to do them again."""
+    end = time.monotonic() + RETRY_SECONDS
+    while slow and time.monotonic() < end:
+        tag, job, _ = slow.pop(0)
+        yield tag, job
 
 
 def _results(
@@ -196,11 +175,10 @@ def _results(
     """
     pending: dict[Future, Tagged] = {}
     finished = as_completed(loop=client.loop)
-    workers = _Workers(client)
 
     def fill() -> None:
-        room = (at_once or workers.room()) - len(pending)  # below 0 where a worker died
-        for tag, job in islice(jobs, max(0, room)):
+        most = at_once or _TASKS_PER_THREAD * max(1, sum(client.nthreads().values()))
+        for tag, job in islice(jobs, max(0, most - len(pending))):  # below 0 where a worker died
             # One text: of lists and dicts Dask looks at every part.
             future = client.submit(_perform, task, json.dumps(job), pure=False)
             pending[future] = tag, job
@@ -208,14 +186,9 @@ def _results(
 
     with _scheduler_there(client):
         fill()
-        while pending:
-            if not finished.has_ready():
-                workers.look()
-                time.sleep(_PAUSE_SECONDS)
-                continue
-            future = next(finished)
+        for future in finished:
             tag, job = pending.pop(future)
-            result = _outcome(future, workers)
+            result = _outcome(future)
             future.release()
             yield tag, job, result
             fill()
@@ -237,31 +210,23 @@ _SAVED = "what was graded is saved, start again to go on"
 _GONE = f"the Dask scheduler went away; {_SAVED}"
 
 
-def _outcome(future: Future, workers: _Workers) -> Json | Exception:
+def _outcome(future: Future) -> Json | Exception:
     """Return a task's result, or the exception that ended it.
 
-    Even that may fail, or have to be waited for: a result is lost with the worker that has it, and
-    Dask then starts the task again, on whatever workers there are.
-
     Raises:
-        GradingError: the scheduler went away, or the worker cannot grade.
+        GradingError: the scheduler or all workers went away, or the worker cannot grade.
     """
-    while future.status != "cancelled":
-        try:
-            result = future.result(_RESULT_SECONDS)
-        except TimeoutError as error:
-            if future.status == "error":  # the task's own
-                return error
-            workers.look()
-        except CancelledError:
-            break
-        except Exception as error:
-            return error
-        else:
-            if isinstance(result, str):
-                raise GradingError(result)
-            return result
-    raise GradingError(_GONE)
+    try:
+        result = future.result()
+    except CancelledError:
+        raise GradingError(_GONE) from None
+    except (NoWorkerError, NoValidWorkerError):
+        raise GradingError(f"all workers died; {_SAVED}") from None
+    except Exception as error:
+        return error
+    if isinstance(result, str):
+        raise GradingError(result)
+    return result
 
 
 def _perform(task: Callable[[Json], Json], job: str) -> Json | str:

@@ -2,8 +2,7 @@
 
 A draw's seed is HMAC(secret, assignment, question, digest of the answers, number).  So no student
 knows the inputs beforehand, another submission gets other inputs, and grading again draws the
-same.  The secret is the file ``secret`` in the private folder, or is made once and kept in the
-output folder.
+same.  The secret is made once and kept in the output folder.
 
 The private folder (``--private``) may hold ``<exercise>.py`` with a function for each question that
 is to be asked of variants of the teacher's own, drawn in addition::
@@ -16,12 +15,9 @@ from __future__ import annotations
 
 import hmac
 import inspect
-import os
 import secrets
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +26,7 @@ import torch
 from backward_twice.checks import question
 from backward_twice.checks.generator import InputGenerator
 from backward_twice.checks.plain import dumps
-from backward_twice.grading import GradingError
+from backward_twice.grading import GradingError, atomic
 from backward_twice.grading.judging.master import Master, QuestionCell
 
 DRAWS = 2
@@ -85,14 +81,11 @@ def read_draws(out: Path, private: Path | None, masters: Mapping[str, Master]) -
         GradingError: something private cannot be used; found out here by drawing once from each.
         OSError: the secret can be neither read nor written.
     """
+    secret = _kept_secret(out)
     if private is None:
-        return Draws(_kept_secret(out))
+        return Draws(secret)
     if not private.is_dir():
         raise GradingError(f"there is no private folder {private}")
-    secret_path = private / "secret"
-    secret = secret_path.read_bytes().strip() if secret_path.exists() else _kept_secret(out)
-    if len(secret) < 16:
-        raise GradingError(f"{secret_path} is too short to be secret: write at least 16 characters")
     variants: dict[str, Variant] = {}
     sources = []
     for path in sorted(private.glob("*.py")):
@@ -105,37 +98,26 @@ def read_draws(out: Path, private: Path | None, masters: Mapping[str, Master]) -
 
 def _kept_secret(out: Path) -> bytes:
     path = out / "secret"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        secret = path.read_bytes().strip()
-        if len(secret) >= 16:
-            return secret
-        raise GradingError(f"{path} is damaged; delete it, and all is graded again") from None
-    secret = secrets.token_hex(32).encode()
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secret)
-    except OSError:
-        path.unlink()  # half a secret would be taken for a damaged one
-        raise
+    if not path.exists():
+        with atomic.replacing(path) as half:
+            half.touch(mode=0o600)
+            half.write_text(secrets.token_hex(32))
+    secret = path.read_bytes().strip()
+    if len(secret) < 16:
+        raise GradingError(f"{path} is damaged; delete it, and all is graded again")
     return secret
 
 
 def _variants(path: Path, master: Master) -> dict[str, Variant]:
-    spec = spec_from_file_location(f"private_{path.stem}", path)
-    module = module_from_spec(spec)
-    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # the folder is the teacher's
+    module = {"__name__": f"private_{path.stem}", "__file__": str(path)}
     try:
-        spec.loader.exec_module(module)
+        exec(compile(path.read_bytes(), path, "exec", dont_inherit=True), module)
     except Exception as error:
         raise GradingError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
-    finally:
-        sys.dont_write_bytecode = writes
     functions = {
         name: value
-        for name, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__
+        for name, value in module.items()
+        if inspect.isfunction(value) and value.__module__ == module["__name__"]
     }
     questions = {question_cell.question for question_cell in master.questions}
     variants = {}

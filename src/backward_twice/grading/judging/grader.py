@@ -9,18 +9,20 @@ passed, and none otherwise.
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 import time
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from backward_twice import checks
 from backward_twice.checks import Finding, merged, question
 from backward_twice.checks.recognition import replies
 from backward_twice.grading import GradingError
-from backward_twice.grading.judging.answers import Answers
 from backward_twice.grading.judging.draws import Draws
-from backward_twice.grading.judging.master import AnswerCell, Master, QuestionCell
-from backward_twice.grading.judging.modules import modules_of
+from backward_twice.grading.judging.master import AnswerCell, Answers, Master, QuestionCell
 from backward_twice.grading.judging.played import played
 from backward_twice.grading.sandbox import (
     SandboxError,
@@ -39,6 +41,9 @@ TIMEOUT, MEMORY, CRASHED = "timeout", "memory", "crashed"
 GRADED, PARTIAL = "graded", "partial"
 """States of a submission whose questions were judged, all or some of them."""
 
+_CHECKS = Path(checks.__file__).parent
+_IMPORTED = re.compile(rf"\b{re.escape(checks.__name__)}\.(\w+)")
+
 MAX_OUTPUT = 10_000
 """The most of a cell's output that a result keeps, in characters."""
 _MAX_TEXT = 1_000
@@ -50,10 +55,13 @@ _NOT_SHOWN = "not shown, as it was asked of private inputs"
 @cache
 def checks_digest(exercise: str) -> str:
     """Changes with the code of an exercise's questions, and with no other exercise's."""
-    digest = hashlib.sha256()
-    for name, path in modules_of(exercise).items():
-        digest.update(f"{name}\0{path.read_text(encoding='utf-8')}\0".encode())
-    return digest.hexdigest()
+    names, sources = ["__init__", exercise], {}
+    while names:
+        path = _CHECKS / f"{(name := names.pop())}.py"
+        if name not in sources and path.is_file():
+            sources[name] = path.read_text(encoding="utf-8")
+            names += _IMPORTED.findall(sources[name])  # nothing is imported to find out
+    return hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()
 
 
 def job(student: str, master: Master, answers: Answers, draws: Draws, settings: Json) -> Json:
@@ -63,7 +71,7 @@ def job(student: str, master: Master, answers: Answers, draws: Draws, settings: 
     (:mod:`.protocol`), and of what comes then nothing of the student's is shown.
 
     Args:
-        settings: ``limits`` and ``sandbox``, as the sandbox takes them.
+        settings: ``limits`` and ``hide``, as the sandbox takes them.
     """
     steps: list[Json] = []
     last: list[Json] = []
@@ -143,7 +151,7 @@ def grade(job: Json) -> Json:
     """
     if job["checks"] != checks_digest(job["assignment"]):
         raise GradingError("a worker has other checks than the grader: install the same version")
-    sandbox = shared(job["sandbox"]["kind"], tuple(job["sandbox"]["hide"]))
+    sandbox = shared(job["hide"])
     job = drawn(job)
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
     began = time.monotonic()

@@ -13,7 +13,8 @@ import ast
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backward_twice.cell_sources import defined_names, parsed
@@ -85,6 +86,24 @@ class Master:
         return hashlib.sha256(json.dumps([self.name, cells]).encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class Answers:
+    """The sources of a submission's answer cells, in order, by the answer's id.
+
+    ``missing`` says why an answer is not there; ``notes`` are for teacher and student.
+    """
+
+    sources: Mapping[str, tuple[str, ...]]
+    missing: Mapping[str, str]
+    notes: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Equal for two submissions that would be graded alike."""
+        parts = [sorted(self.sources.items()), sorted(self.missing.items()), self.notes]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
 def read_masters(solutions: Path) -> dict[str, Master]:
     """The masters in ``solutions/<name>/<name>.ipynb``, by name.
 
@@ -114,13 +133,12 @@ def read_master(path: Path) -> Master:
     # Not where only read masters arrive: these take longer than all the rest.
     import nbformat
 
-    from backward_twice.checks import question
-
     try:
         notebook = nbformat.read(path, as_version=4)
     except Exception as error:  # nbformat raises much, all of it about this file
         raise GradingError(f"the master {path} cannot be read: {error}") from error
     cells: list[GivenCell | AnswerCell | QuestionCell] = []
+    requested: dict[str, set[str]] = {}
     ids = set()
     title = path.stem
     for cell in notebook.cells:
@@ -134,12 +152,12 @@ def read_master(path: Path) -> Master:
             names = defined_names(tree) if tree else set()
             cells.append(AnswerCell(nbgrader["grade_id"], cell.id, tuple(sorted(names))))
         elif nbgrader.get("grade"):
-            asks = _question(cell.source, f"{path}, cell {nbgrader['grade_id']!r}")
+            asks, target = _question(cell.source, f"{path}, cell {nbgrader['grade_id']!r}")
             answers = [c for c in cells if isinstance(c, AnswerCell)]
-            target = question(asks).answer
             answer_id = next((c.id for c in reversed(answers) if target in c.defines), None)
             if answer_id is None:
                 raise GradingError(f"{path}: no answer cell before {asks} defines {target!r}")
+            requested.setdefault(answer_id, set()).add(target)
             cells.append(
                 QuestionCell(
                     nbgrader["grade_id"], asks, float(nbgrader["points"]), answer_id, title
@@ -149,32 +167,17 @@ def read_master(path: Path) -> Master:
             cell.metadata.get("tags", ())
         ):
             cells.append(GivenCell(cell.id, cell.source))
-    master = Master(path.stem, _only_asked_names(cells), frozenset(ids))
+    for number, cell in enumerate(cells):
+        if isinstance(cell, AnswerCell) and cell.id in requested:
+            cells[number] = replace(cell, defines=tuple(sorted(requested[cell.id])))
+    master = Master(path.stem, tuple(cells), frozenset(ids))
     if not master.questions:
         raise GradingError(f"the master {path} has no test cell, so nothing to grade")
     return master
 
 
-def _only_asked_names(
-    cells: list[GivenCell | AnswerCell | QuestionCell],
-) -> tuple[GivenCell | AnswerCell | QuestionCell, ...]:
-    """The cells, with an answer's names those that some question asks of it, where one does."""
-    from backward_twice.checks import question
-
-    requested: dict[str, set[str]] = {}
-    for cell in cells:
-        if isinstance(cell, QuestionCell):
-            requested.setdefault(cell.answer, set()).add(question(cell.question).answer)
-    return tuple(
-        AnswerCell(cell.id, cell.cell_id, tuple(sorted(requested.get(cell.id, cell.defines))))
-        if isinstance(cell, AnswerCell)
-        else cell
-        for cell in cells
-    )
-
-
-def _question(source: str, where: str) -> str:
-    """The one question that a test cell's calls of ``check`` ask."""
+def _question(source: str, where: str) -> tuple[str, str]:
+    """The one question that a test cell's calls of ``check`` ask, and the name it asks for."""
     from backward_twice.checks import question
 
     calls = [
@@ -189,7 +192,6 @@ def _question(source: str, where: str) -> str:
     if len(set(calls)) != 1:
         raise GradingError(f"{where}: a test cell asks one question, by check('<name>', …)")
     try:
-        question(calls[0])
+        return calls[0], question(calls[0]).answer
     except LookupError as error:
         raise GradingError(f"{where}: {error}") from error
-    return calls[0]

@@ -1,7 +1,8 @@
 """Students' clones of a repository: when their notebooks were committed.
 
 A clone is the student's, with its configuration.  So git is asked by a command that only reads, and
-may neither fetch anything nor verify signatures by a program of the configuration's choice.
+may neither fetch anything nor verify signatures by a program of the configuration's choice.  It
+looks in no other folder for a repository, which might be the teacher's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 _SECONDS = 10
 _ENVIRONMENT = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
-_OPTIONS = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false")
+_OPTIONS = ("-c", "core.fsmonitor=false", "-c", "log.showSignature=false")
 
 
 def commit_time(clone: Path) -> str:
@@ -20,7 +21,11 @@ def commit_time(clone: Path) -> str:
 
     It is the time that the committer's machine had, so a student can set it.
     """
-    command = ["git", *_OPTIONS, "-C", str(clone), "log", "-1", "--format=%cI", "--", "*.ipynb"]
+    repository = clone / ".git"
+    if repository.is_symlink():
+        return ""
+    folders = (f"--git-dir={repository}", f"--work-tree={clone}")
+    command = ["git", *_OPTIONS, *folders, "log", "-1", "--format=%cI", "--", ":(top)*.ipynb"]
     try:
         run = subprocess.run(
             command,
@@ -28,6 +33,7 @@ def commit_time(clone: Path) -> str:
             text=True,
             check=True,
             timeout=_SECONDS,
+            cwd=clone,
             env={"PATH": os.environ.get("PATH", ""), "HOME": "/", **_ENVIRONMENT},
         )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,13 +15,13 @@ from backward_twice.grading.platforms.roster import Person, Roster
 from backward_twice.grading.platforms.upload import Collected
 
 
-def handles(collected: Collected) -> dict[tuple[str, str], Handle]:
-    """Return the handle of everybody whose work was collected, by name and number."""
-    students = list(collected.students.values())
-    unique = unique_names([name for name, _ in students])
+def handles(platform: str, students: Iterable[Sequence[str]]) -> dict[tuple[str, str], Handle]:
+    """Return the handles of a platform's students, by name and number."""
+    keys = {(name, number) for name, number in students}
+    unique = unique_names([name for name, _ in keys])
     return {
-        (name, number): Handle(collected.platform, name, number, is_unique=name in unique)
-        for name, number in students
+        (name, number): Handle(platform, name, number, is_unique=name in unique)
+        for name, number in keys
     }
 
 
@@ -29,13 +29,15 @@ def handles(collected: Collected) -> dict[tuple[str, str], Handle]:
 class Owners:
     """The class list, everybody's identity, and of each exercise where its submissions came from.
 
-    ``listed`` has the identity of each person in the class list.
+    ``listed`` has the identity of each person in the class list; ``problems`` are what the teacher
+    has to know of it.
     """
 
     roster: Roster
     people: People
     listed: Mapping[Person, Identity]
     collected: Mapping[str, Collected]
+    problems: Sequence[str] = ()
 
     def person(self, key: Key) -> Person | None:
         """The one in the class list whose submission it is, if exactly one is."""
@@ -72,7 +74,10 @@ class Owners:
 
     @cached_property
     def _handles(self) -> dict[str, dict[tuple[str, str], Handle]]:
-        return {exercise: handles(collected) for exercise, collected in self.collected.items()}
+        return {
+            exercise: handles(collected.platform, collected.students.values())
+            for exercise, collected in self.collected.items()
+        }
 
     @cached_property
     def _by_student(self) -> dict[str, Person]:
@@ -89,17 +94,12 @@ class Owners:
         }
 
 
-def read_owners(
-    submissions: Path, roster: Roster, collected: Mapping[str, Collected]
-) -> tuple[Owners, list[str]]:
+def read_owners(submissions: Path, roster: Roster, collected: Mapping[str, Collected]) -> Owners:
     """Read who is who, and add the class list to it.
-
-    Returns:
-        also what the teacher has to know of the list.
 
     Raises:
         GradingError: the file of people cannot be read.
     """
     people = read_people(submissions)
     listed, problems = people.add_list(roster)
-    return Owners(roster, people, listed, collected), problems
+    return Owners(roster, people, listed, collected, problems)

@@ -108,7 +108,7 @@ class People:
         names = Counter(words(person.name) for person in roster.people)
         values = Counter(mark for person in roster.people for mark in _folded_marks(person))
         identities: dict[Person, Identity] = {}
-        problems = []
+        problems, doubtful = [], []
         for person in roster.people:
             marks = {
                 kind: value
@@ -131,9 +131,18 @@ class People:
             if not rows and not marks and not is_unique:
                 problems.append(f"two in the class list are called {shown(person.name)}")
                 continue
+            same = [row for row in self.persons if is_unique and row.goes_by(person.name)]
             row = rows[0] if rows else self._new(person.identifier)
+            doubtful += [(row, other) for other in same if not rows]
             row.add({_NAME: person.name} | marks)
             identities[person] = row
+        if doubtful:
+            listed = ", ".join(f"{shown(row.student)} ({shown(o.student)}?)" for row, o in doubtful)
+            problems.append(
+                f"{len(doubtful)} in the class list have a name that is in {PEOPLE} with other "
+                f"numbers: {listed}; for those who are one person, write the name in brackets "
+                "into the column 'same as'"
+            )
         return identities, problems
 
     def _new(self, wanted: str) -> Identity:
@@ -263,6 +272,9 @@ def read_people(submissions: Path) -> People:
                 f"{path}: {identity.student!r} is the same as {identity.same_as!r}, "
                 "which is no person's row there"
             )
+        for kind in KINDS if is_confirmed else ():
+            for value in identity.marks.get(kind, ()):
+                target.add({kind: value})
     return people
 
 

@@ -8,7 +8,6 @@ their order, because by them the platform finds its students again when it impor
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import re
@@ -118,7 +117,7 @@ def read_roster(path: Path) -> Roster:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise GradingError(f"{path} is no class list: it has more than 20 MB")
-        text = _decoded(path.read_bytes())
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise GradingError(f"the class list {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -148,16 +147,6 @@ def read_roster(path: Path) -> Roster:
     other_columns = tuple(name for i, name in enumerate(rows[0]) if i not in identity_columns)
     people = [person for person in people if person.identifier]
     return Roster(tuple(rows[0][i] for i in identity_columns), other_columns, tuple(people))
-
-
-def _decoded(content: bytes) -> str:
-    """Text as UTF-8, or as UTF-16, as which Excel saves *Unicode Text*.
-
-    Raises:
-        UnicodeDecodeError: it is neither.
-    """
-    utf_16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return content.decode("utf-16" if utf_16 else "utf-8-sig")
 
 
 def _rows(text: str) -> list[list[str]]:

@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from backward_twice.grading.sandbox import syscalls
-from backward_twice.grading.sandbox.forks import Enclosure
 from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
 from backward_twice.grading.sandbox.policy import policy
-from backward_twice.grading.sandbox.process import UNENDING, sockets_of, unnamed_file
-from backward_twice.grading.sandbox.user import User
+from backward_twice.grading.sandbox.process import UNENDING, unnamed_file
 
 _HOLDER = ("/usr/bin/cat",)  # it keeps the namespaces open, for as long as its input is
 _ADDRESS_SPACE = 64 << 20  # bytes that each of bubblewrap's own processes may have
 _END_SECONDS = 20.0  # for the kernel to end all that is in a sandbox
+_FEWEST_USERS, _MOST_USERS = 1 << 10, 1 << 31  # larger numbers some programs make negative
 
 
 def bubblewrap_command(hide: tuple[Path, ...]) -> list[str]:
@@ -42,10 +41,16 @@ def bubblewrap_command(hide: tuple[Path, ...]) -> list[str]:
     return [program, *policy(hide)]
 
 
-class Namespaces(Enclosure):
-    """Fresh namespaces of bubblewrap; the processes in them end together."""
+class Namespaces:
+    """Fresh namespaces of bubblewrap; the processes in them end together.
 
-    folder = "/tmp"
+    Attributes:
+        entrance: a pidfd of their first process, through which to enter them.
+        folder: that process's folder in ``/proc``.
+        user: the user that the submission becomes, if the grader is root.
+        first_processes: how many processes there are before the submission starts any.
+    """
+
     first_processes = 3  # bubblewrap's two, and the submission's
 
     def __init__(self, command: Sequence[str], limits: SubmissionLimits) -> None:
@@ -57,6 +62,8 @@ class Namespaces(Enclosure):
         Raises:
             SandboxError: bubblewrap refuses; the message has its reason.
         """
+        self.entrance: int | None = None
+        self.user: int | None = None
         program = unnamed_file(syscalls.program())
         info_r, info_w = os.pipe()
         try:
@@ -84,14 +91,15 @@ class Namespaces(Enclosure):
             self.entrance = os.pidfd_open(pid)
         except (ValueError, OSError):
             self._refuse()
-        self._folder = Path(f"/proc/{pid}")
+        self.folder = Path(f"/proc/{pid}")
         try:
             with contextlib.suppress(BrokenPipeError):
                 self._holder.stdin.write(b"\n")
             if self._holder.stdout.read(1) != b"\n":
                 self._refuse()
             self._limit(limits)
-            self.user = User() if os.geteuid() == 0 else None
+            if os.geteuid() == 0:
+                self.user = _user_beside(pid)
         except BaseException:
             self.close()
             raise
@@ -111,22 +119,25 @@ class Namespaces(Enclosure):
             "RLIMIT_MSGQUEUE": 0,
             "RLIMIT_CORE": 0,
         }
-        inner = (self._folder / "task" / self._folder.name / "children").read_text()
-        for pid in (self._folder.name, *inner.split()):
+        inner = (self.folder / "task" / self.folder.name / "children").read_text()
+        for pid in (self.folder.name, *inner.split()):
             for which, value in values.items():
                 resource.prlimit(int(pid), getattr(resource, which), (value, value))
 
     def processes(self) -> list[Path]:
+        """Return the folders in ``/proc`` of all processes in them."""
         try:
-            with os.scandir(self._folder / "root/proc") as entries:
+            with os.scandir(self.folder / "root/proc") as entries:
                 return [Path(entry.path) for entry in entries if entry.name.isdigit()]
         except OSError:
             return []
 
-    def socket_bytes(self) -> int:
-        return sockets_of(self._folder)
-
     def close(self) -> None:
+        """End every process in them.
+
+        Raises:
+            SandboxError: a process does not end.
+        """
         is_left = False
         if self.entrance is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -142,3 +153,21 @@ class Namespaces(Enclosure):
         self._holder.wait()
         if is_left:
             raise SandboxError(UNENDING)
+
+
+def _user_beside(pid: int) -> int:
+    """Return a user for the submission in the namespaces whose first process has this number.
+
+    The kernel counts processes by user, and no two processes that live have one number.
+
+    Raises:
+        SandboxError: root has too few users here.
+    """
+    inside, _, count = map(int, Path("/proc/self/uid_map").read_text().splitlines()[-1].split())
+    if count < _FEWEST_USERS:
+        raise SandboxError(
+            f"root has {count} users here and none to spare for a submission: start the container "
+            "with a range of them (newuidmap, /etc/subuid), or grade as another user than root"
+        )
+    users = min(count, _MOST_USERS)
+    return inside + users // 2 + pid % (users // 4)

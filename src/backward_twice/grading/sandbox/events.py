@@ -66,6 +66,7 @@ class Events:
         self._poll.register(run.status, select.POLLIN)
         self._deadline = float("inf")
         self._seen: float | None = None  # s of the processor, when it was last looked at
+        self._looked = 0.0  # when, by the clock
         self._idle = 0.0  # s by the clock that this step did nothing
         self._before = self._used = 0.0  # s of it: before this step, and by it
 
@@ -86,6 +87,7 @@ class Events:
         self._before = self._run.processor() if self._seen is None else self._seen
         self._used = 0.0
         self._idle = 0.0
+        self._looked = time.monotonic()
         by_clock = time.monotonic() + self._limits.seconds * self._limits.clock
         self._deadline = min(by_clock, self._budget.end)
 
@@ -103,10 +105,11 @@ class Events:
 
     def _look(self) -> None:
         """See what this step has used; of processes that are gone, what they had used before."""
-        processor_seconds = self._run.processor()
-        if processor_seconds == self._seen and self._run.is_idle():
-            self._idle += _WATCH
-        self._seen = processor_seconds
+        now, processor_seconds = time.monotonic(), self._run.processor()
+        if self._run.is_idle():  # now; it may have worked a little since the last look
+            worked = processor_seconds - (self._seen or 0.0)
+            self._idle += max(0.0, min(now - self._looked, 2 * _WATCH) - worked)
+        self._looked, self._seen = now, processor_seconds
         self._used = max(self._used, self._seen - self._before)
 
     def _next(self, seconds: float) -> dict[str, Any] | Failure:

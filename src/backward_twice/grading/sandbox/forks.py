@@ -2,23 +2,25 @@
 
 A fork receives its steps through one pipe and reports through another.  Its keeper reports through
 a socket how it ended, and ends it when this end of that socket closes, by whatever death.  What
-confines a fork is its :class:`Enclosure`.
+confines a fork is its :class:`.Namespaces`.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import socket
 import subprocess
 import sys
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from backward_twice.grading.sandbox.bubblewrap import Namespaces, bubblewrap_command
 from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
 from backward_twice.grading.sandbox.process import (
     START_SECONDS,
@@ -28,21 +30,51 @@ from backward_twice.grading.sandbox.process import (
     in_words,
     memory_of,
     processor_of,
+    sockets_of,
 )
-from backward_twice.grading.sandbox.user import User
 
-_ENTER_SECONDS = 30.0  # from the fork to the first step
 _END_SECONDS = 20.0  # for the kernel to end a process
 _DOES_NOT_END = "it does not end"
 
 
-class WarmProcess:
-    """The grader's handle of the warm process, which starts when needed and again when it died."""
+class Sandbox:
+    """Starts each submission as a fork of one warm process, in namespaces of its own.
 
-    def __init__(self) -> None:
+    The warm process starts when needed and again when it died; leaving the context ends it.
+    """
+
+    def __init__(self, hide: Iterable[str | os.PathLike[str]] = ()) -> None:
+        """Start nothing yet.
+
+        Args:
+            hide: folders that a submission must not see.
+
+        Raises:
+            SandboxError: bubblewrap is not installed.
+        """
+        self._command = bubblewrap_command(tuple(map(Path, hide)))
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
         self._control: socket.socket | None = None
+
+    def namespaces(self, limits: SubmissionLimits) -> Namespaces:
+        """Make the namespaces of one submission.
+
+        Raises:
+            SandboxError: none could be made.
+        """
+        return Namespaces(self._command, limits)
+
+    def start(self, limits: SubmissionLimits, exercises: Sequence[str] = ()) -> Fork:
+        """Start the process of a submission in namespaces of its own.
+
+        Args:
+            exercises: whose questions it will be asked; no others are loaded.
+
+        Raises:
+            SandboxError: it could not be started.
+        """
+        return Fork(self, self.namespaces(limits), limits, exercises)
 
     def fork(self, terms: dict[str, Any], fds: list[int]) -> None:
         """Send file descriptors and the terms under which to run what they hold."""
@@ -87,40 +119,27 @@ class WarmProcess:
             self._process = None
 
     def close(self) -> None:
+        """End the warm process."""
         with self._lock:
             self._stop()
 
+    def __enter__(self) -> Sandbox:
+        return self
 
-class Enclosure(ABC):
-    """The namespaces or the user that confine one submission, seen from outside.
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-    Attributes:
-        folder: where the submission may write, by the path that it sees.
-        entrance: a pidfd of the first process of the namespaces to enter; None if there are none.
-        user: the user that the submission becomes, if the grader is root.
-        first_processes: how many processes there are before the submission starts any.
-    """
 
-    folder: str
-    entrance: int | None = None
-    user: User | None = None
-    first_processes: int = 1
+@functools.cache
+def _shared(process: int, hide: tuple[str, ...]) -> Sandbox:
+    sandbox = Sandbox(hide)
+    atexit.register(sandbox.close)
+    return sandbox
 
-    @abstractmethod
-    def processes(self) -> list[Path]:
-        """Return the folders in ``/proc`` of all processes in it."""
 
-    @abstractmethod
-    def socket_bytes(self) -> int:
-        """Return the most bytes that the sockets of its processes can hold."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End every process in it, and free what it holds.
-
-        Raises:
-            SandboxError: a process does not end.
-        """
+def shared(hide: Iterable[str] = ()) -> Sandbox:
+    """Return this process's sandbox that hides these folders, kept warm until it ends."""
+    return _shared(os.getpid(), tuple(hide))
 
 
 class Fork:
@@ -133,16 +152,16 @@ class Fork:
         patience: seconds that it may take to its first step.
     """
 
-    patience = _ENTER_SECONDS
+    patience = 30.0
 
     def __init__(
         self,
-        warm: WarmProcess,
-        enclosure: Enclosure,
+        warm: Sandbox,
+        namespaces: Namespaces,
         limits: SubmissionLimits,
         exercises: Sequence[str],
     ) -> None:
-        """Start it; the enclosure is closed with it, or if it cannot start.
+        """Start it; the namespaces are closed with it, or if it cannot start.
 
         Args:
             exercises: whose questions it will be asked; no others are loaded.
@@ -150,7 +169,7 @@ class Fork:
         Raises:
             SandboxError: the warm process does not start.
         """
-        self._enclosure = enclosure
+        self._namespaces = namespaces
         self._end: dict[str, Any] | None = None
         job, self.job = os.pipe()
         self.events, events = os.pipe()
@@ -158,15 +177,9 @@ class Fork:
         self.status = self._keeper.fileno()
         os.set_blocking(self.job, False)
         os.set_blocking(self.events, False)
-        terms = {
-            "limits": limits.of_kernel,
-            "folder": enclosure.folder,
-            "exercises": [*exercises],
-            "user": enclosure.user and enclosure.user.uid,
-        }
-        entrance = [] if enclosure.entrance is None else [enclosure.entrance]
+        terms = {"limits": limits.of_kernel, "exercises": [*exercises], "user": namespaces.user}
         try:
-            warm.fork(terms, [job, events, keeper.fileno(), *entrance])
+            warm.fork(terms, [job, events, keeper.fileno(), namespaces.entrance])
         except BaseException:
             self._free()
             raise
@@ -196,20 +209,19 @@ class Fork:
 
     def processor(self) -> float:
         """Return the seconds of processor time that its processes took together."""
-        return processor_of(self._enclosure.processes())
+        return processor_of(self._namespaces.processes())
 
     def is_idle(self) -> bool:
         """Whether all its threads sleep."""
-        return all_sleep(self._enclosure.processes())
+        return all_sleep(self._namespaces.processes())
 
     def memory(self) -> int:
         """Return the bytes that its processes use together, what they share counted once."""
-        processes = self._enclosure.processes()
-        used = memory_of(processes, self._enclosure.first_processes)
-        return used + self._enclosure.socket_bytes()
+        used = memory_of(self._namespaces.processes(), Namespaces.first_processes)
+        return used + sockets_of(self._namespaces.folder)
 
     def close(self) -> None:
-        """End every process of the submission and of its enclosure.
+        """End every process of the submission and of its namespaces.
 
         Raises:
             SandboxError: one does not end.
@@ -227,6 +239,4 @@ class Fork:
         self._keeper.close()
         os.close(self.job)
         os.close(self.events)
-        self._enclosure.close()
-        if self._enclosure.user is not None:
-            self._enclosure.user.close()
+        self._namespaces.close()

@@ -1,7 +1,7 @@
 """The warm process: ``import torch`` once, then a fork into a sandbox for each submission.
 
 It is started by exec, so that nothing of its parent's memory is in it, imports what the exercises
-need, and waits.  For each submission it is sent three or four file descriptors, never the
+need, and waits.  For each submission it is sent four file descriptors, never the
 submission itself: no later fork can find an earlier one in memory.  Nor does it hold any
 exercise's questions; the fork loads those of its own.  It then forks twice::
 
@@ -13,9 +13,6 @@ first process; only a child of the keeper is inside its pid namespace.  So the p
 bubblewrap's argument list (:mod:`.policy`), and 1 s of imports is paid once.  The keeper
 waits, outside the submission's reach, reports how it ended, and kills it when the other end of
 its socket closes: no other process has to be alive for a submission to end.
-
-Where the platform's container is the sandbox there is no pidfd, and the keeper enters nothing; the
-submission still gets a user of its own, under which all that it started is killed.
 """
 
 from __future__ import annotations
@@ -49,7 +46,6 @@ _NAMESPACES = {
     "pid": 0x20000000,
     "net": 0x40000000,
 }
-_PR_SET_CHILD_SUBREAPER = 36
 _MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 2, 4, 32
 _FILES = 4096
 _MESSAGE = 4096
@@ -111,30 +107,23 @@ def _keep(
     job: int,
     events: int,
     status: int,
-    sandbox: int | None = None,
+    sandbox: int,
 ) -> None:
     """The keeper's whole life; it does not return."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _close_all_but(job, events, status, *(() if sandbox is None else (sandbox,)))
+        _close_all_but(job, events, status, sandbox)
         _be_ended_first()
         load_questions(terms["exercises"])  # their folder is out of sight in there
-        if sandbox is not None:
-            _enter(sandbox, terms["limits"]["files"], os.geteuid() != 0)
-            os.close(sandbox)
-        else:
-            # What the submission leaves behind becomes a child of this process, which awaits it.
-            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _enter(sandbox, terms["limits"]["files"], os.geteuid() != 0)
+        os.close(sandbox)
         submission = os.fork()
         if submission == 0:
             os.close(status)
             _become(terms, shell, job, events)
         os.close(job)
         os.close(events)
-        ended = _wait(submission, status)
-        if sandbox is None:
-            _sweep(terms["user"])
-        _report(status, {"ended": ended})
+        _report(status, {"ended": _wait(submission, status)})
     except BaseException as error:
         _report(status, {"failed": f"{type(error).__name__}: {error}"})
     finally:
@@ -176,8 +165,7 @@ def _become(terms: dict[str, Any], shell: InteractiveShell, job: int, events: in
     """The submission's whole life; it does not return."""
     try:
         os.setsid()
-        os.chdir(terms["folder"])
-        os.environ.update(HOME=terms["folder"], TMPDIR=terms["folder"])
+        os.chdir("/tmp")
         confine.limit(**terms["limits"])
         confine.renounce(terms["user"])
         runner.run(job, events, shell)
@@ -202,23 +190,6 @@ def _wait(submission: int, status: int) -> int:
     if ended not in dict(watch.poll()):
         os.kill(submission, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(submission, 0)[1])
-
-
-def _sweep(uid: int) -> None:
-    """End all processes of a user, at once: a list of them would be out of date.
-
-    The sweeper may signal them by its effective user; they may not signal it, because its real and
-    its saved one are others, and nobody's (see kill(2)).
-    """
-    sweeper = os.fork()
-    if sweeper == 0:
-        os.setresuid(uid - 1, uid, uid - 1)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)
-        os._exit(0)
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
 
 
 def _report(status: int, what: dict[str, Any]) -> None:

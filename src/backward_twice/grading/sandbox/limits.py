@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from backward_twice.grading import GradingError
@@ -28,9 +28,6 @@ class SubmissionLimits:
         idle: seconds by the clock that a step may do nothing: no process of it runs, wants to run
             or waits for a disk.  That is no fault of a busy machine.
         idle_again: the same for the steps after one that did nothing for so long.
-
-    Raises:
-        ValueError: one of them is not positive.
     """
 
     seconds: float = 30.0
@@ -42,11 +39,6 @@ class SubmissionLimits:
     total: float = 120.0
     idle: float = 10.0
     idle_again: float = 1.0
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            if not getattr(self, field.name) > 0:
-                raise ValueError(f"the limit {field.name} must be positive")
 
     @property
     def of_kernel(self) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def unnamed_file(content: bytes) -> int:
     return fd
 
 
-def memory_of(processes: list[Path], own: int = 1) -> int:
+def memory_of(processes: list[Path], own: int) -> int:
     """Bytes of several processes, what they share counted once, and what the kernel keeps of them.
 
     It is 0 while there are no more than ``own``: each has its limit, and this takes time.

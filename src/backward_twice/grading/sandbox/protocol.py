@@ -18,8 +18,7 @@ from itertools import count
 from typing import Any, Literal, TypedDict
 
 from backward_twice.grading.sandbox.events import NO_EVENT, Budget, Events, too_much_memory
-from backward_twice.grading.sandbox.forks import Fork
-from backward_twice.grading.sandbox.kinds import Sandbox
+from backward_twice.grading.sandbox.forks import Fork, Sandbox
 from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
 
 _TEXT = 12_000  # characters of an error
@@ -227,8 +226,8 @@ def check_sandbox(sandbox: Sandbox | None = None) -> None:
     """
     try:
         if sandbox is None:
-            with Sandbox("bubblewrap") as trial:
-                trial.enclosure(SubmissionLimits()).close()
+            with Sandbox() as trial:
+                trial.namespaces(SubmissionLimits()).close()
         else:
             run_steps([{"kind": "cell", "id": "try", "source": ""}], SubmissionLimits(), sandbox)
     except (SandboxError, OSError) as error:

@@ -2,12 +2,11 @@
 
 What a teacher put in stays: manual scores, extra credit, comments, extensions and due dates are
 never written.  nbgrader's ``add_submission`` commits each row, and its relations load a whole class
-for one student; here a few hundred submissions are looked up and committed together.
+for one student; here all submissions are committed together.
 """
 
 from __future__ import annotations
 
-import html
 import logging
 import math
 import os
@@ -16,15 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
+from pathlib import Path
 from subprocess import SubprocessError
+from typing import Any
 
 from nbgrader import api
 from sqlalchemy import select, text
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
-from backward_twice.checks.asking import LOOKS_LIKE
 from backward_twice.grading import GradingError
 from backward_twice.grading.judging.grader import Json
 from backward_twice.grading.judging.journal import Key
@@ -34,9 +33,6 @@ from backward_twice.grading.platforms.roster import Person
 
 COURSE = "backward_twice"
 """The course's name in a gradebook that has no such assignment yet; as in nbgrader_config.py."""
-
-CHUNK = 200
-"""Submissions that are looked up and committed together."""
 
 _LONGEST = 128
 """The longest name that the gradebook takes, in characters."""
@@ -67,7 +63,7 @@ class _Cells:
     assignment: str
     notebook: str
     grades: Mapping[str, str]
-    solutions: Mapping[str, str]
+    solutions: Sequence[str]
 
 
 class Grades:
@@ -75,7 +71,6 @@ class Grades:
 
     def __init__(self, gradebook: api.Gradebook, masters: Mapping[str, Master]) -> None:
         self._db = gradebook.db
-        self._masters = masters
         self._extensions: Mapping[Key, timedelta] = {}
         self._cells = {name: _prepared(gradebook, master) for name, master in masters.items()}
         # A gradebook that can only be read is to be noticed now, not after hours of grading.
@@ -87,16 +82,12 @@ class Grades:
 
         A name or address that is there already stays.
         """
-        ids = sorted(people)
-        chunks = (set(ids[start : start + CHUNK]) for start in range(0, len(ids), CHUNK))
-        enrolled = {row.id: row for chunk in chunks for row in self._all(api.Student, "id", chunk)}
         for id, person in people.items():
-            student = enrolled.get(id) or self._new(api.Student(id=id))
+            student = self._row(api.Student, id=id)
             student.first_name = student.first_name or _name(person.first)
             student.last_name = student.last_name or _name(person.last)
             student.email = student.email or person.email[:_LONGEST] or None
         self._db.commit()
-        self._db.expunge_all()
 
     def extend(self, extensions: Mapping[Key, timedelta]) -> None:
         """Grant extensions, by student and assignment, to the submissions that are recorded next.
@@ -117,95 +108,43 @@ class Grades:
             cost: the penalty for lateness, which nbgrader stores beside the points; without it
                 stored penalties stay as they are.
         """
-        waiting = iter(results)
-        while chunk := list(islice(waiting, CHUNK)):
-            late = self._record(chunk, cost)
-            self._db.commit()
-            self._db.expunge_all()
-            yield from late
+        for result, timestamp in results:
+            is_known = result["assignment"] in self._cells
+            yield self._record(result, timestamp, cost) if is_known else 0.0
+        self._db.commit()
 
-    def _record(
-        self, chunk: Sequence[tuple[Json, datetime | None]], cost: Late | None
-    ) -> list[float]:
-        recognized = [(r, timestamp) for r, timestamp in chunk if r["assignment"] in self._cells]
-        students = {result["student"] for result, _ in recognized}
-        enrolled = set(self._db.scalars(select(api.Student.id).where(api.Student.id.in_(students))))
-        self._db.add_all(api.Student(id=student) for student in sorted(students - enrolled))
-        submissions = {
-            (row.assignment_id, row.student_id): row
-            for row in self._all(api.SubmittedAssignment, "student_id", students)
-        }
-        notebooks = {
-            (row.assignment_id, row.notebook_id): row
-            for row in self._all(
-                api.SubmittedNotebook, "assignment_id", {row.id for row in submissions.values()}
-            )
-        }
-        ids = {row.id for row in notebooks.values()}
-        grades = {(r.notebook_id, r.cell_id): r for r in self._all(api.Grade, "notebook_id", ids)}
-        comments = {
-            (r.notebook_id, r.cell_id): r for r in self._all(api.Comment, "notebook_id", ids)
-        }
-        due = dict(self._db.execute(select(api.Assignment.id, api.Assignment.duedate)).all())
-        late = []
-        for result, timestamp in chunk:
-            cells = self._cells.get(result["assignment"])
-            if cells is None:
-                late.append(0.0)
-                continue
-            submission = submissions.get((cells.assignment, result["student"])) or self._new(
-                api.SubmittedAssignment(
-                    id=api.new_uuid(),
-                    assignment_id=cells.assignment,
-                    student_id=result["student"],
-                )
-            )
-            submission.timestamp = timestamp
-            key = (result["student"], result["assignment"])
-            submission.extension = self._extensions.get(key, submission.extension)
-            notebook = notebooks.get((submission.id, cells.notebook)) or self._new(
-                api.SubmittedNotebook(
-                    id=api.new_uuid(), assignment_id=submission.id, notebook_id=cells.notebook
-                )
-            )
-            points = {question["id"]: question["points"] for question in result["questions"]}
-            for name, cell in cells.grades.items():
-                grade = grades.get((notebook.id, cell)) or self._new(
-                    api.Grade(notebook_id=notebook.id, cell_id=cell, needs_manual_grade=False)
-                )
-                _give(grade, points.get(name, 0.0))
-            words = self._words(result)
-            for name, cell in cells.solutions.items():
-                comment = comments.get((notebook.id, cell)) or self._new(
-                    api.Comment(notebook_id=notebook.id, cell_id=cell)
-                )
-                comment.auto_comment = words.get(name)
-            late.append(_late(submission, due[cells.assignment]))
-            if cost is not None:
-                notebook.late_submission_penalty = cost.penalty(result["points"], late[-1])
+    def _record(self, result: Json, timestamp: datetime | None, cost: Late | None) -> float:
+        key = student, name = result["student"], result["assignment"]
+        cells = self._cells[name]
+        self._row(api.Student, id=student)
+        submission = self._row(
+            api.SubmittedAssignment, assignment_id=cells.assignment, student_id=student
+        )
+        submission.timestamp = timestamp
+        submission.extension = self._extensions.get(key, submission.extension)
+        notebook = self._row(
+            api.SubmittedNotebook, assignment_id=submission.id, notebook_id=cells.notebook
+        )
+        points = {question["id"]: question["points"] for question in result["questions"]}
+        for question, cell in cells.grades.items():
+            grade = self._row(api.Grade, notebook_id=notebook.id, cell_id=cell)
+            _give(grade, points.get(question, 0.0))
+        for cell in cells.solutions:  # where Formgrader puts the teacher's comment
+            self._row(api.Comment, notebook_id=notebook.id, cell_id=cell)
+        due = self._db.scalar(select(api.Assignment.duedate).filter_by(id=cells.assignment))
+        late = _late(submission, due)
+        if cost is not None:
+            notebook.late_submission_penalty = cost.penalty(result["points"], late)
         return late
 
-    def _all(self, table: type, column: str, values: set[str]) -> list:
-        return list(self._db.scalars(select(table).where(getattr(table, column).in_(values))))
-
-    def _new(self, row: object) -> object:
-        self._db.add(row)
+    def _row(self, table: type, **key: str) -> Any:
+        """Return the row of a table that has this key, added if it is missing."""
+        row = self._db.scalars(select(table).filter_by(**key)).one_or_none()
+        if row is None:
+            row = table(**key)
+            self._db.add(row)
+            self._db.flush()  # it gets its id
         return row
-
-    def _words(self, result: Json) -> dict[str, str]:
-        """Format each answer's findings, as Markdown without any word of the student's."""
-        answer_of = {cell.id: cell.answer for cell in self._masters[result["assignment"]].questions}
-        words: dict[str, str] = {}
-        for question in result["questions"]:
-            if question["id"] not in answer_of:
-                continue
-            lines = [f"{question['id']}: {question['outcome']}"]
-            lines += [f"* {f['what']}: {_RIGHT[f['passed']]}" for f in question["findings"]]
-            lines += [f"* {LOOKS_LIKE} {belief}" for belief in question.get("beliefs", ())]
-            earlier = words.get(answer_of[question["id"]])
-            escaped = html.escape("\n".join(lines), quote=False)
-            words[answer_of[question["id"]]] = f"{earlier}\n\n{escaped}" if earlier else escaped
-        return words
 
 
 def _name(name: str) -> str | None:
@@ -219,9 +158,6 @@ def _late(submission: api.SubmittedAssignment, due: datetime | None) -> float:
     if submission.extension is not None:
         due += submission.extension
     return max(0.0, (submission.timestamp - due).total_seconds())
-
-
-_RIGHT = {True: "right", False: "wrong"}
 
 
 def _give(grade: api.Grade, points: float) -> None:
@@ -254,33 +190,30 @@ def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
         ).id
         for cell, max_score in points.items()
     }
-    solutions = {
-        answer.id: gradebook.update_or_create_solution_cell(answer.id, name, name).id
+    solutions = [
+        gradebook.update_or_create_solution_cell(answer.id, name, name).id
         for answer in master.answers
-    }
+    ]
     return _Cells(assignment.id, notebook.id, grades, solutions)
 
 
 @contextmanager
-def open_gradebook(url: str | URL, masters: Mapping[str, Master]) -> Iterator[Grades]:
-    """The gradebook at ``url`` (as SQLAlchemy takes it), with the masters' assignments in it.
+def open_gradebook(path: Path, masters: Mapping[str, Master]) -> Iterator[Grades]:
+    """The gradebook at ``path``, with the masters' assignments in it.
 
     Raises:
         GradingError: it cannot be opened or written, here or while the context lasts, or it has
             other questions than a master.
     """
-    try:
-        address = make_url(url).render_as_string(hide_password=True)
-    except SQLAlchemyError as error:
-        raise GradingError(f"{url!r} is no address of a gradebook: {_brief(error)}") from error
     api.app_log.setLevel(logging.CRITICAL)  # its tracebacks are said in words, below
     gradebook = None
     try:
         with _scripts_on_path():
+            url = URL.create("sqlite", database=str(path.resolve()))
             gradebook = api.Gradebook(url, COURSE)
         yield Grades(gradebook, masters)
-    except (SQLAlchemyError, SubprocessError, api.InvalidEntry, ImportError) as error:
-        raise GradingError(f"the gradebook {address} cannot be written: {_brief(error)}") from error
+    except (SQLAlchemyError, SubprocessError, api.InvalidEntry) as error:
+        raise GradingError(f"the gradebook {path} cannot be written: {_brief(error)}") from error
     finally:
         if gradebook is not None:
             gradebook.close()
