@@ -1,4 +1,4 @@
-"""Exercise ``version_counters``: an in-place change that backward refuses, and its counter."""
+"""Exercise ``version_counters``: an in-place change that the engine refuses, and its counter."""
 
 import torch
 
