@@ -44,8 +44,6 @@ def assign_layers(
     """
     layers = _longest_path_layers(len(plan.boxes), plan.links, plan.sources)
     parts, shared = _with_sources(plan, components(plan), lifted)
-    for source in shared:
-        layers[source] = 0
     top_rows = _wrapped([shared], widths)
     abreast = len(parts) if abreast is None else abreast
     next_layer = [len(top_rows)] * abreast  # at which the next part in this position begins

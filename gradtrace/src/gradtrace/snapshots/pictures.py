@@ -20,9 +20,9 @@ from gradtrace.snapshots.boxes import (
     activations_of,
     needed_slots,
     rows_of,
+    saved_storages,
     scene_of_nodes,
     storage_owners,
-    storage_places,
 )
 from gradtrace.snapshots.module_bytes import ModuleBytes, modules
 
@@ -77,7 +77,8 @@ class Pictures:
         with no_garbage_collection():
             self._scene = scene_of_nodes(nodes, [node.next for node in nodes], graph.model)
             self.drawings = layout(self._scene)
-        self._storages, self._owners = storage_places(nodes), storage_owners(nodes)
+        self._storages = {storage: place for place, storage in enumerate(saved_storages(nodes))}
+        self._owners = storage_owners(nodes)
         self._leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf}
         self._everything = sum(box.own for box in self._held(self.drawings[0]))
 
