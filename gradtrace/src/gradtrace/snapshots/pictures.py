@@ -188,7 +188,6 @@ _OPENED = 24  # drawings below the first: an output that is stored should stay s
 
 
 def _home(drawing: Drawing) -> dict[int, int]:
-    """Return the box of each node."""
     return {node: i for i, box in enumerate(drawing.boxes) for node in box.nodes}
 
 
