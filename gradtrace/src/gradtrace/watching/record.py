@@ -573,9 +573,7 @@ def _since(sequence_nr: int, entries: Sequence[Any]) -> list[Any]:
 
 def _latest(table: dict[int, deque[T]], key: int, keys: int, entries: int) -> deque[T]:
     """Return the entries under a key, created if missing; old keys and entries are dropped."""
-    queue = table.get(key)
-    if queue is None:
-        queue = table[key] = deque(maxlen=entries)
-        if len(table) > keys:
-            del table[next(iter(table))]
+    queue = table.setdefault(key, deque(maxlen=entries))
+    if len(table) > keys:
+        del table[next(iter(table))]
     return queue

@@ -72,8 +72,8 @@ class Reuse(Evidence):
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        if self.function_around is not None:
-            return {"it": place_of(self.function_around, "backward")}
+        if self.nested is not None:
+            return {"it": place_of(self.nested, "backward")}
         first, second = (
             None if place is None else source.receiver_of(place, "backward")
             for place in (self.began_at, self.raised_at)
@@ -447,7 +447,6 @@ class Reuse(Evidence):
         return self._reachable(i for i, node in enumerate(self.live) if node in nodes)
 
     def _number(self, i: int) -> int:
-        """Return the sequence number of the node."""
         return _torch.sequence_nr(self.live[i])
 
     def _chain(self, i: int) -> Chain | None:
