@@ -405,8 +405,8 @@ def actor_critic(share_the_rating):
 
 
 @obeys(
-    "`loss.backward(inputs=list(own.parameters()), retain_graph=True)`, without the flag for "
-    "the last; make all calls before the steps"
+    "`loss.backward(inputs=list(own.parameters()), retain_graph=True)` for each loss, but without "
+    "the flag in the last call; make all calls before the steps"
 )
 def own_networks(obey):
     critic, actor, losses = actor_critic(share_the_rating=True)
@@ -442,7 +442,10 @@ def in_pieces(obey):
     return grads(trained), right
 
 
-@obeys("`torch.autograd.grad(loss, parameters, retain_graph=True)`, without the flag for the last")
+@obeys(
+    "`torch.autograd.grad(loss, parameters, retain_graph=True)` for each loss, but without "
+    "the flag in the last call"
+)
 def one_by_one(obey):
     trunk, head1, head2, x = trunk_and_heads()
     trained = parameters(trunk)
@@ -488,7 +491,7 @@ def lbfgs(obey):
     return seen, right
 
 
-@obeys("`torch.autograd.grad(…, create_graph=True)` for the first")
+@obeys("`torch.autograd.grad(…, create_graph=True)` in the first call")
 def gradient_of_gradient(obey):
     x = torch.randn(3, requires_grad=True)
     y = x.pow(3).sum()
@@ -497,7 +500,10 @@ def gradient_of_gradient(obey):
     return list(second), [6 * x.detach()]
 
 
-@obeys("`torch.autograd.grad(y, x, v, retain_graph=True)` for each, without the flag for the last")
+@obeys(
+    "`torch.autograd.grad(y, x, v, retain_graph=True)` for each `v`, but without the flag in the "
+    "last call"
+)
 def rows_of_a_jacobian(obey):
     x = torch.randn(3, requires_grad=True)
 
@@ -1265,7 +1271,7 @@ def scaled_penalty(obey):
     return grads(parameters(critic)), right
 
 
-@obeys("`scaler.unscale_(optimizer)` before it")
+@obeys("call `scaler.unscale_(optimizer)` before you clip")
 def clipped(obey):
     net, x = deep(2, 1), torch.randn(4, 2)
     right = alone(net(x).square().mean(), parameters(net))
