@@ -405,8 +405,8 @@ def actor_critic(share_the_rating):
 
 
 @obeys(
-    "`loss.backward(inputs=list(own.parameters()), retain_graph=True)`, without the flag for "
-    "the last; make all calls before the steps"
+    "`loss.backward(inputs=list(own.parameters()), retain_graph=True)` for each loss, without the "
+    "flag for the last loss; make all calls before the optimizer steps"
 )
 def own_networks(obey):
     critic, actor, losses = actor_critic(share_the_rating=True)
@@ -425,8 +425,8 @@ def own_networks(obey):
 
 
 @obeys(
-    "`h = shared.detach().requires_grad_()`; compute each piece from `h`, and call `backward()` "
-    "on it at once; after the last, `shared.backward(h.grad)`"
+    "`h = shared.detach().requires_grad_()`; compute each loss from `h`, and immediately call its "
+    "`backward()`; after the last loss, call `shared.backward(h.grad)`"
 )
 def in_pieces(obey):
     trunk, head, _, x = trunk_and_heads()
@@ -442,7 +442,10 @@ def in_pieces(obey):
     return grads(trained), right
 
 
-@obeys("`torch.autograd.grad(loss, parameters, retain_graph=True)`, without the flag for the last")
+@obeys(
+    "`torch.autograd.grad(loss, parameters, retain_graph=True)` for each loss, without the flag "
+    "for the last loss"
+)
 def one_by_one(obey):
     trunk, head1, head2, x = trunk_and_heads()
     trained = parameters(trunk)
@@ -488,7 +491,7 @@ def lbfgs(obey):
     return seen, right
 
 
-@obeys("`torch.autograd.grad(…, create_graph=True)` for the first")
+@obeys("compute the first gradient with `torch.autograd.grad(…, create_graph=True)`")
 def gradient_of_gradient(obey):
     x = torch.randn(3, requires_grad=True)
     y = x.pow(3).sum()
@@ -497,7 +500,10 @@ def gradient_of_gradient(obey):
     return list(second), [6 * x.detach()]
 
 
-@obeys("`torch.autograd.grad(y, x, v, retain_graph=True)` for each, without the flag for the last")
+@obeys(
+    "call `torch.autograd.grad(y, x, v, retain_graph=True)` for each `v`, without the flag for the"
+    " last `v`"
+)
 def rows_of_a_jacobian(obey):
     x = torch.randn(3, requires_grad=True)
 
@@ -510,7 +516,7 @@ def rows_of_a_jacobian(obey):
     return rows, list(torch.autograd.functional.jacobian(f, x.detach()))
 
 
-@obeys("continue from there with `b.backward(gradient_of_b)`")
+@obeys("continue from `b` with `b.backward(gradient_of_b)`")
 def result_in_between(obey):
     a = torch.randn(3, requires_grad=True)
     b = a.exp()
@@ -553,7 +559,10 @@ def loss_of_the_new_weights(obey):
     return grads(parameters(actor)), right
 
 
-@obeys("`loss.backward(inputs=list(own.parameters()))` for each, all of them before the steps")
+@obeys(
+    "`loss.backward(inputs=list(own.parameters()))` for each loss; make all calls before the "
+    "optimizer steps"
+)
 def losses_of_the_old_weights(obey):
     critic, actor, losses = actor_critic(share_the_rating=False)
     right = alone(losses()[0], parameters(critic)) + alone(losses()[1], parameters(actor))
@@ -605,7 +614,7 @@ def through_the_step(obey):
     return [w.grad], [2 * (start - lr * 3 * start**2) * (1 - lr * 6 * start)]  # by hand
 
 
-@obeys("`inplace=False`")
+@obeys("set `inplace=False`")
 def layer_in_place(obey):
     layer, x = nn.Linear(2, 3), torch.randn(4, 2)
     right = alone(nn.functional.relu(layer(x).tanh()).sum(), parameters(layer))
@@ -797,7 +806,7 @@ def penalty_alone(critic, x):
     return (slope.norm(dim=1) - 1).square().sum()
 
 
-@obeys("`create_graph=True` in the call that computes the gradient")
+@obeys("set `create_graph=True` in the call that computes the gradient")
 def penalty_only(obey):
     critic, x, _, penalty = critic_and_penalty(create_graph=obey, retain_graph=True)
     penalty.backward()
@@ -854,8 +863,8 @@ def through_a_frozen_part(obey):
 
 
 @obeys(
-    "`use_reentrant=False`, or let an input require grad (`model.enable_input_require_grads()` in "
-    "transformers)"
+    "set `use_reentrant=False`, or let an input require grad (`model.enable_input_require_grads()`"
+    " in transformers)"
 )
 def checkpointed_adapter(obey):
     """A frozen embedding, then a checkpoint of a frozen layer with an adapter."""
@@ -881,7 +890,7 @@ def checkpointed_adapter(obey):
     return seen, right
 
 
-@obeys("`requires_grad_(True)` for the parameters to train, before the forward pass")
+@obeys("call `requires_grad_(True)` on the parameters to train, before the forward pass")
 def frozen_throughout(obey):
     net, x = deep(2, 1), torch.randn(4, 2)
     right = alone(net(x).square().mean(), parameters(net[2]))
@@ -918,7 +927,7 @@ def kept_over(iterations: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     return counts, counts[:1].expand_as(counts)
 
 
-@obeys("store `loss.item()`, `output.detach()`")
+@obeys("store `loss.item()` or `output.detach()`")
 def kept_losses(obey):
     net, total, outputs, counts, seen, right = deep(2, 1), 0.0, [], [], [], []
     for x in torch.randn(3, 4, 2):
@@ -989,7 +998,7 @@ def kept_gradient(obey):
     return [*seen, left], [*right, torch.zeros_like(left)]
 
 
-@obeys("`checkpoint(part, x, use_reentrant=False)` for its parts")
+@obeys("run each part of the model with `checkpoint(part, x, use_reentrant=False)`")
 def too_many_activations(obey):
     parts, x = [deep(3, 3) for _ in range(3)], torch.randn(4, 3)
     inputs, result = [x], x
@@ -1006,7 +1015,7 @@ def gone(*tensors: weakref.ref) -> torch.Tensor:
     return torch.tensor([float(tensor() is None) for tensor in tensors])
 
 
-@obeys("`ctx.save_for_backward(y)` instead of `ctx.y = y`")
+@obeys("call `ctx.save_for_backward(y)` instead of `ctx.y = y`")
 def output_on_ctx(obey):
     class Exp(torch.autograd.Function):
         @staticmethod
@@ -1035,7 +1044,7 @@ def output_on_ctx(obey):
     return [*grads([x]), left], [x.detach().exp(), torch.ones(1)]
 
 
-@obeys("`handle.remove()` after the backward pass, or let the function use `y.detach()`")
+@obeys("call `handle.remove()` after the backward pass, or let the function use `y.detach()`")
 def hook_on_itself(obey):
     seen, right = [], []
     for way in ("remove", "detach") if obey else ("neither",):
@@ -1057,7 +1066,7 @@ def hook_on_itself(obey):
 # No error, and the gradient is wrong or missing.
 
 
-@obeys("move it after the backward pass")
+@obeys("move the step or the write after the backward pass")
 def unseen_write(obey):
     seen, right = [], []
     for write in ("fused", ".data"):
@@ -1099,7 +1108,7 @@ def checkpoint_and_step(obey):
     return grads(parameters(net)), right
 
 
-@obeys("`use_reentrant=False`")
+@obeys("set `use_reentrant=False`")
 def checkpoint_of_data(obey):
     first, second, x = nn.Linear(3, 2), nn.Linear(2, 1), torch.randn(4, 3)
     right = alone(second(first(x)).sum(), parameters(first, second))
@@ -1152,7 +1161,7 @@ def step_during_backward(obey):
     return grads([x]), right
 
 
-@obeys("`create_graph=True` instead")
+@obeys("set `create_graph=True` instead")
 def penalty_and_score(obey):
     """A gradient penalty beside a score; and MAML, its inner step."""
     flag = {"create_graph": True} if obey else {"retain_graph": True}
@@ -1188,7 +1197,7 @@ def inner_step(obey):
     return [w.grad], [2 * (start - lr * 3 * start**2) * (1 - lr * 6 * start)]  # by hand
 
 
-@obeys("for each in turn: forward pass, its own `zero_grad()`, `backward()`, step")
+@obeys("for each optimizer in turn: forward pass, its own `zero_grad()`, `backward()`, step")
 def several_optimizers(obey):
     critic, actor, losses = actor_critic(share_the_rating=False)
     networks, seen, right = (critic, actor), [], []
@@ -1265,7 +1274,7 @@ def scaled_penalty(obey):
     return grads(parameters(critic)), right
 
 
-@obeys("`scaler.unscale_(optimizer)` before it")
+@obeys("call `scaler.unscale_(optimizer)` before the clipping")
 def clipped(obey):
     net, x = deep(2, 1), torch.randn(4, 2)
     right = alone(net(x).square().mean(), parameters(net))
@@ -1280,7 +1289,7 @@ def clipped(obey):
     return grads(parameters(net)), [gradient / 2 for gradient in right]
 
 
-@obeys("sum in each piece, and divide by the count of the whole batch")
+@obeys("sum the loss in each piece, and divide by the number of elements in the whole batch")
 def uneven_pieces(obey):
     net, x = deep(2, 1), torch.randn(7, 2)
     right = alone(net(x).square().mean(), parameters(net))
@@ -1396,7 +1405,7 @@ def heads_in_parallel(obey):
     return grads(parameters(net)), right
 
 
-@obeys("`checkpoint(…, use_reentrant=False)`")
+@obeys("set `use_reentrant=False` in `checkpoint`")
 def checkpoint_in_parallel(obey):
     class Twice(nn.Module):
         def __init__(self):

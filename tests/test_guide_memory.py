@@ -24,8 +24,8 @@ PROGRAMS: dict[str, Program] = {}
 obeys = obeys_in(PROGRAMS)
 
 PIECES = (
-    "`h = shared.detach().requires_grad_()`; compute each piece from `h`, and call `backward()` "
-    "on it at once; after the last, `shared.backward(h.grad)`"
+    "`h = shared.detach().requires_grad_()`; compute each loss from `h`, and immediately call its "
+    "`backward()`; after the last loss, call `shared.backward(h.grad)`"
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using backward.* with create_graph=True")
@@ -61,7 +61,7 @@ def retained_pieces(count):
         loss.backward(retain_graph=k < count - 1)
 
 
-@obeys("store `loss.item()`, `output.detach()`")
+@obeys("store `loss.item()` or `output.detach()`")
 def validation(obey, count):
     net, total = deep(), 0.0
     for x in batches(count):
@@ -106,7 +106,7 @@ def gradient_by_grad(count):
         torch.autograd.grad(net(x).square().mean(), [*net.parameters()], create_graph=True)
 
 
-@obeys("`checkpoint(part, x, use_reentrant=False)` for its parts")
+@obeys("run each part of the model with `checkpoint(part, x, use_reentrant=False)`")
 def checkpointed(obey, count):
     """As many parts as iterations elsewhere, on one batch: the peak may rise by a part's input."""
     result = torch.ones(512, 32)
@@ -115,7 +115,7 @@ def checkpointed(obey, count):
     result.sum().backward()
 
 
-@obeys("`ctx.save_for_backward(y)` instead of `ctx.y = y`")
+@obeys("call `ctx.save_for_backward(y)` instead of `ctx.y = y`")
 def output_on_ctx(obey, count):
     class Exp(torch.autograd.Function):
         @staticmethod
@@ -136,7 +136,7 @@ def output_on_ctx(obey, count):
         Exp.apply(w * x).sum().backward()
 
 
-@obeys("`handle.remove()` after the backward pass, or let the function use `y.detach()`")
+@obeys("call `handle.remove()` after the backward pass, or let the function use `y.detach()`")
 def hook_on_itself(obey, count):
     w = torch.ones(64, 32, requires_grad=True)
     for x in batches(count):

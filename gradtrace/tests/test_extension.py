@@ -118,7 +118,7 @@ def test_other_errors_are_left_alone_and_the_magic_says_it_again(run_cells):
     again = CELLS["the forward pass was not run again"]
     unwatched, _, late, other, _, watched, detail, help_text, refused, _, gone = run_cells(
         f"import torch\n{again}", "%load_ext gradtrace", "%explain", "1 / 0",
-        "%reload_ext gradtrace", again, "%explain", "%explain --help", "%explain --fix",
+        "%reload_ext gradtrace", again, "%explain", "%explain --help", "%explain --fixx",
         "%unload_ext gradtrace", again,
     )  # fmt: skip
     assert "gradtrace: " not in unwatched
@@ -126,7 +126,7 @@ def test_other_errors_are_left_alone_and_the_magic_says_it_again(run_cells):
     assert "ZeroDivisionError" in other
     assert "gradtrace" not in other
     assert detail.strip() in watched
-    assert help_text.startswith("  %explain [--help]")
-    assert "UsageError: unrecognized arguments: --fix" in refused
+    assert help_text.startswith("  %explain [--fix] [--help]")
+    assert "UsageError: unrecognized arguments: --fixx" in refused
     assert "RuntimeError" in gone
     assert "gradtrace: " not in gone

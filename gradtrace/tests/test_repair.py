@@ -706,3 +706,48 @@ def test_torch_that_cannot_be_imported(script, tmp_path):
     assert done.returncode == 1
     assert "ImportError: broken" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("gradtrace: the process that starts the runs")
+
+
+# A notebook's cells.
+
+
+def notebook(cells: list[str], folder: Path) -> str:
+    """Return what IPython prints when these cells run, and then %explain --fix."""
+    program = f"""
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell()
+for cell in {["%load_ext gradtrace", *cells, "%explain --fix"]!r}:
+    shell.run_cell(cell, store_history=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_a_repair_names_the_cells_of_a_notebook(tmp_path):
+    """Magics, the shell and cells that failed before do not prevent it."""
+    pytest.importorskip("IPython")
+    start, _, rest = STATE.partition("for step")
+    tmp_path.joinpath("local.py").write_text("WIDTH = 4\n", encoding="utf-8")
+    loop = f"for step{rest}"
+    cells = [f"%%time\n{start}", "!true", "missing", "import local", loop]
+    printed = notebook(cells, tmp_path)
+    assert "Proven: h = h.detach()" in printed
+    assert "--- In[6]\n+++ In[6]\n@@ -" in printed  # the cell and its own lines, no script's
+    hunk = re.search(r"@@ -(\d+),\d+ \+\1,\d+ @@\n(.+)\n", printed)
+    assert loop.splitlines()[int(hunk[1]) - 1] == hunk[2].removeprefix(" ")
+    proof = printed.partition("Proven:")[2]
+    assert re.search(r" line \d+ of In\[6\]", proof)
+    assert not re.search(r" line \d+(?! of In\[)\b", proof)
+    assert "cells.py" not in proof
+    assert [path.name for path in tmp_path.iterdir()] == ["local.py"]
+
+
+def test_cells_whose_state_cannot_be_rebuilt(tmp_path):
+    pytest.importorskip("IPython")
+    start, _, rest = STATE.partition("for step")
+    cells = ["get_ipython().push({'size': 4})", f"{start}\nsize", f"for step{rest}"]
+    printed = notebook(cells, tmp_path)
+    reason = "NameError: name 'get_ipython' is not defined"
+    assert f"end with {reason}, so their state cannot be rebuilt" in printed

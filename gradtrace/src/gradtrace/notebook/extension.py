@@ -3,7 +3,7 @@
 The watch adds its explanation to an error as a note, which IPython prints under the traceback. An
 error that is not raised by ``backward()``, but by an operation, for example, is explained when its
 cell has ended. ``%explain`` prints the explanation again, also of an error from before the
-extension was loaded.
+extension was loaded. ``%explain --fix`` proves a repair by running the cells again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 
 from gradtrace.explaining.postmortem import explain
 from gradtrace.explaining.watcher import explanation_of, notes_are_shown, watch
+from gradtrace.repair.notebook_cells import fix_cells
 
 
 @magics_class
@@ -26,6 +27,7 @@ class _Extension(Magics):
         super().__init__(shell)
         self.ipython = shell
         self.watch = watch()
+        self.failed_cells: list[int] = []
         shell.events.register("post_run_cell", self.explain_cell)
 
     def unload(self) -> None:
@@ -36,12 +38,15 @@ class _Extension(Magics):
     def explain_cell(self, result: Any) -> None:
         """Print the explanation of a cell's error, unless the traceback has shown it."""
         error = result.error_in_exec
+        if not result.success and result.execution_count:
+            self.failed_cells.append(result.execution_count)
         if isinstance(error, Exception) and explanation_of(error) is None:
             diagnosis = self.watch.explain(error)
             if diagnosis is not None and notes_are_shown():  # else the watch has printed it
                 print(diagnosis.text(), file=sys.stderr)
 
     @magic_arguments()  # type: ignore[untyped-decorator]
+    @argument("--fix", action="store_true", help="run the cells again to prove a repair")  # type: ignore[untyped-decorator]
     @argument("--help", action="store_true", help="show this help")  # type: ignore[untyped-decorator]
     @line_magic
     def explain(self, line: str) -> None:
@@ -49,6 +54,8 @@ class _Extension(Magics):
         options = parse_argstring(self.explain, line)
         if options.help:
             print(self.explain.parser.format_help().removeprefix("::\n\n"))
+        elif options.fix:
+            self.fix()
         else:
             try:
                 diagnosis = explain()
@@ -57,6 +64,21 @@ class _Extension(Magics):
                 return
             none = "this is not an error of autograd"
             print(none if diagnosis is None else diagnosis.text())
+
+    def fix(self) -> None:
+        """Print the repair of the last error, or why there is none."""
+        error = getattr(sys, "last_value", None)
+        if error is None:
+            print("There is no error to repair. Run %explain --fix after an error was raised.")
+            return
+        cells = dict(enumerate(self.ipython.history_manager.input_hist_raw))
+        last = self.failed_cells[-1] if self.failed_cells else self.ipython.execution_count - 1
+        passed = {number: cell for number, cell in cells.items() if 0 < number < last}
+        for number in self.failed_cells[:-1]:  # a later cell did what these tried
+            passed.pop(number, None)
+        print("The cells are run again as one script, several times. Each run really writes their")
+        print("files and sends their requests.", flush=True)
+        print(fix_cells({**passed, last: cells[last]}, error))
 
 
 _EXTENSIONS: dict[Any, _Extension] = {}

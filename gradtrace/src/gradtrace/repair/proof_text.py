@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gradtrace.repair.edits import Source
@@ -28,9 +28,21 @@ def diff(candidate: Candidate) -> str:
     return "".join(parts)
 
 
-def text(proof: Proof) -> str:
-    """Render the proof as text for the terminal."""
-    return "\n".join(_lines(proof))
+def text(
+    proof: Proof,
+    diff: Callable[[Candidate], str] = diff,
+    rename: Callable[[str], str] = str,
+) -> str:
+    """Render the proof as text for the terminal.
+
+    Args:
+        diff: renders the edit of a candidate.
+        rename: rewrites the line numbers in a line of prose, such as into those of cells.
+    """
+    lines = []
+    for line in _lines(proof):
+        lines.append(diff(line) if isinstance(line, Candidate) else rename(line))
+    return "\n".join(lines)
 
 
 def outcome(proof: Proof) -> str:
@@ -43,7 +55,8 @@ def outcome(proof: Proof) -> str:
     return "proven" if is_decided else "question"
 
 
-def _lines(proof: Proof) -> Iterator[str]:
+def _lines(proof: Proof) -> Iterator[str | Candidate]:
+    """Yield the lines of the text, and a candidate where its diff belongs."""
     result = outcome(proof)
     if result == "healthy":
         yield "There is nothing to repair: no error is raised, and a strict watch finds nothing."
@@ -82,7 +95,7 @@ def _others(proof: Proof) -> list[Judgement]:
     return [judgement for judgement in proof.judgements if judgement.status not in (PROVEN, OPEN)]
 
 
-def _accepted(number: int, judgement: Judgement, result: str) -> Iterator[str]:
+def _accepted(number: int, judgement: Judgement, result: str) -> Iterator[str | Candidate]:
     candidate = judgement.candidate
     if result == "proven":
         yield f"Proven: {candidate.title}"
@@ -93,7 +106,7 @@ def _accepted(number: int, judgement: Judgement, result: str) -> Iterator[str]:
         else:
             yield f"   right if {candidate.repair.when}"
     yield ""
-    yield diff(candidate)
+    yield candidate
     for line in judgement.evidence:
         yield f"  - {line}"
 
