@@ -5,6 +5,8 @@ Whatever is asked, the truth is measured: the drawn network is built, run, and i
 the truth is that of two rows, multiplied.
 """
 
+from itertools import product
+
 import torch
 from torch import nn
 
@@ -140,7 +142,8 @@ measured_bytes = task_of_cases(
 def _draw_loop(draws):
     steps, (batch, width) = draws.integer(3, 7), draws.integers(2, 2, 11)
     sizes = {"steps": steps, "batch": batch, "width": width}
-    return [sizes | {"backward": each, "kept": kept} for each in _BACKWARD for kept in _KEPT]
+    pairs = product(_BACKWARD, _KEPT)
+    return [sizes | {"backward": backward, "kept": kept} for backward, kept in pairs]
 
 
 def _loop_named(backward, kept, **sizes):

@@ -96,7 +96,7 @@ def _not_a_folder(entry: os.DirEntry[str], expected: str) -> str:
 
 
 def read(submissions: Path, place: SubmissionFolder) -> Handed:
-    """Read the submission at ``place``, unless it is rejected."""
+    """Read the submission at ``place``; one that cannot be graded raises :class:`Rejected`."""
     if place.problem:
         raise Rejected(place.problem)
     return read_folder(submissions, place.student, place.assignment, assignment=place.assignment)
