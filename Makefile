@@ -33,7 +33,7 @@ help: ## list the targets
 	$(PYTHON) -m venv .venv
 
 $(LIGHT): .venv/pyvenv.cfg requirements.txt
-	$(BIN)/python -m pip install --quiet -c requirements.txt jupyter-book
+	$(BIN)/python -m pip install --quiet -c requirements.txt jupyter-book tinycss2
 	@touch $@
 
 $(FULL): .venv/pyvenv.cfg requirements.txt pyproject.toml gradtrace/pyproject.toml
@@ -204,7 +204,7 @@ test: export OMP_NUM_THREADS ?= 1
 test: $(FULL) $(FROM_NPM) ## prove everything: style, imports, types, site, tests, every stored output
 	$(MAKE) style javascript
 	$(MAKE) -j 2 types book
-	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src
+	$(BIN)/pytest $(SIDE_BY_SIDE) --dist worksteal --doctest-modules gradtrace tests src book/_ext/styles.py
 	PYTHONPATH=tests $(BIN)/pytest --nbval --nbval-cell-timeout=120 -p warm_kernels $(SIDE_BY_SIDE) \
 		--dist loadscope --nbval-sanitize-with=tests/nbval.cfg notebooks solutions
 

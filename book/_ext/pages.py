@@ -5,11 +5,15 @@ from __future__ import annotations
 import html
 import re
 import textwrap
+from pathlib import Path
 
 from bs4 import BeautifulSoup
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.util.typing import ExtensionMetadata
+
+logger = logging.getLogger(__name__)
 
 # The theme settles the mode only when its deferred script runs, and calls an unset one an error.
 # Settled here, nothing flashes; without scripts no mode is set at all, and the page is light.
@@ -30,6 +34,13 @@ SUMMARY = 'DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = location.protocol !== "fi
 PLAIN = re.compile(r'<span class="(?:n|nn|nb|bp|o|p|w)">([^<]*)</span>')
 
 
+# The theme measures every block of code when the page has come, and so lays out, one by one, what
+# was to wait until it is near the view (course.css).  Such blocks are left to tab_stops.js.
+THEME = "_static/scripts/pydata-sphinx-theme.js"
+MEASURED = "e.tabIndex=e.scrollWidth>e.clientWidth||e.scrollHeight>e.clientHeight?0:-1"
+LAID_OUT = f"e.checkVisibility({{contentVisibilityAuto:true}})&&({MEASURED})"
+
+
 def complete_page(
     app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None
 ) -> None:
@@ -37,7 +48,7 @@ def complete_page(
         context["page_source_suffix"] = ""  # no download: index.md only includes book/intro.md
     if "body" in context:  # The label hides what is to be read there: "Show code cell source".
         body = context["body"].replace(' aria-label="Toggle hidden content"', "")
-        body = body.replace("<pre>", '<pre tabindex="0">')  # until the theme has measured it
+        body = body.replace("<pre>", '<pre tabindex="0">')  # until tab_stops.js knows better
         context["body"] = PLAIN.sub(r"\1", body)  # two thirds of a chapter's elements
     if 'name="description"' not in context.get("metatags", ""):
         text = html.escape(description(doctree) or f"{app.config.html_title}, {SUBJECT}")
@@ -102,11 +113,24 @@ def defer_scripts(
     ]
 
 
+def measure_what_is_laid_out(app: Sphinx, exception: Exception | None) -> None:
+    script = Path(app.outdir, THEME)
+    if exception or app.builder.format != "html":
+        return
+    text = script.read_text(encoding="utf-8")
+    if MEASURED not in text:
+        logger.warning("%s does not measure blocks of code as it did", THEME)
+    elif LAID_OUT not in text:
+        script.write_text(text.replace(MEASURED, LAID_OUT), encoding="utf-8")
+
+
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_js_file(None, body=f"{{{MODE}}}")
     app.add_js_file(None, body=SUMMARY)
+    app.add_js_file("tab_stops.js")
     app.connect("html-page-context", complete_page)
     app.connect("html-page-context", add_search_scripts)
     app.connect("html-page-context", name_in_navigation, priority=900)  # after the theme
     app.connect("html-page-context", defer_scripts, priority=900)  # after all that add scripts
+    app.connect("build-finished", measure_what_is_laid_out)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -3,8 +3,8 @@
 No more jobs are drawn than the workers have in hand, so a class of ten thousand takes as much
 memory as one of ten.  Where a worker dies (its machine is lost, or short of memory), Dask starts
 its tasks again elsewhere.  A task that several workers died with may only have been in bad
-company: it is tried once more at the end, alone.  One that ran out of time by the clock is tried
-once more when no other waits, with a worker to itself, unless such retries have taken
+company: it is tried again at the end, alone.  One that ran out of time by the clock is tried again
+when no other waits, with a worker to itself, unless such retries have taken
 :data:`RETRY_SECONDS` by then.  That result is final, and a task that still kills its workers is
 given up.
 """

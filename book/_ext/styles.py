@@ -1,0 +1,177 @@
+"""Write one style sheet for the book, with only the rules that some page can use.
+
+The theme and the extensions bring nine sheets of 550 kB, of which the pages use a fifth, and a
+browser shows nothing until it has parsed all of them.  Therefore the sheets are joined in their
+order into ``_static/styles.css`` when all pages are written, without the rules that name an
+element, class, id or attribute that occurs in no page and no script, and without unused variables.
+The address of the sheet changes with its content, as Sphinx's addresses do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import tinycss2
+from sphinx.application import Sphinx
+from sphinx.util.typing import ExtensionMetadata
+from tinycss2.ast import Node
+
+JOINED = "_static/styles.css"
+# The sheets that the theme's templates link; ours do not (webpack-macros.html).
+THEME = ["_static/basic.css", "_static/styles/pydata-sphinx-theme.css"]
+
+WORD = re.compile(r"[A-Za-z_][\w-]*")
+TAG = re.compile(r"<([a-z][\w-]*)((?:\s[^<>]*)?)>", re.I)
+ATTRIBUTE = re.compile(r"""([\w-]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
+# Scripts, styles and style attributes in a page.
+INLINE = re.compile(r"(?s)<(?:script|style)>.*?</|style=\"[^\"]*\"")
+SCRIPT = re.compile(r'"(?:\.\./)*_static/([^"?]+\.js)')
+URL = re.compile(r"""url\((["']?)(?!data:|#)([^"')]+)\1\)""")
+LINK = re.compile(rf'({re.escape(JOINED)})(?:\?v=\w+)?"')
+VARIABLE = re.compile(r"""(?<=[{;])(--([\w-]+):(?:"[^"]*"|'[^']*'|[^;{}"'])*(?:;|(?=\})))""")
+# Functions of a selector that match if one of their arguments does.
+ALTERNATIVES = {"is", "where", "has", "-webkit-any", "matches"}
+
+
+def one_sheet(
+    app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object
+) -> None:
+    """Link the joined sheet in place of all others."""
+    sheets = context["css_files"]
+    app.sheets = THEME + [sheet.filename for sheet in sheets]
+    sheets[:] = [type(sheets[0])(JOINED)]
+
+
+def join(app: Sphinx, exception: Exception | None) -> None:
+    if exception or not app.sheets:  # no page was written
+        return
+    folder = Path(app.outdir)
+    pages = [path for path in folder.rglob("*.html") if "_static" not in path.parts]
+    texts = {path: path.read_text("utf-8") for path in pages}
+    words = vocabulary(texts.values(), folder / "_static")
+    sheets = [rebase((folder / name).read_text("utf-8"), name) for name in app.sheets]
+    text = drop_unused_variables("".join(usable(sheet, words) for sheet in sheets), words)
+    (folder / JOINED).write_text(text, "utf-8")
+    version = hashlib.sha256(text.encode()).hexdigest()[:8]
+    for path, page in texts.items():
+        linked = LINK.sub(rf'\1?v={version}"', page)
+        if linked != page:
+            path.write_text(linked, "utf-8")
+
+
+def vocabulary(pages: Iterable[str], static: Path) -> set[str]:
+    """Return the elements, attributes, classes and ids of the pages, and all words of scripts."""
+    words = {"html", "body"}
+    scripts = set()
+    for page in pages:
+        scripts.update(SCRIPT.findall(page))
+        for tag, attributes in set(TAG.findall(page)):
+            words.add(tag.lower())
+            for name, *values in ATTRIBUTE.findall(attributes):
+                words.add(name.lower())
+                words.update("".join(values).split() if name in ("class", "id") else ())
+        for text in INLINE.findall(page):
+            words.update(WORD.findall(text))
+    for name in scripts:
+        words.update(WORD.findall((static / name).read_text("utf-8")))
+    return words
+
+
+def rebase(text: str, name: str) -> str:
+    """Return the sheet with its addresses relative to the joined sheet."""
+    base = posixpath.dirname(JOINED)
+    folder = posixpath.relpath(posixpath.dirname(name), base)
+    return URL.sub(lambda url: f'url("{posixpath.normpath(posixpath.join(folder, url[2]))}")', text)
+
+
+def usable(text: str, words: set[str]) -> str:
+    """Return the rules of a sheet that may match an element described by these words.
+
+    >>> usable("a.known, .other {color: red} .other b {top: 0} @media print {.other {}}",
+    ...        {"a", "b", "known"})
+    'a.known{color:red}'
+    >>> usable(":is(.other, .known) > a:not(.other)::after {top: 0}", {"a", "known"})
+    ':is(.other, .known) > a:not(.other)::after{top:0}'
+    """
+    rules = tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True)
+    return "".join(possible_rules(rules, words))
+
+
+def possible_rules(rules: Iterable[Node], words: set[str]) -> Iterator[str]:
+    for rule in rules:
+        if rule.type == "qualified-rule":
+            selectors = [part for part in split(rule.prelude) if possible(part, words)]
+            if selectors:
+                prelude = ",".join(tinycss2.serialize(part).strip() for part in selectors)
+                yield f"{prelude}{{{body(rule.content)}}}"
+        elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports", "layer"):
+            inner = tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)
+            if inner_rules := "".join(possible_rules(inner, words)):
+                yield f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{{{inner_rules}}}"
+        elif rule.type == "at-rule" and rule.lower_at_keyword != "charset":
+            yield rule.serialize()
+
+
+def body(content: Iterable[Node]) -> str:
+    declarations = tinycss2.parse_blocks_contents(content, skip_comments=True, skip_whitespace=True)
+    return ";".join(
+        f"{node.name}:{tinycss2.serialize(node.value).strip()}{'!important' * node.important}"
+        if node.type == "declaration"
+        else node.serialize()
+        for node in declarations
+    )
+
+
+def drop_unused_variables(text: str, words: set[str]) -> str:
+    """Return the sheet without the variables that neither it nor a script uses.
+
+    >>> drop_unused_variables('a{--b:"1;";--c:var(--b);--d:1;color:var(--d)}', set())
+    'a{--d:1;color:var(--d)}'
+    """
+    previous = None
+    while text != previous:
+        previous = text
+        variables = words | set(re.findall(r"var\(\s*--([\w-]+)", text))
+        parts = VARIABLE.split(text)  # between two others: a variable and its name
+        for k in range(1, len(parts), 3):
+            parts[k : k + 2] = [parts[k] if parts[k + 1] in variables else "", ""]
+        text = "".join(parts)
+    return text
+
+
+def split(selectors: Iterable[Node]) -> Iterator[list[Node]]:
+    """Split a list of selectors at its commas."""
+    part: list[Node] = []
+    for token in selectors:
+        if token == ",":
+            yield part
+            part = []
+        elif token.type != "comment":
+            part.append(token)
+    yield part
+
+
+def possible(selector: list[Node], words: set[str]) -> bool:
+    """Return whether all names in the selector are among the words."""
+    for previous, token in zip([None, *selector], selector, strict=False):
+        if token.type == "hash" and token.value not in words:
+            return False
+        if token.type == "ident" and previous != ":" and token.value not in words:
+            return False  # an element, or a class after its dot
+        if token.type == "[] block" and token.content[0].lower_value not in words:
+            return False
+        alternatives = token.type == "function" and token.lower_name in ALTERNATIVES
+        if alternatives and not any(possible(part, words) for part in split(token.arguments)):
+            return False
+    return True
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.sheets = []
+    app.connect("html-page-context", one_sheet, priority=950)  # after all that add sheets
+    app.connect("build-finished", join, priority=900)  # after the theme has written its own
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
