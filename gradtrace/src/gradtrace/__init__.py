@@ -42,29 +42,11 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "DeviceDropdown",
-    "Diagnosis",
-    "Exploration",
-    "Graph",
-    "HeldBytes",
-    "Leaf",
-    "LiveBytes",
-    "ModuleBytes",
-    "Node",
-    "Player",
-    "SavedTensor",
-    "SilentFailure",
-    "Trace",
-    "Watch",
-    "available_devices",
-    "explain",
-    "explore",
-    "load_ipython_extension",
-    "snapshot",
-    "trace",
-    "unload_ipython_extension",
-    "watch",
-]
+    "DeviceDropdown", "Diagnosis", "Exploration", "Graph", "HeldBytes", "Leaf", "LiveBytes",
+    "ModuleBytes", "Node", "Player", "SavedTensor", "SilentFailure", "Trace", "Watch",
+    "available_devices", "explain", "explore", "load_ipython_extension", "snapshot", "trace",
+    "unload_ipython_extension", "watch",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -31,28 +32,20 @@ if TYPE_CHECKING:
     from gradtrace.explaining.watcher import Watch
 
 
+@dataclass
 class Session:
     """One run of a program under the command.
-
-    Args:
-        strict: whether the watch is a strict one.
-        trace: the function of the script to play line by line; its page goes to the file ``page``.
-        report: the file for the JSON report; ``-`` prints it.
-        say: prints one message of gradtrace's own.
 
     An empty text stands for an option that was not given.
     """
 
-    def __init__(
-        self, strict: bool, trace: str, page: str, report: str, say: Callable[[str], None]
-    ) -> None:
-        self.strict = strict
-        self.function = trace
-        self.page = page
-        self.report = report
-        self.say = say
-        self.watch: Watch | None = None
-        self.recording: Any = None
+    strict: bool  # whether the watch is a strict one
+    function: str  # of the script, to play line by line
+    page: str  # the file for that
+    report: str  # the file for the JSON report; "-" prints it
+    say: Callable[[str], None]  # prints one message of gradtrace's own
+    watch: Watch | None = None
+    recording: Any = None
 
     def begin(self) -> None:
         """Start the watch; torch has been imported."""

@@ -7,7 +7,7 @@ lead upward, in the direction of the backward pass.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -42,10 +42,8 @@ def assign_layers(
         lifted: sources that stand in the top layers even if only one part uses them.
         abreast: how many parts may stand side by side; the others stand below them.
     """
-    layers = _longest_path_layers(len(plan.boxes), plan.links, plan.sources)
+    layers = _longest_path_layers(plan)
     parts, shared = _with_sources(plan, components(plan), lifted)
-    for source in shared:
-        layers[source] = 0
     top_rows = _wrapped([shared], widths)
     abreast = len(parts) if abreast is None else abreast
     next_layer = [len(top_rows)] * abreast  # at which the next part in this position begins
@@ -80,10 +78,8 @@ def _with_sources(
         if len(users[source]) == 1 and source not in lifted:
             (only,) = users[source]
             parts[only].append(source)
-            part_of[source] = only
         else:
             shared.append(source)
-            part_of[source] = len(parts)
     return parts, shared
 
 
@@ -118,20 +114,16 @@ def _insert_dummies(
     return Layering(layers, parts, paths, neighbours)
 
 
-def _longest_path_layers(
-    count: int, links: list[tuple[int, int]], sources: Iterable[int]
-) -> list[int]:
+def _longest_path_layers(plan: Plan) -> list[int]:
     """Return layers in which each box is below its inputs, and a source right above its user."""
-    users: list[list[int]] = [[] for _ in range(count)]
-    inputs: list[set[int]] = [set() for _ in range(count)]
-    waits_for = [0] * count
-    for i, j in links:
+    users: list[list[int]] = [[] for _ in plan.boxes]
+    inputs: list[set[int]] = [set() for _ in plan.boxes]
+    for i, j in plan.links:
         users[j].append(i)
         inputs[i].add(j)
-        waits_for[i] += 1
-    source_set = set(sources)
-    layers = [0] * count
-    ready = [i for i in range(count) if not waits_for[i]]
+    waits_for = list(map(len, inputs))
+    layers = [0] * len(plan.boxes)
+    ready = [i for i, waiting in enumerate(waits_for) if not waiting]
     for box in ready:  # grows while it is read
         for user in users[box]:
             layers[user] = max(layers[user], layers[box] + 1)
@@ -140,7 +132,7 @@ def _longest_path_layers(
                 ready.append(user)
     # A box whose inputs are sources only, such as the transpose of a weight, moves to its user.
     for box in reversed(ready):
-        if users[box] and (box in source_set or inputs[box] <= source_set):
+        if users[box] and (box in plan.sources or inputs[box] <= plan.sources):
             layers[box] = min(layers[user] for user in users[box]) - 1
     return layers
 
@@ -170,14 +162,13 @@ def components(plan: Plan) -> list[list[int]]:
 
 
 def _wrapped(
-    rows: list[list[int]], widths: list[float], first: Iterable[int] = ()
+    rows: list[list[int]], widths: list[float], first: Set[int] = frozenset()
 ) -> list[list[int]]:
     """Break rows that are too wide into several; boxes in ``first`` go to the upper ones."""
-    upper = set(first)
     wrapped: list[list[int]] = []
     for row in rows:
         edge = WIDEST_LAYER
-        for box in sorted(row, key=lambda box: (box not in upper, box)):
+        for box in sorted(row, key=lambda box: (box not in first, box)):
             if edge + widths[box] > WIDEST_LAYER:
                 wrapped.append([])
                 edge = 0.0

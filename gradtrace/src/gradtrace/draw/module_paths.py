@@ -39,13 +39,11 @@ def topological_order(scene: Scene) -> list[int]:
     return ordered
 
 
-def modules_of(scene: Scene) -> dict[int, tuple[str, ...]]:
-    """Return the path of the module of each operation; it is empty for operations of no module."""
-    return module_paths(scene, topological_order(scene))
-
-
 def module_paths(scene: Scene, order: list[int]) -> dict[int, tuple[str, ...]]:
-    """Return the path of the module of each operation, inferred from the parameters around it."""
+    """Return the path of the module of each operation, inferred from the parameters around it.
+
+    It is empty for operations of no module.
+    """
     direct = parameter_modules(scene, order)
 
     def nearest(row: Sequence[int]) -> dict[int, tuple[str, ...]]:

@@ -123,8 +123,7 @@ def _placement(plan: Plan, lifted: set[int], abreast: int | None = None) -> Plac
     above = sum(_row_height(row, units) + GAP_Y for row in rows[-1])
     parts = [_in_columns(part, units, above) for part in rows[:-1]]
     _drop_dummies(parts, layering, len(plan.boxes))
-    bends = range(len(plan.boxes), len(units))
-    _place_across(units, parts, rows[-1], _share_columns(plan, layering), layering, bends)
+    _place_across(units, parts, rows[-1], _share_columns(plan, layering), layering)
     height = _place_down(units, parts, rows[-1])
 
     boxes, placed = [], [(0.0, 0.0)] * len(plan.tensors)
@@ -187,7 +186,6 @@ def _drop_dummies(parts: list[list[list[list[int]]]], layering: Layering, boxes:
 
 
 def _column_of(parts: list[list[list[list[int]]]]) -> dict[int, tuple[int, int]]:
-    """Return the part and the column of each box and dummy node."""
     return {
         box: (part, column)
         for part, columns in enumerate(parts)
@@ -210,14 +208,13 @@ def _routes(
     """
     column_of = _column_of(parts)
     edges = {
-        place: (
+        (part, column): (
             min(units[box].x for row in rows for box in row),
             min(units[box].top for row in rows for box in row),
             max(units[box].bottom for row in rows for box in row),
         )
         for part, columns in enumerate(parts)
         for column, rows in enumerate(columns)
-        for place in [(part, column)]
     }
     lanes: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     ways = {}
@@ -301,7 +298,6 @@ def _place_across(
     shared: list[list[int]],
     columns: list[list[int]],
     layering: Layering,
-    bends: range,
 ) -> None:
     """Set the x of every unit; ``parts`` has the columns of each part and their rows."""
     left_edge = 0.0
@@ -311,7 +307,7 @@ def _place_across(
             for place in (_place_straight, _place_compact):  # straight edges may take too much room
                 edge = left_edge
                 for rows in parts[part]:
-                    edge += place(rows, units, layering.neighbours, edge, bends) + TURN
+                    edge += place(rows, units, layering.neighbours, edge) + TURN
                 if edge - TURN - left_edge <= PANEL[0]:
                     break
             widest = max(widest, edge - TURN - left_edge)
@@ -331,11 +327,7 @@ def _place_across(
 
 
 def _place_straight(
-    rows: list[list[int]],
-    units: list[_Unit],
-    neighbours: dict[int, set[int]],
-    left_edge: float,
-    bends: range,
+    rows: list[list[int]], units: list[_Unit], neighbours: dict[int, set[int]], left_edge: float
 ) -> float:
     """Set x within a column so that edges are straight; return the width of the column."""
     part = {box for row in rows for box in row}
@@ -345,7 +337,7 @@ def _place_straight(
             [
                 units[neighbour]
                 for neighbour in _alignment_neighbours(
-                    box, neighbours[box] & part - set(row), bends
+                    box, neighbours[box] & part - set(row), units
                 )
             ]
             for box in row
@@ -365,11 +357,7 @@ def _place_straight(
 
 
 def _place_compact(
-    rows: list[list[int]],
-    units: list[_Unit],
-    neighbours: dict[int, set[int]],
-    left_edge: float,
-    bends: range,
+    rows: list[list[int]], units: list[_Unit], neighbours: dict[int, set[int]], left_edge: float
 ) -> float:
     """Set x within a column so that each row is as narrow as possible; return its width."""
     for row in rows:
@@ -388,10 +376,9 @@ def _move(part: set[int], units: list[_Unit], left_edge: float) -> float:
     return max(units[box].x + units[box].width for box in part) - left_edge
 
 
-def _alignment_neighbours(box: int, neighbours: set[int], bends: range) -> set[int]:
+def _alignment_neighbours(box: int, neighbours: set[int], units: list[_Unit]) -> set[int]:
     """Return the neighbours of the same kind (box or dummy), or all if there are none."""
-    bend = box in bends
-    same = {neighbour for neighbour in neighbours if (neighbour in bends) == bend}
+    same = {k for k in neighbours if bool(units[k].height) == bool(units[box].height)}
     return same or neighbours
 
 
@@ -417,12 +404,10 @@ def _spread(row: list[_Unit], targets: list[float]) -> None:
 
 
 def _gap(unit: _Unit) -> float:
-    """Return the gap to the right of a unit."""
     return GAP_X if unit.height else LANE
 
 
 def _row_width(row: list[int], units: list[_Unit]) -> float:
-    """Return the width of a row with its gaps."""
     return sum(units[i].width + _gap(units[i]) for i in row) - _gap(units[row[-1]])
 
 
@@ -432,7 +417,6 @@ def _upper(row: list[int], units: list[_Unit]) -> float:
 
 
 def _row_height(row: list[int], units: list[_Unit]) -> float:
-    """Return the height of a row."""
     return _upper(row, units) + max(units[i].height / 2 + units[i].foot for i in row)
 
 

@@ -61,12 +61,7 @@ class Plan:
         )
 
 
-def plan_view(
-    scene: Scene,
-    view: View,
-    around: Plan | None,
-    users: list[list[int]],
-) -> Plan:
+def plan_view(scene: Scene, view: View, around: Plan | None, users: list[list[int]]) -> Plan:
     """Return the plan of a view; ``around`` is the plan of the enclosing view."""
     nodes = scene.nodes
     boxes = [_box_of(scene, view, member) for member in view.boxes]
@@ -198,9 +193,8 @@ def add_tensors(scene: Scene, plan: Plan, at_home: Mapping[int, list[int]]) -> N
     for number, box in enumerate(plan.boxes):
         candidates = [k for node in box.nodes for k in at_home.get(node, ())]
         if box.kind != "node":
-            candidates = [k for k in candidates if _crosses_border(scene, plan, k, number)][
-                -_MOST_TENSORS:
-            ]
+            crossing = [k for k in candidates if _crosses_border(scene, plan, k, number)]
+            candidates = crossing[-_MOST_TENSORS:]
         for k in candidates:
             tensor = scene.tensors[k]
             assert tensor is not None
@@ -227,9 +221,5 @@ def _crosses_border(scene: Scene, plan: Plan, k: int, home: int) -> bool:
         return True
     if tensor.data or not tensor.named or plan.boxes[home].kind != "group":
         return False
-    return bool(saved or _is_unused(plan, home))
-
-
-def _is_unused(plan: Plan, box: int) -> bool:
-    """Whether no box uses this one."""
-    return all(end != box for _, end in plan.links)
+    is_unused = all(end != home for _, end in plan.links)
+    return bool(saved) or is_unused

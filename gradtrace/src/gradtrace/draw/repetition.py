@@ -75,19 +75,14 @@ class Similarity:
         node = self.scene.nodes[member]
         return None if node.leaf else self._intern(node.name)
 
-    def _parameters(self, group: Group) -> tuple[tuple[str, str], ...]:
-        """Return the names, within the module, of its parameters, with the operations that use
-        them."""
+    def _parameters(self, group: Group) -> frozenset[tuple[str, str]]:
+        """Return the names of its parameters within the module, each with an operation on it."""
         nodes, prefix = self.scene.nodes, ".".join(group.path)
-        return tuple(
-            sorted(
-                {
-                    (nodes[j].label.removeprefix(prefix), nodes[i].name)
-                    for i in group.nodes()
-                    for j in nodes[i].next
-                    if nodes[j].leaf and nodes[j].label.startswith(prefix)
-                }
-            )
+        return frozenset(
+            (nodes[j].label.removeprefix(prefix), nodes[i].name)
+            for i in group.nodes()
+            for j in nodes[i].next
+            if nodes[j].leaf and nodes[j].label.startswith(prefix)
         )
 
     def _intern(self, key: object) -> int:

@@ -66,8 +66,8 @@ class SceneTensor(NamedTuple):
     nbytes: int
     home: int
     savers: frozenset[int]
-    named: bool
-    room: int
+    named: bool = False
+    room: int = 0
     data: bool = False
     life: tuple[int, int] | None = None
 

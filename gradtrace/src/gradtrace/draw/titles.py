@@ -24,7 +24,6 @@ def entitle(scene: Scene, tree: Group) -> None:
 
 
 def _title_of(scene: Scene, group: Group, used: set[int]) -> str:
-    """Return the title of a group by its kind."""
     path = ".".join(group.path)
     if group.kind == "all":
         return "the whole graph"
@@ -120,11 +119,10 @@ class _Naming(NamedTuple):
     all: str
     items: list[str]
     range: Callable[[int, int], str]
-    steps: bool  # it is the same again and again
+    steps: bool = True  # it is the same again and again
 
 
 def _name_repetition(scene: Scene, run: Group, items: list[int | Group]) -> _Naming:
-    """Return the titles for a repetition."""
     titles = [item.title if isinstance(item, Group) else scene.nodes[item].label for item in items]
     paths = [item.path if isinstance(item, Group) else () for item in items]
     count = len(items)
@@ -135,7 +133,6 @@ def _name_repetition(scene: Scene, run: Group, items: list[int | Group]) -> _Nam
             f"loop on line {line} × {count}",
             titles,
             lambda a, b: f"iterations {numbers[a]} to {numbers[b]}, line {line}",
-            True,
         )
     if run.kind == "loop":  # over modules
         titles = [".".join(path) for path in paths]
@@ -143,10 +140,7 @@ def _name_repetition(scene: Scene, run: Group, items: list[int | Group]) -> _Nam
     if len(calls) == count and None not in calls and len({*paths}) == 1:
         path = ".".join(paths[0])
         return _Naming(
-            f"{path} × {count}",
-            titles,
-            lambda a, b: f"{path} (calls {calls[a]} to {calls[b]})",
-            True,
+            f"{path} × {count}", titles, lambda a, b: f"{path} (calls {calls[a]} to {calls[b]})"
         )
     of = run.recurs
     if len({*titles}) == count and (of is None or len({*map(_without_call_numbers, titles)}) > 1):
@@ -155,21 +149,19 @@ def _name_repetition(scene: Scene, run: Group, items: list[int | Group]) -> _Nam
             f"{_span(modules[0], modules[-1])} × {count}",
             titles,
             lambda a, b: _span(modules[a], modules[b]),
-            False,
+            steps=False,
         )
     if of is not None:
         return _Naming(
             f"{count} steps{of}",
             [f"step {k}{of}" for k in range(count)],
             lambda a, b: f"steps {a} to {b}{of}",
-            True,
         )
     base = titles[0]
     return _Naming(
         f"{base} × {count}",
         [f"{base} ({k})" for k in range(1, count + 1)],
         lambda a, b: f"{base} ({a + 1} to {b + 1})",
-        True,
     )
 
 

@@ -40,7 +40,7 @@ def group_by_place(scene: Scene, order: list[int]) -> Group:
             keys.append(scope)
         open_groups[-1].members.append(i)
         enclosing[i] = tuple(open_groups)
-    _add_leaves(scene, root, order, enclosing)
+    _add_leaves(scene, order, enclosing)
     return root
 
 
@@ -113,9 +113,7 @@ def _call_numbers(scopes: dict[int, tuple[Scope, ...]], order: list[int]) -> dic
     }
 
 
-def _add_leaves(
-    scene: Scene, root: Group, order: list[int], enclosing: dict[int, tuple[Group, ...]]
-) -> None:
+def _add_leaves(scene: Scene, order: list[int], enclosing: dict[int, tuple[Group, ...]]) -> None:
     """Put each leaf into the innermost group of all its users, before the first of them."""
     depths: dict[int, int] = {}
     first: dict[int, int] = {}

@@ -119,7 +119,7 @@ def build_diagnosis(family: str, criterion: Criterion, evidence: Evidence) -> Di
     confidence = criterion.confidence
     if confidence == OBSERVED:
         confidence = CERTAIN if evidence.observed else LIKELY
-    proven = fix.proof is not None and all(map(evidence.holds, fix.proof))
+    proven = fix.is_provable and all(map(evidence.holds, fix.proof or ()))
     if confidence == CERTAIN and not proven:
         confidence = LIKELY
     facts = () if confidence == UNKNOWN else (*criterion.facts, *fix.needs)

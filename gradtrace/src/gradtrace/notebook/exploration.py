@@ -269,10 +269,7 @@ class Exploration:
         return bundle
 
 
-@functools.cache
-def _first_displayed(kernel: int) -> list[str]:
-    """Return the name of the player that this kernel displayed first, if any."""
-    return []
+_FIRST_DISPLAYED: dict[int, str] = {}  # by process: kernels may be forks of one
 
 
 def _front_end_carrier(name: str) -> str:
@@ -283,10 +280,7 @@ def _front_end_carrier(name: str) -> str:
     """
     if _in_colab():
         return name
-    first = _first_displayed(os.getpid())  # kernels may be forks of one process
-    if not first:
-        first.append(name)
-    return first[0]
+    return _FIRST_DISPLAYED.setdefault(os.getpid(), name)
 
 
 def _in_colab() -> bool:

@@ -23,22 +23,7 @@ from gradtrace.questions.backward_nodes import WhatArrives, WhereItStops, WhichN
 from gradtrace.questions.program import Asked, Program, line_of, place
 
 __all__ = [
-    "Asked",
-    "DoesItRaise",
-    "HowManyBytes",
-    "Program",
-    "Question",
-    "WhatArrives",
-    "WhatIsFreedNext",
-    "WhereItStops",
-    "WhichGetGradients",
-    "WhichIsTrue",
-    "WhichLineHoldsMost",
-    "WhichLineRaises",
-    "WhichNodeRunsNext",
-    "WhichSettings",
-    "WhichTensorGoesNext",
-    "line_of",
-    "place",
-    "raises",
-]
+    "Asked", "DoesItRaise", "HowManyBytes", "Program", "Question", "WhatArrives", "WhatIsFreedNext",
+    "WhereItStops", "WhichGetGradients", "WhichIsTrue", "WhichLineHoldsMost", "WhichLineRaises",
+    "WhichNodeRunsNext", "WhichSettings", "WhichTensorGoesNext", "line_of", "place", "raises",
+]  # fmt: skip

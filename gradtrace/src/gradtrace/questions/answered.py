@@ -17,7 +17,6 @@ from gradtrace.questions.trace_facts import (
     holder_names,
     holders_by_tensor,
     joined,
-    label_of_node,
     listed,
     names_of_nodes,
     statement_lines,
@@ -125,7 +124,7 @@ class WhatIsFreedNext(Asked):
             nodes = [
                 state.node
                 for state in trace.states(self._step(trace))
-                if choice in (state.node, label_of_node(trace, state.node))
+                if choice in (state.node, trace.nodes[state.node].label)
             ]
             beliefs |= dict.fromkeys(nodes, text) or {choice: text}
         return beliefs
@@ -146,7 +145,7 @@ class WhatIsFreedNext(Asked):
         facts = {node: self._fact(trace, at, node, freeing_steps) for node in present}
         return TraceAnswer(
             prompt="Which node's saved tensors are freed next?",
-            choices={node: label_of_node(trace, node) for node in present},
+            choices={node: trace.nodes[node].label for node in present},
             right=right,
             facts=facts,
             explanation=(
@@ -156,7 +155,7 @@ class WhatIsFreedNext(Asked):
 
     @staticmethod
     def _fact(trace: TraceData, at: int, node: int, freeing_steps: Mapping[int, int]) -> str:
-        name, leaf = label_of_node(trace, node), trace.nodes[node].leaf
+        name, leaf = trace.nodes[node].label, trace.nodes[node].leaf
         state = next(state.state for state in trace.states(at) if state.node == node)
         if node in freeing_steps:
             return f"Line {trace.steps[freeing_steps[node]].ran} frees what {name} saved."

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gradtrace.player.prompt import Choice
 from gradtrace.questions.program import Asked, Program, TraceAnswer, line_of
-from gradtrace.questions.trace_facts import ending, label_of_node
+from gradtrace.questions.trace_facts import ending
 from gradtrace.tracing.steps import NodeRun, Step, TraceData
 
 
@@ -34,18 +34,20 @@ class _AskedInside(Asked):
         inside: Sequence[Step] = trace.steps[self._step(trace) + 1].inside
         return [step.run for step in inside if step.run is not None]
 
+    def _labels(self, trace: TraceData) -> dict[Any, str]:
+        """Return the label of each node that exists before the line."""
+        states = trace.states(self._step(trace))
+        return {state.node: trace.nodes[state.node].label for state in states}
+
     def _place_of(self, node: str, trace: TraceData) -> int:
         """Return the place of a node among those that ran, from 0."""
-        labels = [_label(run, trace) for run in self._runs(trace)]
+        runs = [run.node for run in self._runs(trace)]
+        labels = ["" if number is None else trace.nodes[number].label for number in runs]
         if node not in labels:
             raise ValueError(
                 f"{self._name}: the backward pass does not run {node!r}, only {', '.join(labels)}"
             )
         return labels.index(node)
-
-
-def _label(run: NodeRun, trace: TraceData) -> str:
-    return "" if run.node is None else label_of_node(trace, run.node)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,7 @@ class WhichNodeRunsNext(_AskedInside):
     kind: ClassVar[str] = "node"
 
     def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
-        labels = {label_of_node(trace, s.node): s.node for s in trace.states(self._step(trace))}
+        labels = {label: node for node, label in self._labels(trace).items()}
         return {labels.get(choice, choice): text for choice, text in self.believes.items()}
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
@@ -82,21 +84,21 @@ class WhichNodeRunsNext(_AskedInside):
         if place == len(runs) or runs[place].node is None:
             raise ValueError(f"{self._name} of {program.name}: no node runs after {self.node}")
         order = {run.node: number for number, run in enumerate(runs)}
-        nodes = [state.node for state in trace.states(self._step(trace))]
+        labels = self._labels(trace)
         facts = {
-            node: f"{label_of_node(trace, node)} runs {_ordinal(order[node])}."
+            node: f"{label} runs {_ordinal(order[node])}."
             if node in order
-            else f"This line does not run {label_of_node(trace, node)}."
-            for node in nodes
+            else f"This line does not run {label}."
+            for node, label in labels.items()
         }
         right = runs[place].node
         assert right is not None
         return TraceAnswer(
             prompt=f"{self.node} has just run. Which node runs next?",
-            choices={node: label_of_node(trace, node) for node in nodes},
+            choices=labels,
             right=(right,),
             facts=facts,
-            explanation=f"After {self.node}, the engine runs {label_of_node(trace, right)}.",
+            explanation=f"After {self.node}, the engine runs {trace.nodes[right].label}.",
             place=place + 1,
         )
 
@@ -171,10 +173,9 @@ class WhereItStops(_AskedInside):
         if not stops:
             raise ValueError(f"{self._name} of {program.name}: the backward pass runs to its end")
         order = {run.node: number for number, run in enumerate(runs)}
-        nodes = [state.node for state in trace.states(self._step(trace))]
         right = runs[stops[0]].node
         assert right is not None
-        labels = {node: label_of_node(trace, node) for node in nodes}
+        labels = self._labels(trace)
         stop = f"{labels[right]} runs {_ordinal(stops[0])}, and the backward pass stops there"
         facts = {
             node: f"{label} runs {_ordinal(order[node])}, and the backward pass continues."
@@ -185,7 +186,7 @@ class WhereItStops(_AskedInside):
         facts[right] = f"{stop}: {ending(trace)}"
         return TraceAnswer(
             prompt="At which node does this backward pass stop?",
-            choices=dict(labels),
+            choices=labels,
             right=(right,),
             facts=facts,
             explanation=facts[right],

@@ -25,13 +25,9 @@ def joined(*sentences: str) -> str:
     return " ".join(filter(None, sentences))
 
 
-def label_of_node(trace: TraceData, node: int) -> str:
-    return trace.nodes[node].label
-
-
 def names_of_nodes(trace: TraceData, nodes: Iterable[int]) -> str:
     """Name the nodes, as in "ExpBackward0 and 2 × MulBackward0"; count them if they are many."""
-    count = Counter(label_of_node(trace, node) for node in nodes)
+    count = Counter(trace.nodes[node].label for node in nodes)
     if len(count) > 3:
         return f"{count.total()} nodes"
     return listed([name if n == 1 else f"{n} × {name}" for name, n in count.items()])

@@ -57,15 +57,7 @@ def module_path(node: Node, model: str) -> tuple[str, ...]:
 
 def scene_of_nodes(nodes: Sequence[Node], links: Sequence[Sequence[int]], model: str = "") -> Scene:
     """Return the scene of a snapshot's nodes."""
-    tensors: dict[int, tuple[int, list[int], bool]] = {}
     leaves = {node.leaf.storage for node in nodes if node.leaf is not None}
-    for i, node in enumerate(nodes):
-        for saved in node.saved:
-            if saved.storage is not None:
-                tensor = tensors.setdefault(
-                    saved.storage, (saved.storage_nbytes or 0, [], saved.storage in leaves)
-                )
-                tensor[1].append(i)
     scene_nodes = [
         SceneNode(
             name=node.name,
@@ -78,37 +70,30 @@ def scene_of_nodes(nodes: Sequence[Node], links: Sequence[Sequence[int]], model:
             text=max(len(clipped(label_of(node))) + 7, *map(len, rows_of(node) or [""])),
             rows=len(rows_of(node)),
             module=module_path(node, model),
-            outputs=""
-            if node.leaf is not None
-            else shapes_of(node.outputs),  # a leaf's row says it
+            outputs="" if node.leaf else shapes_of(node.outputs),  # a leaf's row says it
         )
         for node, successors in zip(nodes, links, strict=True)
     ]
     scene_tensors = [
         None
-        if leaf
+        if storage in leaves
         else SceneTensor(
-            nbytes,
-            min(savers, key=lambda i: nodes[i].sequence_nr or 0),
-            frozenset(savers),
-            False,
-            0,
+            nbytes, min(savers, key=lambda i: nodes[i].sequence_nr or 0), frozenset(savers)
         )
-        for nbytes, savers, leaf in tensors.values()
+        for storage, (nbytes, savers) in saved_storages(nodes).items()
     ]
     return Scene(scene_nodes, scene_tensors, [(0, 0)] * len(nodes))
 
 
-def storage_places(nodes: Sequence[Node]) -> dict[int, int]:
-    """Return, for each saved storage, its index among the tensors of :func:`scene_of_nodes`."""
-    return {
-        storage: place
-        for place, storage in enumerate(
-            dict.fromkeys(
-                saved.storage for node in nodes for saved in node.saved if saved.storage is not None
-            )
-        )
-    }
+def saved_storages(nodes: Sequence[Node]) -> dict[int, tuple[int, list[int]]]:
+    """Return the bytes of each storage, and the nodes that saved it, as the scene numbers them."""
+    storages: dict[int, tuple[int, list[int]]] = {}
+    for i, node in enumerate(nodes):
+        for saved in node.saved:
+            if saved.storage is not None:
+                _, savers = storages.setdefault(saved.storage, (saved.storage_nbytes or 0, []))
+                savers.append(i)
+    return storages
 
 
 def storage_owners(nodes: Sequence[Node]) -> dict[int, int]:

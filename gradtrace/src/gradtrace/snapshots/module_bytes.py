@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gradtrace.autograd.nodes import FREED
 from gradtrace.autograd.saved import GraphData
-from gradtrace.draw.module_paths import modules_of
+from gradtrace.draw.module_paths import module_paths, topological_order
 from gradtrace.snapshots.boxes import activations_of, module_path, scene_of_nodes, storage_owners
 
 
@@ -36,7 +36,8 @@ class ModuleBytes(NamedTuple):
 def modules(graph: GraphData) -> list[ModuleBytes]:
     """Return the bytes of each module, as in ``Graph.modules``."""
     nodes = graph.nodes
-    paths = modules_of(scene_of_nodes(nodes, [node.next for node in nodes]))
+    scene = scene_of_nodes(nodes, [node.next for node in nodes])
+    paths = module_paths(scene, topological_order(scene))
     owners = storage_owners(nodes)
     rows: dict[tuple[str, ...], _Row] = defaultdict(_Row)
     for i in sorted(paths, key=lambda i: nodes[i].sequence_nr or 0):

@@ -6,12 +6,12 @@ import html
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from gradtrace.autograd.collector import no_garbage_collection
-from gradtrace.autograd.nodes import FREED, HIDDEN, Node
+from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import GraphData
 from gradtrace.draw.drawing import Box, Drawing
 from gradtrace.draw.layout import layout
@@ -20,9 +20,9 @@ from gradtrace.snapshots.boxes import (
     activations_of,
     needed_slots,
     rows_of,
+    saved_storages,
     scene_of_nodes,
     storage_owners,
-    storage_places,
 )
 from gradtrace.snapshots.module_bytes import ModuleBytes, modules
 
@@ -77,7 +77,8 @@ class Pictures:
         with no_garbage_collection():
             self._scene = scene_of_nodes(nodes, [node.next for node in nodes], graph.model)
             self.drawings = layout(self._scene)
-        self._storages, self._owners = storage_places(nodes), storage_owners(nodes)
+        self._storages = {storage: place for place, storage in enumerate(saved_storages(nodes))}
+        self._owners = storage_owners(nodes)
         self._leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf}
         self._everything = sum(box.own for box in self._held(self.drawings[0]))
 
@@ -100,14 +101,39 @@ class Pictures:
         return _Picture(drawing, faces, texts, homes, [box.shared_with for box in bytes_of_boxes])
 
     def _held(self, drawing: Drawing) -> list[_Held]:
-        return _held(drawing.boxes, self._nodes, self._owners, _home(drawing))
+        """Return the bytes that each box of a drawing keeps alive."""
+        home, rows = _home(drawing), []
+        for i, box in enumerate(drawing.boxes):
+            storages: dict[int, int] = {}
+            for node in box.nodes:
+                storages |= activations_of(self._nodes[node])
+            counting_box = {storage: home.get(self._owners[storage]) for storage in storages}
+            own = sum(nbytes for storage, nbytes in storages.items() if counting_box[storage] == i)
+            others = dict.fromkeys(o for o in counting_box.values() if o is not None and o != i)
+            rows.append(_Held(own, sum(storages.values()) - own, [*others]))
+        return rows
 
     def _face(self, box: Box, held: _Held) -> Face:
         if box.kind == "outside":
             return Face(box.title, [])
         if box.kind == "group":
-            return _folded(box, self._nodes, held, self._everything)
-        return _face(box, self._nodes, self._storages)
+            return self._folded(box, held)
+        (i,) = box.nodes
+        node = self._nodes[i]
+        suffix = f"  {node.state}" if node.state in (FREED, HIDDEN) else ""
+        slots = (saved.storage for saved in needed_slots(node))
+        holds = [None if storage is None else self._storages[storage] for storage in slots]
+        return Face(box.title + suffix, rows_of(node), holds, dashed=node.state == FREED)
+
+    def _folded(self, box: Box, held: _Held) -> Face:
+        inner = [self._nodes[i] for i in box.nodes]
+        freed = sum(node.state == FREED for node in inner)
+        share = held.own / self._everything if self._everything else None
+        second = f"{size(held.own)} held" if any(node.leaf is None for node in inner) else ""
+        if held.shared:
+            second = f"{size(held.own)}, {size(held.shared)} shared"
+        first = f"{len(inner) - freed} alive, {freed} freed" if freed else f"{len(inner)} nodes"
+        return Face(box.title, [first, second], share=share, dashed=freed == len(inner))
 
     def html(self, title: str, description: str, more: str = "") -> str:
         """Return the first view as HTML, the others in ``<details>`` below it, and ``more``."""
@@ -162,7 +188,6 @@ _OPENED = 24  # drawings below the first: an output that is stored should stay s
 
 
 def _home(drawing: Drawing) -> dict[int, int]:
-    """Return the box of each node."""
     return {node: i for i, box in enumerate(drawing.boxes) for node in box.nodes}
 
 
@@ -176,43 +201,6 @@ class _Held(NamedTuple):
     own: int
     shared: int
     shared_with: list[int]
-
-
-def _held(
-    boxes: Sequence[Box], nodes: Sequence[Node], owners: Mapping[int, int], home: Mapping[int, int]
-) -> list[_Held]:
-    rows = []
-    for i, box in enumerate(boxes):
-        storages = {k: v for node in box.nodes for k, v in activations_of(nodes[node]).items()}
-        counting_box = {storage: home.get(owners[storage]) for storage in storages}
-        own_bytes = sum(
-            nbytes for storage, nbytes in storages.items() if counting_box[storage] == i
-        )
-        shared_with = dict.fromkeys(o for o in counting_box.values() if o is not None and o != i)
-        rows.append(_Held(own_bytes, sum(storages.values()) - own_bytes, [*shared_with]))
-    return rows
-
-
-def _face(box: Box, nodes: Sequence[Node], storages: Mapping[int, int]) -> Face:
-    (i,) = box.nodes
-    node = nodes[i]
-    suffix = f"  {node.state}" if node.state in (FREED, HIDDEN) else ""
-    holds = [
-        storages.get(saved.storage) if saved.storage is not None else None
-        for saved in needed_slots(node)
-    ]
-    return Face(box.title + suffix, rows_of(node), holds, dashed=node.state == FREED)
-
-
-def _folded(box: Box, nodes: Sequence[Node], bytes_: _Held, everything: int) -> Face:
-    inner = [nodes[i] for i in box.nodes]
-    freed = sum(node.state == FREED for node in inner)
-    share = bytes_.own / everything if everything else None
-    second = f"{size(bytes_.own)} held" if any(node.leaf is None for node in inner) else ""
-    if bytes_.shared:
-        second = f"{size(bytes_.own)}, {size(bytes_.shared)} shared"
-    first = f"{len(inner) - freed} alive, {freed} freed" if freed else f"{len(inner)} nodes"
-    return Face(box.title, [first, second], share=share, dashed=freed == len(inner))
 
 
 def sentence(graph: GraphData) -> str:

@@ -58,8 +58,8 @@ class LiveGraph:
     different, ``gone`` the nodes that have died since the look before, both in the order of
     ``nodes``; ``entered`` are the new nodes. ``tensors`` are all tensors ever seen that a node
     saved or that a variable with a graph named; ``tensor_of`` maps each variable to its tensor, if
-    any. ``last_run`` is the index of the node that ran last in a backward pass. ``whole`` is True
-    if everything was read, not only what may have changed.
+    any. ``memory`` counts their bytes. ``last_run`` is the index of the node that ran last in a
+    backward pass. ``whole`` is True if everything was read, not only what may have changed.
     """
 
     def __init__(self) -> None:
@@ -82,17 +82,7 @@ class LiveGraph:
         self._users: dict[int, set[int]] = {}  # for each, the live nodes that lead to it
         self._leaves: dict[int, TensorWeakRef] = {}
         self._states: dict[int, NodeState] = {}
-        self._memory = _Memory()
-
-    @property
-    def held(self) -> tuple[int, int, int]:
-        """The bytes that saved tensors hold: activations, leaves, inputs."""
-        return self._memory.held()
-
-    @property
-    def gradients(self) -> int:
-        """The bytes of the gradients of leaves and variables."""
-        return self._memory.gradients()
+        self.memory = _Memory()
 
     def in_order(self, calls: Calls) -> tuple[tuple[TraceNode, ...], tuple[ModuleCall, ...]]:
         """Return ``nodes``, with the operations numbered in the order of their creation.
@@ -140,7 +130,7 @@ class LiveGraph:
         self.whole = last or len(self._users) <= max(_SMALL, self._unread_lines * _READ_A_LINE)
         if self.whole:
             self._unread_lines = 0
-        written = self._memory.look(tensors, self._leaves, self.whole)
+        written = self.memory.look(tensors, self._leaves, self.whole)
         in_doubt = self._drain_ran() | written
         if self.whole:
             in_doubt = self._users.keys() - self._leaves.keys()
@@ -212,7 +202,7 @@ class LiveGraph:
                 continue
             for alive in (self._users, self._states, self._leaves):
                 alive.pop(index, None)
-            self._memory.let_go(index)
+            self.memory.let_go(index)
             dead.append(index)
             for successor in self.nodes[index].next:
                 self._users[successor].discard(index)
@@ -257,7 +247,7 @@ class LiveGraph:
         """Read these nodes; new nodes come in the order of their indices."""
         nodes = [live_nodes.nodes[index] for index in indices]
         links = [live_nodes.links.get(index, ()) for index in indices]
-        described = describe(nodes, links, self._memory.roles()).nodes
+        described = describe(nodes, links, self.memory.roles()).nodes
         names = {id(tensor): name for name, tensor in reversed(tensors.items())}
         changed = []
         for index, node, now in zip(indices, nodes, described, strict=True):
@@ -269,7 +259,7 @@ class LiveGraph:
             if self._states.get(index) != state:
                 self._states[index] = state
                 changed.append(state)
-            self._memory.hold(index, now)
+            self.memory.hold(index, now)
         self.changed = tuple(sorted(changed, key=lambda state: state.node))
 
     def _name(
@@ -277,10 +267,10 @@ class LiveGraph:
     ) -> None:
         """Record which tensor each variable names."""
         if not SAVED_TENSORS_SHOW_THEIR_DATA:
-            self.tensors.forget_others(self._memory.identities())
+            self.tensors.forget_others(self.memory.identities())
         self.tensor_of = {}
         for name, tensor in tensors.items():
-            storage, nbytes = self._memory.storages[name]
+            storage, nbytes = self.memory.storages[name]
             if name in named:
                 shape, dtype = shape_of(tensor), tensor.dtype
                 role = "leaf" if self.nodes[named[name]].leaf else "activation"

@@ -26,7 +26,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -65,51 +65,7 @@ def record(
     except BaseException as exception:
         exception.add_note("gradtrace.trace() was stopped by this; it recorded nothing.")
         raise
-    return recorder.data(error)
-
-
-class CallRecorder:
-    """Records the first call of a function that may not be defined yet.
-
-    Run the program inside this context manager, then call :meth:`data`.
-
-    Args:
-        path: the file of the function, as in the ``co_filename`` of its code.
-        name: its name, or its qualified name (``Model.forward``).
-
-    >>> import torch
-    >>> def twice():
-    ...     x = torch.ones(3, requires_grad=True)
-    ...     return x * 2
-    >>> with CallRecorder(twice.__code__.co_filename, "twice") as recorder:
-    ...     _ = twice()
-    >>> recorder.data()
-    TraceData(twice, 3 steps, no error)
-    """
-
-    def __init__(self, path: str, name: str):
-        def wanted(code: CodeType) -> bool:
-            return name in (code.co_name, code.co_qualname) and code.co_filename == path
-
-        self._recorder = _Recorder(wanted, name, MAX_STEPS)
-
-    def __enter__(self) -> CallRecorder:
-        self._recorder.__enter__()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self._recorder.__exit__(*exception)
-
-    def data(self) -> TraceData | None:
-        """Return the trace of the first call; None if the function was not called.
-
-        Raises:
-            TypeError, ValueError, RuntimeError: as :func:`gradtrace.trace`.
-        """
-        if not self._recorder.begun:
-            return None
-        steps = self._recorder.steps
-        return self._recorder.data(steps[-1].raised if steps else None)
+    return recorder.trace_data(error)
 
 
 def _name(fn: object) -> str:
@@ -152,11 +108,7 @@ class _Recorder:
     """
 
     def __init__(
-        self,
-        wanted: Callable[[CodeType], bool],
-        name: str,
-        max_steps: int,
-        peaks: bool = False,
+        self, wanted: Callable[[CodeType], bool], name: str, max_steps: int, peaks: bool = False
     ):
         self.wanted = wanted
         self.name = name
@@ -180,12 +132,13 @@ class _Recorder:
         self.frame: FrameType | None = None  # of the call, while it runs
         self.inside = BackwardRecorder(self.live, self.read_inside)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         if self.live_bytes is not None:
             self.live_bytes.__enter__()
         self.inside.install()
         self.previous = sys.gettrace()
         sys.settrace(self.on_call)
+        return self
 
     def __exit__(self, *exception: Any) -> None:
         self.stop()
@@ -209,7 +162,7 @@ class _Recorder:
             for line in range(first, last + 1)
         }
 
-    def data(self, error: Raised | None) -> TraceData:
+    def trace_data(self, error: Raised | None) -> TraceData:
         """Return the trace, once the program has ended."""
         if self.refusal is not None:
             raise self.refusal
@@ -344,8 +297,8 @@ class _Recorder:
             ran=self.line,
             changed=self.live.changed,
             gone=self.live.gone,
-            held=self.live.held,
-            gradients=self.live.gradients,
+            held=self.live.memory.held(),
+            gradients=self.live.memory.gradients(),
             peak=None,
             device=None,
             variables=variables,
@@ -413,6 +366,42 @@ class _Recorder:
     def first_line(self, frame: FrameType) -> int:
         """Return the first line of the statement that the frame is executing."""
         return self.statement.get(frame.f_lineno, frame.f_lineno)
+
+
+class CallRecorder(_Recorder):
+    """Records the first call of a function that may not be defined yet.
+
+    Run the program inside this context manager, then call :meth:`data`.
+
+    Args:
+        path: the file of the function, as in the ``co_filename`` of its code.
+        name: its name, or its qualified name (``Model.forward``).
+
+    >>> import torch
+    >>> def twice():
+    ...     x = torch.ones(3, requires_grad=True)
+    ...     return x * 2
+    >>> with CallRecorder(twice.__code__.co_filename, "twice") as recorder:
+    ...     _ = twice()
+    >>> recorder.data()
+    TraceData(twice, 3 steps, no error)
+    """
+
+    def __init__(self, path: str, name: str):
+        def wanted(code: CodeType) -> bool:
+            return name in (code.co_name, code.co_qualname) and code.co_filename == path
+
+        super().__init__(wanted, name, MAX_STEPS)
+
+    def data(self) -> TraceData | None:
+        """Return the trace of the first call; None if the function was not called.
+
+        Raises:
+            TypeError, ValueError, RuntimeError: as :func:`gradtrace.trace`.
+        """
+        if not self.begun:
+            return None
+        return self.trace_data(self.steps[-1].raised if self.steps else None)
 
 
 def _plain(value: bool | int | float | str | None) -> str:

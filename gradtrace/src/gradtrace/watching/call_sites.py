@@ -33,10 +33,7 @@ class Site:
         self.in_optimizer = file.startswith(_torch.OPTIMIZERS)
         self.in_grad_scaler = file == _torch.GRAD_SCALER_FILE
         self.stand_in = _CALL.replace(
-            co_filename=file,
-            co_name=STAND_IN,
-            co_qualname=STAND_IN,
-            co_firstlineno=frame.f_lineno,
+            co_filename=file, co_name=STAND_IN, co_qualname=STAND_IN, co_firstlineno=frame.f_lineno
         )
 
 

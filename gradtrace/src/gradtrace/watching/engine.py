@@ -20,13 +20,7 @@ from gradtrace.autograd.collector import no_garbage_collection
 from gradtrace.autograd.frames import raised_by_the_program, user_location
 from gradtrace.autograd.nodes import FREED
 from gradtrace.autograd.saved import describe
-from gradtrace.autograd.traversal import (
-    leading_to,
-    roots_of,
-    undisturbed,
-    users_of,
-    walk,
-)
+from gradtrace.autograd.traversal import leading_to, roots_of, undisturbed, users_of, walk
 from gradtrace.watching.record import FREED_TAG, SCALING, BackwardCall
 from gradtrace.watching.stand_ins import remove_our_frames
 

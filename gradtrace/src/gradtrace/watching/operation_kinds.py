@@ -33,13 +33,8 @@ _FACTS = frozenset(
 )  # fmt: skip
 # The meaning of an operation for the record.
 OTHER, ADD, DETACH, EXPORT, READ = "other", "add", "cut", "export", "leave"
-GRADIENT, GRAD_ATTRIBUTE, SET_GRAD_MODE, SET_ITEM = (
-    "gradient",
-    "attribute grad",
-    "region",
-    "set item",
-)
-COPY, SET_REQUIRES_GRAD = "copy", "switch"
+GRADIENT, GRAD_ATTRIBUTE = "gradient", "attribute grad"
+SET_GRAD_MODE, SET_REQUIRES_GRAD, SET_ITEM, COPY = "region", "switch", "set item", "copy"
 NO_EFFECT, FACT = "changes nothing", "a fact"
 _KIND_OF_NAME = {
     **dict.fromkeys(

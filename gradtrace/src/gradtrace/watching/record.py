@@ -20,7 +20,7 @@ import warnings
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -95,11 +95,8 @@ class OptimizerStep:
         if self.storages is not None:
             return storage in self.storages
         optimizer = self.optimizer()
-        return optimizer is not None and any(
-            storage_of(parameter)[0] == storage
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        )
+        held = () if optimizer is None else parameters_of(optimizer)
+        return any(storage_of(parameter)[0] == storage for parameter in held)
 
 
 @dataclass(frozen=True)
@@ -276,6 +273,11 @@ class Export:
     storage: _torch.StorageReference
 
 
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return the parameters that an optimizer holds, in order."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def freed_by(node: Any) -> BackwardCall | None:
     """Return the watched backward call that freed ``node``, or None."""
     return None if isinstance(node, _torch.LEAF) else node.metadata.get(FREED_TAG)
@@ -311,19 +313,6 @@ class Lines:
         """Return the lines that created the nodes from ``start`` up to, excluding, ``end``."""
         first = max(bisect.bisect_right(self._starts, start) - 1, 0)
         return list(dict.fromkeys(self._chains[first : bisect.bisect_left(self._starts, end)]))
-
-
-class _Keyed(weakref.ref[Any]):
-    """A weak reference that stores the key under which it is kept."""
-
-    __slots__ = ("key",)
-    key: int
-
-
-def _keyed(value: Any, died: Callable[[Any], None]) -> _Keyed:
-    reference = _Keyed(value, died)
-    reference.key = id(value)
-    return reference
 
 
 class Cuts:
@@ -367,19 +356,19 @@ class Sums:
     """The long sums that are alive, by the numbers of their last additions, and those that died."""
 
     def __init__(self) -> None:
-        self._alive: dict[int, _Keyed] = {}
+        self._alive: dict[int, weakref.ref[Sum]] = {}
         self.died: list[Location | None] = []  # where sums were made that no backward ran through
 
     def add(self, total: Sum, reports_death: bool = True) -> None:
         """Follow a sum until it dies or is used."""
         locations, alive = self.died, self._alive
-        location = total.location
+        location, key = total.location, id(total)
 
-        def died(reference: _Keyed) -> None:
-            if alive.pop(reference.key, None) is not None and reports_death:
+        def died(_: weakref.ref[Sum]) -> None:
+            if alive.pop(key, None) is not None and reports_death:
                 locations.append(location)
 
-        alive[id(total)] = _keyed(total, _torch_hooks.never_compiled(died))
+        alive[key] = weakref.ref(total, _torch_hooks.never_compiled(died))
 
     def alive(self) -> dict[int, Sum]:
         """Return the sums that are alive, by the number of their last addition."""
@@ -464,12 +453,8 @@ class Timeline:
         storages = None
         if self.observed:  # those that have a gradient now
             with _torch.no_torch_function():
-                storages = frozenset(
-                    storage_of(parameter)[0]
-                    for group in optimizer.param_groups
-                    for parameter in group["params"]
-                    if parameter.grad is not None
-                )
+                gradients = (p for p in parameters_of(optimizer) if p.grad is not None)
+                storages = frozenset(storage_of(parameter)[0] for parameter in gradients)
             if self.steps and self.steps[-1].storages == storages:
                 storages = self.steps[-1].storages  # kept once
         now = _torch.next_sequence_nr()
@@ -588,9 +573,7 @@ def _since(sequence_nr: int, entries: Sequence[Any]) -> list[Any]:
 
 def _latest(table: dict[int, deque[T]], key: int, keys: int, entries: int) -> deque[T]:
     """Return the entries under a key, created if missing; old keys and entries are dropped."""
-    queue = table.get(key)
-    if queue is None:
-        queue = table[key] = deque(maxlen=entries)
-        if len(table) > keys:
-            del table[next(iter(table))]
+    queue = table.setdefault(key, deque(maxlen=entries))
+    if len(table) > keys:
+        del table[next(iter(table))]
     return queue

@@ -33,11 +33,8 @@ PATTERNS = [
     (r"[Dd]ouble backwards? is not supported", "unsupported", "double_backward_unsupported"),
     (r"not currently support double backward", "unsupported", "double_backward_compiled"),
     (r"cudnn RNN backward can only be called in train", "unsupported", "cudnn_rnn_eval"),
-    (
-        r"checkpoint(ing)? is (incompatible|not compatible) with",
-        "unsupported",
-        "checkpoint_reentrant",
-    ),
+    (r"checkpoint(ing)? is (incompatible|not compatible) with", "unsupported",
+     "checkpoint_reentrant"),
     (r"different metadata than during the forward|number of tensors was saved during the orig"
      r"|more tensors during recomputation", "unsupported", "checkpoint_differs"),
     (r"finished reduction in the prior iteration", "unsupported", "ddp_unused_parameter"),

@@ -3,8 +3,6 @@
 ``not name`` is the sentence for a fact that must not hold.
 """
 
-from __future__ import annotations
-
 FACTS = {
     "nested": "this backward call runs inside a custom function's backward()",
     "loss_was_run": "an earlier backward call on the same loss freed every tensor that this loss"

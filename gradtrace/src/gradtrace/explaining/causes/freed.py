@@ -1,8 +1,10 @@
 """Causes of an error that says that the saved tensors of a part of the graph were freed."""
 
-from __future__ import annotations
+from functools import partial
 
 from gradtrace.explaining.causes.table import CERTAIN, LIKELY, OBSERVED, Cause, Criterion, Fix
+
+_freed = partial(Cause, "freed")
 
 CRITERIA = {
     "freed": (
@@ -31,16 +33,14 @@ CRITERIA = {
 }
 
 CAUSES = (
-    Cause(
+    _freed(
         "hidden_state_carried",
-        "freed",
         "a state from the last iteration is still part of this loss, and the backward call of that"
         " iteration freed its graph",
         Fix(
             "reset {it|the state} in each iteration to its first value, because this loss reaches"
             " {trained|some parameters} only through the freed graph",
             needs=("trained_only_there",),
-            proof=None,
             otherwise="if {it|the state} must carry over, then at the end of each iteration:"
             " {detached|detach the state}. After that only the first iteration trains"
             " {trained|the parameters that the state depends on}",
@@ -51,16 +51,14 @@ CAUSES = (
             proof=("every_entry_is_named",),
         ),
     ),
-    Cause(
+    _freed(
         "computed_once_outside_loop",
-        "freed",
         "a tensor that needs gradients was computed once and is used in every iteration; the first"
         " backward call freed its graph",
         Fix(
             "detach {it|the tensor} where this loss reads it, because the optimizer that steps in"
             " this loop does not train the parameters that {it|the tensor} depends on",
             needs=("only_others_stepped",),
-            proof=None,
             otherwise="recompute {it|the tensor} in each iteration, before it is used, if this loss"
             " must train those parameters, too",
         ),
@@ -76,14 +74,12 @@ CAUSES = (
             "recompute {it|the tensor} in each forward pass, because the module keeps the tensor of"
             " the first pass, which was computed from trained parameters",
             needs=("in_a_module", "trained_there"),
-            proof=None,
             otherwise="detach {it|the tensor}, once, if it enters the loss as a constant",
         ),
         Fix(
             "detach {it|the tensor}, once, where it is computed, if it enters the loss as a"
             " constant (old log-probabilities, an advantage, a target)",
             needs=("trained_there",),
-            proof=None,
             otherwise="recompute {it|the tensor} in each iteration, before it is used, if this loss"
             " must train through it, too",
         ),
@@ -96,32 +92,27 @@ CAUSES = (
         ),
         Fix(
             "recompute {it|the tensor} in each iteration, before it is used",
-            proof=None,
             otherwise="detach {it|the tensor}, once, if the parameters that it was computed from"
             " are not to be trained",
         ),
     ),
-    Cause(
+    _freed(
         "forward_not_rerun",
-        "freed",
         "the forward pass was not run again: backward() was already called on this loss",
         Fix("run the forward pass again before each backward() call"),
     ),
-    Cause(
+    _freed(
         "shared_subgraph",
-        "freed",
         "two losses share a part of the graph, and the first backward call freed it",
         Fix(
             "pass retain_graph=True to the call at the line below, because {it|this backward()}"
             " runs again for each loss and needs that graph each time",
             needs=("nested",),
-            proof=None,
             otherwise="add the losses and call backward() once",
         ),
         Fix(
             "pass retain_graph=True to that first call, because this loss needs the graph, too",
             needs=("freed_by_a_gradient",),
-            proof=None,
             otherwise="pass create_graph=True instead, if this loss contains the gradient that the"
             " first call computed",
         ),
@@ -129,7 +120,6 @@ CAUSES = (
             "detach {it|the shared part} where {first|the first loss} reads it, because the"
             " optimizer that stepped after that backward call does not train it",
             needs=("only_others_stepped",),
-            proof=None,
             otherwise="add the losses and call backward() once, if both losses must train"
             " {it|the shared part}",
         ),
@@ -137,7 +127,6 @@ CAUSES = (
             "detach {it|the shared part} where {second|the second loss} reads it, because the"
             " optimizer that trains it has stepped after the first backward call",
             needs=("its_own_stepped",),
-            proof=None,
             otherwise="recompute {it|the shared part} after the step, if {second|the second loss}"
             " must train it, too",
         ),
@@ -145,7 +134,6 @@ CAUSES = (
             "recompute {it|the shared part} for {second|the second loss}, after the weights have"
             " changed",
             needs=("weights_changed",),
-            proof=None,
             otherwise="add the losses, call backward() once, and change the weights afterwards",
         ),
         Fix(
@@ -153,7 +141,6 @@ CAUSES = (
             " loss.backward(inputs=list(own.parameters())), and pass retain_graph=True to the first"
             " call, too",
             needs=("several_optimizers",),
-            proof=None,
             otherwise="if both losses must train all that they reach, add them and call backward()"
             " once",
         ),
@@ -164,29 +151,25 @@ CAUSES = (
         Fix(
             "if both losses are to train all that they reach, add them and call backward() once:"
             " {sum|(first + second).backward()}",
-            proof=None,
             otherwise="if only one loss is to train {it|the shared part}, detach"
             " {it|the shared part} where the other loss reads it",
         ),
     ),
-    Cause(
+    _freed(
         "loss_accumulated",
-        "freed",
         "this loss contains a loss on which backward() was called before",
         Fix(
             "call backward() on the loss of this iteration alone, and keep the total as a number:"
             " total += loss.item()"
         ),
     ),
-    Cause(
+    _freed(
         "replay_keeps_graph",
-        "freed",
         "a stored tensor still has the graph of the iteration that made it, which was freed",
         Fix(
             "empty {it|the container} at the end of each iteration, and the lists filled beside it,"
             " if each update is to start with empty lists",
             needs=("trained_through_the_container",),
-            proof=None,
             otherwise="detach every tensor in {it|the container} at the end of each iteration, if"
             " the old entries are to stay as numbers",
         ),
@@ -196,15 +179,13 @@ CAUSES = (
             otherwise="detach every tensor in {it|the container} at the end of each iteration",
         ),
     ),
-    Cause(
+    _freed(
         "dataset_tensor_has_graph",
-        "freed",
         "the dataset holds tensors with a graph, which the backward call of the first batch freed",
         Fix(
             "compute {it|the tensors} inside the loop (if detached, {it|the tensors} would no"
             " longer train {trained|their parameters})",
             needs=("trained_only_there",),
-            proof=None,
             otherwise="detach {it|the tensors} before the dataset is created, if those parameters"
             " are not to be trained",
         ),
@@ -214,15 +195,13 @@ CAUSES = (
             otherwise="compute {it|the tensors} inside the loop, if they are to be trained",
         ),
     ),
-    Cause(
+    _freed(
         "buffer_has_graph",
-        "freed",
         "a module's buffer holds a tensor with a graph, which an earlier backward call freed",
         Fix(
             "work on a copy: take {it|buffer}.clone() in the forward pass and write into the clone,"
             " so that the buffer itself keeps no graph",
             needs=("written_in_place",),
-            proof=None,
             otherwise="if the buffer must keep the written values, detach {it|the buffer} after"
             " each backward call",
         ),

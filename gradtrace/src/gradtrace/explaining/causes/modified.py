@@ -1,7 +1,5 @@
 """Causes of an error that says that a saved tensor, or a leaf, was changed in place."""
 
-from __future__ import annotations
-
 from gradtrace.explaining.causes.table import LIKELY, OBSERVED, Cause, Criterion, Fix
 
 CRITERIA = {
@@ -15,8 +13,8 @@ CRITERIA = {
 
 CAUSES = (
     Cause(
-        "optimizer_step_between_backwards",
         "modified",
+        "optimizer_step_between_backwards",
         "the optimizer changed weights in place after this loss was computed with the old ones, and"
         " its backward pass needs the old ones",
         Fix(
@@ -30,47 +28,41 @@ CAUSES = (
             " torch.autograd.grad(loss, w, create_graph=True). Compute this loss with fast"
             " (torch.func.functional_call)",
             needs=("differentiable_step",),
-            proof=None,
             otherwise="leave create_graph=True out, and recompute this loss after the step,"
             " if the step itself is not to be differentiated",
         ),
         Fix(
             "recompute this loss after the step, by a new forward pass",
             needs=("owned_twice",),
-            proof=None,
             otherwise="let one optimizer hold all parameters that both losses train, add the"
             " losses, and call backward() and step() once",
         ),
         Fix(
             "recompute this loss after the step, by a new forward pass",
             needs=("one_optimizer",),
-            proof=None,
             otherwise="make all backward() calls before the step",
         ),
         Fix(
             "recompute this loss after the step, by a new forward pass. Or let each backward() call"
             " reach its own parameters only, loss.backward(inputs=list(own.parameters())), and step"
             " after all these calls",
-            proof=None,
             otherwise="if this loss is to train the stepped network, too, make all backward()"
             " calls before all steps without inputs=",
         ),
     ),
     Cause(
-        "inplace_on_saved",
         "modified",
+        "inplace_on_saved",
         "a tensor that an operation had saved for backward was changed in place",
         Fix(
             "set inplace=False in the layer that changes {it|the tensor}",
             needs=("by_a_layer",),
-            proof=None,
             otherwise="pass that layer a clone of {it|the tensor}",
         ),
         Fix(
             "build a new tensor from the changed and the unchanged parts (torch.cat, torch.stack,"
             " torch.where), instead of writing through a view of {it|the tensor}",
             needs=("through_a_view",),
-            proof=None,
             otherwise="write into a clone of {it|the tensor}, and use the original in all"
             " operations before the change",
         ),
@@ -81,8 +73,8 @@ CAUSES = (
         ),
     ),
     Cause(
-        "inplace_on_parameter_in_forward",
         "modified",
+        "inplace_on_parameter_in_forward",
         "the forward pass itself changed a parameter in place after it had been used",
         Fix(
             "let the earlier operation use a clone of {it|the parameter}, because the layer changes"

@@ -1,7 +1,5 @@
 """Causes of an error that says that there is no graph, or that a tensor took no part in it."""
 
-from __future__ import annotations
-
 from gradtrace.explaining.causes.table import CERTAIN, LIKELY, OBSERVED, Cause, Criterion, Fix
 
 CRITERIA = {
@@ -26,36 +24,34 @@ CRITERIA = {
 
 CAUSES = (
     Cause(
-        "create_graph_missing",
         "no_graph",
+        "create_graph_missing",
         "a gradient is used as if it could be differentiated, but it was computed without"
         " create_graph=True, so it has no graph",
         Fix("compute the gradient with torch.autograd.grad(..., create_graph=True)"),
     ),
     Cause(
-        "detach_wrong_place",
         "no_graph",
+        "detach_wrong_place",
         "a tensor between the parameters and this loss was detached from the graph",
         Fix(
             "use PyTorch operations for the whole computation: combine tensors with torch.stack or"
             " torch.cat. torch.tensor, .item(), .tolist() and numpy copy the numbers without their"
             " graph",
             needs=("cut_by_copy",),
-            proof=None,
             otherwise="if the value is to have no gradient, compute the loss from a tensor that has"
             " one",
         ),
         Fix(
             "remove the detach() or .data if this loss must train through the value; detach only"
             " constants",
-            proof=None,
             otherwise="if the value itself is to be a constant, compute this loss from another"
             " tensor, too, that depends on the parameters",
         ),
     ),
     Cause(
-        "no_grad_region",
         "no_graph",
+        "no_grad_region",
         "the forward pass ran where gradients were disabled",
         Fix(
             "update the parameter in place, under torch.no_grad(): w -= lr * w.grad."
@@ -71,8 +67,8 @@ CAUSES = (
         Fix("run the forward pass outside torch.no_grad(), or under torch.enable_grad()"),
     ),
     Cause(
-        "function_computes_in_forward",
         None,
+        "function_computes_in_forward",
         "backward() of {it|a custom function} uses a value that its forward() computed; forward()"
         " records no graph, so the gradient has no graph",
         Fix(
@@ -82,8 +78,8 @@ CAUSES = (
         ),
     ),
     Cause(
-        "frozen_parameters",
         "no_graph",
+        "frozen_parameters",
         "none of the tensors that this loss was computed from requires grad: its parameters are"
         " frozen",
         Fix(
@@ -92,14 +88,13 @@ CAUSES = (
         ),
     ),
     Cause(
-        "not_differentiable_op",
         "no_graph",
+        "not_differentiable_op",
         "an operation without a derivative lies between the parameters and the loss",
         Fix(
             "compute the loss from the value before that operation, which has a gradient"
             " (for a cross entropy the logits, before softmax and argmax;"
             " for a distribution rsample(), not sample())",
-            proof=None,
             otherwise="replace that operation by one that has a derivative, if the loss needs its"
             " result",
         ),
@@ -119,7 +114,6 @@ CAUSES = (
             "pass allow_unused=True, and skip the gradients that are None, because this result was"
             " not computed from {it|the input}",
             needs=("others_take_part",),
-            proof=None,
             otherwise="compute the result from {it|the input}, if its gradient is needed",
         ),
         Fix(
@@ -129,8 +123,8 @@ CAUSES = (
         ),
     ),
     Cause(
-        "input_off",
         "unused_input",
+        "input_off",
         "a gradient was requested for a tensor that does not require grad: {it|an input}",
         Fix(
             "request only the gradients of parameters that require grad: [p for p in parameters if"

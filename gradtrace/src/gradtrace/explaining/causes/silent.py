@@ -1,8 +1,10 @@
 """Causes of failures that raise nothing: a gradient is wrong, or a graph grows."""
 
-from __future__ import annotations
+from functools import partial
 
 from gradtrace.explaining.causes.table import LIKELY, Cause, Criterion, Fix
+
+_silent = partial(Cause, "silent")
 
 CRITERIA = {
     "silent": (
@@ -13,9 +15,8 @@ CRITERIA = {
 }
 
 CAUSES = (
-    Cause(
+    _silent(
         "optimizer_step_between_backwards_silent",
-        "silent",
         "a fused optimizer changed saved weights without a new version, so that PyTorch raises"
         " nothing: this backward pass mixes old activations with new weights",
         Fix(
@@ -25,33 +26,28 @@ CAUSES = (
             " torch.autograd.graph.increment_version(parameter) for each parameter after the step"
         ),
     ),
-    Cause(
+    _silent(
         "checkpoint_recomputes_anew",
-        "silent",
         "a checkpoint recomputes its forward pass in backward, but the weights have changed since,"
         " so it uses the new weights, and no check of PyTorch detects that",
         Fix(
             "recompute this loss after the step, by a new forward pass",
-            proof=None,
             otherwise="make this backward() call before the step",
         ),
     ),
-    Cause(
+    _silent(
         "data_edit_silent",
-        "silent",
         "a tensor saved for backward was changed through .data, numpy or dlpack, which autograd"
         " does not track, so the gradient is silently wrong",
         Fix(
             "recompute this loss after the change, by a new forward pass",
             needs=("a_leaf",),
-            proof=None,
             otherwise="make this backward() call before the change",
         ),
         Fix("edit a clone. To get PyTorch's error, use .detach() instead of .data"),
     ),
-    Cause(
+    _silent(
         "graph_grows",
-        "silent",
         "a graph is kept alive and grows with each iteration",
         Fix(
             "set .grad to None in each iteration, as optimizer.zero_grad() does. Or take"
@@ -61,40 +57,34 @@ CAUSES = (
         ),
         Fix("keep numbers instead of tensors (.item()), or detach each tensor that carries over"),
     ),
-    Cause(
+    _silent(
         "custom_function_ctx",
-        "silent",
         "a custom function keeps a tensor as an attribute of ctx; the tensor has been changed in"
         " place since, and no check of PyTorch detects that",
         Fix("save the tensor by ctx.save_for_backward()"),
     ),
-    Cause(
+    _silent(
         "never_trained",
-        "silent",
         "no graph connects the loss to {it|some parameters} of an optimizer, so no gradient has"
         " ever arrived there",
         Fix(
             "remove the detach() or no_grad() between these parameters and the loss",
-            proof=None,
             otherwise="take {it|these parameters} out of the optimizer, if no training is intended",
         ),
     ),
-    Cause(
+    _silent(
         "optimizer_holds_replaced",
-        "silent",
         "an optimizer holds parameters that never got a gradient, and that no variable reaches"
         " any more: they were replaced after the optimizer was created",
         Fix("create the optimizer after the model is complete", proof=None),
     ),
-    Cause(
+    _silent(
         "in_no_optimizer",
-        "silent",
         "no optimizer holds {it|some parameters}, whose gradients are computed by a loss that"
         " trains other parameters: the values never change, and the gradients are never cleared",
         Fix(
             "copy the new values into the old parameter under torch.no_grad()",
             needs=("replaced",),
-            proof=None,
             otherwise="create the optimizer after {it|the parameter} has been replaced",
         ),
         Fix(
@@ -103,21 +93,18 @@ CAUSES = (
             proof=None,
         ),
     ),
-    Cause(
+    _silent(
         "gradient_leaks",
-        "silent",
         "the gradient of another optimizer's loss is still in {it|some parameters}, and this loss"
         " adds its own, so the next step follows both losses",
         Fix(
             "clear these gradients before this loss's backward(), by optimizer.zero_grad()",
-            proof=None,
             otherwise="freeze {it|these parameters}, by requires_grad_(False), while the other loss"
             " is computed",
         ),
     ),
-    Cause(
+    _silent(
         "autocast_stale",
-        "silent",
         "autocast keeps the casts of weights until its block ends; after an optimizer's step the"
         " forward pass still used the casts of the old weights",
         Fix(
@@ -125,9 +112,8 @@ CAUSES = (
             proof=None,
         ),
     ),
-    Cause(
+    _silent(
         "gradient_changed_in_backward",
-        "silent",
         "backward() of {it|a custom function} changes its grad_output in place; other parts of the"
         " graph may still need it",
         Fix(
@@ -135,30 +121,26 @@ CAUSES = (
             proof=None,
         ),
     ),
-    Cause(
+    _silent(
         "step_inside_backward",
-        "silent",
         "a fused optimizer stepped in a hook during the backward pass, and the rest of that pass"
         " needs the old weights (PyTorch raises nothing)",
         Fix("step after the backward pass has ended", proof=None),
     ),
-    Cause(
+    _silent(
         "gradient_still_scaled",
-        "silent",
         "a gradient of a scaled loss is a part of this loss, and is still scaled",
         Fix(
             "unscale the gradient before it enters the loss: divide it by scaler.get_scale()",
             proof=None,
         ),
     ),
-    Cause(
+    _silent(
         "intermediate_saved",
-        "silent",
         "{it|a custom function} saves a value that its forward() computed, which has no graph: the"
         " second derivative lacks the terms that go through that value",
         Fix(
             "save the inputs, and recompute the value from them in backward()",
-            proof=None,
             otherwise="return the value as one more output of forward(), and save that output",
         ),
     ),

@@ -16,7 +16,7 @@ class Fix:
 
     ``proof`` are the facts that prove the fix: it removes the failure from this loss, and no
     trained parameter loses its gradient. It is None where no facts prove that. ``otherwise`` is
-    the alternative to try next where the fix is not proven.
+    the alternative to try next where the fix is not proven; a fix that has one needs facts.
 
     In the texts ``{it}`` stands for the variables that hold the tensor and ``{trained}`` for
     parameters. What follows the bar stands where they are not known: ``{it|the state}``.
@@ -26,6 +26,10 @@ class Fix:
     needs: tuple[str, ...] = ()
     proof: tuple[str, ...] | None = ()
     otherwise: str | None = None
+
+    @property
+    def is_provable(self) -> bool:
+        return bool(self.proof) or (self.proof == () and self.otherwise is None)
 
     def text_for(self, names: Mapping[str, str]) -> str:
         return _filled(self.text, names)
@@ -41,9 +45,9 @@ class Cause:
     cause that occurs in every family.
     """
 
-    def __init__(self, name: str, family: str | None, meaning: str, *fixes: Fix):
-        self.name = name
+    def __init__(self, family: str | None, name: str, meaning: str, *fixes: Fix):
         self.family = family
+        self.name = name
         self.meaning = meaning
         self.fixes = fixes
 

@@ -1,8 +1,10 @@
 """Causes of errors for a computation that PyTorch cannot differentiate in this way."""
 
-from __future__ import annotations
+from functools import partial
 
 from gradtrace.explaining.causes.table import CERTAIN, LIKELY, Cause, Criterion, Fix
+
+_unsupported = partial(Cause, "unsupported")
 
 CRITERIA = {
     "function": (
@@ -12,18 +14,16 @@ CRITERIA = {
 }
 
 CAUSES = (
-    Cause(
+    _unsupported(
         "double_backward_unsupported",
-        "unsupported",
         "an operation in this graph has no second derivative in PyTorch",
         Fix(
             "use an operation that has a second derivative (for cuDNN RNNs:"
             " torch.backends.cudnn.flags(enabled=False) around the forward pass)"
         ),
     ),
-    Cause(
+    _unsupported(
         "double_backward_compiled",
-        "unsupported",
         "the backward pass of a compiled model (torch.compile) cannot be differentiated again",
         Fix(
             "if the gradient is part of the loss, call the original model, not the one that"
@@ -31,89 +31,76 @@ CAUSES = (
             " torch.compiler.disable(part)"
         ),
     ),
-    Cause(
+    _unsupported(
         "checkpoint_reentrant",
-        "unsupported",
         "reentrant checkpointing runs its forward pass without gradients: it needs an input"
         " that requires grad, and supports loss.backward() only, not autograd.grad or inputs=",
         Fix("call checkpoint(..., use_reentrant=False)"),
     ),
-    Cause(
+    _unsupported(
         "checkpoint_differs",
-        "unsupported",
         "a checkpoint runs its forward pass again in backward, and the second run of {it|the"
         " function} did not save the same tensors as the first",
         Fix(
             "let {it|the checkpointed function} compute the same in both runs: do not change"
             " {state|a cache, a counter or another state} in it, and disable its caches for"
             " training (use_cache=False)",
-            proof=None,
             otherwise="call {it|the function} without a checkpoint",
         ),
     ),
-    Cause(
+    _unsupported(
         "cudnn_rnn_eval",
-        "unsupported",
         "the RNN's forward pass ran in eval mode, in which cuDNN keeps nothing for backward",
         Fix(
             "run the forward pass in train() mode, or with"
             " torch.backends.cudnn.flags(enabled=False)"
         ),
     ),
-    Cause(
+    _unsupported(
         "ddp_unused_parameter",
-        "unsupported",
         "a parameter took no part in the loss, and DistributedDataParallel waits for its gradient",
         Fix("use every output in the loss, or pass find_unused_parameters=True"),
     ),
-    Cause(
+    _unsupported(
         "ddp_ready_twice",
-        "unsupported",
         "DistributedDataParallel averages the gradient of each parameter once for each forward"
         " pass, and a second backward call computed it again",
         Fix(
             "add the losses and call backward() once for each forward pass",
-            proof=None,
             otherwise="call checkpoint(..., use_reentrant=False), if a checkpoint runs: a"
             " reentrant checkpoint calls backward() inside the backward pass",
         ),
     ),
-    Cause(
+    _unsupported(
         "once_differentiable",
-        "unsupported",
         "backward() of {it|a custom function} records no graph, so its gradients cannot be"
         " differentiated again",
         Fix(
             "write that backward() with operations that have a derivative: without detach(),"
             " .data or no_grad(), with create_graph=True in a gradient that it computes,"
             " and without the decorator @once_differentiable",
-            proof=None,
             otherwise="use an ordinary function in its place, if second derivatives are needed",
         ),
     ),
-    Cause(
+    _unsupported(
         "view_changed_inplace",
-        "unsupported",
         "a view that must not be written to (of unbind, split or chunk, or an input that a custom"
         " function returned unchanged) was changed in place",
         Fix("make a new tensor instead: x = x * s in place of x *= s; or write into a clone"),
     ),
-    Cause(
+    _unsupported(
         "donated_buffers",
-        "unsupported",
         "a compiled model (torch.compile) gives up its saved tensors in the first backward pass, so"
         " this graph cannot be retained",
         Fix(
             "add the losses and call backward() once, without retain_graph=True; if the gradient is"
             " part of the loss, call the original model, not the one that torch.compile returned",
-            proof=None,
             otherwise="compile with torch._functorch.config.donated_buffer = False, which"
             " keeps the saved tensors",
         ),
     ),
-    Cause(
+    _unsupported(
         "saved_tensor_hooks",
-        "unsupported",
         "saved-tensor hooks (a checkpoint without reentry sets some) do not work inside the"
         " transforms of torch.func",
         Fix(
@@ -121,9 +108,8 @@ CAUSES = (
             " torch.autograd.functional or torch.autograd.grad instead"
         ),
     ),
-    Cause(
+    _unsupported(
         "nan_in_backward",
-        "unsupported",
         "anomaly mode found the first gradient that is not a number",
         Fix(
             "look at the forward call that the warning above this error shows, for a division by"
@@ -131,22 +117,19 @@ CAUSES = (
             proof=None,
         ),
     ),
-    Cause(
+    _unsupported(
         "function_backward_twice",
-        "unsupported",
         "backward() of {it|a custom function} raised this when it ran for the second time, because"
         " it had deleted values that it needs",
         Fix(
             "keep what backward needs by ctx.save_for_backward, and delete nothing from ctx"
             " in backward",
-            proof=None,
             otherwise="add the losses, so that one backward() call runs through {it|the function}"
             " only once",
         ),
     ),
-    Cause(
+    _unsupported(
         "function_backward_failed",
-        "unsupported",
         "backward() of {it|a custom function} raised this itself",
         Fix(
             "correct that method: it receives one gradient for each output of forward, and returns"
@@ -155,8 +138,8 @@ CAUSES = (
         ),
     ),
     Cause(
-        "unknown",
         None,
+        "unknown",
         "the observed operations do not determine the cause",
         Fix(
             "print(x.requires_grad, x.grad_fn) for each tensor that the loss is computed from:"

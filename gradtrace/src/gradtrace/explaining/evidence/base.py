@@ -64,13 +64,8 @@ class Evidence:
         """Whether the watch recorded the cause, so that it is not inferred."""
         return True
 
-    @property
-    def nested(self) -> bool:
-        """Whether the failed call runs inside a backward method of the program."""
-        return self.function_around is not None
-
     @cached_property
-    def function_around(self) -> type | None:
+    def nested(self) -> type | None:
         """The custom function of the program whose backward made the call that failed."""
         node = _torch.current_node()
         function = None if node is None else _torch.function_of(node)

@@ -10,7 +10,7 @@ from graphlib import TopologicalSorter
 import torch
 
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.watching.record import BackwardCall, Timeline
+from gradtrace.watching.record import BackwardCall, Timeline, parameters_of
 
 
 class Training:
@@ -83,11 +83,6 @@ def upstream(
 def leaves_first(links: Sequence[Sequence[int]]) -> Iterable[int]:
     """Return the nodes in an order in which each comes after its inputs."""
     return TopologicalSorter(dict(enumerate(links))).static_order()
-
-
-def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Return the parameters that an optimizer holds, in order."""
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _storages(optimizer: torch.optim.Optimizer) -> frozenset[int]:

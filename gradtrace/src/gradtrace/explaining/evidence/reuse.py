@@ -72,8 +72,8 @@ class Reuse(Evidence):
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        if self.function_around is not None:
-            return {"it": place_of(self.function_around, "backward")}
+        if self.nested is not None:
+            return {"it": place_of(self.nested, "backward")}
         first, second = (
             None if place is None else source.receiver_of(place, "backward")
             for place in (self.began_at, self.raised_at)
@@ -81,7 +81,7 @@ class Reuse(Evidence):
         distinct = first and second and first != second
         names = {
             "it": self.carrier_name,
-            "trained": self.names_of(self._trained_only_there),
+            "trained": self.names_of(self.trained_only_there),
             "detached": carriers.detached(
                 [self.in_a_buffer] if self.in_a_buffer else self.carriers
             ),
@@ -334,11 +334,7 @@ class Reuse(Evidence):
         return bool(self.training.trained(self._leaves(self._inputs)))
 
     @cached_property
-    def trained_only_there(self) -> bool:
-        return bool(self._trained_only_there)
-
-    @cached_property
-    def _trained_only_there(self) -> list[torch.Tensor]:
+    def trained_only_there(self) -> list[torch.Tensor]:
         """The trained parameters that this loss reaches through the freed part only."""
         new_leaves = {id(leaf) for leaf in self._leaves(self.new)}
         trained = self.training.trained(self._leaves(self._inputs))
@@ -451,7 +447,6 @@ class Reuse(Evidence):
         return self._reachable(i for i, node in enumerate(self.live) if node in nodes)
 
     def _number(self, i: int) -> int:
-        """Return the sequence number of the node."""
         return _torch.sequence_nr(self.live[i])
 
     def _chain(self, i: int) -> Chain | None:

@@ -32,7 +32,7 @@ def finding(
         cause,
         LIKELY,
         raised_at,
-        proven=fix.proof is not None,
+        proven=fix.is_provable,
         began_at=began_at,
         made_at=made_at,
         advice=fix,

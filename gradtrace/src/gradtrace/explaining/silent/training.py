@@ -23,9 +23,8 @@ from gradtrace.autograd.frames import (
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.evidence.optimizers import parameters_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.watching.record import Stray, Timeline, Untrained
+from gradtrace.watching.record import Stray, Timeline, Untrained, parameters_of
 
 _FEW, _LATEST = 3, 8  # the first and last step at which missing gradients are examined
 _MAX_STRAYS = 10_000
