@@ -81,15 +81,16 @@ def _read_anew(source: str) -> tuple[str, ast.Module | None]:
 _read_short = lru_cache(16)(_read_anew)  # of an answer several things are asked, one after another
 
 
-def defined_names(tree: ast.Module) -> set[str]:
-    """Return the names that the module's top level defines, imports included.
+def defined_names(source: str) -> set[str]:
+    """Return the names that a source's top level defines, imports included.
 
-    >>> sorted(defined_names(parsed("import os.path\\ndef f(): pass\\na, b = 1, 2")))
+    >>> sorted(defined_names("import os.path\\ndef f(): pass\\na, b = 1, 2"))
     ['a', 'b', 'f', 'os']
-    >>> sorted(defined_names(parsed("try: import numpy\\nexcept OSError:\\n def ones(n): x = n")))
+    >>> sorted(defined_names("try: import numpy\\nexcept OSError:\\n def ones(n): x = n"))
     ['numpy', 'ones']
     """
-    return set().union(*map(_defined, tree.body))
+    tree = parsed(source)
+    return set().union(*map(_defined, tree.body)) if tree else set()
 
 
 def _defined(node: ast.stmt) -> set[str]:

@@ -16,10 +16,7 @@ EXERCISES = Path("exercises")
 
 
 def generate(root: Path, into: Path) -> list[Path]:
-    """Write the exercise of each solution of the checkout ``root`` to ``into/<name>/<name>.ipynb``.
-
-    Returns:
-        The exercises' paths, sorted.
+    """Write a checkout's exercises to ``into/<name>/<name>.ipynb``, and return their sorted paths.
 
     Raises:
         nbgrader.converters.base.NbGraderException: nbgrader refused a solution; its log says why.

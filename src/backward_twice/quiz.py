@@ -46,7 +46,8 @@ class Quiz:
             for text, (right, reply) in choices.items()
             if right
         )
-        style, script = (_beside(suffix) for suffix in (".css", ".js"))
+        beside = (Path(__file__).with_suffix(suffix) for suffix in (".css", ".js"))
+        style, script = (path.read_text(encoding="utf-8") for path in beside)
         return {
             "text/plain": repr(self),
             "text/html": (
@@ -76,10 +77,6 @@ class Quiz:
 
     def _number(self, number: int) -> str:
         return f"{number}. " if len(self.questions) > 1 else ""
-
-
-def _beside(suffix: str) -> str:
-    return Path(__file__).with_suffix(suffix).read_text(encoding="utf-8")
 
 
 def quiz(questions: Mapping[str, Choices]) -> Quiz:

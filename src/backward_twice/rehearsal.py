@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from backward_twice.cell_sources import defined_names, needed, parsed, used_names, without_magic
+from backward_twice.cell_sources import defined_names, needed, used_names, without_magic
 
 
 def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any], str]) -> str:
@@ -33,9 +33,7 @@ def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any],
     if shell is None:
         return ""
     cells = _cells(shell)
-    definers = [
-        i for i, cell in enumerate(cells) if name in defined_names(parsed(cell) or _NOTHING)
-    ]
+    definers = [i for i, cell in enumerate(cells) if name in defined_names(cell)]
     if not definers:
         return ""
     if shell.user_ns.get(name) is not answer and _wrong(asks, shell.user_ns.get(name)):
@@ -46,7 +44,7 @@ def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any],
             f"{name} into the answer cell above"
         )
     cell = cells.pop(definers[-1])
-    own_names = defined_names(parsed(cell))
+    own_names = defined_names(cell)
     helpers = needed(used_names(cell) - own_names, cells, own_names)
     fresh = {"__name__": "__main__", "get_ipython": lambda: _NoShell()}
     with _as_it_was():
@@ -68,9 +66,6 @@ def _wrong(asks: Callable[[Any], str], answer: Any) -> str:
         return asks(answer)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-
-
-_NOTHING = parsed("")
 
 
 class _NoShell:

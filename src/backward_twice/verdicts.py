@@ -44,9 +44,7 @@ def read_ledger(path: Path | None = None) -> list[dict[str, Any]]:
 class Verdict:
     """A claim, the tested cases, and their results. Display it as the value of a cell.
 
-    ``cases`` maps each case ("two layers: it runs": a program, and what the article says of it) to
-    whether the run agreed.  ``one_suffices`` marks a claim with "can" or "or", which is true as
-    soon as one case is.
+    ``cases`` and ``one_suffices`` are those of :func:`verdict`.
     """
 
     id: str
@@ -121,12 +119,7 @@ def _split_case(case: str) -> tuple[str, str]:
     return (f"{circumstance[:1].upper()}{circumstance[1:]}. ", article) if colon else ("", case)
 
 
-def verdict(
-    id: str,
-    cases: Mapping[str, bool],
-    *,
-    one_suffices: bool = False,
-) -> Verdict:
+def verdict(id: str, cases: Mapping[str, bool], *, one_suffices: bool = False) -> Verdict:
     """Judge the claim ``id`` by the results of its cases.
 
     Args:

@@ -85,8 +85,8 @@ def _run_step(answer, weights, batches, sizes, rate):
     by_pieces = {
         _RUNS: len(runs),
         _PIECES: sum(rows) >= len(batches) * sum(sizes) and max(rows) <= max(sizes),
+        _APART: _are_apart(answer),
     }
-    by_pieces[_APART] = _are_apart(answer)
     tensors = [trunk[0].weight, trunk[0].bias, head.weight, head.bias]
     return dict(zip(_PARAMETERS, tensors, strict=True)) | by_pieces
 

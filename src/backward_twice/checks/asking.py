@@ -168,8 +168,8 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
             lines = [
                 _raised(task, error),
                 *_explanation(task, answer, inputs),
+                _route(name, number),
             ]
-            lines.append(_route(name, number))
             raise AssertionError(f"{name}: " + "\n  ".join(lines)) from error
         draws.append(task.findings(observed, inputs))
         results.append((observed, inputs))

@@ -56,12 +56,9 @@ def alike(expected: Plain, observed: Plain) -> bool:
     >>> alike({"loss": 1.0}, {"loss": 1.0}), alike({"loss": 1.0}, {}), alike({}, {"loss": 1.0})
     (True, False, False)
     """
-    has_values = False
-    for finding in _compared(expected, observed):
-        if not finding.passed:
-            return False
-        has_values = True
-    return has_values
+    findings = _compared(expected, observed)
+    first = next(findings, None)
+    return first is not None and first.passed and all(finding.passed for finding in findings)
 
 
 def _compared(expected: Plain, observed: Plain, what: str = "") -> Iterator[Finding]:
@@ -149,8 +146,7 @@ def _compare_numbers(expected: float, observed: float, what: str) -> Finding:
     times = observed / expected if expected else 0
     is_multiple = times >= 2 and times == int(times)
     pattern = f"; it is {times:.0f} times the right one" if is_multiple else ""
-    text = f"expected {expected:.6g}, got {observed:.6g}{pattern}"
-    return Finding(what, False, text)
+    return Finding(what, False, f"expected {expected:.6g}, got {observed:.6g}{pattern}")
 
 
 def _of_another_kind(expected: Plain, observed: Plain, what: str) -> Finding:

@@ -15,9 +15,7 @@ class InputGenerator(torch.Generator):
     @classmethod
     def seeded(cls, seed: int) -> InputGenerator:
         """Return a generator with this seed."""
-        draws = cls()
-        draws.manual_seed(seed)
-        return draws
+        return cls().manual_seed(seed)
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Draw normally distributed numbers."""

@@ -44,11 +44,9 @@ def _steps(steps, kind):
         "    inputs.append(torch.ones(1, requires_grad=True))",
         "    state = cell(inputs[-1], state)",
     ]
-    return (
-        ["with torch.no_grad():", *(f"    {line}" for line in lines)]
-        if kind == "no_grad"
-        else lines
-    )
+    if kind == "no_grad":
+        return ["with torch.no_grad():", *(f"    {line}" for line in lines)]
+    return lines
 
 
 def _expect_chunks(chunks):

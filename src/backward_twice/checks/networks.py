@@ -12,11 +12,7 @@ LAYERS = ("0.weight", "0.bias", "2.weight", "2.bias")
 
 
 def two_layers(weights: Sequence[Tensor], *, leftover: bool = False) -> nn.Sequential:
-    """Build two linear layers with a tanh between them, of the weights and biases given.
-
-    Args:
-        leftover: whether each parameter has a gradient already, of something else.
-    """
+    """Build two linear layers with a tanh between them; ``leftover`` gives them old gradients."""
     first, _, last, _ = weights
     net = nn.Sequential(
         nn.Linear(*reversed(first.shape)), nn.Tanh(), nn.Linear(*reversed(last.shape))

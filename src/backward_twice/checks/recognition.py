@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import cache
-from types import CodeType
+from functools import cache, partial
 from typing import Any
 
 from backward_twice.checks.comparison import alike
@@ -16,17 +15,15 @@ from backward_twice.misconceptions import Misconception, misconceptions
 _MOST_REPLIES = 3
 
 
+_compiled = cache(partial(compile, filename="<string>", mode="exec"))
+
+
 def wrong_answer(misconception: Misconception, name: str) -> Any:
     """Run the misconception's cell, and return what it defines as ``name``."""
     namespace: dict[str, Any] = {"__name__": "misconception"}
     for source in (misconception.context, misconception.source):
         exec(_compiled(source), namespace)
     return namespace[name]
-
-
-@cache
-def _compiled(source: str) -> CodeType:
-    return compile(source, "<string>", "exec")
 
 
 def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str]) -> list[str]:

@@ -5,11 +5,12 @@ Whatever is asked, the truth is measured: the drawn network is built, run, and i
 the truth is that of two rows, multiplied.
 """
 
+from itertools import product
+
 import torch
 from torch import nn
 
 from backward_twice.checks.cases import task_of_cases
-from backward_twice.checks.question import Task
 from gradtrace import snapshot
 
 _NETWORKS = 4
@@ -140,22 +141,13 @@ measured_bytes = task_of_cases(
 
 def _draw_loop(draws):
     steps, (batch, width) = draws.integer(3, 7), draws.integers(2, 2, 11)
-    return {"steps": steps, "batch": batch, "width": width}
+    sizes = {"steps": steps, "batch": batch, "width": width}
+    pairs = product(_BACKWARD, _KEPT)
+    return [sizes | {"backward": backward, "kept": kept} for backward, kept in pairs]
 
 
-def _cases(**sizes):
-    for backward in _BACKWARD:
-        for reference in _KEPT:
-            case = {"backward": backward, "kept": reference}
-            yield f"backward {backward}, kept: {reference}", sizes | case
-
-
-def _run_loop(answer, **sizes):
-    return {name: answer(**case) for name, case in _cases(**sizes)}
-
-
-def _expect_loop(**sizes):
-    return {name: _held_after(**case) for name, case in _cases(**sizes)}
+def _loop_named(backward, kept, **sizes):
+    return f"backward {backward}, kept: {kept}"
 
 
 def _held_after(steps, batch, width, backward, kept):
@@ -169,4 +161,6 @@ def _held_after(steps, batch, width, backward, kept):
     return snapshot(*alive, inputs=[x]).held.activations
 
 
-held_after_loop = Task("held_after_loop", _draw_loop, _expect_loop, _run_loop)
+held_after_loop = task_of_cases(
+    "held_after_loop", "loop", _draw_loop, _held_after, name=_loop_named
+)

@@ -5,6 +5,8 @@ until they tell a misconception from the truth: lines after the last that saves,
 before another, a plain call before another, a part of either kind that saves nothing.
 """
 
+from functools import partial
+
 import torch
 
 from backward_twice.checks.cases import task_of_cases
@@ -23,57 +25,28 @@ def _draw_any(draws):
     }
 
 
-def _ends_unsaved(kind, lines, retains):
-    saves = [line in _SAVING for line in lines]
-    return kind == _KINDS[2] and any(saves) and not saves[-1]
-
-
-def _retained_and_again(kind, lines, retains):
-    return kind == _KINDS[2] and retains[0] and lines[0] in _SAVING
-
-
-def _plain_and_again(kind, lines, retains):
-    return kind == _KINDS[2] and not retains[0] and lines[0] in _SAVING
-
-
-def _all_of_it(kind, lines, retains):
-    return kind == _KINDS[1] and lines[-1] not in _SAVING and retains[0]
-
-
-def _saves_nothing(kind, lines, retains):
-    return kind == _KINDS[2] and not retains[0] and not any(line in _SAVING for line in lines)
-
-
-def _reentrant_saves_nothing(kind, lines, retains):
-    return kind == _KINDS[1] and not retains[0] and not any(line in _SAVING for line in lines)
-
-
-def _kept(kind, lines, retains):
-    return kind == _KINDS[0] and lines[0] in _SAVING and not all(retains[:-1])
-
-
-def _any(**_):
-    return True
-
-
+_PLAIN, _REENTRANT, _NOT_REENTRANT = _KINDS
 _TELL = (
-    _ends_unsaved,
-    _retained_and_again,
-    _plain_and_again,
-    _all_of_it,
-    _saves_nothing,
-    _reentrant_saves_nothing,
-    _kept,
-    _any,
-    _any,
+    lambda kind, saves, retains: kind == _NOT_REENTRANT and any(saves) and not saves[-1],
+    lambda kind, saves, retains: kind == _NOT_REENTRANT and saves[0] and retains[0],
+    lambda kind, saves, retains: kind == _NOT_REENTRANT and saves[0] and not retains[0],
+    lambda kind, saves, retains: kind == _REENTRANT and not saves[-1] and retains[0],
+    lambda kind, saves, retains: kind == _NOT_REENTRANT and not any(saves) and not retains[0],
+    lambda kind, saves, retains: kind == _REENTRANT and not any(saves) and not retains[0],
+    lambda kind, saves, retains: kind == _PLAIN and saves[0] and not all(retains[:-1]),
+    lambda kind, saves, retains: True,
+    lambda kind, saves, retains: True,
 )
+"""What a program is to be: by its kind, which of its lines save and which of its calls retain."""
+
+
+def _is_so(tells, program):
+    saves = [line in _SAVING for line in program["lines"]]
+    return tells(program["kind"], saves, program["retains"])
 
 
 def _draw(draws):
-    return [
-        drawn_until(lambda program, tells=tells: tells(**program), lambda: _draw_any(draws))
-        for tells in _TELL
-    ]
+    return [drawn_until(partial(_is_so, tells), lambda: _draw_any(draws)) for tells in _TELL]
 
 
 def _program(kind, lines):

@@ -18,7 +18,6 @@ def _draw_detector(draws):
     habits at least two do harm and two do none, with the numbers that are drawn for them: the truth
     is in the numbers and not in a habit's name, which an answer could look up.
     """
-
     harms = draws.shuffled([True, True, False, False])
     habits = [*((habit, False) for habit in _RIGHT), *zip(_DOUBTFUL, harms, strict=True)]
     repeats = [draws.one_of(habits)[0] for _ in range(4)]

@@ -4,7 +4,6 @@ import torch
 from torch import nn
 
 from backward_twice.checks.cases import task_of_cases
-from backward_twice.checks.question import Task
 from gradtrace import snapshot
 
 _HABITS = ("carry", "detach", "detach, keep losses", "plain, keep losses")
@@ -59,33 +58,30 @@ held_bytes = task_of_cases("held_bytes", "case", _draw_cases, _predicted, name=_
 
 
 def _draw_budgets(draws):
-    return {
-        "inputs": draws.integer(2, 6),
-        "hidden": draws.integer(3, 8),
-        "layers": draws.integer(1, 2),
-        "batches": [draws.integer(1, 3), draws.integer(4, 7)],
-        "budget": draws.integer(10**8, 10**9 - 1),
-    }
+    sizes = [draws.integer(2, 6), draws.integer(3, 8), draws.integer(1, 2)]
+    batches = [draws.integer(1, 3), draws.integer(4, 7)]
+    budget = draws.integer(10**8, 10**9 - 1)
+    return [{"sizes": sizes, "batch": batch, "budget": budget} for batch in batches]
 
 
-def _run_budgets(answer, inputs, hidden, layers, batches, budget):
-    gru = nn.GRU(inputs, hidden, num_layers=layers)
-    return {f"steps with a batch of {batch}": answer(gru, batch, budget) for batch in batches}
+def _ask_what_fits(answer, sizes, batch, budget):
+    return answer(nn.GRU(*sizes), batch, budget)
 
 
-def _expect_budgets(inputs, hidden, layers, batches, budget):
-    """Return the budgets from the bytes of 4 and of 8 steps, since each step adds the same."""
-    gru, expected = nn.GRU(inputs, hidden, num_layers=layers), {}
-    for batch in batches:
-        byte_counts = []
-        for steps in (4, 8):
-            x = torch.ones(steps, batch, inputs)
-            byte_counts.append(snapshot(gru(x)[0], inputs=[x]).held.activations)
-        bytes_per_state = (byte_counts[1] - byte_counts[0]) // 4
-        expected[f"steps with a batch of {batch}"] = (
-            budget - byte_counts[0]
-        ) // bytes_per_state + 4
-    return expected
+def _fitting(sizes, batch, budget):
+    """Return the steps by the bytes of 4 and of 8 of them, since each step adds the same."""
+    gru, byte_counts = nn.GRU(*sizes), []
+    for steps in (4, 8):
+        x = torch.ones(steps, batch, gru.input_size)
+        byte_counts.append(snapshot(gru(x)[0], inputs=[x]).held.activations)
+    bytes_per_state = (byte_counts[1] - byte_counts[0]) // 4
+    return (budget - byte_counts[0]) // bytes_per_state + 4
 
 
-steps_that_fit = Task("steps_that_fit", _draw_budgets, _expect_budgets, _run_budgets)
+def _batch_named(sizes, batch, budget):
+    return f"steps with a batch of {batch}"
+
+
+steps_that_fit = task_of_cases(
+    "steps_that_fit", "batch", _draw_budgets, _fitting, ask=_ask_what_fits, name=_batch_named
+)

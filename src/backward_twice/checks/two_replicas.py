@@ -87,14 +87,15 @@ def _run(answer, weights, batches, rate):
         dist.destroy_process_group()
     if errors:
         raise errors[0]  # the other replica's error is that it waited in vain
-    return {
-        _REDUCTIONS: average.counts,
-        **{
-            f"replica {replica}: {name}": parameter
-            for replica in _REPLICAS
-            for name, parameter in networks[replica].named_parameters()
-        },
-    }
+    return _results(average.counts, [dict(net.named_parameters()) for net in networks])
+
+
+def _results(counts, trained):
+    """Return the counts, and the parameters of each replica by name."""
+    results = {_REDUCTIONS: counts}
+    for replica, parameters in enumerate(trained):
+        results |= {f"replica {replica}: {name}": value for name, value in parameters.items()}
+    return results
 
 
 def _expect(weights, batches, rate):
@@ -106,14 +107,8 @@ def _expect(weights, batches, rate):
         loss = F.mse_loss(output[:, 0], target_a) + F.mse_loss(output[:, 1], target_b)
         weights = descended(weights, loss, rate)
     trained = dict(zip(LAYERS, weights, strict=True))
-    return {
-        _REDUCTIONS: [len(batches[0])] * len(_REPLICAS),
-        **{
-            f"replica {replica}: {name}": weight
-            for replica in _REPLICAS
-            for name, weight in trained.items()
-        },
-    }
+    counts = [len(batches[0])] * len(_REPLICAS)
+    return _results(counts, [trained] * len(_REPLICAS))
 
 
 train = Task("train", _draw, _expect, _run)

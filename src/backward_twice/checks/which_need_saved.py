@@ -5,7 +5,6 @@ import math
 import torch
 
 from backward_twice.checks.cases import task_of_cases
-from backward_twice.checks.question import Task
 from gradtrace import snapshot
 
 _SAVE_RESULT = ("exp", "sigmoid", "tanh", "relu", "sqrt")
@@ -80,27 +79,23 @@ def _draw_bytes(draws):
         some(number=draws.integer(3, 6)),
     ]
     shape = [draws.integer(10**7, 10**8 - 1), draws.integer(10**6, 10**7 - 1)]
-    return {"chains": chains, "shape": shape}
+    return [{"chain": chain, "shape": shape} for chain in chains]
 
 
-def _run_bytes(answer, chains, shape):
-    return {_named(chain): answer(list(shape), list(chain)) for chain in chains}
+def _ask_for_bytes(answer, chain, shape):
+    return answer(shape, chain)
 
 
-def _expect_bytes(chains, shape):
+def _held(chain, shape):
     """Return the bytes measured on six values: they grow with the number of values."""
-    memory = {}
-    for chain in chains:
-        x = torch.full((2, 3), 0.5, requires_grad=True)
-        bytes_per_value, remainder = divmod(snapshot(_apply(chain, x)).held.activations, x.numel())
-        assert remainder == 0
-        memory[_named(chain)] = bytes_per_value * math.prod(shape)
-    return memory
+    x = torch.full((2, 3), 0.5, requires_grad=True)
+    bytes_per_value, remainder = divmod(snapshot(_apply(chain, x)).held.activations, x.numel())
+    assert remainder == 0
+    return bytes_per_value * math.prod(shape)
 
 
-def _bytes_program(property_name, value, chains, shape):
+def _bytes_program(value, chain, shape):
     """Return a program that prints the bytes of the same chain for two times three values."""
-    chain = property_name.split(" → ")[1:]
     return "\n".join(
         [
             "from gradtrace import snapshot",
@@ -111,4 +106,12 @@ def _bytes_program(property_name, value, chains, shape):
     )
 
 
-bytes_held = Task("bytes_held", _draw_bytes, _expect_bytes, _run_bytes, program=_bytes_program)
+bytes_held = task_of_cases(
+    "bytes_held",
+    "chain",
+    _draw_bytes,
+    _held,
+    ask=_ask_for_bytes,
+    program=_bytes_program,
+    name=lambda chain, shape: _named(chain),
+)

@@ -48,11 +48,7 @@ Counted = list[tuple[str, list[Student], float]]
 
 
 def report(journal: Journal, masters: Mapping[str, Master], names: Mapping[Key, str]) -> str:
-    """Return the page, as HTML.
-
-    Args:
-        names: of students whom the class list knows, by folder and exercise.
-    """
+    """Return the page, as HTML; ``names`` are those that the class list has."""
     results: dict[str, list[Json]] = defaultdict(list)
     for key in sorted(journal.keys()):
         if key[1] in masters:
@@ -137,14 +133,7 @@ def _most(values: Iterable[tuple[str, Student]]) -> Counted:
 
 
 def write_answers(folder: Path, journal: Journal, masters: Mapping[str, Path]) -> None:
-    """Write each student's answers as a Python file, and what an exercise led everybody to.
-
-    Args:
-        masters: the paths of the exercises' masters, by name.
-
-    Raises:
-        OSError: they cannot be written.
-    """
+    """Write each student's answers as a Python file, and what an exercise led everybody to."""
     for student, exercise in sorted(journal.keys()):
         cells = journal[student, exercise]["cells"] if exercise in masters else []
         if source := "\n\n".join(cell["source"] for cell in cells):
@@ -182,11 +171,9 @@ def main(arguments: list[str] | None = None) -> int:
             text = report(journal, masters, _names(options.out / "grades.csv"))
             write_answers(options.out / "answers", journal, paths)
         atomic.write(page, text.encode("utf-8", "replace"))
-    except GradingError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {in_words(error, options.out)}", file=sys.stderr)
+    except (GradingError, OSError) as error:
+        reason = in_words(error, options.out) if isinstance(error, OSError) else error
+        print(f"error: {reason}", file=sys.stderr)
         return 2
     print(page)
     return 0

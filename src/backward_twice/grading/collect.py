@@ -240,11 +240,9 @@ def main(arguments: list[str] | None = None) -> int:
         platform, number, warnings = collect(
             options.download, options.exercise, options.into, roster
         )
-    except GradingError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {in_words(error, options.into)}", file=sys.stderr)
+    except (GradingError, OSError) as error:
+        reason = in_words(error, options.into) if isinstance(error, OSError) else error
+        print(f"error: {reason}", file=sys.stderr)
         return 2
     print(f"{number} submissions of {options.exercise}, from {platform}")
     print(f"  {options.into}")

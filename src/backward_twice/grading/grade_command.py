@@ -103,15 +103,6 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-@dataclass(frozen=True)
-class Circumstances:
-    """The digest of a result, and the remarks on its submission and the submission's time."""
-
-    digest: str
-    notes: tuple[str, ...] = ()
-    timestamp: datetime | None = None
-
-
 @dataclass
 class Grading:
     """A grading under way: its settings, and what it knows of each submission.
@@ -161,10 +152,11 @@ class Grading:
 
     def pending(
         self, folders: list[SubmissionFolder], progress: Progress
-    ) -> Iterator[tuple[Circumstances, Json]]:
+    ) -> Iterator[tuple[tuple[str, Json], Json]]:
         """Yield the submissions that are still to be graded, as jobs for workers.
 
-        A submission that cannot be graded has its result at once.
+        Each with the digest of its result, and with what the result is to say of the submission.
+        One that cannot be graded has its result at once.
         """
         settings = {"limits": self.limits, "hide": self.hidden}
         for folder in folders:
@@ -175,7 +167,8 @@ class Grading:
                 submission = self.reader.read(folder.assignment, opened)
             except Rejected as why:
                 points = master.max_points if master else 0.0
-                self.store(Circumstances(f"rejected: {why}"), rejected(*key, str(why), points))
+                result = rejected(*key, str(why), points) | {"notes": [], "timestamp": None}
+                self.store(f"rejected: {why}", result)
                 progress.advance()
                 continue
             digest = self.draws.key(
@@ -183,22 +176,20 @@ class Grading:
             )
             collected = self.collected[master.name]
             late = [f"late, says {collected.platform}"] if key[0] in collected.late else []
-            notes = (*submission.notes, *late)
-            circumstances = Circumstances(digest, notes, submission.timestamp)
+            timestamp = submission.timestamp and submission.timestamp.isoformat()
+            about = {"notes": [*submission.notes, *late], "timestamp": timestamp}
             if self.journal.holds(key, digest) and not self.options.again:
-                self.store(circumstances, self.journal[key])
+                self.store(digest, self.journal[key] | about)
                 progress.advance()
             else:
                 answers = submission.answers
-                yield circumstances, job(folder.student, master, answers, self.draws, settings)
+                yield (digest, about), job(folder.student, master, answers, self.draws, settings)
 
-    def store(self, circumstances: Circumstances, result: Json) -> None:
+    def store(self, digest: str, result: Json) -> None:
         """Write a result into the journal, and note whether its points changed."""
         student, assignment = key = result["student"], result["assignment"]
         earlier = self.journal.points(key)
-        timestamp = circumstances.timestamp and circumstances.timestamp.isoformat()
-        notes = [*circumstances.notes]
-        self.journal.add(circumstances.digest, result | {"notes": notes, "timestamp": timestamp})
+        self.journal.add(digest, result)
         points = self.journal.points(key)
         if earlier and points != earlier:
             old, new = (f"{history[-1].points:g}" for history in (earlier, points))
@@ -210,11 +201,7 @@ class Grading:
         return sorted(key for key in self.journal.keys() - present if key[1] in self.masters)
 
     def write(self, keys: list[Key], gradebook: Grades) -> tuple[list[Row], list[str]]:
-        """Write gradebook, feedback and tables from the journal.
-
-        Returns:
-            the rows of the table, and warnings.
-        """
+        """Write gradebook, feedback and tables; return the rows of the table, and warnings."""
         rows: list[tuple[Row, Person | None]] = []
         if self.owners is not None:
             gradebook.enroll(self._people(keys))
@@ -250,11 +237,7 @@ class Grading:
     def _add_others(
         self, rows: list[tuple[Row, Person | None]], max_points: Mapping[str, float]
     ) -> list[str]:
-        """Add a row for everybody in the class list who has none.
-
-        Returns:
-            warnings about groups.
-        """
+        """Add a row for everybody in the class list who has none; warn about groups."""
         present = {(person, line.assignment) for line, person in rows}
         of_groups: dict[tuple[Person, str], list[Row]] = defaultdict(list)
         for line, _ in rows:
@@ -313,16 +296,10 @@ class Grading:
 
     def _write_uploads(self, keys: list[Key], names: list[str]) -> None:
         """Write the zips that give the feedback back to the submissions' platforms."""
-        out = self.options.out
         for name in names:
-            write_upload(
-                out / "upload" / f"{name}.zip",
-                name,
-                self.collected[name],
-                {key[0]: self._participants(key) for key in keys if key[1] == name},
-                out / "feedback",
-                self.autograded,
-            )
+            students = {key[0]: self._participants(key) for key in keys if key[1] == name}
+            collected = self.collected[name]
+            write_upload(self.options.out, name, collected, students, self.autograded)
 
     def _participants(self, key: Key) -> list[Participant] | None:
         """Return a group's members with their numbers in Moodle's worksheet; None if no group."""
@@ -354,16 +331,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _grade(options)
     except KeyboardInterrupt:
-        print("interrupted; what was graded is saved, start again to go on", file=sys.stderr)
+        print(f"interrupted; {batch.SAVED}", file=sys.stderr)
         return 130
     except GradingError as error:
         print(f"error: {error}", file=sys.stderr)
     except OSError as error:
-        print(
-            f"error: {in_words(error, options.out)}; what was graded is saved, start again to "
-            "go on",
-            file=sys.stderr,
-        )
+        print(f"error: {in_words(error, options.out)}; {batch.SAVED}", file=sys.stderr)
     return 2
 
 
@@ -405,8 +378,8 @@ def _grade(options: argparse.Namespace) -> int:
                 check_sandbox()
             number = min(options.workers, len(chosen))  # none that has nothing to do
             client = stack.enter_context(batch.workers(options.scheduler, number))
-            for circumstances, result in batch.run(client, chain(first, pending)):
-                grading.store(circumstances, result)
+            for (digest, about), result in batch.run(client, chain(first, pending)):
+                grading.store(digest, result | about)
                 progress.advance()
         try:
             with open_gradebook(place, graded) as gradebook:
@@ -439,11 +412,7 @@ def _students(
     options: argparse.Namespace,
     owners: Owners | None,
 ) -> set[str]:
-    """Return the students that these names mean, by their folders or by the class list.
-
-    Raises:
-        GradingError: one of them handed in nothing.
-    """
+    """Return the students that these names mean, by their folders or by the class list."""
     students = {folder.student for folder in folders}
     chosen: set[str] = set()
     for name in names:
@@ -462,11 +431,7 @@ def _students(
 def _extensions(
     options: argparse.Namespace, folders: list[SubmissionFolder], grading: Grading
 ) -> dict[Key, timedelta]:
-    """Return the extensions that the command line grants, by student and exercise.
-
-    Raises:
-        GradingError: there is no such submission, or the days are no number.
-    """
+    """Return the extensions that the command line grants, by student and exercise."""
     extensions = {}
     for name, exercise, days in options.extension:
         of_exercise = [folder for folder in folders if folder.assignment == exercise]
@@ -502,11 +467,7 @@ def _gone(missing: list[Key], options: argparse.Namespace) -> list[str]:
 
 
 def _check_folders(submissions: Path, out: Path) -> None:
-    """Check, before grading, that there is something to read and a folder to write to.
-
-    Raises:
-        GradingError: there is not; the message says what to change.
-    """
+    """Check, before grading, that there is something to read and a folder to write to."""
     if not submissions.is_dir():
         raise GradingError(f"there is no folder {submissions}")
     if out.resolve().is_relative_to(submissions.resolve()):

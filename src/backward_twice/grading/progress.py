@@ -28,9 +28,7 @@ class Progress:
         old_tenth = self._done * 10 // self._total
         self._done += 1
         if self._done * 10 // self._total > old_tenth:
-            rest_seconds = (
-                (time.monotonic() - self._began) / self._done * (self._total - self._done)
-            )
-            minutes, seconds = divmod(round(rest_seconds), 60)
+            seconds_each = (time.monotonic() - self._began) / self._done
+            minutes, seconds = divmod(round(seconds_each * (self._total - self._done)), 60)
             line = f"{self._done} of {self._total} done, {minutes}:{seconds:02} left"
             print(line, file=self._stream, flush=True)

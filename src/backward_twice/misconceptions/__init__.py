@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from backward_twice.cell_sources import defined_names, needed, parsed, used_names, without_magic
+from backward_twice.cell_sources import defined_names, needed, used_names, without_magic
 
 FOLDER = Path(__file__).parent
 _ALL = "..."
@@ -53,9 +53,6 @@ def misconceptions(question: str) -> tuple[Misconception, ...]:
     """Return the misconceptions about a question ``"<exercise>.<question>"``, in stored order.
 
     There are none where the question has no file, such as a teacher's own question.
-
-    Raises:
-        OutdatedChange: a change does not fit the stored solution.
     """
     exercise, _, name = question.partition(".")
     path = FOLDER / exercise / f"{name}.diff"
@@ -68,14 +65,14 @@ def misconceptions(question: str) -> tuple[Misconception, ...]:
 
 
 def with_change(question: str, title: str, change: Sequence[str]) -> Misconception:
-    """The stored answer to a question with a change, under a title ``"<name>: <reply>"``.
-
-    Raises:
-        OutdatedChange: the change does not fit the stored solution.
-    """
+    """The stored answer to a question with a change, under a title ``"<name>: <reply>"``."""
     exercise, _, name = question.partition(".")
     answer, others = _answer(exercise, f"answer-{name.replace('_', '-')}")
-    return _misconception(title, changed(answer, change, f"{question}: {title}"), others)
+    source = changed(answer, change, f"{question}: {title}")
+    defined = defined_names(source)
+    context = "\n".join(needed(used_names(source) - defined, others, defined))
+    title_name, _, reply = title.partition(": ")
+    return Misconception(title_name, reply, source, context)
 
 
 def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -84,13 +81,6 @@ def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
     for section in sections:
         title, *change = section.splitlines()
         yield title, change
-
-
-def _misconception(title: str, source: str, others: Sequence[str]) -> Misconception:
-    name, _, reply = title.partition(": ")
-    defined = defined_names(parsed(source))
-    context = "\n".join(needed(used_names(source) - defined, others, defined))
-    return Misconception(name, reply, source, context)
 
 
 @cache

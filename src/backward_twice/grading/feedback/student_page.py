@@ -47,12 +47,10 @@ def page(result: Json, master: Master, remarks: Sequence[str]) -> str:
         cells = [cell for cell in unused_cells if cell["answer"] == answer]
         unused_cells = [cell for cell in unused_cells if cell["answer"] != answer]
         questions.append(
-            question
+            {"beliefs": [], "case": "", "played": []}
+            | question
             | {
                 **_listed(question["findings"]),
-                "beliefs": question.get("beliefs", []),
-                "case": question.get("case", ""),
-                "played": question.get("played", []),
                 "title": cells_by_id[question["id"]].title,
                 "outcome": _OUTCOMES[question["outcome"]],
                 "points": f"{question['points']:g}",

@@ -58,50 +58,36 @@ def row(
     person: Person | None = None,
     earlier: Sequence[Score] = (),
 ) -> Row:
-    """Return the row of a result.
-
-    Args:
-        remarks: about the submission.
-        earlier: the scores of earlier gradings.
-    """
+    """Return the row of a result, with remarks and the scores of ``earlier`` gradings."""
     detail = "; ".join([*remarks, *([result["detail"]] if result["detail"] else [])])
     return Row(
         *(result[name] for name in ("student", "assignment", "points", "max_points", "state")),
         detail,
-        *_identity(person),
+        *((person.name, person.identifier) if person else ("", "")),
         "; ".join(f"{_points(score.points)} ({score.graded[:10]})" for score in earlier),
     )
 
 
 def without(person: Person, assignment: str, max_points: float) -> Row:
     """The row of somebody who handed in nothing."""
-    return Row(person.identifier, assignment, 0.0, max_points, NOTHING, "", *_identity(person))
+    identity = person.name, person.identifier
+    return Row(person.identifier, assignment, 0.0, max_points, NOTHING, "", *identity)
 
 
 def with_group(person: Person, of_group: Row) -> Row:
     """The row of somebody whose group has handed in."""
-    name, identifier = _identity(person)
-    detail = f"{of_group.student}: {of_group.state}"
     return replace(
         of_group,
         student=person.identifier,
         state=IN_A_GROUP,
-        detail=detail,
-        name=name,
-        identifier=identifier,
+        detail=f"{of_group.student}: {of_group.state}",
+        name=person.name,
+        identifier=person.identifier,
     )
 
 
-def _identity(person: Person | None) -> tuple[str, str]:
-    return (person.name, person.identifier) if person else ("", "")
-
-
 def write_table(path: Path, rows: Iterable[Row]) -> None:
-    """Write ``grades.csv``, at once as a whole: no reader ever sees half of it.
-
-    Raises:
-        OSError: it cannot be written; the one before is still there.
-    """
+    """Write ``grades.csv``."""
     with _table(path) as writer:
         writer.writerow(Row.__dataclass_fields__)
         for line in rows:
@@ -125,9 +111,6 @@ def write_class(
 
     Returns:
         what the teacher has to know: who is not in the class list, who is there twice.
-
-    Raises:
-        OSError: it cannot be written; the one before is still there.
     """
     points: dict[Person | str, dict[str, list[Row]]] = {}
     for result_row, person in rows:

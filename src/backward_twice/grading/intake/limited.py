@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ _ERRORS = {error.__name__: error for error in (Rejected, GradingError, OSError)}
 Json = Any
 
 
-class Limited:
+class Limited(AbstractContextManager):
     """A process in which functions are called; a context manager, that ends it."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
@@ -105,9 +106,6 @@ class Limited:
             self._process.kill()
             self._process.wait()
             self._process = None
-
-    def __enter__(self) -> Limited:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

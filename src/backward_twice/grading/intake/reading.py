@@ -51,9 +51,6 @@ class Reader(Limited):
         read_answers = Answers(sources, parts["missing"], tuple(parts["notes"]))
         return Submission(read_answers, (*parts["said"], *read_answers.notes), timestamp)
 
-    def __enter__(self) -> Reader:
-        return self
-
 
 def _rebuilt(opened: Callable[[], Handed], assignment: str, masters: Mapping[str, Master]) -> Json:
     handed = opened()

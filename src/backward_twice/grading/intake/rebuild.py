@@ -14,7 +14,6 @@ a split cell no id: it is known by being no Python without the first.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -179,20 +178,18 @@ def _with_what_they_use(
     """Put before each answer what it uses of the student's other cells; remarks on what that is."""
     available = {"check"}
     for cell in master.cells:
-        if isinstance(cell, GivenCell) and (tree := parsed(cell.source)):
-            available |= defined_names(tree)
+        if isinstance(cell, GivenCell):
+            available |= defined_names(cell.source)
     remarks = []
     for answer in master.answers:
         parts = sources.get(answer.id, ())
-        names = set().union(
-            *(defined_names(tree) for tree in map(parsed, parts) if tree is not None)
-        )
+        names = set().union(*map(defined_names, parts))
         undefined = set().union(*map(used_names, parts)) - available - names
         statements = needed(undefined, other_sources, available | names) if undefined else ()
         if statements:
             helpers = "\n".join(statements)
             sources[answer.id] = (helpers, *parts)
-            brought = defined_names(parsed(helpers) or ast.Module([]))
+            brought = defined_names(helpers)
             available |= brought
             listed = ", ".join(name[:_SHOWN] for name in sorted(brought)[:5]) + (
                 ", …" if len(brought) > 5 else ""
@@ -214,8 +211,7 @@ def _defined_elsewhere(
         if cell.kind == "code" and i not in taken and is_students:
             length += len(cell.source)
             sources_read += [cell.source] if length <= MAX_CHARACTERS else []
-    trees = [tree for tree in map(parsed, sources_read) if tree is not None]
-    twice = sorted(targets & set().union(*map(defined_names, trees)))
+    twice = sorted(targets & set().union(*map(defined_names, sources_read)))
     return [f"only the answer cell counts, not the other that defines {name}" for name in twice]
 
 

@@ -33,9 +33,6 @@ TIMESTAMP = "timestamp.txt"
 MAX_NAME = 128
 """The longest student's name, in characters: nbgrader's gradebook takes no longer one."""
 
-COLLECT = "'make collect' sorts a platform's download into folders"
-"""What to do about an archive."""
-
 _DENIED = "the user who runs this needs the right to it: chmod, chown"
 _WAYS_OUT = {
     errno.EACCES: _DENIED,

@@ -129,9 +129,6 @@ def copied(
 
     Returns:
         what there is to say of them.
-
-    Raises:
-        OSError: the folder cannot be written.
     """
     half = student / f".{exercise}.new"
     shutil.rmtree(half, ignore_errors=True)

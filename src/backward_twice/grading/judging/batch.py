@@ -44,11 +44,7 @@ _NO_WORKERS_SECONDS = 90  # a worker takes its time to start, on a slow machine
 
 @contextmanager
 def workers(address: str | None, number: int) -> Iterator[Client]:
-    """A client of the Dask scheduler at ``address``, or of ``number`` processes started here.
-
-    Raises:
-        GradingError: there is no scheduler at this address.
-    """
+    """A client of the Dask scheduler at ``address``, or of ``number`` processes started here."""
     dask_preload.be_quiet()
     with ExitStack() as stack:
         if address is None:
@@ -206,8 +202,8 @@ def _scheduler_there(client: Client) -> Iterator[None]:
         raise GradingError(_GONE) from error
 
 
-_SAVED = "what was graded is saved, start again to go on"
-_GONE = f"the Dask scheduler went away; {_SAVED}"
+SAVED = "what was graded is saved, start again to go on"
+_GONE = f"the Dask scheduler went away; {SAVED}"
 
 
 def _outcome(future: Future) -> Json | Exception:
@@ -221,7 +217,7 @@ def _outcome(future: Future) -> Json | Exception:
     except CancelledError:
         raise GradingError(_GONE) from None
     except (NoWorkerError, NoValidWorkerError):
-        raise GradingError(f"all workers died; {_SAVED}") from None
+        raise GradingError(f"all workers died; {SAVED}") from None
     except Exception as error:
         return error
     if isinstance(result, str):
@@ -230,11 +226,7 @@ def _outcome(future: Future) -> Json | Exception:
 
 
 def _perform(task: Callable[[Json], Json], job: str) -> Json | str:
-    """Do a job in a worker; give its result, or the reason why no job can be done there.
-
-    Args:
-        job: as JSON text.
-    """
+    """Do a job, JSON text, in a worker; its result, or the reason why none can be done there."""
     try:
         return task(json.loads(job))
     except GradingError as error:

@@ -342,10 +342,10 @@ def _state(questions: list[Json]) -> Json:
     lost = [judgement for judgement in questions if judgement["outcome"] not in (PASSED, FAILED)]
     if not lost:
         return {"state": GRADED, "detail": ""}
-    errors = [judgement["error"] or "" for judgement in lost]
     detail = "; ".join(
-        f"{judgement['id']}: {judgement['outcome']}" + (f" ({error})" if error else "")
-        for judgement, error in zip(lost, errors, strict=True)
+        f"{judgement['id']}: {judgement['outcome']}"
+        + (f" ({judgement['error']})" if judgement["error"] else "")
+        for judgement in lost
     )
     state = lost[0]["outcome"] if len(lost) == len(questions) else PARTIAL
     return {"state": state, "detail": detail}

@@ -92,11 +92,7 @@ class Journal:
         return lines is not None and lines[-1].digest == digest and not lines[-1].is_crash
 
     def add(self, digest: str, result: Json) -> None:
-        """Write a result down.  One that is the last already is not written again.
-
-        Raises:
-            OSError: it cannot be written; the journal stays as it was.
-        """
+        """Write a result down.  One that is the last already is not written again."""
         key = (result["student"], result["assignment"])
         lines = self._lines.get(key)
         if lines is not None and lines[-1].digest == digest and self[key] == result:
@@ -105,14 +101,11 @@ class Journal:
         self._write({"digest": digest, "graded": now, "result": result})
 
     def drop(self, key: Key) -> None:
-        """Take a student's results out: they are in no table any more.
-
-        Raises:
-            OSError: it cannot be written; the journal stays as it was.
-        """
+        """Take a student's results out: they are in no table any more."""
         self._write({"dropped": key})
 
     def _write(self, entry: Json) -> None:
+        """Write an entry at the end; where that fails the journal stays as it was."""
         line = json.dumps(entry, sort_keys=True).encode() + b"\n"
         try:
             written = 0
@@ -131,15 +124,15 @@ class Journal:
     def close(self) -> None:
         os.close(self._file)
 
-    def lock(self) -> bool:
-        """Whether this process has the journal for itself."""
+    def lock(self, path: Path) -> None:
+        """Take the journal for this process alone, where the file system has locks."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
+            message = f"another grading is writing {path}; wait until it has ended"
+            raise GradingError(message) from None
         except OSError:
-            pass  # a file system without locks
-        return True
+            pass
 
 
 @contextmanager
@@ -152,8 +145,7 @@ def open_journal(path: Path) -> Iterator[Journal]:
     """
     journal = Journal(path)
     try:
-        if not journal.lock():
-            raise GradingError(f"another grading is writing {path}; wait until it has ended")
+        journal.lock(path)
         journal.read(path)
         yield journal
     finally:

@@ -148,9 +148,8 @@ def read_master(path: Path) -> Master:
             headings = _HEADING.findall(cell.source)
             title = headings[-1] if headings else title
         elif nbgrader.get("solution"):
-            tree = parsed(cell.source)
-            names = defined_names(tree) if tree else set()
-            cells.append(AnswerCell(nbgrader["grade_id"], cell.id, tuple(sorted(names))))
+            names = tuple(sorted(defined_names(cell.source)))
+            cells.append(AnswerCell(nbgrader["grade_id"], cell.id, names))
         elif nbgrader.get("grade"):
             asks, target = _question(cell.source, f"{path}, cell {nbgrader['grade_id']!r}")
             answers = [c for c in cells if isinstance(c, AnswerCell)]

@@ -95,11 +95,7 @@ class Owners:
 
 
 def read_owners(submissions: Path, roster: Roster, collected: Mapping[str, Collected]) -> Owners:
-    """Read who is who, and add the class list to it.
-
-    Raises:
-        GradingError: the file of people cannot be read.
-    """
+    """Read who is who, and add the class list to it."""
     people = read_people(submissions)
     listed, problems = people.add_list(roster)
     return Owners(roster, people, listed, collected, problems)

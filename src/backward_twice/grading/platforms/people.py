@@ -262,8 +262,7 @@ def read_people(submissions: Path) -> People:
             kind: [value for value in row.get(kind, "").split(_BETWEEN) if value]
             for kind in (_NAME, *KINDS)
         }
-        identity = Identity(student, marks, row.get("same as", ""))
-        people.rows[student] = identity
+        people.rows[student] = Identity(student, marks, row.get("same as", ""))
     for identity in people.rows.values():
         target = people.rows.get(identity.same_as)
         is_confirmed = identity.same_as and not identity.same_as.endswith("?")
@@ -279,11 +278,7 @@ def read_people(submissions: Path) -> People:
 
 
 def write_people(submissions: Path, people: People) -> None:
-    """Write the file, if there is somebody to write down.
-
-    Raises:
-        OSError: it cannot be written; the one before is still there.
-    """
+    """Write the file, if there is somebody to write down."""
     if not people.rows:
         return
     text = io.StringIO(newline="")

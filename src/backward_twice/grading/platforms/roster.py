@@ -12,11 +12,10 @@ import csv
 import io
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from backward_twice.grading import GradingError
 from backward_twice.grading.platforms.names import words
@@ -91,21 +90,13 @@ class Roster:
     @cached_property
     def _groups(self) -> Mapping[frozenset[str], list[Person]]:
         places = [i for i, name in enumerate(self.columns) if name.strip().casefold() in _GROUPS]
-        return _index(
-            (words(name), person)
-            for person in self.people
-            for i in places
-            for name in {person.cells[i], *person.cells[i].split(",")}
-            if name.strip()
-        )
-
-
-def _index(pairs: Iterable[tuple[Any, Person]]) -> dict[Any, list[Person]]:
-    index: dict[Any, list[Person]] = defaultdict(list)
-    for key, person in pairs:
-        if person not in index[key]:
-            index[key].append(person)
-    return dict(index)
+        groups: dict[frozenset[str], list[Person]] = defaultdict(list)
+        for person in dict.fromkeys(self.people):
+            cells = [person.cells[i] for i in places]
+            names = [name for cell in cells for name in (cell, *cell.split(",")) if name.strip()]
+            for group in set(map(words, names)):
+                groups[group].append(person)
+        return groups
 
 
 def read_roster(path: Path) -> Roster:
@@ -150,11 +141,7 @@ def read_roster(path: Path) -> Roster:
 
 
 def _rows(text: str) -> list[list[str]]:
-    """The lines of a table that are not empty, whatever separates its cells and ends its lines.
-
-    Raises:
-        csv.Error: it is none.
-    """
+    """The lines of a table that are not empty, whatever separates its cells and ends its lines."""
     # Excel's own word in front on what separates cells.
     text = re.sub(r"\Asep=.\r?\n", "", text)
     header = re.split(r"[\r\n]", text, maxsplit=1)[0]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,21 +42,13 @@ class Collected:
         return {(name, number): folder for folder, (name, number) in self.students.items()}
 
     def write(self, submissions: Path, exercise: str) -> None:
-        """Write it to the folder of submissions.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write it to the folder of submissions."""
         text = json.dumps(vars(self), indent=1, sort_keys=True)
         atomic.write(submissions / _FOLDER / f"{exercise}.json", text.encode())
 
 
 def read_all_collected(submissions: Path) -> dict[str, Collected]:
-    """Return the records of all exercises that have one.
-
-    Raises:
-        GradingError: it is damaged.
-    """
+    """Return the records of all exercises that have one."""
     paths = sorted((submissions / _FOLDER).glob("*.json"))
     return {path.stem: read_collected(submissions, path.stem) for path in paths}
 
@@ -81,49 +73,35 @@ Participant = tuple[str, str]
 
 
 def write_upload(
-    path: Path,
+    out: Path,
     exercise: str,
     collected: Collected,
     students: Mapping[str, Sequence[Participant] | None],
-    feedback: Path,
     autograded: Path,
 ) -> None:
-    """Write ``path``, the zip that the platform takes; nothing if it takes none.
+    """Write ``out/upload/<exercise>.zip``, which the platform takes; nothing if it takes none.
 
     Args:
+        out: the folder of the grading, with the pages of feedback.
         students: those who are to get feedback; of a group the members who get it instead.
-        feedback: the folder of the pages of feedback.
         autograded: the folder of the graded notebooks.
-
-    Raises:
-        OSError: it cannot be written.
     """
     if collected.platform not in (MOODLE, CANVAS):
         return
+    path = out / "upload" / f"{exercise}.zip"
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic.replacing(path) as half, zipfile.ZipFile(half, "w") as archive:
-        for name, file in _members(exercise, collected, students, feedback, autograded):
-            if file.is_file():
+        for student, members in students.items():
+            key = collected.keys.get(student)
+            file = out / "feedback" / student / exercise / f"{exercise}.html"
+            if members is not None:
+                names = [f"{_key(*member)}/{exercise}.html" for member in members]
+            elif key and collected.platform == CANVAS:
+                names, file = [key], autograded / student / exercise / f"{exercise}.ipynb"
+            else:
+                names = [f"{key}/{exercise}.html"] if key else []
+            for name in names if file.is_file() else ():
                 archive.writestr(zipfile.ZipInfo(name), file.read_bytes(), zipfile.ZIP_DEFLATED)
-
-
-def _members(
-    exercise: str,
-    collected: Collected,
-    students: Mapping[str, Sequence[Participant] | None],
-    feedback: Path,
-    autograded: Path,
-) -> Iterator[tuple[str, Path]]:
-    for student, members in students.items():
-        key = collected.keys.get(student)
-        page = feedback / student / exercise / f"{exercise}.html"
-        if members is not None:
-            for member in members:
-                yield f"{_key(*member)}/{exercise}.html", page
-        elif key and collected.platform == CANVAS:
-            yield key, autograded / student / exercise / f"{exercise}.ipynb"
-        elif key:
-            yield f"{key}/{exercise}.html", page
 
 
 def _key(name: str, number: str) -> str:

@@ -31,11 +31,7 @@ _FEWEST_USERS, _MOST_USERS = 1 << 10, 1 << 31  # larger numbers some programs ma
 
 
 def bubblewrap_command(hide: tuple[Path, ...]) -> list[str]:
-    """Return the command that makes namespaces in which these folders are hidden.
-
-    Raises:
-        SandboxError: bubblewrap is not installed.
-    """
+    """Return the command that makes namespaces in which these folders are hidden."""
     if (program := shutil.which("bwrap")) is None:
         raise SandboxError("bubblewrap (the program bwrap) is not installed")
     return [program, *policy(hide)]
@@ -54,14 +50,7 @@ class Namespaces:
     first_processes = 3  # bubblewrap's two, and the submission's
 
     def __init__(self, command: Sequence[str], limits: SubmissionLimits) -> None:
-        """Start bubblewrap, and wait until every mount is in place.
-
-        Args:
-            command: of :func:`bubblewrap_command`.
-
-        Raises:
-            SandboxError: bubblewrap refuses; the message has its reason.
-        """
+        """Start bubblewrap (:func:`bubblewrap_command`), and wait until every mount is in place."""
         self.entrance: int | None = None
         self.user: int | None = None
         program = unnamed_file(syscalls.program())
@@ -133,11 +122,7 @@ class Namespaces:
             return []
 
     def close(self) -> None:
-        """End every process in them.
-
-        Raises:
-            SandboxError: a process does not end.
-        """
+        """End every process in them."""
         is_left = False
         if self.entrance is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -159,9 +144,6 @@ def _user_beside(pid: int) -> int:
     """Return a user for the submission in the namespaces whose first process has this number.
 
     The kernel counts processes by user, and no two processes that live have one number.
-
-    Raises:
-        SandboxError: root has too few users here.
     """
     inside, _, count = map(int, Path("/proc/self/uid_map").read_text().splitlines()[-1].split())
     if count < _FEWEST_USERS:

@@ -71,9 +71,9 @@ def renounce(uid: int | None = None) -> None:
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
         # Changing the user hid /proc/self from itself.
-        _call(libc.prctl, _PR_SET_DUMPABLE, 1, 0, 0, 0)
+        seccomp.call_libc(libc.prctl, _PR_SET_DUMPABLE, 1, 0, 0, 0)
     header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
-    _call(libc.capset, header, bytes(24))
+    seccomp.call_libc(libc.capset, header, bytes(24))
     seccomp.load(syscalls.program())
     status = dict(
         line.split(":\t", 1)
@@ -85,9 +85,3 @@ def renounce(uid: int | None = None) -> None:
         raise OSError(errno.EPERM, f"privileges are left: {capabilities}")
     if uid is not None and status["Uid"].split() != [str(uid)] * 4:
         raise OSError(errno.EPERM, f"still user {status['Uid']}")
-
-
-def _call(function: ctypes._CFuncPtr, *arguments: int | bytes) -> None:
-    if function(*arguments):
-        number = ctypes.get_errno()
-        raise OSError(number, f"{function.__name__}: {os.strerror(number)}")

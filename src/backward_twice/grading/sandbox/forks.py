@@ -37,43 +37,25 @@ _END_SECONDS = 20.0  # for the kernel to end a process
 _DOES_NOT_END = "it does not end"
 
 
-class Sandbox:
+class Sandbox(contextlib.AbstractContextManager):
     """Starts each submission as a fork of one warm process, in namespaces of its own.
 
     The warm process starts when needed and again when it died; leaving the context ends it.
     """
 
     def __init__(self, hide: Iterable[str | os.PathLike[str]] = ()) -> None:
-        """Start nothing yet.
-
-        Args:
-            hide: folders that a submission must not see.
-
-        Raises:
-            SandboxError: bubblewrap is not installed.
-        """
+        """Start nothing yet; no submission is to see the folders ``hide``."""
         self._command = bubblewrap_command(tuple(map(Path, hide)))
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
         self._control: socket.socket | None = None
 
     def namespaces(self, limits: SubmissionLimits) -> Namespaces:
-        """Make the namespaces of one submission.
-
-        Raises:
-            SandboxError: none could be made.
-        """
+        """Make the namespaces of one submission."""
         return Namespaces(self._command, limits)
 
     def start(self, limits: SubmissionLimits, exercises: Sequence[str] = ()) -> Fork:
-        """Start the process of a submission in namespaces of its own.
-
-        Args:
-            exercises: whose questions it will be asked; no others are loaded.
-
-        Raises:
-            SandboxError: it could not be started.
-        """
+        """Start a submission in namespaces of its own, with the questions of these exercises."""
         return Fork(self, self.namespaces(limits), limits, exercises)
 
     def fork(self, terms: dict[str, Any], fds: list[int]) -> None:
@@ -123,9 +105,6 @@ class Sandbox:
         with self._lock:
             self._stop()
 
-    def __enter__(self) -> Sandbox:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -161,14 +140,7 @@ class Fork:
         limits: SubmissionLimits,
         exercises: Sequence[str],
     ) -> None:
-        """Start it; the namespaces are closed with it, or if it cannot start.
-
-        Args:
-            exercises: whose questions it will be asked; no others are loaded.
-
-        Raises:
-            SandboxError: the warm process does not start.
-        """
+        """Start it; the namespaces are closed with it, or if it cannot start."""
         self._namespaces = namespaces
         self._end: dict[str, Any] | None = None
         job, self.job = os.pipe()
@@ -221,11 +193,7 @@ class Fork:
         return used + sockets_of(self._namespaces.folder)
 
     def close(self) -> None:
-        """End every process of the submission and of its namespaces.
-
-        Raises:
-            SandboxError: one does not end.
-        """
+        """End every process of the submission and of its namespaces."""
         with contextlib.suppress(OSError):
             self._keeper.shutdown(socket.SHUT_WR)
         try:

@@ -37,6 +37,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from backward_twice.grading.sandbox import confine, runner, syscalls
 from backward_twice.grading.sandbox.forget import forget_folder, load_questions
+from backward_twice.grading.sandbox.seccomp import call_libc
 
 _NAMESPACES = {
     "mnt": 0x20000,
@@ -151,14 +152,10 @@ def _enter(sandbox: int, files: int, user: bool) -> None:
     """Enter the namespaces of the process that the pidfd ``sandbox`` names."""
     libc = ctypes.CDLL(None, use_errno=True)
     flags = sum(flag for name, flag in _NAMESPACES.items() if user or name != "user")
-    if libc.setns(sandbox, flags):
-        number = ctypes.get_errno()
-        raise OSError(number, f"setns: {os.strerror(number)}")
+    call_libc(libc.setns, sandbox, flags)
     # bubblewrap's own --size is younger than the bubblewrap of many systems, and bounds no inodes.
     bound = f"size={files},nr_inodes={_FILES}".encode()
-    if libc.mount(None, b"/tmp", None, _MS_REMOUNT | _MS_NOSUID | _MS_NODEV, bound):
-        number = ctypes.get_errno()
-        raise OSError(number, f"mount: {os.strerror(number)}")
+    call_libc(libc.mount, None, b"/tmp", None, _MS_REMOUNT | _MS_NOSUID | _MS_NODEV, bound)
 
 
 def _become(terms: dict[str, Any], shell: InteractiveShell, job: int, events: int) -> None:
@@ -180,8 +177,7 @@ def _become(terms: dict[str, Any], shell: InteractiveShell, job: int, events: in
 def _wait(submission: int, status: int) -> int:
     """Wait for the end of the submission or of the interest in it.
 
-    Returns:
-        its exit code, or minus the signal that ended it.
+    It gives the exit code, or minus the signal that ended it.
     """
     ended = os.pidfd_open(submission)
     watch = select.poll()

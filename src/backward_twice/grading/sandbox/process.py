@@ -40,12 +40,7 @@ def environment() -> dict[str, str]:
     Ours are two distributions, and from a checkout neither is among Python's own packages.
     """
     folders = {str(OURS.parent), str(folder_of("gradtrace").parent)}
-    threads = (
-        "OMP_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "MALLOC_ARENA_MAX",
-    )
+    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
     return {
         "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
         "PYTHONPATH": ":".join(sorted(path for path in folders if not path.endswith("-packages"))),
@@ -92,11 +87,7 @@ def _memory_of_one(process: Path) -> int:
 
 
 def _memory_of_task(task: Path) -> int:
-    """Return the bytes of memory of a thread's process.
-
-    Raises:
-        OSError: the thread has ended.
-    """
+    """Return the bytes of memory of a thread's process, unless the thread has ended."""
     try:
         rollup = (task / "smaps_rollup").read_text()
         total = 1024 * int(rollup.partition("\nPss:")[2].split()[0])

@@ -39,11 +39,7 @@ class _Comparison(ctypes.Structure):
 
 
 def library() -> ctypes.CDLL:
-    """Return libseccomp with the types of its functions declared.
-
-    Raises:
-        OSError: it is not installed; the message says how to.
-    """
+    """Return libseccomp with the types of its functions declared."""
     try:
         loaded = ctypes.CDLL(_LIBRARY)
     except OSError:
@@ -129,19 +125,21 @@ def _checked(function: ctypes._CFuncPtr, *arguments: object) -> None:
 
 
 def load(program: bytes) -> None:
-    """Put this thread, and all that it starts, under a program, for good.
-
-    Raises:
-        OSError: the kernel refused.
-    """
+    """Put this thread, and all that it starts, under a program, for good."""
     libc = ctypes.CDLL(None, use_errno=True)
     code = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog: the number of instructions, padding, a pointer to them
     filter_program = struct.pack("HP", len(program) // 8, ctypes.addressof(code))
-    for call, arguments in (
-        (_PR_SET_NO_NEW_PRIVS, (1, 0, 0, 0)),
-        (_PR_SET_SECCOMP, (2, filter_program, 0, 0)),
-    ):
-        if libc.prctl(call, *arguments) < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"prctl({call}): {os.strerror(number)}")
+    call_libc(libc.prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    call_libc(libc.prctl, _PR_SET_SECCOMP, 2, filter_program, 0, 0)
+
+
+def call_libc(function: ctypes._CFuncPtr, *arguments: int | bytes | None) -> None:
+    """Call a function of a libc that was loaded with ``use_errno``.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    if function(*arguments):
+        number = ctypes.get_errno()
+        raise OSError(number, f"{function.__name__}: {os.strerror(number)}")

@@ -125,9 +125,5 @@ TAKEN_FOR_GRANTED: dict[str, list[Allowed]] = {
 
 @functools.cache
 def program() -> bytes:
-    """Compile the list into a seccomp filter for this machine.
-
-    Raises:
-        OSError: libseccomp is not installed, or knows no such machine.
-    """
+    """Compile the list into a seccomp filter for this machine."""
     return compiled(ALLOWED, TAKEN_FOR_GRANTED)

@@ -42,13 +42,7 @@ def _exercise(master: Path) -> str:
 
 
 def notebook(result: Json, master: Path, remarks: Sequence[str] = ()) -> Json:
-    """Return a graded submission as a notebook in JSON.
-
-    Args:
-        result: as :func:`.grader.judged` makes it.
-        master: the path of the exercise's master.
-        remarks: on the submission as a whole.
-    """
+    """Return a graded submission (:func:`.grader.judged`) as a notebook in JSON."""
     filled = json.loads(_exercise(master))
     questions = {question["id"]: question for question in result["questions"]}
     for cell in filled["cells"]:
@@ -95,11 +89,7 @@ def _error(text: str | None) -> list[Json]:
 
 
 def write_notebook(folder: Path, result: Json, master: Path, remarks: Sequence[str]) -> None:
-    """Write ``folder/<student>/<assignment>/<assignment>.ipynb``, where Formgrader looks.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write ``folder/<student>/<assignment>/<assignment>.ipynb``, where Formgrader looks."""
     student, assignment = result["student"], result["assignment"]
     path = folder / student / assignment / f"{assignment}.ipynb"
     atomic.write(path, json.dumps(notebook(result, master, remarks)).encode())

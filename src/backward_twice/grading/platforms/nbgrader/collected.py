@@ -12,7 +12,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 from backward_twice.grading.intake.submissions import (
-    COLLECT,
     MAX_NAME,
     Handed,
     Rejected,
@@ -65,11 +64,9 @@ def _of_student(entry: os.DirEntry[str], assignments: Collection[str]) -> list[S
                     SubmissionFolder(student, name, _not_a_folder(inner, "an assignment's folder"))
                 )
         else:
-            problem = None
-            if name not in assignments:
-                valid_names = ", ".join(sorted(assignments))
-                problem = f"there is no assignment '{shown(name)}'; there is {valid_names}"
-            places.append(SubmissionFolder(student, name, problem))
+            valid_names = ", ".join(sorted(assignments))
+            problem = f"there is no assignment '{shown(name)}'; there is {valid_names}"
+            places.append(SubmissionFolder(student, name, None if name in assignments else problem))
     return places or [SubmissionFolder(student, "", "nothing was handed in: the folder is empty")]
 
 
@@ -91,18 +88,15 @@ def _not_a_folder(entry: os.DirEntry[str], expected: str) -> str:
     if not entry.is_file(follow_symlinks=False):
         return f"neither file nor folder, where {expected} should be"
     if is_archive(entry.name):
-        return f"an archive, where {expected} should be; {COLLECT}"
+        way_out = "'make collect' sorts a platform's download into folders"
+        return f"an archive, where {expected} should be; {way_out}"
     if entry.name.endswith(".ipynb"):
         return f"a notebook, where {expected} should be: <student>/<assignment>/<assignment>.ipynb"
     return f"a file, where {expected} should be"
 
 
 def read(submissions: Path, place: SubmissionFolder) -> Handed:
-    """Read the submission at ``place``.
-
-    Raises:
-        Rejected: there is no notebook, or it is none that can be graded.
-    """
+    """Read the submission at ``place``; one that cannot be graded raises :class:`Rejected`."""
     if place.problem:
         raise Rejected(place.problem)
     return read_folder(submissions, place.student, place.assignment, assignment=place.assignment)

@@ -25,6 +25,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from backward_twice.grading import GradingError
+from backward_twice.grading.intake.submissions import MAX_NAME
 from backward_twice.grading.judging.grader import Json
 from backward_twice.grading.judging.journal import Key
 from backward_twice.grading.judging.master import Master
@@ -33,9 +34,6 @@ from backward_twice.grading.platforms.roster import Person
 
 COURSE = "backward_twice"
 """The course's name in a gradebook that has no such assignment yet; as in nbgrader_config.py."""
-
-_LONGEST = 128
-"""The longest name that the gradebook takes, in characters."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Grades:
             student = self._row(api.Student, id=id)
             student.first_name = student.first_name or _name(person.first)
             student.last_name = student.last_name or _name(person.last)
-            student.email = student.email or person.email[:_LONGEST] or None
+            student.email = student.email or person.email[:MAX_NAME] or None
         self._db.commit()
 
     def extend(self, extensions: Mapping[Key, timedelta]) -> None:
@@ -149,7 +147,7 @@ class Grades:
 
 def _name(name: str) -> str | None:
     """``name`` as Formgrader may show it: it puts names into its pages as they are, markup too."""
-    return "".join(c for c in name if c not in MARKUP)[:_LONGEST] or None
+    return "".join(c for c in name if c not in MARKUP)[:MAX_NAME] or None
 
 
 def _late(submission: api.SubmittedAssignment, due: datetime | None) -> float:
@@ -213,7 +211,8 @@ def open_gradebook(path: Path, masters: Mapping[str, Master]) -> Iterator[Grades
             gradebook = api.Gradebook(url, COURSE)
         yield Grades(gradebook, masters)
     except (SQLAlchemyError, SubprocessError, api.InvalidEntry) as error:
-        raise GradingError(f"the gradebook {path} cannot be written: {_brief(error)}") from error
+        reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+        raise GradingError(f"the gradebook {path} cannot be written: {reason}") from error
     finally:
         if gradebook is not None:
             gradebook.close()
@@ -229,7 +228,3 @@ def _scripts_on_path() -> Iterator[None]:
         yield
     finally:
         os.environ["PATH"] = original
-
-
-def _brief(error: Exception) -> str:
-    return str(getattr(error, "orig", None) or error).splitlines()[0]
