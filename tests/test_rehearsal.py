@@ -82,12 +82,12 @@ def test_what_would_be_graded_passes_without_a_word(notebook, cells):
         ),
         (
             [SET_UP, RIGHT, "mine = one_update", "def one_update(*given): pass"],
-            "what is graded is called one_update",
+            "the grader uses one_update",
         ),
     ],
 )
 def test_what_would_be_lost_is_said(notebook, cells, why):
-    check = CHECK.replace(", one", ", mine" if "mine" in why or "called" in why else ", one")
+    check = CHECK.replace(", one", ", mine" if "the grader uses" in why else ", one")
     check = check.replace("mine_update", "mine")
     said = notebook(*cells, check)
     assert ALL_RIGHT in said and NOT in said and why in said, said
@@ -95,7 +95,7 @@ def test_what_would_be_lost_is_said(notebook, cells, why):
 
 def test_an_answer_in_the_test_cell_is_said(notebook):
     notebook(SET_UP, "def one_update(*given):\n    raise NotImplementedError()")
-    assert "write it into the answer cell above" in notebook(f"{RIGHT}\n{CHECK}")
+    assert "into the answer cell above" in notebook(f"{RIGHT}\n{CHECK}")
     # Where the front end tells which cell runs, the answer cell may check itself.
     notebook.shell.get_parent = lambda: {"metadata": {"cellId": ONE}}
     assert NOT not in notebook(f"{RIGHT}\n{CHECK}")

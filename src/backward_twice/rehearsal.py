@@ -37,11 +37,11 @@ def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any],
     if not definers:
         return ""
     if shell.user_ns.get(name) is not answer and _wrong(asks, shell.user_ns.get(name)):
-        return f"what is graded is called {name}, and that is not what was checked here"
+        return f"the grader uses {name}, but this cell checked another object"
     if definers[-1] == len(cells) - 1 and _current_cell(shell) in (test_cell, None):
         return (
-            f"{name} is defined in the cell that checks it; write it into the answer cell above, "
-            "for this one is replaced"
+            f"{name} is defined in the cell that checks it, which the grader replaces: write "
+            f"{name} into the answer cell above"
         )
     cell = cells.pop(definers[-1])
     own_names = defined_names(cell)
@@ -55,8 +55,8 @@ def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any],
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
     return wrong and (
-        "from its own cell, with the imports, functions, classes and assignments that it uses of "
-        f"others, comes something else: {wrong}"
+        "the grader runs the answer's cell with only the imports, functions, classes and "
+        f"assignments that it uses from other cells, and then the result differs: {wrong}"
     )
 
 
