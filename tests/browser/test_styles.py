@@ -13,6 +13,7 @@ SHEETS = [
     "sphinx-design.min.css",
     "icons.css",
     "course.css",
+    "forms.css",
 ]
 # Of each element and of what is generated before and after it; variables are no looks.
 LOOKS = """() => {
