@@ -710,7 +710,7 @@ def test_what_may_not_be_read_costs_nobody_what_was_there(
     ended = bound_by_permissions(*again, "--solutions", CHECKOUT / "solutions")
     assert ended.returncode == 0 and "3 submissions" in ended.stdout
     for student in ("bob", "eve"):
-        said = f"{student}: {download}/{student}/{FILE}: Permission denied (whoever runs this needs"
+        said = f"{student}: {download}/{student}/{FILE}: Permission denied (the user who runs"
         assert said in ended.stderr and "what was collected before stays" in ended.stderr
     assert handed_in(here) == {"ada": [FILE], "bob": [FILE]}
     (download / "bob").chmod(0)
@@ -725,7 +725,7 @@ def test_what_may_not_be_read_costs_nobody_what_was_there(
 
 def test_files_of_nobodys_are_said(here, collected):
     files = {f"Ada_9001_assignsubmission_file/{FILE}": RIGHT, "read me.txt": b"..."}
-    assert "1 files are nobody's by their names: read me.txt" in collected(files)
+    assert "1 files belong to no student by their names: read me.txt" in collected(files)
 
 
 @pytest.mark.parametrize(

@@ -152,8 +152,8 @@ def test_a_chains_program_prints_what_it_saved_and_what_it_holds():
         assert len(saved) == what.count("→")
         assert right == next((k for k in reversed(range(len(saved))) if saved[k]), None)
     for program, right, _, inputs in cases("which_need_saved", "bytes_held"):
-        values = inputs["shape"][0] * inputs["shape"][1]
-        assert int(printed(program)[0]) * values == 6 * right
+        rows, columns = inputs["chains"][0]["shape"]  # one shape for all chains
+        assert int(printed(program)[0]) * rows * columns == 6 * right
 
 
 def test_a_program_goes_wrong_as_the_one_asked_about():

@@ -557,7 +557,7 @@ def test_what_may_not_be_read_costs_nobody_else(here, tmp_path, bound_by_permiss
     (masters / NAME).chmod(0)
     ended = bound_by_permissions(*grade, "--solutions", masters)
     assert ended.returncode == 2
-    assert f"{masters / NAME}: Permission denied (whoever runs this" in ended.stderr
+    assert f"{masters / NAME}: Permission denied (the user who runs this" in ended.stderr
 
 
 def test_a_file_is_no_folder_to_grade_into(here, capsys, tmp_path):
