@@ -226,7 +226,8 @@ def test_trace_of_what_is_never_called(script):
     [
         ([], "no program to run"),
         (["--strict"], "no program to run"),
-        (["--verbose", "x.py"], "unrecognized arguments: --verbose"),
+        (["--verbose", "x.py"], "there is no option --verbose. Did you mean: --version"),
+        (["--quux", "x.py"], "unrecognized arguments: --quux"),
         (["--json"], "expected one argument"),
         (["--", "-O", "x.py"], "-O is not a program"),
         (["--trace", "g", "script.py"], "no function 'g' is defined in script.py"),
