@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 from collections import deque
@@ -13,7 +14,7 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Chain, place_of
+from gradtrace.autograd.frames import Chain, place_of, reach
 from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
@@ -266,8 +267,9 @@ class Reuse(Evidence):
 
     @cached_property
     def in_a_dataset(self) -> bool:
-        owners = (owner for variable in self.holders for owner in variable.owners)
-        return any(isinstance(owner, _DATASETS) for owner in owners)
+        is_owned = any(isinstance(o, _DATASETS) for v in self.holders for o in v.owners)
+        tensors = _dataset_tensors() if self.holders else set()
+        return is_owned or any(id(v.value) in tensors for v in self.holders)
 
     @cached_property
     def in_a_buffer(self) -> Holder | None:
@@ -509,3 +511,9 @@ _NEAR = 4  # links between an operation and the parameters that distinguish it
 _SUMS = re.compile(r"(Add|Sum|Mean|Stack|Cat|Select|Unsqueeze|View|Div|Mul|ToCopy)Backward")
 _CONTAINERS = (list, tuple, deque, dict, set)
 _DATASETS = (torch.utils.data.Dataset, torch.utils.data.DataLoader)
+
+
+def _dataset_tensors() -> set[int]:
+    """Return the ids of the tensors in all data loaders: a loop may hold the only reference."""
+    loaders = (x for x in gc.get_objects() if issubclass(type(x), torch.utils.data.DataLoader))
+    return {id(v.value) for x in loaders for v in reach({"": vars(x).get("dataset")})}
