@@ -11,9 +11,9 @@ has a row of its own, whose column ``same as`` says ``?``, or ``1001?`` for a gu
 confirms it by deleting the question mark.
 
 The lists may come in any order, so the file has only what does not depend on it: an identifier that
-two rows have makes them one row, for good, and a name that two in one list have is known to be
-shared, for good.  What a name alone says of two rows is decided again each time: they are one person's
-unless the name is shared or both have an identifier of one kind.
+two rows have makes them one row, for good, and a name that two in one list have is shared, for
+good.  What a name alone says of two rows is decided again each time: they are one person's unless
+the name is shared or both have an identifier of one kind.
 """
 
 from __future__ import annotations
