@@ -77,7 +77,9 @@ SUITES = {
     # need only for pictures.
     "higher": Suite(files=("tests",), needs=("parameterized",), alone=("higher",), checkout="."),
     "backpack-for-pytorch": Suite(
-        files=("test",), needs=("einops", "scipy"), alone=("unfoldNd", "backpack-for-pytorch")
+        files=("test",),
+        needs=("einops", "pytorch_memlab", "scipy"),
+        alone=("unfoldNd", "backpack-for-pytorch"),
     ),
     "torchopt": Suite(files=("tests",), needs=("torchopt",)),
     "gpytorch": Suite(files=("test",), needs=("gpytorch",)),
