@@ -1,4 +1,4 @@
-"""A plugin of pytest that seeds all random numbers before each test, so that ways can be compared."""
+"""Seed all random numbers before each test, so that the ways of running it can be compared."""
 
 import random
 
