@@ -1,4 +1,4 @@
-"""Exercise ``retained_bytes``: predict the bytes of a graph, measure them, and say when they go.
+"""Exercise ``retained_bytes``: predict the bytes of a graph, measure them, and predict their end.
 
 Whatever is asked, the truth is measured: the drawn network is built, run, and its graph read by
 ``gradtrace``.  Where the answer is to predict, the batch has more rows than any machine holds, and

@@ -43,7 +43,7 @@ def _raises(operations):
 
 
 def _refusing(chain):
-    """By cutting the graph: the shortest end of the chain that still raises begins with it."""
+    """Return the operation with which the shortest end of the chain that raises begins."""
     return next((k for k in reversed(range(len(chain))) if _raises(chain[k:])), None)
 
 
