@@ -252,6 +252,7 @@ def caller_of_forward(frame: FrameType) -> FrameType | None:
 AUTOGRAD_FILE: str = torch.autograd.__file__
 CHECKPOINT_FILE: str = torch.utils.checkpoint.__file__
 GRAD_MODE_FILE: str = torch.autograd.grad_mode.__file__
+DECORATOR_FILE: str = torch.utils._contextlib.__file__  # its frames run what @torch.no_grad() wraps
 GRAD_SCALER_FILE: str = torch.amp.grad_scaler.__file__
 OPTIMIZERS: str = torch.optim.__path__[0]  # the folder of PyTorch's optimizers
 

@@ -362,7 +362,7 @@ class Observer(_torch_hooks.Mode):
                 return
         frame, decorated = caller, None
         while not is_users(frame.f_code) and frame.f_back is not None:
-            if frame.f_code.co_name == "decorate_context":
+            if frame.f_code.co_filename == _torch.DECORATOR_FILE:
                 decorated = getattr(frame.f_locals.get("func"), "__code__", None)
             frame = frame.f_back
         location = Location.of(frame) if is_users(frame.f_code) else None
