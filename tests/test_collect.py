@@ -238,7 +238,7 @@ def test_a_groups_number_is_not_taken_for_a_participants(here, collected, tmp_pa
     teams = {form.format(student=s, file=FILE): RIGHT for s in ("Team-A 1_12", "Bob Kahn_9002")}
     said = collected(teams, "--roster", str(roster_of(tmp_path, listed)))
     assert (
-        "1 are groups (Team-A 1): graded with this class list, their members get" in said
+        "1 are groups (Team-A 1): with this class list their members get" in said
         and "not found" not in said
     )
     assert handed_in(here).keys() == {"Team-A 1", "bob@example.org"}
@@ -281,7 +281,7 @@ def test_a_groups_members_get_its_points(here, collected, tmp_path, capsys):
         **{"ada@example.org": "", "bob@example.org": "", "zoe@example.org": "3"},
         "eve@example.org": "",
     }
-    said = "Ada Lovelace is in Lab and Team-A 1, and each handed in two_losses: no points of it"
+    said = "Ada Lovelace is in Lab and Team-A 1, and each handed in two_losses: class.csv has no"
     assert said in capsys.readouterr().err
 
 
@@ -708,7 +708,7 @@ def test_what_may_not_be_read_costs_nobody_what_was_there(
     ended = bound_by_permissions(*again, "--solutions", CHECKOUT / "solutions")
     assert ended.returncode == 0 and "3 submissions" in ended.stdout
     for student in ("bob", "eve"):
-        said = f"{student}: {download}/{student}/{FILE}: Permission denied (the user who runs"
+        said = f"{student}: {download}/{student}/{FILE}: Permission denied (give the user who runs"
         assert said in ended.stderr and "the earlier collection stays unchanged" in ended.stderr
     assert handed_in(here) == {"ada": [FILE], "bob": [FILE]}
     (download / "bob").chmod(0)

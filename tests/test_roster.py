@@ -115,10 +115,10 @@ def test_two_of_one_name_are_told_apart_by_their_number_only(tmp_path):
     ("content", "said"),
     [
         (b"", "is empty"),
-        (b"colour,size\nred,1\n", "no column that says who is who"),
+        (b"colour,size\nred,1\n", "no column that identifies"),
         ("name\nZoë\n".encode("latin-1"), "not UTF-8"),
         ("name\nZoë\n".encode("utf-16")[:-1], "not UTF-8"),
-        (f"name\n{'x' * 200_000}\n".encode(), "no CSV file"),
+        (f"name\n{'x' * 200_000}\n".encode(), "not a CSV file"),
         (None, "cannot be read"),
     ],
 )
@@ -327,7 +327,7 @@ def test_a_regrade_shows_what_changed_and_a_scores_history(here, capsys):
     (here.submissions / "ada" / NAME / f"{NAME}.ipynb").write_text("nonsense")
     assert here.grade() == 0
     said = capsys.readouterr().out
-    assert "1 with other points than before" in said and "ada, two_losses: 3 → 0 points" in said
+    assert "1 with points that have changed" in said and "ada, two_losses: 3 → 0 points" in said
     assert here.grade("--again") == 0 and "other points" not in capsys.readouterr().out
     here.hand_in("ada")
     assert here.grade() == 0 and "0 → 3 points" in capsys.readouterr().out

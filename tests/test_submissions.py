@@ -609,7 +609,7 @@ def test_a_reader_that_does_not_start_rejects_nobody(tmp_path, monkeypatch):
     program.write_text(f"#!{sys.executable}\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    with Reader({NAME: MASTER}) as reader, pytest.raises(GradingError, match="does not start"):
+    with Reader({NAME: MASTER}) as reader, pytest.raises(GradingError, match="did not start"):
         reader.read(NAME, partial(opened, []))
 
 

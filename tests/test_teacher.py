@@ -495,7 +495,7 @@ def test_a_submission_replaced_by_a_bad_one_and_back(here):
 @pytest.mark.parametrize(
     ("stop", "code", "said"),
     [
-        (KeyboardInterrupt(), 130, "interrupted; what was graded is saved"),
+        (KeyboardInterrupt(), 130, "interrupted; the results so far are saved"),
         (grade_command.GradingError("the Dask scheduler went away"), 2, "scheduler went away"),
         (OSError(28, "No space left on device", "results.jsonl"), 2, "No space left on device"),
     ],
@@ -557,7 +557,7 @@ def test_what_may_not_be_read_costs_nobody_else(here, tmp_path, bound_by_permiss
     (masters / NAME).chmod(0)
     ended = bound_by_permissions(*grade, "--solutions", masters)
     assert ended.returncode == 2
-    assert f"{masters / NAME}: Permission denied (the user who runs this" in ended.stderr
+    assert f"{masters / NAME}: Permission denied (give the user who runs this" in ended.stderr
 
 
 def test_a_file_is_no_folder_to_grade_into(here, capsys, tmp_path):
@@ -580,7 +580,7 @@ def test_a_disk_that_fills_up_while_the_table_is_written(here, capsys, monkeypat
         patch.setattr(grade_command, "write_table", full)
         assert here.grade() == 2
     said = capsys.readouterr().err
-    assert "grades.csv: No space left on device; what was graded is saved" in said
+    assert "grades.csv: No space left on device; the results so far are saved" in said
     assert here.grade() == 0 and here.graded == [] and here.points() == {"ada": 3}
 
 

@@ -33,7 +33,7 @@ TIMESTAMP = "timestamp.txt"
 MAX_NAME = 128
 """The longest student's name, in characters: nbgrader's gradebook takes no longer one."""
 
-_DENIED = "give the user who runs this access to it (chmod, chown)"
+_DENIED = "give the user who runs this access to it: chmod, chown"
 _WAYS_OUT = {
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
