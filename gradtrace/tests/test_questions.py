@@ -275,7 +275,7 @@ def test_explore_asks(displayed):
 
 
 def test_explore_refuses_what_is_no_question(displayed):
-    with pytest.raises(TypeError, match="ask='which\\?' is no question"):
+    with pytest.raises(TypeError, match="ask='which\\?' is not a question"):
         explore(twice, retain_graph=[False, True], ask="which?")
 
 
