@@ -107,6 +107,15 @@ def grad_fn_of(tensor: torch.Tensor) -> LiveNode | None:
     return node
 
 
+def is_leaf_of_transform(tensor: Any) -> bool:
+    """Whether it is a leaf that a finished torch.func transform wrapped; its node is hidden."""
+    return (
+        isinstance(tensor, torch.Tensor)
+        and tensor.is_leaf
+        and torch._C._functorch.maybe_get_level(tensor) == -2  # the level of a finished transform
+    )
+
+
 class Output(NamedTuple):
     """The shape and dtype of a tensor that an operation returned."""
 
