@@ -24,7 +24,7 @@ HINTS = re.compile(r"<details>.*?</details>", re.S)
 RULE = re.compile(r"^\d+\. (.+)", re.M)
 DRAWS = range(1000, 1300)
 """So many that 0 of them is less than 1 % of all, with a probability of 95 %."""
-OF_CASES = {"name_the_cause.name_the_cause": (range(1000, 1030), 5)}
+OF_CASES = {"name_the_cause.name_the_cause": (range(1000, 1015), 5)}
 """Questions whose draws cost more: fewer draws, and how many cases a draw has that may be wrong.
 They are drawn one by one, so that an answer passes a draw as often as it passes each of them."""
 

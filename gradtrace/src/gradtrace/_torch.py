@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
+import torch.utils.checkpoint  # 2.4.1 does not import it with torch
 from torch.autograd import graph as _graph
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -105,6 +106,15 @@ def grad_fn_of(tensor: torch.Tensor) -> LiveNode | None:
         return None
     edges_of(node := tensor.grad_fn)
     return node
+
+
+def is_leaf_of_transform(tensor: Any) -> bool:
+    """Whether it is a leaf that a finished torch.func transform wrapped; its node is hidden."""
+    return (
+        isinstance(tensor, torch.Tensor)
+        and tensor.is_leaf
+        and torch._C._functorch.maybe_get_level(tensor) == -2  # the level of a finished transform
+    )
 
 
 class Output(NamedTuple):
