@@ -99,7 +99,11 @@ export class Graph extends Panel {
     this.gradients = shape("g", { class: "gradients", "aria-hidden": "true" });
     this.svg = shape(
       "svg",
-      { role: "group", "aria-label": this.view.title || "Graph" },
+      {
+        role: "group",
+        "aria-label": this.view.title || "Graph",
+        viewBox: `${-MARGIN} ${-MARGIN} ${this.view.width + 2 * MARGIN} ${this.view.height + 2 * MARGIN}`,
+      },
       shape(
         "defs",
         {},
@@ -114,10 +118,6 @@ export class Graph extends Panel {
       this.references,
       ...things.map((thing) => this.drawThing(thing)),
       this.gradients,
-    );
-    this.svg.setAttribute(
-      "viewBox",
-      `${-MARGIN} ${-MARGIN} ${this.view.width + 2 * MARGIN} ${this.view.height + 2 * MARGIN}`,
     );
     this.scroll.replaceChildren(this.svg);
     this.showCrumbs();
