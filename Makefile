@@ -133,7 +133,7 @@ PEERS_READY := .venv-peers/.ready
 $(PEERS_READY): requirements.txt gradtrace/pyproject.toml
 	test -x $(PEERS) || $(PYTHON) -m venv .venv-peers
 	grep '^torch==' requirements.txt >.venv-peers/constraint.txt
-	$(PEERS) -m pip install --quiet -c .venv-peers/constraint.txt -e gradtrace pytest pytest-reportlog unearth
+	$(PEERS) -m pip install --quiet -c .venv-peers/constraint.txt -e gradtrace numpy pytest pytest-reportlog unearth
 	@touch $@
 
 peers: $(PEERS_READY) ## run PyTorch's and other libraries' tests plain and watched (PYTORCH=checkout HIGHER=checkout SUITES="name …" ONLY=text)

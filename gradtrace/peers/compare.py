@@ -33,17 +33,18 @@ WAYS = {
     "watched": ("-m", "gradtrace"),
     "strict": ("-m", "gradtrace", "--strict"),
 }
-# The same on every machine: no network, no other device, one thread, one order of sets.
+# The same on every machine: no network, no other device, one thread, one order of sets, one seed.
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "MKL_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
+    "PYTHONPATH": str(HERE),
 }
 # A suite's own configuration names plugins that are not here, and files of a whole checkout.
 PYTEST = (
     "-m", "pytest", "--rootdir=.", "--override-ini=addopts=", "-p", "no:cacheprovider",
-    "-p", "no:gradtrace", "-p", "no:warnings", "--quiet",
+    "-p", "no:gradtrace", "-p", "no:warnings", "-p", "seeded", "--quiet",
 )  # fmt: skip
 
 
@@ -76,7 +77,9 @@ SUITES = {
     # need only for pictures.
     "higher": Suite(files=("tests",), needs=("parameterized",), alone=("higher",), checkout="."),
     "backpack-for-pytorch": Suite(
-        files=("test",), needs=("einops", "scipy"), alone=("unfoldNd", "backpack-for-pytorch")
+        files=("test",),
+        needs=("einops", "pytorch_memlab", "scipy"),
+        alone=("unfoldNd", "backpack-for-pytorch"),
     ),
     "torchopt": Suite(files=("tests",), needs=("torchopt",)),
     "gpytorch": Suite(files=("test",), needs=("gpytorch",)),

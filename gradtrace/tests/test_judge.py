@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from gradtrace.repair import repairs
+from gradtrace.repair import kinds
 from gradtrace.repair.intent import targets_of_calls
 from gradtrace.repair.judge import OPEN, PROVEN, REJECTED, UNPROVEN, Judge, Judgement
-from gradtrace.repair.repairs import Repair
+from gradtrace.repair.kinds import Repair
 from gradtrace.repair.rule import Candidate
 from gradtrace.repair.run.observations import (
     GradientsCleared,
@@ -86,19 +86,19 @@ def repaired(loss: float = 2.0, **fields) -> tuple:
 
 
 def test_the_objective_of_the_program_is_proven():
-    judgement = judge(repairs.OUT_OF_PLACE, *repaired())
+    judgement = judge(kinds.OUT_OF_PLACE, *repaired())
     assert (judgement.status, judgement.reasons) == (PROVEN, [])
     assert "the first 2 losses are unchanged" in judgement.evidence
 
 
-@pytest.mark.parametrize("repair", [repairs.OUT_OF_PLACE, repairs.DETACH_STATE, repairs.CLONE_USED])
+@pytest.mark.parametrize("repair", [kinds.OUT_OF_PLACE, kinds.DETACH_STATE, kinds.CLONE_USED])
 def test_a_doubled_loss_is_rejected(repair):
     judgement = judge(repair, *repaired(4.0, gradients={"w": sample(2.0, 4.0)}))
     assert judgement.reasons == ["runs, but changes the loss of backward call 2"]
 
 
 def test_a_doubled_gradient_of_the_right_loss_is_rejected():
-    judgement = judge(repairs.OUT_OF_PLACE, *repaired(gradients={"w": sample(2.0, 4.0)}))
+    judgement = judge(kinds.OUT_OF_PLACE, *repaired(gradients={"w": sample(2.0, 4.0)}))
     assert judgement.reasons == ["runs, but changes the gradient of backward call 2"]
 
 
@@ -118,7 +118,7 @@ def test_a_gradient_is_rejected_after_an_earlier_backward_of_the_same_iteration(
         call = backward(2, 2.0, "g_loss.backward()", gradients={"g": sample(gradient)})
         taken = step(0, 2, g=sample(gradient))
         judgement = judge(
-            repairs.CLONE_USED, *events, call, taken, original=original, reference=reference
+            kinds.CLONE_USED, *events, call, taken, original=original, reference=reference
         )
         assert judgement.status == status, judgement.reasons
 
@@ -127,24 +127,27 @@ def test_only_a_repair_that_cuts_may_truncate():
     truncated = {"w": sample(0.5, 1.0)}
     last = backward(2, 2.0, truncated=truncated)
     reference = program(backward(1, 3.0), step(0, 1), last, step(0, 2))
-    for repair, status in ((repairs.DETACH_STATE, PROVEN), (repairs.OUT_OF_PLACE, REJECTED)):
+    for repair, status in (
+        (kinds.DETACH_STATE, PROVEN),
+        (kinds.OUT_OF_PLACE, REJECTED),
+    ):
         judgement = judge(repair, *repaired(gradients=truncated), reference=reference)
         assert judgement.status == status, judgement.reasons
 
 
 def test_a_repair_that_cuts_is_unproven_without_the_programs_own_gradient():
-    judgement = judge(repairs.DETACH_STATE, *repaired(), reference=None)
+    judgement = judge(kinds.DETACH_STATE, *repaired(), reference=None)
     assert judgement.status == UNPROVEN
     assert "could not be computed" in judgement.reasons[0]
 
 
 def test_a_reference_of_another_program_is_not_used():
     other = program(backward(1, 9.0), step(0, 1), backward(2, 2.0), step(0, 2))
-    assert judge(repairs.DETACH_STATE, *repaired(), reference=other).status == UNPROVEN
+    assert judge(kinds.DETACH_STATE, *repaired(), reference=other).status == UNPROVEN
 
 
 @pytest.mark.parametrize(
-    ("repair", "is_stale"), [(r, s) for r in (repairs.FORWARD_AGAIN,) for s in (0, 1)]
+    ("repair", "is_stale"), [(r, s) for r in (kinds.FORWARD_AGAIN,) for s in (0, 1)]
 )
 def test_repeated_statements_compute_the_programs_loss(repair, is_stale):
     """Its value may differ if weights were updated; its operations may not."""
@@ -171,7 +174,7 @@ def test_one_loss_is_the_sum_in_value_and_gradient(value, gradient, status):
     gradients = {"w": sample(gradient, 2 * gradient)}
     call = backward(1, value, gradients=gradients)
     events = (call, step(0, 1, **gradients))
-    judgement = judge(repairs.ADD_LOSSES, *events, original=original, reference=reference)
+    judgement = judge(kinds.ADD_LOSSES, *events, original=original, reference=reference)
     assert judgement.status == status, judgement.reasons
 
 
@@ -181,13 +184,13 @@ def test_a_sum_comes_after_an_earlier_backward_of_the_same_iteration():
     reference = program(first, backward(2, 3.0), backward(3, 2.0), step(0, 1, 2, 3))
     total = backward(2, 5.0, gradients={"w": sample(2.0, 4.0)})
     events = (first, total, step(0, 1, 2, w=sample(3.0, 6.0)))
-    judgement = judge(repairs.ADD_LOSSES, *events, original=original, reference=reference)
+    judgement = judge(kinds.ADD_LOSSES, *events, original=original, reference=reference)
     assert judgement.status == PROVEN, judgement.reasons
 
 
 def test_a_clone_that_changes_the_loss_is_a_question():
-    assert judge(repairs.CLONE_WRITTEN, *repaired()).status == PROVEN
-    judgement = judge(repairs.CLONE_WRITTEN, *repaired(1.0))
+    assert judge(kinds.CLONE_WRITTEN, *repaired()).status == PROVEN
+    judgement = judge(kinds.CLONE_WRITTEN, *repaired(1.0))
     assert judgement.status == OPEN
     assert judgement.question == "is the written value for this iteration only?"
 
@@ -195,12 +198,12 @@ def test_a_clone_that_changes_the_loss_is_a_question():
 def test_retained_graphs_are_rejected_where_a_step_lies_between():
     began = {"began_at": {"file": LINE.file, "line": LINE.line}}
     original = program(*ORIGINAL.events, status="raised", diagnosis=began)
-    judgement = judge(repairs.RETAIN_GRAPH, *repaired(), original=original)
+    judgement = judge(kinds.RETAIN_GRAPH, *repaired(), original=original)
     assert "an optimizer steps between" in judgement.reasons[0]
     without_step = [event for event in ORIGINAL.events if not isinstance(event, StepTaken)]
     original = program(*without_step, status="raised", diagnosis=began)
     events = backward(1, 3.0), backward(2, 2.0), step(0, 1, 2)
-    assert judge(repairs.RETAIN_GRAPH, *events, original=original).status == PROVEN
+    assert judge(kinds.RETAIN_GRAPH, *events, original=original).status == PROVEN
 
 
 def test_a_step_before_the_call_that_frees_a_graph_makes_no_retained_graph_stale():
@@ -209,9 +212,7 @@ def test_a_step_before_the_call_that_frees_a_graph_makes_no_retained_graph_stale
     lost = failing(backward(2, 2.0))
     original = program(*events, lost, status="raised", diagnosis=began)
     reference = program(*events, backward(2, 2.0), step(0, 1, 2))
-    judgement = judge(
-        repairs.RETAIN_GRAPH, *reference.events, original=original, reference=reference
-    )
+    judgement = judge(kinds.RETAIN_GRAPH, *reference.events, original=original, reference=reference)
     assert judgement.status == PROVEN, judgement.reasons
 
 
@@ -226,26 +227,26 @@ def test_retained_graphs_are_rejected_where_iterations_train_by_them(
         backward(i, loss, oldest_node=oldest[i - 1], accumulates=accumulates)
         for i, loss in ((1, 3.0), (2, 2.0), (3, 1.0))
     ]
-    judgement = judge(repairs.RETAIN_GRAPH, *calls, step(0, 1, 2, 3), original=original)
+    judgement = judge(kinds.RETAIN_GRAPH, *calls, step(0, 1, 2, 3), original=original)
     expected = ["runs, but later iterations would use the graph of an earlier iteration"]
     assert judgement.reasons == (expected if is_rejected and accumulates else [])
 
 
 def test_a_gradient_of_old_weights_is_rejected():
     stale = {"stale_leaves": frozenset({"w"})}
-    judgement = judge(repairs.OUT_OF_PLACE, *repaired(**stale))
+    judgement = judge(kinds.OUT_OF_PLACE, *repaired(**stale))
     assert "uses an old value of w" in judgement.reasons[0]
     unused = repaired(stale_leaves=frozenset({"x"}))
-    assert judge(repairs.OUT_OF_PLACE, *unused).status == PROVEN
+    assert judge(kinds.OUT_OF_PLACE, *unused).status == PROVEN
     gradients = {"w": sample(1.0, 2.0), "input": sample(1.0)}
     untrained = repaired(stale_leaves=frozenset({"input"}), gradients=gradients)
-    assert judge(repairs.OUT_OF_PLACE, *untrained).status == PROVEN
+    assert judge(kinds.OUT_OF_PLACE, *untrained).status == PROVEN
 
 
 def test_a_parameter_that_is_created_again_is_rejected():
-    judgement = judge(repairs.COMPUTE_AGAIN, *repaired(), replaced={"w": 2})
+    judgement = judge(kinds.COMPUTE_AGAIN, *repaired(), replaced={"w": 2})
     assert judgement.reasons == ["runs, but creates w again"]
-    other_batch = judge(repairs.COMPUTE_AGAIN, *repaired(), replaced={"batch": 2})
+    other_batch = judge(kinds.COMPUTE_AGAIN, *repaired(), replaced={"batch": 2})
     assert other_batch.status == PROVEN
 
 
@@ -260,24 +261,24 @@ def test_a_growing_graph_is_rejected():
     ]
     original = program(failing(backward(1, 2.0)), status="raised")
     reference = program(backward(1, 2.0), step(0, 1))
-    judgement = judge(repairs.OUT_OF_PLACE, *events, original=original, reference=reference)
+    judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=reference)
     assert "memory grows with each iteration: 1, 2, 3, 4 nodes" in judgement.reasons[0]
 
 
 def test_a_parameter_that_is_no_longer_trained_is_an_objection():
-    judgement = judge(repairs.DETACH_STATE, *repaired(gradients={}))
+    judgement = judge(kinds.DETACH_STATE, *repaired(gradients={}))
     assert "w is no longer trained" in judgement.reasons[0]
 
 
 @pytest.mark.parametrize(("status", "reason"), [("time", "took too long"), ("ended", None)])
 def test_a_run_that_is_stopped_proves_nothing(status, reason):
-    judgement = judge(repairs.OUT_OF_PLACE, *repaired(), status=status)
+    judgement = judge(kinds.OUT_OF_PLACE, *repaired(), status=status)
     assert judgement.status == (UNPROVEN if reason else PROVEN)
     assert judgement.reasons == ([reason] if reason else [])
 
 
 def test_a_doubt_of_the_rule_prevents_a_proof():
-    judgement = judge(repairs.CREATE_GRAPH, *repaired(), doubt="no run shows it")
+    judgement = judge(kinds.CREATE_GRAPH, *repaired(), doubt="no run shows it")
     assert (judgement.status, judgement.reasons) == (UNPROVEN, ["no run shows it"])
 
 
@@ -290,7 +291,7 @@ def test_a_repair_that_trains_fewer_parameters_than_another_is_rejected():
     for fields in (call, few):
         gradients = fields["gradients"]
         events = backward(1, 2.0, **fields), step(0, 1, **gradients)
-        judgements.append(judge(repairs.OUT_OF_PLACE, *events, original=original, reference=None))
+        judgements.append(judge(kinds.OUT_OF_PLACE, *events, original=original, reference=None))
     assert [judgement.status for judgement in judgements] == [PROVEN, PROVEN]
     Judge(original).compare(judgements)
     assert [judgement.status for judgement in judgements] == [PROVEN, REJECTED]
@@ -318,7 +319,7 @@ def test_a_loss_that_leaks_into_another_optimizer(upstream, part, is_question):
     total = g_gradient["g"].plus(sample(*part))
     steps = step(1, 1, d=sample(1.0)), step(0, 1, 2, g=total)
     events = cleared, d_loss, g_loss, *steps
-    judgement = judge(repairs.CLONE_USED, *events, original=original, reference=None)
+    judgement = judge(kinds.CLONE_USED, *events, original=original, reference=None)
     if is_question:
         assert judgement.question == "should d_loss also train the parameters of opt_g?"
         assert judgement.status == OPEN
@@ -348,7 +349,7 @@ def test_a_gradient_that_is_cleared_before_its_step_is_rejected():
         GradientsCleared(frozenset({0})),
         unused,
     )
-    judgement = judge(repairs.OUT_OF_PLACE, *events)
+    judgement = judge(kinds.OUT_OF_PLACE, *events)
     assert judgement.reasons == ["runs, but the gradient of loss is cleared before a step uses it"]
 
 
@@ -372,7 +373,7 @@ def test_a_detach_that_ends_the_training_of_another_network_is_rejected():
         backward(3, 1.0, "g_loss.backward()", gradients=alone),
         StepTaken(0, {}, {}, closure=False),
     ]
-    judgement = judge(repairs.DETACH, *repaired_events, original=original, reference=None)
+    judgement = judge(kinds.DETACH, *repaired_events, original=original, reference=None)
     assert judgement.reasons[0] == "runs, but g is no longer trained"
 
 
@@ -380,9 +381,9 @@ def test_a_list_is_cleared_if_nothing_else_holds():
     """Its old entries cannot be used again."""
     events = repaired(1.0)
     run = program(*events)
-    candidate = Candidate(repairs.CLEAR, "saved.clear()", {}, "is saved to begin empty?")
+    candidate = Candidate(kinds.CLEAR, "saved.clear()", {}, "is saved to begin empty?")
     judge_ = Judge(ORIGINAL, REFERENCE)
-    for others, status in (([], PROVEN), ([repairs.OUT_OF_PLACE], OPEN)):
+    for others, status in (([], PROVEN), ([kinds.OUT_OF_PLACE], OPEN)):
         judgements = [judge_.judge(candidate, run)]
         assert judgements[0].status == OPEN
         judgements += [judge_.judge(Candidate(r, "", {}), program(*repaired())) for r in others]
@@ -402,6 +403,6 @@ def test_an_evaluation_after_the_training_needs_no_step():
     events = backward(1, 3.0), step(0, 1), backward(2, 2.0, **reading)
     for status, expected in (("ended", PROVEN), ("enough", UNPROVEN)):
         judgement = judge(
-            repairs.KEEP_GRADIENT, *events, original=original, reference=None, status=status
+            kinds.KEEP_GRADIENT, *events, original=original, reference=None, status=status
         )
         assert judgement.status == expected, judgement.reasons

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import tomllib
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 import gradtrace.explaining.postmortem  # noqa: F401 (what a run in this process imports, it forgets again)
+from gradtrace.autograd.frames import is_users
 
 pytest_plugins = "pytester"
 
@@ -212,3 +214,12 @@ def test_entry_point():
     text = Path(__file__).parents[1].joinpath("pyproject.toml").read_text(encoding="utf-8")
     (name,) = tomllib.loads(text)["project"]["entry-points"]["pytest11"].values()
     assert hasattr(importlib.import_module(name), "pytest_addoption")
+
+
+def test_an_environments_command_is_no_users_code_by_whatever_path_it_is_called():
+    scripts = Path(sysconfig.get_path("scripts"))
+    for folder in (
+        scripts,
+        scripts.parents[1] / "other" / ".." / scripts.parent.name / scripts.name,
+    ):
+        assert not is_users(compile("", str(folder / "pytest"), "exec"))

@@ -192,6 +192,7 @@ def test_gradtrace_failing_leaves_the_error_alone(monkeypatch, strict):
 
 
 PARTS = [
+    "gradtrace.watching.engine._computing_in_forward",
     "gradtrace.watching.engine.mark_freed",
     "gradtrace.watching.operations.Observer._note",
     "gradtrace.watching.operations.tensors_in",
@@ -349,8 +350,9 @@ def test_data_loader_workers():
     assert not one.findings
 
 
-def test_torch_func():
-    from torch.func import functional_call, grad, hessian, jacrev, vmap
+@STRICT
+def test_torch_func(strict):
+    from torch.func import functional_call, grad, hessian, jacrev, vjp, vmap
 
     net = nn.Linear(3, 1)
     weights = {name: value.detach() for name, value in net.named_parameters()}
@@ -360,10 +362,12 @@ def test_torch_func():
 
     x = torch.randn(4, 3)
     expected = vmap(grad(loss), (None, 0))(weights, x)["weight"]
-    with watch(strict=True) as one:
+    with watch(strict=strict) as one:
         assert torch.equal(vmap(grad(loss), (None, 0))(weights, x)["weight"], expected)
         assert hessian(lambda v: v.pow(3).sum())(torch.ones(2)).shape == (2, 2)
         assert jacrev(torch.sin)(torch.ones(2)).shape == (2, 2)
+        _, pull_back = vjp(lambda v: (v, v.cos()), torch.zeros(()))  # one output is the input
+        assert pull_back((torch.tensor(2.0), torch.tensor(3.0))) == (torch.tensor(2.0),)
     assert not one.findings
     assert one.broken is None
 

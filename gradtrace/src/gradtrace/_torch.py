@@ -107,6 +107,15 @@ def grad_fn_of(tensor: torch.Tensor) -> LiveNode | None:
     return node
 
 
+def is_leaf_of_transform(tensor: Any) -> bool:
+    """Whether it is a leaf that a finished torch.func transform wrapped; its node is hidden."""
+    return (
+        isinstance(tensor, torch.Tensor)
+        and tensor.is_leaf
+        and torch._C._functorch.maybe_get_level(tensor) == -2  # the level of a finished transform
+    )
+
+
 class Output(NamedTuple):
     """The shape and dtype of a tensor that an operation returned."""
 
@@ -252,6 +261,7 @@ def caller_of_forward(frame: FrameType) -> FrameType | None:
 AUTOGRAD_FILE: str = torch.autograd.__file__
 CHECKPOINT_FILE: str = torch.utils.checkpoint.__file__
 GRAD_MODE_FILE: str = torch.autograd.grad_mode.__file__
+DECORATOR_FILE: str = torch.utils._contextlib.__file__  # its frames run what @torch.no_grad() wraps
 GRAD_SCALER_FILE: str = torch.amp.grad_scaler.__file__
 OPTIMIZERS: str = torch.optim.__path__[0]  # the folder of PyTorch's optimizers
 

@@ -53,8 +53,8 @@ def _skip(function: Callable[..., Any], and_calls: bool = False) -> bool:
     code = getattr(function, "__func__", function).__code__
     if hasattr(_frames, "set_code_exec_strategy"):  # since torch 2.7
         actions = _frames._FrameAction
-        inside = actions.SKIP if and_calls else actions.DEFAULT
-        _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(actions.SKIP, inside))
+        for_calls = actions.SKIP if and_calls else actions.DEFAULT
+        _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(actions.SKIP, for_calls))
         return True
     if hasattr(_frames, "skip_code") and not and_calls:
         _frames.skip_code(code)
@@ -290,15 +290,16 @@ class PythonFunctions:
         self._exchanges: list[_Exchange] = []
         self._installed = False
         for name, unpack in (("", False), ("_unary", True), ("_variadic", True)):
-            theirs = getattr(torch.overrides, f"has_torch_function{name}")
+            original = getattr(torch.overrides, f"has_torch_function{name}")
             # Other modules import it from these.
-            but = ("torch.overrides", "torch._C")
-            self._exchanges.append(_Exchange(theirs, self._answer(theirs, unpack), "torch", but))
+            homes = ("torch.overrides", "torch._C")
+            answer = self._answer(original, unpack)
+            self._exchanges.append(_Exchange(original, answer, "torch", homes))
         if hasattr(torch.overrides, "_is_torch_function_mode_enabled"):
             enabled = torch.overrides._is_torch_function_mode_enabled
             self._exchanges.append(_Exchange(enabled, self._enabled(enabled), "torch.overrides"))
 
-    def _answer(self, theirs: Callable[..., Any], unpack: bool) -> Callable[..., Any]:
+    def _answer(self, original: Callable[..., Any], unpack: bool) -> Callable[..., Any]:
         def has_torch_function(*arguments: Any) -> bool:
             if _alone() and sys._getframe(1).f_code not in self._codes:
                 operands = arguments if unpack else arguments[0]
@@ -307,17 +308,17 @@ class PythonFunctions:
                     and torch._C._is_torch_function_enabled()
                     and any(_overrides(type(operand)) for operand in operands)
                 )
-            return theirs(*arguments)
+            return original(*arguments)
 
         return has_torch_function
 
-    def _enabled(self, theirs: Callable[..., Any]) -> Callable[..., Any]:
+    def _enabled(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def is_torch_function_mode_enabled() -> bool:
             handling = sys._getframe(1)
             subclasses = handling.f_code is HANDLE and handling.f_locals.get("overloaded_args")
             if subclasses and _alone() and handling.f_back is not None:
                 return handling.f_back.f_code in self._codes
-            return theirs()
+            return original()
 
         return is_torch_function_mode_enabled
 
@@ -373,10 +374,10 @@ class Mode(TorchFunctionMode):
 
     def insert(self) -> None:
         """Push this mode onto the thread's stack, if it is not there."""
-        others = _pop_all()
+        modes = _pop_all()
         default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-        lowest = [mode for mode in others[:1] if mode is default and _LOWEST_IS_DEFAULT]
-        _push_all([*lowest, self, *(mode for mode in others[len(lowest) :] if mode is not self)])
+        lowest = [mode for mode in modes[:1] if mode is default and _LOWEST_IS_DEFAULT]
+        _push_all([*lowest, self, *(mode for mode in modes[len(lowest) :] if mode is not self)])
 
     def take_out(self) -> None:
         """Remove this mode from the thread's stack, if it is there."""

@@ -177,7 +177,7 @@ def _check_command(word: str) -> None:
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
 
 
-def inside_launcher(ours: list[str], program: list[str]) -> list[str]:
+def inside_launcher(flags: list[str], program: list[str]) -> list[str]:
     """Return the launcher's command line with this command before the program of each rank.
 
     A launcher starts its ranks as separate programs, which a watch of the launcher itself would not
@@ -193,11 +193,11 @@ def inside_launcher(ours: list[str], program: list[str]) -> list[str]:
     options = importlib.import_module(module).parse_args(words)
     if options.no_python:
         _refuse(f"{module} --no-python starts a program without Python: leave that flag out")
-    before = words[: len(words) - len(options.training_script_args) - 1]
+    launch = words[: len(words) - len(options.training_script_args) - 1]
     as_module = ["-m"] if options.module else []
-    before = [word for word in before if word != "-m" and not word.startswith("--mo")]
+    launch = [word for word in launch if word != "-m" and not word.startswith("--mo")]
     watched = [*as_module, options.training_script, *options.training_script_args]
-    return ["-m", module, *before, "-m", "gradtrace", *ours, *watched]
+    return ["-m", module, *launch, "-m", "gradtrace", *flags, *watched]
 
 
 def _session(options: argparse.Namespace, script: str) -> str:
@@ -241,8 +241,8 @@ def _coerced() -> bool:
 def _unreachable() -> str | None:
     """Return the reason why the new process would not import our ``sitecustomize``, if any."""
     flags = {"I": sys.flags.isolated, "E": sys.flags.ignore_environment, "S": sys.flags.no_site}
-    for letter, given in flags.items():
-        if given:
+    for letter, is_set in flags.items():
+        if is_set:
             return f"python -{letter} keeps gradtrace out of the program: leave that flag out"
     if os.pathsep in STARTUP:
         return f"PYTHONPATH cannot contain a folder with {os.pathsep!r} in its name: {STARTUP}"
@@ -259,9 +259,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         from gradtrace.repair.fix_command import main as fix
 
         sys.exit(fix(words[1:], interpreter_flags(sys.orig_argv), __version__))
-    ours, program = split(words)
+    flags, program = split(words)
     parser = _parser()
-    options = parser.parse_args(ours)
+    options = parser.parse_args(flags)
     if not program:
         parser.error("no program to run")
     if not _names_a_program(program[0]):
@@ -272,7 +272,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     if Path(program[0]).name == "torchrun":
         program[:1] = ["-m", _LAUNCHERS[0]]
     if program[0] == "-m" and program[1:2] and program[1] in _LAUNCHERS:
-        program = inside_launcher(ours, program)
+        program = inside_launcher(flags, program)
         environment = dict(os.environ)
     else:
         if options.trace:

@@ -69,10 +69,10 @@ class _Watching:
     ) -> None:
         from gradtrace.explaining.postmortem import explain
 
-        found = None
+        diagnosis = None
         if excinfo is not None and isinstance(excinfo.value, Exception):
-            found = explain(excinfo.value)
-        if found is not None:
-            text = found.text()
+            diagnosis = explain(excinfo.value)
+        if diagnosis is not None:
+            text = diagnosis.text()
             if text.splitlines()[0] not in report.longreprtext:
                 report.sections.append(("gradtrace", text))

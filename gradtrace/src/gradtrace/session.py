@@ -63,11 +63,11 @@ class Session:
     def end(self) -> None:
         """Print and write the results, and stop the watch."""
         error = getattr(sys, "last_value", None)
-        found = None
+        diagnosis = None
         if self.watch is not None:
-            found = self._look(self.watch, error)
+            diagnosis = self._look(self.watch, error)
         if self.report:
-            self._guarded(self._write_report, error, found)
+            self._guarded(self._write_report, error, diagnosis)
         if self.function:
             self._guarded(self._write_page)
         if self.watch is not None:
@@ -80,13 +80,13 @@ class Session:
             watch.look_back(vars(sys.modules["__main__"]))
         if not isinstance(error, Exception):
             return None
-        shown = _explained(error)  # with the traceback
-        found = watch.explain(error)
-        if found is not None and not shown:
-            self.say(highlight_fix(found.text(), sys.stderr))
-        return found
+        in_traceback = _explained(error)  # with the traceback
+        diagnosis = watch.explain(error)
+        if diagnosis is not None and not in_traceback:
+            self.say(highlight_fix(diagnosis.text(), sys.stderr))
+        return diagnosis
 
-    def _write_report(self, error: BaseException | None, found: Diagnosis | None) -> None:
+    def _write_report(self, error: BaseException | None, diagnosis: Diagnosis | None) -> None:
         torch = sys.modules.get("torch")
         data = {
             "schema": SCHEMA,
@@ -94,8 +94,8 @@ class Session:
             "family": None,
             "error": None if error is None else _message(error),
         }
-        if found is not None:
-            data = found.to_dict()
+        if diagnosis is not None:
+            data = diagnosis.to_dict()
         findings = [] if self.watch is None else self.watch.findings
         data["warnings"] = [finding.to_dict() for finding in findings]
         text = json.dumps(data, indent=1)
@@ -144,15 +144,15 @@ def _follow_spawned(strict: bool) -> None:
     def launch_watched(path: Any, args: Any, passfds: Any) -> int:
         if "--multiprocessing-fork" not in args:  # a helper of multiprocessing's own
             return launch(path, args, passfds)
-        before = dict(os.environ)
+        environment = dict(os.environ)
         watched = watched_environment("\n".join(["strict" if strict else "", "", "", ""]))
         try:
             os.environ.update(watched)
             return launch(path, args, passfds)
         finally:
-            for name in watched.keys() - before.keys():
+            for name in watched.keys() - environment.keys():
                 del os.environ[name]
-            os.environ.update(before)
+            os.environ.update(environment)
 
     util.spawnv_passfds = launch_watched
 

@@ -141,7 +141,8 @@ def _folders(
         clear = download.platform != CANVAS and counts[name.casefold()] == 1 and not is_hidden(name)
         named = folder_name(name) if clear else numbered
         row = people.rows.get(named)
-        if person is None and download.platform != FOLDER and row and not row.same_as:
+        is_persons = row and (row.identifiers or not row.same_as)
+        if person is None and download.platform != FOLDER and is_persons:
             # Under that name the work would be another's.
             named = numbered = people.free_name(numbered)
         first_choice = earlier.get(person.student, person.student) if person else named

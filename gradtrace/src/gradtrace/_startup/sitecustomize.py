@@ -55,13 +55,13 @@ class _Waiting:
         attributes = getattr(loader, "__dict__", None)
         if not isinstance(attributes, dict) or not hasattr(loader, "exec_module"):
             return
-        run, before = loader.exec_module, attributes.get("exec_module")
+        run, own_method = loader.exec_module, attributes.get("exec_module")
 
         def exec_module(module: "ModuleType") -> None:
-            if before is None:
+            if own_method is None:
                 del loader.exec_module  # the class's own is in sight again
             else:
-                loader.exec_module = before
+                loader.exec_module = own_method
             run(module)
             self.begin()
 

@@ -90,7 +90,7 @@ def running_ipython() -> Any:
 
 def _in_library(file: str) -> bool:
     with contextlib.suppress(OSError):  # of a script it is as the command line has it
-        file = str(Path(file).absolute())
+        file = os.path.abspath(file)  # noqa: PTH100 (resolve() would follow links)
     return file.startswith(_LIBRARIES) or any(name in file for name in _SITES)
 
 

@@ -17,6 +17,7 @@ from gradtrace._torch import (
     LiveNode,
     edges_of,
     grad_fn_of,
+    is_leaf_of_transform,
     no_dispatch_modes,
     no_torch_function,
 )
@@ -36,12 +37,12 @@ def root_node(tensor: torch.Tensor) -> LiveNode:
 
 
 def roots_of(outputs: torch.Tensor | Iterable[torch.Tensor | GradientEdge]) -> list[LiveNode]:
-    """Return the nodes at which backward from ``outputs`` starts."""
+    """Return the nodes at which backward from ``outputs`` starts, as far as PyTorch shows them."""
     outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
     return [
         root_node(output) if isinstance(output, torch.Tensor) else output.node
         for output in outputs
-        if getattr(output, "requires_grad", True)
+        if getattr(output, "requires_grad", True) and not is_leaf_of_transform(output)
     ]
 
 

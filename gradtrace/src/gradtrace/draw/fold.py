@@ -112,8 +112,8 @@ def _choose_boxes(view: View, limit: int) -> None:
         for box in visible:
             if isinstance(box, Group) and _opens(box, len(visible)):
                 similar[box.path if box.kind == "layer" else box.like].append(box)
-        cost = {like: sum(len(box.members) - 1 for box in alike) for like, alike in similar.items()}
-        depth = {like: max(depths[id(box)] for box in alike) for like, alike in similar.items()}
+        cost = {like: sum(len(box.members) - 1 for box in boxes) for like, boxes in similar.items()}
+        depth = {like: max(depths[id(box)] for box in boxes) for like, boxes in similar.items()}
         # Outer groups first, and among these the cheap ones.
         like = min(
             (like for like in cost if len(visible) + cost[like] <= limit),

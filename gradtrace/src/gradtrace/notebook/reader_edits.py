@@ -28,7 +28,7 @@ Combination = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Edit:
+class ReaderEdit:
     """One edit: the replacement of each line that it changes; None stands for the original line.
 
     The lines of ``changes`` are indented as in the function.
@@ -78,7 +78,7 @@ class Edits:
             for label, combination in zip(self.labels, self.combinations, strict=True)
         }
 
-    def _edit(self, name: str, changes: Mapping[int | str, str]) -> Edit:
+    def _edit(self, name: str, changes: Mapping[int | str, str]) -> ReaderEdit:
         if name == UNEDITED or " + " in name:
             raise ValueError(f"an edit cannot be called {name!r}: choose another name")
         by_line = {}
@@ -90,7 +90,7 @@ class Edits:
                 None if row.strip() == _THE_LINE else (indent + row).rstrip()
                 for row in text.splitlines()
             )
-        return Edit(name, by_line)
+        return ReaderEdit(name, by_line)
 
     def _combinations(self, limit: int) -> list[Combination]:
         """Return every set of edits of which no two replace the same line, small sets first."""

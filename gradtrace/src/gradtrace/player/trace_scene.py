@@ -21,8 +21,8 @@ def scene_of(trace: TraceData) -> Scene:
     first, last = [-1] * count, [len(trace.steps)] * count
     leaf_rows = _leaf_rows(trace)
     for moment, step in enumerate(trace.steps):
-        inside = {state.node for inner in step.inside for state in inner.changed}
-        for node in inside:
+        changed_nodes = {state.node for inner in step.inside for state in inner.changed}
+        for node in changed_nodes:
             if first[node] < 0:
                 first[node] = last[node] = moment
         for node in step.gone:
@@ -36,8 +36,8 @@ def scene_of(trace: TraceData) -> Scene:
     tensors = _tensors(trace, names)
     lives = list(zip(first, last, strict=True))
     for tensor, (_, begin, end) in names.items():
-        if (seen := tensors[tensor]) is not None and not seen.data:
-            lives[seen.home] = min(lives[seen.home][0], begin), max(lives[seen.home][1], end)
+        if (place := tensors[tensor]) is not None and not place.data:
+            lives[place.home] = min(lives[place.home][0], begin), max(lives[place.home][1], end)
     loops = _loops(trace)
     calls = _calls(trace)
     nodes = [

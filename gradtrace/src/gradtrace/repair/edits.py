@@ -176,15 +176,15 @@ class Source:
         edits = []
         for statement in statements:
             start, end = self.span(statement)
-            before, after = self.before(statement), self.after(statement)
-            if not before and not after:
+            previous, following = self.before(statement), self.after(statement)
+            if not previous and not following:
                 edits.append(Edit(start, end, "pass"))
             elif self.has_own_lines(statement):
                 edits.append(Edit(*self._whole_lines(statement), ""))
-            elif after and after[0].lineno == statement.end_lineno:
-                edits.append(Edit(start, self.span(after[0])[0], ""))
+            elif following and following[0].lineno == statement.end_lineno:
+                edits.append(Edit(start, self.span(following[0])[0], ""))
             else:
-                edits.append(Edit(self.span(before[-1])[1], end, ""))
+                edits.append(Edit(self.span(previous[-1])[1], end, ""))
         return edits
 
     def remove_line(self, node: ast.expr) -> list[Edit]:
@@ -234,15 +234,15 @@ class Source:
 
     def swap_heads(self, outer: ast.With, inner: Loop) -> list[Edit]:
         """Exchange the heads of two compound statements, the one the only member of the other."""
-        start, inside = self.span(outer)[0], self.span(inner)[0]
+        start, inner_start = self.span(outer)[0], self.span(inner)[0]
         head, inner_head = (
-            self._bytes[start:inside],
-            self._bytes[inside : self.span(inner.body[0])[0]],
+            self._bytes[start:inner_start],
+            self._bytes[inner_start : self.span(inner.body[0])[0]],
         )
         texts = inner_head.decode().rstrip(), head.decode().rstrip()
         return [
             Edit(start, start + len(head.rstrip()), texts[0]),
-            Edit(inside, inside + len(inner_head.rstrip()), texts[1]),
+            Edit(inner_start, inner_start + len(inner_head.rstrip()), texts[1]),
         ]
 
     def indent_under(self, head: str, statements: Sequence[ast.stmt]) -> list[Edit]:

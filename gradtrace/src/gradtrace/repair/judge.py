@@ -26,7 +26,7 @@ from typing import Any
 
 from gradtrace.explaining.causes import family_of
 from gradtrace.repair.intent import loss_name, optimizer_name, targets_of_calls
-from gradtrace.repair.repairs import (
+from gradtrace.repair.kinds import (
     ADD_LOSSES,
     ADD_ROUNDS,
     BEGIN_SUM,

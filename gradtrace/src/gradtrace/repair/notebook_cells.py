@@ -66,10 +66,10 @@ def name_lines(text: str, script: str) -> str:
 
 def diff_cells(script: str, edited: str) -> str:
     """Return a unified diff of each cell that an edit of the script changes."""
-    _, *before = _CELL.split(script)
-    _, *after = _CELL.split(edited)
+    _, *old_cells = _CELL.split(script)
+    _, *new_cells = _CELL.split(edited)
     parts: list[str] = []
-    for number, old, new in zip(before[::2], before[1::2], after[1::2], strict=True):
+    for number, old, new in zip(old_cells[::2], old_cells[1::2], new_cells[1::2], strict=True):
         old_lines, new_lines = (f"{text.rstrip()}\n".splitlines(True) for text in (old, new))
         parts += difflib.unified_diff(old_lines, new_lines, f"In[{number}]", f"In[{number}]")
     return "".join(parts)

@@ -9,8 +9,8 @@ from typing import Any
 
 from gradtrace.repair.edits import Source
 from gradtrace.repair.judge import OPEN, PROVEN, UNPROVEN, Judgement
+from gradtrace.repair.kinds import RETAIN_GRAPH
 from gradtrace.repair.proof import Proof
-from gradtrace.repair.repairs import RETAIN_GRAPH
 from gradtrace.repair.rule import Candidate
 
 SCHEMA = 1

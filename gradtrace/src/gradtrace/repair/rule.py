@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from gradtrace.autograd.syntax import Loop
 from gradtrace.repair.code_names import reads, writes
 from gradtrace.repair.edits import Edit, Source, method_called
-from gradtrace.repair.repairs import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
+from gradtrace.repair.kinds import CREATE_GRAPH, KEEP_GRADIENT, MOVE_DETACH, Repair
 from gradtrace.repair.run.observations import GraphVariable, ProgramLine, ProgramRun
 
 

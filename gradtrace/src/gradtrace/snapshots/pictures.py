@@ -80,7 +80,7 @@ class Pictures:
         self._storages = {storage: place for place, storage in enumerate(saved_storages(nodes))}
         self._owners = storage_owners(nodes)
         self._leaves = {node.leaf.storage: i for i, node in enumerate(nodes) if node.leaf}
-        self._everything = sum(box.own for box in self._held(self.drawings[0]))
+        self._everything = sum(box.owned for box in self._held(self.drawings[0]))
 
     def __getitem__(self, view: int) -> _Picture:
         drawing = self.drawings[view]
@@ -108,9 +108,9 @@ class Pictures:
             for node in box.nodes:
                 storages |= activations_of(self._nodes[node])
             counting_box = {storage: home.get(self._owners[storage]) for storage in storages}
-            own = sum(nbytes for storage, nbytes in storages.items() if counting_box[storage] == i)
-            others = dict.fromkeys(o for o in counting_box.values() if o is not None and o != i)
-            rows.append(_Held(own, sum(storages.values()) - own, [*others]))
+            owned = sum(storages[storage] for storage, k in counting_box.items() if k == i)
+            owners = dict.fromkeys(o for o in counting_box.values() if o is not None and o != i)
+            rows.append(_Held(owned, sum(storages.values()) - owned, [*owners]))
         return rows
 
     def _face(self, box: Box, held: _Held) -> Face:
@@ -128,10 +128,10 @@ class Pictures:
     def _folded(self, box: Box, held: _Held) -> Face:
         inner = [self._nodes[i] for i in box.nodes]
         freed = sum(node.state == FREED for node in inner)
-        share = held.own / self._everything if self._everything else None
-        second = f"{size(held.own)} held" if any(node.leaf is None for node in inner) else ""
+        share = held.owned / self._everything if self._everything else None
+        second = f"{size(held.owned)} held" if any(node.leaf is None for node in inner) else ""
         if held.shared:
-            second = f"{size(held.own)}, {size(held.shared)} shared"
+            second = f"{size(held.owned)}, {size(held.shared)} shared"
         first = f"{len(inner) - freed} alive, {freed} freed" if freed else f"{len(inner)} nodes"
         return Face(box.title, [first, second], share=share, dashed=freed == len(inner))
 
@@ -198,7 +198,7 @@ def _in_words(picture: _Picture) -> str:
 class _Held(NamedTuple):
     """The bytes of activations that a box keeps alive: its own, and those that count for others."""
 
-    own: int
+    owned: int
     shared: int
     shared_with: list[int]
 

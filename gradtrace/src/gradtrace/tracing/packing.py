@@ -79,7 +79,7 @@ def unpacked(data: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     >>> unpacked(packed({1: [2, [3]]}), {})
     {1: (2, (3,))}
     """
-    known: dict[int, Any] = {}
+    shared: dict[int, Any] = {}
     makers = [classes[name] for name, *_ in data["classes"]]
 
     def read(item: Any) -> Any:
@@ -88,9 +88,9 @@ def unpacked(data: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
         if not isinstance(item, list):
             return item
         if len(item) == 1:
-            if item[0] not in known:
-                known[item[0]] = read(data["shared"][item[0]])
-            return known[item[0]]
+            if item[0] not in shared:
+                shared[item[0]] = read(data["shared"][item[0]])
+            return shared[item[0]]
         values = tuple(map(read, item[1:]))
         return makers[item[0] - 1](*values) if item and item[0] else values
 

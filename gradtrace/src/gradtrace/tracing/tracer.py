@@ -12,7 +12,7 @@ aside.  The results of the operations stay the same, to the last bit.  Tensors a
 blocks of an allocator, so every machine that runs the same operations reports the same bytes.
 PyTorch's own counters of an accelerator are read, too.
 
-While a line runs backward, :mod:`gradtrace.tracing.inside` reads the state at each node.
+While a line runs backward, :mod:`gradtrace.tracing.backward_recorder` reads the state at each node.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from gradtrace.autograd.frames import PLAIN, namespace, reach
 from gradtrace.autograd.live_bytes import LiveBytes
 from gradtrace.autograd.tensors import gradient_of, is_cut_off, shape_of
 from gradtrace.autograd.traversal import undisturbed
+from gradtrace.tracing.backward_recorder import BackwardRecorder
 from gradtrace.tracing.calls import Calls
 from gradtrace.tracing.function_source import function_source
-from gradtrace.tracing.inside import BackwardRecorder
 from gradtrace.tracing.live import LiveGraph
 from gradtrace.tracing.steps import MAX_STEPS, Raised, Step, TraceData, Variable
 from gradtrace.tracing.values import numbers_of, value_of

@@ -100,15 +100,15 @@ class Engine:
         call = BackwardCall(next(self._numbers), user_location(), _torch.next_sequence_nr())
         call.recorded = torch.is_grad_enabled()
         call.inference = torch.is_inference_mode_enabled()
-        if create_graph:
-            call.creates_graph = call.keeps_graph = True
-            call.derived = _computing_in_forward(outputs)
-        elif keep_graph:
-            call.keeps_graph = True
-        if inputs:
-            call.whole = False
-        for listener in self.listeners:
-            listener.began(call, outputs)
+        call.creates_graph, call.keeps_graph = create_graph, create_graph or keep_graph
+        call.whole = not inputs
+        try:
+            if create_graph:
+                call.derived = _computing_in_forward(outputs)
+            for listener in self.listeners:
+                listener.began(call, outputs)
+        except Exception as ours:
+            self._broke(ours)
         return call, outputs, inputs
 
     def _after(

@@ -122,7 +122,7 @@ class Operation:
     tensors: list[torch.Tensor]
     versions: list[int | None]
     sequence_nr: int
-    before: Any
+    prior_state: Any
 
     @property
     def about(self) -> list[torch.Tensor]:

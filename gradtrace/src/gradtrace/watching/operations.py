@@ -182,14 +182,14 @@ class Observer(_torch_hooks.Mode):
                     self._note_region(frame, args[0])
                     return None
                 tensors = tensors_in(args, kwargs)
-                before: Any = None
+                prior_state: Any = None
                 if kind is GRADIENT:
-                    before = self._timeline.last_call
+                    prior_state = self._timeline.last_call
                 elif kind is SET_REQUIRES_GRAD:
-                    before = tensors[0].requires_grad
+                    prior_state = tensors[0].requires_grad
                 versions, now = _torch.versions_of(tensors), _torch.next_sequence_nr()
                 return Operation(
-                    kind, func, args, kwargs, frame, site, tensors, versions, now, before
+                    kind, func, args, kwargs, frame, site, tensors, versions, now, prior_state
                 )
             except Exception as error:
                 self._broke(error)
@@ -212,7 +212,7 @@ class Observer(_torch_hooks.Mode):
         kind, frame, tensors = operation.kind, operation.frame, operation.tensors
         started = operation.sequence_nr
         if kind is SET_REQUIRES_GRAD:
-            self._note_switch(tensors[0], was_on=operation.before)
+            self._note_switch(tensors[0], was_on=operation.prior_state)
             return
         chain = None
         recording = torch.is_grad_enabled()
@@ -362,7 +362,7 @@ class Observer(_torch_hooks.Mode):
                 return
         frame, decorated = caller, None
         while not is_users(frame.f_code) and frame.f_back is not None:
-            if frame.f_code.co_name == "decorate_context":
+            if frame.f_code.co_filename == _torch.DECORATOR_FILE:
                 decorated = getattr(frame.f_locals.get("func"), "__code__", None)
             frame = frame.f_back
         location = Location.of(frame) if is_users(frame.f_code) else None
@@ -407,7 +407,7 @@ class Observer(_torch_hooks.Mode):
             return
         cut: Cut | None
         if kind is GRADIENT or kind is GRAD_ATTRIBUTE:
-            call = timeline.call_after(operation.before)
+            call = timeline.call_after(operation.prior_state)
             if call is None or not call.creates_graph:
                 location = call.location if call is not None else user_location()
                 of = frozenset(storage_of(tensor)[0] for tensor in operation.about)

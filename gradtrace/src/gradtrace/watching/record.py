@@ -95,8 +95,8 @@ class OptimizerStep:
         if self.storages is not None:
             return storage in self.storages
         optimizer = self.optimizer()
-        held = () if optimizer is None else parameters_of(optimizer)
-        return any(storage_of(parameter)[0] == storage for parameter in held)
+        parameters = () if optimizer is None else parameters_of(optimizer)
+        return any(storage_of(parameter)[0] == storage for parameter in parameters)
 
 
 @dataclass(frozen=True)

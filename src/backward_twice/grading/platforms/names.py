@@ -6,28 +6,39 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection
+from functools import lru_cache
 
 _DROPPED = re.compile(r"[&<>\"`|'’‘ʼ:\\/]")
 """What Moodle leaves out of a name that becomes a file's (``PARAM_FILE`` in
 ``lib/classes/param.php`` of github.com/moodle/moodle), and other ways to write an apostrophe."""
 
 
+@lru_cache(100_000)
 def folded(text: str) -> str:
     """Return the text as it is compared: in one form of Unicode, without case."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).strip()
 
 
+@lru_cache(100_000)
 def words(name: str) -> frozenset[str]:
     """Return a name's words in whatever order: ``Lovelace, Ada`` is ``Ada Lovelace``."""
     return frozenset(re.findall(r"[^\W_]+", _DROPPED.sub("", folded(name))))
 
 
+@lru_cache(100_000)
 def squashed(name: str) -> str:
     """Return a name as Canvas writes it into the names of files: ``lovelaceada``."""
     return re.sub(r"[\W_]+", "", folded(name))
 
 
 def unique_names(names: Collection[str]) -> set[str]:
-    """Return the names, one for each student, that one student alone goes by, in whatever form."""
-    by_words, by_letters = Counter(map(words, names)), Counter(map(squashed, names))
-    return {name for name in names if by_words[words(name)] == by_letters[squashed(name)] == 1}
+    """Return the names, one for each student, that one student alone goes by, in whatever form.
+
+    Canvas joins the parts in some order, so names of the same letters are not unique.
+    """
+    by_words, by_letters = Counter(map(words, names)), Counter(map(_letters, names))
+    return {name for name in names if by_words[words(name)] == by_letters[_letters(name)] == 1}
+
+
+def _letters(name: str) -> tuple[str, ...]:
+    return tuple(sorted(squashed(name)))

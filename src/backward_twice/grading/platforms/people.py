@@ -9,6 +9,11 @@ Somebody is known by one of these as a whole, of the same kind, or by a name tha
 has; never by a part of an address or account.  What was handed in by somebody who is not known so
 has a row of its own, whose column ``same as`` says ``?``, or ``1001?`` for a guess: the teacher
 confirms it by deleting the question mark.
+
+The lists may come in any order, so the file has only what does not depend on it: an identifier that
+two rows have makes them one row, for good, and a name that two in one list have is shared, for
+good.  What a name alone says of two rows is decided again each time: they are one person's unless
+the name is shared or both have an identifier of one kind.
 """
 
 from __future__ import annotations
@@ -18,6 +23,8 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, cached_property
+from itertools import permutations
 from pathlib import Path
 
 from backward_twice.grading import GradingError, atomic
@@ -29,9 +36,10 @@ from backward_twice.grading.platforms.roster import Person, Roster
 from backward_twice.grading.platforms.spreadsheet import safe, unquoted
 
 PEOPLE = "people.csv"
-_NAME = "name"
+_NAME, _SHARED = "name", "shared name"
 KINDS = ("email", "login", "number", "canvas", "moodle", "github")
-_COLUMNS = ("student", _NAME, *KINDS, "same as")
+_MARKS = (_NAME, _SHARED, *KINDS)
+_COLUMNS = ("student", *_MARKS, "same as")
 _BETWEEN = "; "
 
 
@@ -41,32 +49,44 @@ class Identity:
 
     Attributes:
         student: the name of the folder.
-        marks: what the person is known by: the values of each kind, and the names.
-        same_as: "" for a person; for a folder the ``student`` of the person whose it is, with a
-            question mark until the teacher has confirmed that.
+        marks: what the person is known by: the values of each kind, the names, and the names that
+            somebody else in the same class list has, too.
+        same_as: "" for a person; for a folder, and for a row that was found to be another's, the
+            ``student`` of that person, with a question mark until the teacher has confirmed it.
     """
 
     student: str
     marks: dict[str, list[str]] = field(default_factory=dict)
     same_as: str = ""
 
+    @property
+    def identifiers(self) -> list[str]:
+        """The kinds of identifiers that the person has."""
+        return [kind for kind in KINDS if self.marks.get(kind)]
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the row is known to be another's."""
+        return bool(self.same_as) and not self.same_as.endswith("?")
+
     def has(self, kind: str, value: str) -> bool:
         """Whether the person is known by this."""
-        return bool(value) and folded(value) in map(folded, self.marks.get(kind, ()))
+        return bool(value) and folded(_cell(value)) in map(folded, self.marks.get(kind, ()))
 
-    def goes_by(self, name: str) -> bool:
+    def names(self, kind: str) -> set[frozenset[str]]:
+        """The words of each name, of those that are shared or of the others."""
+        return {words(name) for name in self.marks.get(kind, ())} - {frozenset()}
+
+    def goes_by(self, name: str, kinds: Iterable[str] = (_NAME, _SHARED)) -> bool:
         """Whether this is a name of the person, in whatever order or as Canvas writes it."""
-        return bool(words(name)) and any(
-            words(name) == words(own_name) or squashed(name) in _turned(own_name)
-            for own_name in self.marks.get(_NAME, ())
-        )
+        own_names = set().union(*map(self.names, kinds))
+        return words(name) in own_names or squashed(name) in set().union(*map(_joined, own_names))
 
     def add(self, marks: Mapping[str, str]) -> None:
         """Add what the person is known by, too."""
         for kind, value in marks.items():
-            value = value.replace(";", ",").strip()  # a semicolon is between two values
-            if value and not self.has(kind, value):
-                self.marks.setdefault(kind, []).append(value)
+            if _cell(value) and not self.has(kind, value):
+                self.marks.setdefault(kind, []).append(_cell(value))
 
 
 @dataclass(frozen=True)
@@ -82,10 +102,10 @@ class Handle:
     is_unique: bool = False
 
 
-def _turned(name: str) -> set[str]:
-    """A name as Canvas may write it, the last name before the first."""
-    parts = name.split()
-    return {squashed("".join(parts[n:] + parts[:n])) for n in range(len(parts))}
+@cache
+def _joined(parts: frozenset[str]) -> set[str]:
+    """The parts of a name as Canvas may write them, in any order; of no more than five."""
+    return {"".join(joined) for joined in permutations(parts)} if len(parts) <= 5 else set()
 
 
 class People:
@@ -103,52 +123,106 @@ class People:
         """Add a class list.
 
         Returns:
-            the row of each person in the list, and what the teacher has to know.
+            the identity of each person in the list, and what the teacher has to know.
         """
         names = Counter(words(person.name) for person in roster.people)
         values = Counter(mark for person in roster.people for mark in _folded_marks(person))
-        identities: dict[Person, Identity] = {}
-        problems, doubtful = [], []
+        before = {*self.rows}
+        rows: dict[Person, Identity] = {}
         for person in roster.people:
-            marks = {
-                kind: value
-                for kind, value in person.marks.items()
-                if values[kind, folded(value)] == 1
-            }
-            rows = [row for row in self.persons if any(row.has(*mark) for mark in marks.items())]
-            is_unique = names[words(person.name)] == 1
-            if not rows and is_unique:
-                rows = [row for row in self.persons if _is_named_so(row, person.name, marks)]
-                rows = rows if len(rows) == 1 else []
-            if len(rows) > 1:
-                listed = " and ".join(shown(row.student) for row in rows)
-                problems.append(
-                    f"{shown(person.name)} in the class list is {listed} in {PEOPLE}: if they are "
-                    f"one person, write {shown(rows[0].student)} into the column 'same as' of the "
-                    "others"
-                )
-                continue
-            if not rows and not marks and not is_unique:
-                problems.append(f"two in the class list are called {shown(person.name)}")
-                continue
-            same = [row for row in self.persons if is_unique and row.goes_by(person.name)]
-            row = rows[0] if rows else self._new(person.identifier)
-            doubtful += [(row, other) for other in same if not rows]
-            row.add({_NAME: person.name} | marks)
-            identities[person] = row
+            unique = [kind for kind, value in _folded_marks(person) if values[kind, value] == 1]
+            marks = {kind: person.marks[kind] for kind in unique}
+            name = _SHARED if names[words(person.name)] > 1 else _NAME
+            if marks or words(person.name):
+                row = self._row(person, marks, name)
+                row.add({name: person.name} | marks)
+                rows |= {person: row} if marks else {}
+        self.__dict__.pop("_together", None)
+        found = {}
+        for person in roster.people:
+            row = rows.get(person)  # another of the list may have joined it to a row since
+            own = [self.rows.get(row.same_as, row)] if row else self._called(person.name)
+            found[person] = self._one(own)
+        times = Counter(row.student for row in found.values() if row)
+        identities = {p: row for p, row in found.items() if row and times[row.student] == 1}
+        lost = dict.fromkeys(shown(p.name) for p in roster.people if p not in identities)
+        doubtful = [
+            f"{shown(row.student)} ({shown(other.student)}?)"
+            for person, row in rows.items()
+            if row.student not in before and not row.same_as
+            for other in self._called(person.name)
+            if other not in self._together[row.student]
+        ]
+        problems = []
+        if lost:
+            problems.append(
+                f"{len(lost)} names in the class list are not one person's each: "
+                f"{', '.join(lost)}; give a list that has their addresses or numbers"
+            )
         if doubtful:
-            listed = ", ".join(f"{shown(row.student)} ({shown(o.student)}?)" for row, o in doubtful)
             problems.append(
                 f"{len(doubtful)} in the class list have a name that is in {PEOPLE} with other "
-                f"numbers: {listed}; for those who are one person, write the name in brackets "
-                "into the column 'same as'"
+                f"numbers: {', '.join(doubtful)}; for those who are one person, write the name in "
+                "brackets into the column 'same as'"
             )
         return identities, problems
 
-    def _new(self, wanted: str) -> Identity:
-        row = Identity(self.free_name(wanted))
-        self.rows[row.student] = row
-        return row
+    def _row(self, person: Person, marks: Mapping[str, str], name: str) -> Identity:
+        """The row of somebody in a class list; rows that an identifier joins become one."""
+        rows = [row for row in self.persons if any(row.has(*mark) for mark in marks.items())]
+        for other in rows[1:]:
+            self._join(other, rows[0])
+        if not rows and (name == _NAME or not marks):
+            known = (row for row in self.persons if not (marks and row.identifiers))
+            rows = [row for row in known if words(person.name) in row.names(name)]
+        if not rows:
+            rows = [Identity(self.free_name(person.identifier))]
+            self.rows[rows[0].student] = rows[0]
+        return rows[0]
+
+    def _join(self, other: Identity, row: Identity) -> None:
+        """Make a row one of another person's."""
+        for kind, found in other.marks.items():
+            for value in found:
+                row.add({kind: value})
+        other.same_as = row.student
+        for alias in self.rows.values():
+            if alias.same_as.removesuffix("?") == other.student:
+                alias.same_as = alias.same_as.replace(other.student, row.student)
+
+    @cached_property
+    def _together(self) -> dict[str, list[Identity]]:
+        """The rows of the same person, for each row.
+
+        Several are one person's where a name joins them that nobody shares, and no two of them have
+        an identifier of one kind; Moodle gives a person several numbers.
+        """
+        shared = {name for row in self.persons for name in row.names(_SHARED)}
+        together = {row.student: [row] for row in self.persons}
+        first: dict[frozenset[str], Identity] = {}
+        for row in sorted(self.persons, key=_in_order):
+            for name in row.names(_NAME) - shared if row.identifiers else ():
+                group = together[first.setdefault(name, row).student]
+                if row not in group:
+                    group += together[row.student]
+                    together |= dict.fromkeys((other.student for other in group), group)
+        for student, group in together.items():
+            kinds = [kind for row in group for kind in row.identifiers if kind != "moodle"]
+            alone = len(kinds) > len({*kinds})
+            together[student] = [self.rows[student]] if alone else sorted(group, key=_in_order)
+        return together
+
+    def _called(self, name: str) -> list[Identity]:
+        """The rows with this name, unless two share it; those with identifiers if there are any."""
+        rows = [row for row in self.persons if row.goes_by(name)]
+        if any(row.goes_by(name, [_SHARED]) for row in rows):
+            return []
+        return [row for row in rows if row.identifiers] or rows
+
+    def _one(self, rows: Iterable[Identity]) -> Identity | None:
+        """The first row of the one person whose rows these are; None if they are several's."""
+        persons = {self._together[row.student][0].student for row in rows}
+        return self.rows[persons.pop()] if len(persons) == 1 else None
 
     def free_name(self, wanted: str) -> str:
         """A folder's name that no row has, on file systems either that do not tell cases."""
@@ -178,14 +252,15 @@ class People:
             handle: what the platform calls its owner; the folder's name where none gave it.
         """
         row = self.rows.get(folder)
-        if row and row.same_as and not row.same_as.endswith("?"):
-            return self.rows[row.same_as]
-        if handle.platform == FOLDER and row and not row.same_as:
-            return row
-        candidates = self._exact(handle)
-        if not candidates and handle.platform != GITHUB:
-            candidates = self._by_name(handle)
-        return candidates[0] if len(candidates) == 1 else None
+        if row and row.is_confirmed and not row.identifiers:
+            return self._one([self.rows[row.same_as]])
+        rows = self._exact(handle)
+        if not rows and handle.is_unique and handle.platform != GITHUB:
+            rows = self._called(handle.name)
+            own = (other for row in rows for other in self._together[row.student])
+            if handle.platform == CANVAS and any(row.marks.get("canvas") for row in own):
+                return None  # Canvas's own number says that it is another
+        return self._one(rows)
 
     def _exact(self, handle: Handle) -> list[Identity]:
         """The persons who have exactly this account, number or address."""
@@ -198,7 +273,8 @@ class People:
                 row
                 for row in persons
                 if any(row.has(kind, handle.name) for kind in KINDS)
-                or (row.goes_by(name) and (row.has("canvas", number) or row.has("moodle", number)))
+                or (row.goes_by(name) and row.has("canvas", number))
+                or ((row.goes_by(name) or is_hidden(name)) and row.has("moodle", number))
             ]
         kind = "canvas" if handle.platform == CANVAS else "moodle"
         numbered = [row for row in persons if row.has(kind, handle.number)]
@@ -206,26 +282,24 @@ class People:
             return numbered
         return [row for row in numbered if row.goes_by(handle.name)]
 
-    def _by_name(self, handle: Handle) -> list[Identity]:
-        """The persons of this name, of whom the platform's own number says nothing else."""
-        rows = [row for row in self.persons if handle.is_unique and row.goes_by(handle.name)]
-        numbered = any(row.marks.get("canvas") for row in rows)
-        return [] if handle.platform == CANVAS and numbered else rows
-
     def _guess(self, handle: Handle) -> str:
         """The one person of whose name, address or account this is a part; "" if it is not one."""
         name = squashed(handle.name)
-        rows = [row for row in self.persons if name and name in _parts(row)]
-        return rows[0].student if len(rows) == 1 else ""
+        row = self._one(row for row in self.persons if name and name in _parts(row))
+        return row.student if row else ""
 
 
 def _folded_marks(person: Person) -> list[tuple[str, str]]:
-    return [(kind, folded(value)) for kind, value in person.marks.items()]
+    return [(kind, folded(_cell(value))) for kind, value in person.marks.items()]
 
 
-def _is_named_so(row: Identity, name: str, marks: Mapping[str, str]) -> bool:
-    """Whether a row has this name, and no other mark of a kind of which there is one here."""
-    return row.goes_by(name) and not any(row.marks.get(kind) for kind in marks if kind != "moodle")
+def _cell(value: str) -> str:
+    """What one value is in the file, where a semicolon is between two."""
+    return value.replace(";", ",").strip()
+
+
+def _in_order(row: Identity) -> str:
+    return folded(row.student)
 
 
 def _parts(row: Identity) -> set[str]:
@@ -259,19 +333,17 @@ def read_people(submissions: Path) -> People:
         if not student or student in people.rows:
             raise GradingError(f"{path}, line {number}: {student or 'no name'!r} is there before")
         marks = {
-            kind: [value for value in row.get(kind, "").split(_BETWEEN) if value]
-            for kind in (_NAME, *KINDS)
+            kind: [value for value in row.get(kind, "").split(_BETWEEN) if value] for kind in _MARKS
         }
         people.rows[student] = Identity(student, marks, row.get("same as", ""))
     for identity in people.rows.values():
         target = people.rows.get(identity.same_as)
-        is_confirmed = identity.same_as and not identity.same_as.endswith("?")
-        if is_confirmed and (target is None or target.same_as):
+        if identity.is_confirmed and (target is None or target.same_as):
             raise GradingError(
                 f"{path}: {identity.student!r} is the same as {identity.same_as!r}, "
                 "which is no person's row there"
             )
-        for kind in KINDS if is_confirmed else ():
+        for kind in KINDS if identity.is_confirmed else ():
             for value in identity.marks.get(kind, ()):
                 target.add({kind: value})
     return people
@@ -284,8 +356,8 @@ def write_people(submissions: Path, people: People) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    for row in sorted(people.rows.values(), key=lambda row: folded(row.student)):
-        marks = (_BETWEEN.join(row.marks.get(kind, ())) for kind in (_NAME, *KINDS))
+    for row in sorted(people.rows.values(), key=_in_order):
+        marks = (_BETWEEN.join(row.marks.get(kind, ())) for kind in _MARKS)
         writer.writerow([safe(cell) for cell in (row.student, *marks, row.same_as)])
     atomic.write(submissions / PEOPLE, text.getvalue().encode("utf-8", "replace"))
 

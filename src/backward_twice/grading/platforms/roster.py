@@ -34,7 +34,7 @@ _WHERE = ("section", "root account", "department", "institution", *_GROUPS)
 _KEPT = {*_IDENTIFIERS, *_NAMES, *_WHERE}
 _KINDS = {
     **dict.fromkeys(("sis login id", "username"), "login"),
-    **dict.fromkeys(("sis user id", "id number", "student id", "id"), "number"),
+    **dict.fromkeys(("sis user id", "id number", "student id", "id", "integration id"), "number"),
     **dict.fromkeys(("email address", "email"), "email"),
     "github username": "github",
 }

@@ -10,7 +10,11 @@ from collections.abc import Iterator
 
 from gradtrace.autograd.traversal import undisturbed
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.silent.gradients import (
+from gradtrace.explaining.silent.growth import growing, leaks, unused_sums
+from gradtrace.explaining.silent.parameters import in_no_optimizer, never_trained, untrained
+from gradtrace.explaining.silent.pending import PendingBackward, finding
+from gradtrace.explaining.silent.unnoticed_changes import changed_unnoticed
+from gradtrace.explaining.silent.wrong_gradients import (
     in_step,
     leaking,
     saved_intermediates,
@@ -18,10 +22,6 @@ from gradtrace.explaining.silent.gradients import (
     still_scaled,
     used_without_graph,
 )
-from gradtrace.explaining.silent.growth import growing, leaks, unused_sums
-from gradtrace.explaining.silent.memory import changed_unnoticed
-from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.explaining.silent.training import in_no_optimizer, never_trained, untrained
 
 __all__ = [
     "PendingBackward", "finding", "in_backward", "in_step", "leaks", "never_trained", "untrained",

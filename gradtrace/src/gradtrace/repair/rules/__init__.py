@@ -7,7 +7,7 @@ import difflib
 import re
 from collections.abc import Callable
 
-from gradtrace.repair.repairs import COMPUTE_AGAIN, DETACH, RETAIN_GRAPH
+from gradtrace.repair.kinds import COMPUTE_AGAIN, DETACH, RETAIN_GRAPH
 from gradtrace.repair.rule import Candidate, EditRule, Failure
 from gradtrace.repair.rules import in_place, losses, requires_grad, state, switches
 from gradtrace.repair.run.observations import ProgramRun

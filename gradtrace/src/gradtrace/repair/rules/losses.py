@@ -21,7 +21,7 @@ from gradtrace.repair.code_names import (
 )
 from gradtrace.repair.edits import Edit, Source, call_of, keyword
 from gradtrace.repair.intent import TrainingAction, assign_losses
-from gradtrace.repair.repairs import (
+from gradtrace.repair.kinds import (
     ADD_LOSSES,
     ADD_ROUNDS,
     BEGIN_SUM,

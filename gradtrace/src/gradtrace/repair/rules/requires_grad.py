@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gradtrace.repair.code_names import reads, writes
 from gradtrace.repair.edits import Source, method_called
-from gradtrace.repair.repairs import ASK_LESS, OPTIMIZER_LATER, SWITCH_ON
+from gradtrace.repair.kinds import ASK_LESS, OPTIMIZER_LATER, SWITCH_ON
 from gradtrace.repair.rule import Candidate, EditRule, Failure, edit
 
 _MAX_PLACES = 4  # for one kind of edit

@@ -18,7 +18,7 @@ from gradtrace.repair.code_names import (
     writes,
 )
 from gradtrace.repair.edits import Edit
-from gradtrace.repair.repairs import (
+from gradtrace.repair.kinds import (
     CLEAR,
     COMPUTE_AGAIN,
     DETACH,

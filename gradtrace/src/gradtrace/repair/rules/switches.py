@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from gradtrace.repair.edits import Edit, Source, call_of, keyword, method_called
-from gradtrace.repair.repairs import (
+from gradtrace.repair.kinds import (
     CREATE_GRAPH,
     KEEP_GRADIENT,
     MOVE_DETACH,

@@ -9,7 +9,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from gradtrace import Trace, trace, watch
-from gradtrace.tracing import inside
+from gradtrace.tracing import backward_recorder
 from gradtrace.tracing.values import gradient_text
 
 
@@ -233,7 +233,7 @@ def test_a_graph_that_no_variable_names_is_read_while_backward_runs():
 
 
 def test_a_limit_and_the_node_that_fails_beyond_it(monkeypatch):
-    monkeypatch.setattr(inside, "MAX_NODES", 5)
+    monkeypatch.setattr(backward_recorder, "MAX_NODES", 5)
 
     def program(depth):
         x = torch.ones(2, requires_grad=True)

@@ -18,8 +18,8 @@ from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, undisturbed, walk
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.optimizers import Training, upstream
+from gradtrace.explaining.silent.parameters import names_of
 from gradtrace.explaining.silent.pending import PendingBackward, finding
-from gradtrace.explaining.silent.training import names_of
 from gradtrace.watching.record import OF_SCALED_TAG, SCALED_TAG, BackwardCall, Timeline
 
 _LOOKS_INSIDE = 20  # steps inside a backward that are looked at: an optimizer may make thousands
