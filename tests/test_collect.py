@@ -95,7 +95,7 @@ def test_moodles_two_students_of_one_name_keep_their_number(here, collected, tmp
     students = ["Ada Lovelace_9001", "Ada Lovelace_9002", "Bob Kahn_9003"]
     files = {form.format(student=student, file=FILE): RIGHT for student in students}
     said = collected(files)
-    assert "several students are called ada lovelace: kept apart by Moodle's number" in said
+    assert "several students are called ada lovelace: Moodle's number distinguishes them" in said
     assert handed_in(here).keys() == {"Ada Lovelace 9001", "Ada Lovelace 9002", "Bob Kahn"}
 
 
@@ -182,7 +182,7 @@ def test_nobody_takes_anothers_place_where_the_class_list_comes_later(
     assert here.grade("--roster", roster_of(tmp_path, WORKSHEET)) == 0
     rows = {row["name"] or row["student"]: row["state"] for row in table(here.out).values()}
     assert rows["Bob Kahn"] == "nothing handed in" and rows["Zoë Müller"] == "graded"
-    said = "2 not found in the class list, or not one person there: bob, bob@example.org"
+    said = "2 not found in the class list, or ambiguous there: bob, bob@example.org"
     assert said in capsys.readouterr().err
     assert here.grade("--student", "Bob Kahn", "--again") == 2
 
@@ -194,7 +194,7 @@ def test_a_class_list_given_later_renames_no_folder(here, collected, tmp_path):
     collected(files)
     said = collected(files, "--roster", str(roster_of(tmp_path, WORKSHEET)))
     assert handed_in(here).keys() == {"Ada Lovelace", "Eve"}
-    assert "1 not found in the class list, or not one person there: Eve; say who they are" in said
+    assert "1 not found in the class list, or ambiguous there: Eve; say who they are" in said
     assert here.grade("--roster", tmp_path / "class list.csv") == 0
     names = {student: row["name"] for student, row in table(here.out).items()}
     assert names["Ada Lovelace"] == "Ada Lovelace" and names["Eve"] == ""
@@ -238,7 +238,7 @@ def test_a_groups_number_is_not_taken_for_a_participants(here, collected, tmp_pa
     teams = {form.format(student=s, file=FILE): RIGHT for s in ("Team-A 1_12", "Bob Kahn_9002")}
     said = collected(teams, "--roster", str(roster_of(tmp_path, listed)))
     assert (
-        "1 are groups (Team-A 1): graded with this class list, their members get" in said
+        "1 are groups (Team-A 1): with this class list their members get" in said
         and "not found" not in said
     )
     assert handed_in(here).keys() == {"Team-A 1", "bob@example.org"}
@@ -281,7 +281,7 @@ def test_a_groups_members_get_its_points(here, collected, tmp_path, capsys):
         **{"ada@example.org": "", "bob@example.org": "", "zoe@example.org": "3"},
         "eve@example.org": "",
     }
-    said = "Ada Lovelace is in Lab and Team-A 1, and each handed in two_losses: no points of it"
+    said = "Ada Lovelace is in Lab and Team-A 1, and each handed in two_losses: class.csv has no"
     assert said in capsys.readouterr().err
 
 
@@ -318,9 +318,7 @@ def test_who_is_called_as_a_group_gives_nobody_points(here, collected, tmp_path,
     points = points_of_all(here)
     assert points.pop("eve@example.org") == points.pop("Team B") == "3"
     assert set(points.values()) == {""}
-    assert "1 not found in the class list, or not one person there: Team B" in (
-        capsys.readouterr().err
-    )
+    assert "1 not found in the class list, or ambiguous there: Team B" in (capsys.readouterr().err)
 
 
 def test_moodles_members_of_groups_without_a_class_list(here, collected):
@@ -659,7 +657,7 @@ def test_a_zip_that_takes_long_to_unpack_is_left_as_it_is(tmp_path):
     file = File("bomb.zip", "eve", "", "bomb.zip")
     with Limited(seconds=0.1) as limited:
         said = collect._copied(limited, tmp_path, [file], tmp_path / "eve", NAME)
-    assert said == ["a zip in it was not looked into: it cannot be read within 0.1 s"]
+    assert said == ["a zip in the submission was not opened: it cannot be read within 0.1 s"]
     assert (tmp_path / "eve" / NAME / "bomb.zip").read_bytes() == bomb
 
 
@@ -710,8 +708,8 @@ def test_what_may_not_be_read_costs_nobody_what_was_there(
     ended = bound_by_permissions(*again, "--solutions", CHECKOUT / "solutions")
     assert ended.returncode == 0 and "3 submissions" in ended.stdout
     for student in ("bob", "eve"):
-        said = f"{student}: {download}/{student}/{FILE}: Permission denied (the user who runs"
-        assert said in ended.stderr and "what was collected before stays" in ended.stderr
+        said = f"{student}: {download}/{student}/{FILE}: Permission denied (give the user who runs"
+        assert said in ended.stderr and "the earlier collection stays unchanged" in ended.stderr
     assert handed_in(here) == {"ada": [FILE], "bob": [FILE]}
     (download / "bob").chmod(0)
     ended = bound_by_permissions(*again, "--solutions", CHECKOUT / "solutions")
@@ -725,7 +723,7 @@ def test_what_may_not_be_read_costs_nobody_what_was_there(
 
 def test_files_of_nobodys_are_said(here, collected):
     files = {f"Ada_9001_assignsubmission_file/{FILE}": RIGHT, "read me.txt": b"..."}
-    assert "1 files belong to no student by their names: read me.txt" in collected(files)
+    assert "1 files have the name of no student: read me.txt" in collected(files)
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_a_tensor_of_many_dimensions_is_not_read():
     assert loads(text).dim() == MAX_DIMENSIONS
     with pytest.raises(ValueError, match="values do not fit its shape"):
         loads(text.replace("[1, 1", "[1, 1, 1"))
-    with pytest.raises(ValueError, match=f"at most {MAX_DIMENSIONS} are taken"):
+    with pytest.raises(ValueError, match=f"at most {MAX_DIMENSIONS} are accepted"):
         dumps(torch.ones((1,) * (MAX_DIMENSIONS + 1)))
 
 

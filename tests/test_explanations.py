@@ -66,7 +66,7 @@ def test_the_check_says_the_belief_and_the_way_to_the_inputs():
     said = said_of("two_losses.one_update", answer)
     assert f'{LOOKS_LIKE} "Detach what is shared."  It runs, and the trunk learns nothing' in said
     assert said.splitlines()[-1].strip() == (
-        "What it was called with: calls('two_losses.one_update')"
+        "The arguments of that call: calls('two_losses.one_update')"
     )
     broken = said_of("two_losses.one_update", lambda *given: 1 / 0)
     assert "ZeroDivisionError" in broken and "calls('two_losses.one_update')" in broken
@@ -212,8 +212,8 @@ def test_one_value_in_a_tuple_is_said_to_be_that():
     right = torch.ones(2)
     [finding] = compare({"gradient": right}, {"gradient": [right]})
     assert finding.text == (
-        "a tuple or list with 1 in it, not a tensor of shape [2]; the right one is its only value"
+        "a tuple or list with 1 in it, not a tensor of shape [2]; the right value is its only one"
     )
     [finding] = compare({"gradient": right}, {"gradient": [right + 1]})
-    assert finding.text.endswith("take the value out of it")
+    assert finding.text.endswith("return its only value")
     assert "value" not in compare({"gradient": right}, {"gradient": [right] * 2})[0].text

@@ -353,7 +353,7 @@ def test_private_findings_do_not_tell_the_inputs(private, tmp_path):
     results[-1]["observed"][0] = json.dumps(shifted)
     result = grader.judged(asked, results)
     wrong = [f for f in result["questions"][0]["findings"] if not f["passed"]]
-    assert wrong and {f["text"] for f in wrong} == {"not shown, as it was asked of private inputs"}
+    assert wrong and {f["text"] for f in wrong} == {"not shown, because it concerns private inputs"}
     assert [f["what"] for f in wrong] == [f"of private inputs, property {n}" for n in range(1, 5)]
     assert "LEAK" not in json.dumps(result)
 

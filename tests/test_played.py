@@ -29,14 +29,14 @@ def test_each_line_that_ran_says_what_it_did():
     first, makes, frees, raises = (step["did"] for step in lines)
     assert first == "makes leaf x"
     assert makes == "makes SumBackward0, ExpBackward0"
-    assert frees == "frees what was saved by ExpBackward0; x.grad is [2.72, 2.72]"
+    assert frees == "frees the tensors saved by ExpBackward0; x.grad is [2.72, 2.72]"
     assert raises.startswith("raises RuntimeError in ExpBackward0: Trying to backward through")
 
 
 def test_a_change_in_place_and_a_gradient_that_goes():
     program = "x = torch.ones(1, requires_grad=True)\ny = x.exp()\ny.add_(1)\nx.grad = y.detach()"
     changes, there, gone = (step["did"] for step in played(f"{program}\nx.grad = None")[2:])
-    assert changes == "makes AddBackward0; changes in place what was saved by ExpBackward0"
+    assert changes == "makes AddBackward0; changes in place the tensors saved by ExpBackward0"
     assert there == "x.grad is [3.72]"
     assert gone == "x.grad is None"
 

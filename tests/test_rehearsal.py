@@ -42,7 +42,7 @@ def notebook(monkeypatch, capsys):
     InteractiveShell.clear_instance()
 
 
-NOT = "But it would not be graded so:"
+NOT = "However, the grader could not use this answer:"
 ALL_RIGHT = "two_losses.one_update: all 4 properties right"
 
 

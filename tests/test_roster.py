@@ -115,10 +115,10 @@ def test_two_of_one_name_are_told_apart_by_their_number_only(tmp_path):
     ("content", "said"),
     [
         (b"", "is empty"),
-        (b"colour,size\nred,1\n", "no column that says who is who"),
+        (b"colour,size\nred,1\n", "no column that identifies"),
         ("name\nZoë\n".encode("latin-1"), "not UTF-8"),
         ("name\nZoë\n".encode("utf-16")[:-1], "not UTF-8"),
-        (f"name\n{'x' * 200_000}\n".encode(), "no CSV file"),
+        (f"name\n{'x' * 200_000}\n".encode(), "not a CSV file"),
         (None, "cannot be read"),
     ],
 )
@@ -167,7 +167,7 @@ def test_who_handed_in_nothing_has_a_row_and_a_name(here, tmp_path, capsys):
         ("77003", "Zoë Müller", "77003", "0", "nothing handed in"),
     ]
     printed = capsys.readouterr()
-    assert "1 not found in the class list, or not one person there: eve" in printed.err
+    assert "1 not found in the class list, or ambiguous there: eve" in printed.err
     assert "     1 nothing handed in\n" in printed.out
     assert table(here.out / "class.csv")[-1] == ["eve", "", "", "", "3"]
     with gradebook_in(here.out) as gradebook:
@@ -246,7 +246,7 @@ def test_the_table_is_never_shortened(here, capsys):
     capsys.readouterr()
     assert here.grade() == 0 and here.points() == {"ada": 3, "bob": 1}
     said = capsys.readouterr().err
-    assert "warning: 1 graded before are not in" in said and "bob (two_losses)" in said
+    assert "warning: 1 graded submissions are no longer in" in said and "bob (two_losses)" in said
     assert here.grade("--drop-missing") == 0 and here.points() == {"ada": 3}
     assert "warning" not in capsys.readouterr().err
     assert here.grade() == 0 and here.points() == {"ada": 3} and here.graded == []
@@ -327,7 +327,7 @@ def test_a_regrade_shows_what_changed_and_a_scores_history(here, capsys):
     (here.submissions / "ada" / NAME / f"{NAME}.ipynb").write_text("nonsense")
     assert here.grade() == 0
     said = capsys.readouterr().out
-    assert "1 with other points than before" in said and "ada, two_losses: 3 → 0 points" in said
+    assert "1 with points that have changed" in said and "ada, two_losses: 3 → 0 points" in said
     assert here.grade("--again") == 0 and "other points" not in capsys.readouterr().out
     here.hand_in("ada")
     assert here.grade() == 0 and "0 → 3 points" in capsys.readouterr().out
@@ -347,4 +347,4 @@ def test_an_extension_is_one_students_and_stays(here, capsys):
     assert here.grade("--extension", "bob", NAME, "x") == 2
     assert here.grade("--extension", "eve", NAME, "1") == 2
     said = capsys.readouterr().err
-    assert "'x' is no number of days" in said and "no submission of 'eve'" in said
+    assert "'x' is not a number of days" in said and "no submission of 'eve'" in said

@@ -217,7 +217,7 @@ def test_output_is_kept_up_to_a_bound(box):
     )
     assert all(result["outcome"] == "done" for result in results)
     assert all(len(result["output"]) < 1200 for result in results)
-    assert "and 199999001 characters more" in results[0]["output"]
+    assert "and 199999001 more characters" in results[0]["output"]
     assert results[0]["output"].startswith("xxx")
     assert "\x1b" not in results[6]["output"]
     results[6]["output"].encode()
@@ -1426,7 +1426,7 @@ FORGED = {
 def test_forged_events_are_those_of_its_own_step(box, said):
     hostile, honest = attack(box, f"{FIND}\nsay({FORGED[said]})")
     assert hostile["outcome"] == "crashed"
-    assert hostile["error"].startswith("handed back what is no event of this step")
+    assert hostile["error"].startswith("returned data that is no event of this step")
     assert observed(honest) == DOUBLED
 
 
@@ -1524,7 +1524,7 @@ def test_what_others_fall_for(box, source):
     ids=lambda line: line[:20].decode("latin-1"),
 )
 def test_a_line_that_is_no_event_is_an_outcome(line):
-    assert parsed(line) == ("crashed", "handed back what is no event of this step")
+    assert parsed(line) == ("crashed", "returned data that is no event of this step")
 
 
 ENDED = {"done": 1, "output": "", "error": None, "ename": None, "observed": "{}"}

@@ -231,7 +231,9 @@ def test_which_notebook_counts(hand_in):
     (hand_in.folder / ".ipynb_checkpoints").mkdir()
     assert len(hand_in().notes) == 1
     (hand_in.folder / "other.ipynb").write_text("{}")
-    with pytest.raises(Rejected, match=r"several notebooks of other names: Untitled\.ipynb, other"):
+    with pytest.raises(
+        Rejected, match=r"several notebooks with other names: Untitled\.ipynb, other"
+    ):
         hand_in()
     assert hand_in(notebook()).notes == (
         f"only {NAME}.ipynb counts, not Untitled.ipynb, other.ipynb",
@@ -322,7 +324,8 @@ def test_an_answer_is_known_though_metadata_was_lost(lost):
     given = rebuilt(found)
     assert given.sources[ONE] == ("one_update = print",)
     assert set(given.sources) == {ONE, TRUNK}
-    taken = [f"taken as {id} by the name it defines: a cell without that id" for id in (ONE, TRUNK)]
+    remark = "a cell without an id was taken as {}, whose name it defines"
+    taken = [remark.format(id) for id in (ONE, TRUNK)]
     assert list(given.notes) == (taken if lost == "all" else [])
 
 
@@ -379,9 +382,9 @@ def test_no_answer_at_all_says_whose_cells_these_are(tmp_path):
         NAME: MASTER,
         "other": masters.Master("other", (masters.AnswerCell("a", "b", ("f",)),), frozenset()),
     }
-    with pytest.raises(Rejected, match="no answer cell of two_losses in it; it has those of other"):
+    with pytest.raises(Rejected, match="it has no answer cell of two_losses, but those of other"):
         answers([code("f = 1", id="b")], MASTER, others)
-    with pytest.raises(Rejected, match=r"no answer cell of two_losses in it$"):
+    with pytest.raises(Rejected, match=r"it has no answer cell of two_losses$"):
         answers([code("f = 1")], MASTER, others)
 
 
@@ -436,7 +439,7 @@ def test_an_answer_typed_into_the_test_cell_is_said():
     test = next(cell for cell in found["cells"] if cell["id"] == "one-update")
     test["source"] = "def one_update(*given): pass\ncheck('two_losses.one_update', one_update)"
     assert rebuilt(found).notes == (
-        "only the answer cell counts, not the other that defines one_update",
+        "only the answer cell counts, no other cell that defines one_update",
     )
 
 
@@ -453,7 +456,7 @@ def test_what_installs_something_is_not_run():
     [source] = given.sources[ONE]
     assert not [line for line in source.splitlines() if line.lstrip().startswith(("%", "!"))]
     assert cell_sources.parsed(source) is not None and len(given.notes) == 2
-    assert "not run where it is graded: lines with pip" in given.notes
+    assert "not run during grading: lines with pip" in given.notes
 
 
 def test_a_remainder_is_no_magic():
@@ -577,7 +580,7 @@ def test_another_cell_that_keeps_a_parser_busy_is_parsed_there_too(hurried):
 
 @pytest.mark.parametrize(
     ("how", "why"),
-    [("dies", "ended the process"), ("much", "1024 MB of memory"), ("rejected", "it is a link")],
+    [("dies", "was ended"), ("much", "1024 MB of memory"), ("rejected", "it is a link")],
 )
 def test_what_cannot_be_read_costs_nobody_else(reader, how, why):
     with pytest.raises(Rejected, match=why):
@@ -606,7 +609,7 @@ def test_a_reader_that_does_not_start_rejects_nobody(tmp_path, monkeypatch):
     program.write_text(f"#!{sys.executable}\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    with Reader({NAME: MASTER}) as reader, pytest.raises(GradingError, match="does not start"):
+    with Reader({NAME: MASTER}) as reader, pytest.raises(GradingError, match="did not start"):
         reader.read(NAME, partial(opened, []))
 
 

@@ -331,13 +331,13 @@ def test_the_detail_says_what_there_is_to_say(graded):
         "late": "late by 2:00:00",
         "helper": "taken from other cells for answer-trunk-gradients: helper",
         "import": f"taken from other cells for {TRUNK}: np; "
-        "not run where it is graded: lines with matplotlib",
+        "not run during grading: lines with matplotlib",
     }.items():
         assert found[student] == said
     # On a machine that gives it no quarter of a processor it is the clock's time that ends first.
     assert found["loops"].startswith("one_update: timeout (took longer than ")
     assert "one_update: memory" in found["much"] and "trunk_gradients: crashed" in found["ends"]
-    assert "by the name it defines" in found["stripped"]
+    assert "whose name it defines" in found["stripped"]
 
 
 @pytest.mark.early
@@ -453,7 +453,7 @@ def test_feedback_that_cannot_be_made_keeps_nobodys_grade_back(here, monkeypatch
     monkeypatch.setattr(grade_command, "write_notebook", write_notebook)
     here.hand_in("ada", "bob", "zoe")
     assert here.grade() == 0 and here.points() == {"ada": 3, "bob": 1, "zoe": 3}
-    said = "no feedback could be made of it: LookupError: his words"
+    said = "the feedback could not be written: LookupError: his words"
     assert table(here.out)["bob"]["detail"] == said and table(here.out)["zoe"]["detail"] == ""
 
 
@@ -495,7 +495,7 @@ def test_a_submission_replaced_by_a_bad_one_and_back(here):
 @pytest.mark.parametrize(
     ("stop", "code", "said"),
     [
-        (KeyboardInterrupt(), 130, "interrupted; what was graded is saved"),
+        (KeyboardInterrupt(), 130, "interrupted; the results so far are saved"),
         (grade_command.GradingError("the Dask scheduler went away"), 2, "scheduler went away"),
         (OSError(28, "No space left on device", "results.jsonl"), 2, "No space left on device"),
     ],
@@ -552,12 +552,12 @@ def test_what_may_not_be_read_costs_nobody_else(here, tmp_path, bound_by_permiss
         "ada": (f"rejected: {NAME}.ipynb cannot be read: Permission denied", ""),
         "bob": (f"rejected: {NAME} cannot be read: Permission denied", ""),
         "eve": ("rejected: the folder cannot be read: Permission denied", ""),
-        "zoe": ("graded", "timestamp.txt holds no time that can be read"),
+        "zoe": ("graded", "timestamp.txt contains no readable time"),
     }
     (masters / NAME).chmod(0)
     ended = bound_by_permissions(*grade, "--solutions", masters)
     assert ended.returncode == 2
-    assert f"{masters / NAME}: Permission denied (the user who runs this" in ended.stderr
+    assert f"{masters / NAME}: Permission denied (give the user who runs this" in ended.stderr
 
 
 def test_a_file_is_no_folder_to_grade_into(here, capsys, tmp_path):
@@ -565,7 +565,9 @@ def test_a_file_is_no_folder_to_grade_into(here, capsys, tmp_path):
     (tmp_path / "graded.csv").touch()
     assert here.grade("--out", tmp_path / "graded.csv") == 2
     said = capsys.readouterr().err
-    assert "graded.csv is no folder; choose another name for --out" in said and "kept" not in said
+    assert (
+        "graded.csv is not a folder; choose another name for --out" in said and "kept" not in said
+    )
 
 
 def test_a_disk_that_fills_up_while_the_table_is_written(here, capsys, monkeypatch):
@@ -578,7 +580,7 @@ def test_a_disk_that_fills_up_while_the_table_is_written(here, capsys, monkeypat
         patch.setattr(grade_command, "write_table", full)
         assert here.grade() == 2
     said = capsys.readouterr().err
-    assert "grades.csv: No space left on device; what was graded is saved" in said
+    assert "grades.csv: No space left on device; the results so far are saved" in said
     assert here.grade() == 0 and here.graded == [] and here.points() == {"ada": 3}
 
 
@@ -605,7 +607,7 @@ def test_folders_that_cannot_be(here, capsys):
     here.out = here.submissions.parent / "file"
     here.out.write_text("")
     assert here.grade() == 2
-    assert "file is no folder; choose another name for --out" in capsys.readouterr().err
+    assert "file is not a folder; choose another name for --out" in capsys.readouterr().err
 
 
 def test_an_empty_folder_of_submissions(here):
@@ -617,7 +619,7 @@ def test_where_there_is_no_sandbox_nothing_is_run(here, capsys, monkeypatch):
     here.hand_in("ada")
 
     def none():
-        raise grade_command.GradingError("there is no sandbox to run students' work in")
+        raise grade_command.GradingError("students' work cannot run in a sandbox here")
 
     monkeypatch.setattr(grade_command, "check_sandbox", none)
     assert here.grade() == 2

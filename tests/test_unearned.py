@@ -503,16 +503,16 @@ def built(batch, inputs, layers, squared, itemsize):
     return snapshot((y**2 if squared else y).mean(), inputs=[x]).held.activations
 
 
-BACKWARD = "backward ran through every function, with each input requiring grad"
-FEW = "computed no more than eight calls of f do, for each vector"
-MOVED = "every function was called with each input a little moved, and no other"
-PIECES = "the head was given all rows, and never more than a piece has"
+BACKWARD = "a backward pass ran through every function, with each input requiring grad"
+FEW = "for each vector, computed at most as much as eight calls of f"
+MOVED = "every function was called with each input changed slightly, and the others unchanged"
+PIECES = "the head received all rows, and never more than one piece at once"
 OUTSIDE = "runs of the part outside of backward"
 OUTPUTS = "the graphs never hold the head's outputs of more than a few pieces"
 APART = "the graphs never hold more than two chunks at once"
 PIECES_APART = "the graphs never hold more than two pieces at once"
-ALL_OF_IT = "between x and the loss's sum nothing is saved outside of a checkpoint"
-ONE_NODE = "apply is one node of the graph, with a backward of its own"
+ALL_OF_IT = "between x and the loss's sum, no tensor is saved outside a checkpoint"
+ONE_NODE = "apply is one node of the graph, with its own backward method"
 UNEARNED = [
     ("silently_wrong.wrong_gradients", formulas, {BACKWARD, MOVED}),
     ("silently_wrong.wrong_gradients", formulas_and_calls_for_show, {BACKWARD, MOVED}),

@@ -101,7 +101,7 @@ def test_names_around_the_function_and_its_defaults_stay():
 
 REFUSED = {
     "no line": ({"a": {"c.backward()": ""}}, "no line reads 'c.backward\\(\\)'"),
-    "no program": ({"a": {"b.backward()": "b.backward("}}, "no valid program"),
+    "no program": ({"a": {"b.backward()": "b.backward("}}, "not a valid program"),
     "reserved": ({"as written": {"b.backward()": ""}}, "cannot be called 'as written'"),
     "two in one name": ({"a + b": {"b.backward()": ""}}, "cannot be called 'a \\+ b'"),
     "too many": (
@@ -175,7 +175,7 @@ def test_a_program_of_the_readers_own_runs_and_a_wrong_one_is_refused():
     assert {row.shape for row in explored.trace().steps[-1].variables} == {(4,)}
     explored.player._received(None, {"source": "def two_losses(:"}, [])
     (message,) = sent
-    assert "no valid program" in message["refused"]
+    assert "not a valid program" in message["refused"]
     explored.player.setting = [1, 0]  # back to a recorded one
     assert explored.player.trace == payload(explored.trace(edits="retain", size=3))
     assert trace(explored.edited("retain")).error is None

@@ -66,7 +66,7 @@ def test_every_line_has_a_reply_that_says_what_it_did():
     asked = put(WhichLineRaises(believes={FIRST: "Nothing was freed before it."}, why="So it is."))
     assert [choice["id"] for choice in asked.choices] == list(asked.replies)
     assert asked.replies[line(FIRST)] == (
-        f"Line {line(FIRST)} ran. It freed what ExpBackward0 had saved. "
+        f"Line {line(FIRST)} ran. It freed the saved tensors of ExpBackward0. "
         "Nothing was freed before it."
     )
     assert "recorded MeanBackward0" in asked.replies[line("loss1 = y.mean()")]
@@ -120,7 +120,7 @@ def test_the_tensor_that_is_deleted_next():
         "y, 8 B" in labels.values()
     )  # without its name ExpBackward0 and PowBackward0 still hold it
     said = {labels[tensor]: reply for tensor, reply in asked.replies.items()}
-    assert said["z, 8 B"] == "It lives to the end: z. Its name holds it."
+    assert said["z, 8 B"] == "It stays alive to the end (z). Its name holds it."
     assert said["y, 8 B"].startswith("Line ") and "drops its last reference" in said["y, 8 B"]
     assert any(labels[tensor].startswith("y") for tensor in asked.right)
     backward = next(n for n, text in trace(program).source.items() if "loss.backward()" in text)
@@ -275,7 +275,7 @@ def test_explore_asks(displayed):
 
 
 def test_explore_refuses_what_is_no_question(displayed):
-    with pytest.raises(TypeError, match="ask='which\\?' is no question"):
+    with pytest.raises(TypeError, match="ask='which\\?' is not a question"):
         explore(twice, retain_graph=[False, True], ask="which?")
 
 

@@ -1,4 +1,4 @@
-"""Write what is derived from the repository's address: ``python -m backward_twice.address [URL]``.
+"""Write texts derived from the repository's address: ``python -m backward_twice.address [URL]``.
 
 The address stands in one place, ``repository`` in ``_config.yml``.  What can read it there does,
 such as the book (``book/_ext/published.py``).  What cannot read anything (the READMEs, gradtrace's
@@ -29,7 +29,7 @@ _VERSION = re.compile(r'^__version__ = "(.+)"$', re.M)
 
 @dataclass(frozen=True)
 class Address:
-    """A repository on GitHub (Colab opens notebooks from nowhere else) and what follows from it.
+    """A GitHub repository (Colab requires GitHub), and the addresses that follow from it.
 
     >>> versions = {"gradtrace": "0.2.0", "backward_twice": "0.1.0"}
     >>> address = Address("https://github.com/someone/course", "main", versions)
@@ -49,7 +49,7 @@ class Address:
     def __post_init__(self) -> None:
         if not _URL.fullmatch(self.url):
             raise ValueError(
-                f"{self.url!r} is no address of a repository: give https://github.com/OWNER/NAME"
+                f"{self.url!r} is not the address of a repository: give https://github.com/OWNER/NAME"
             )
 
     @property
@@ -66,7 +66,7 @@ class Address:
 
     @property
     def wheels(self) -> tuple[str, ...]:
-        """The packages, as the deploy workflow publishes them beside the site."""
+        """The addresses of the packages that the deploy workflow publishes beside the site."""
         return tuple(
             f"{self.site}{name}-{version}-py3-none-any.whl"
             for name, version in self.versions.items()
@@ -80,7 +80,7 @@ class Address:
 
 
 def read_address(root: Path) -> Address | None:
-    """The address in ``root``'s ``_config.yml``, if there is one."""
+    """Return the address in ``root``'s ``_config.yml``, if there is one."""
     repository = yaml.safe_load((root / CONFIG).read_text(encoding="utf-8"))["repository"]
     if not repository["url"]:
         return None
@@ -91,7 +91,7 @@ def read_address(root: Path) -> Address | None:
 
 
 def bootstrap(wheels: Iterable[str]) -> str:
-    """The notebooks' first code cell: install the packages from ``wheels`` where they are missing.
+    """Return the notebooks' first code cell, which installs missing packages from ``wheels``.
 
     Wheels beside the site, and not the repository at a fixed revision: a notebook cannot name the
     commit that it is itself part of, site and wheels are always of one commit, and nothing has to
@@ -113,7 +113,7 @@ def bootstrap(wheels: Iterable[str]) -> str:
 
 
 def with_bootstrap(notebook: str, address: Address | None) -> str:
-    """A stored notebook with the right bootstrap cell, before its other code, hidden in the book.
+    """Return a notebook with the bootstrap cell before its other code, hidden in the book.
 
     Where the cell is there already, only its source is exchanged: it prints nothing where the
     package is installed, so the notebook stays as executed.
@@ -181,7 +181,7 @@ def _filled(text: str, address: Address) -> str:
 
 
 def derived(root: Path) -> Iterator[tuple[Path, str]]:
-    """Each file that holds derived text, and what all of it should be."""
+    """Return the files that contain derived text, each with the content that it should have."""
     address = read_address(root)
     for file_name, texts in DERIVED.items():
 

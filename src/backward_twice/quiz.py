@@ -107,8 +107,8 @@ def quiz(questions: Mapping[str, Choices]) -> Quiz:
         for text, (right, reply) in choices.items():
             if not isinstance(right, bool):
                 raise TypeError(
-                    f"{text!r}, a choice of {question!r}, is {right!r}, which is no bool: hand "
-                    "over what was observed"
+                    f"{text!r}, a choice of {question!r}, is {right!r}, which is no bool: pass "
+                    "the observation"
                 )
             if not reply:
                 raise ValueError(f"{text!r}, a choice of {question!r}, has no reply")

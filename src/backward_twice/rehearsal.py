@@ -1,4 +1,4 @@
-"""Run an answer in the learner's notebook as the grader will: from its cell and what that needs.
+"""Run an answer in the learner's notebook with only the code that the grader will take.
 
 In a notebook a name lives on whatever became of the cell that made it.  The grader has the answer
 cell, and of the other cells the imports, functions, classes and assignments that it uses.  So the
@@ -61,7 +61,7 @@ def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any],
 
 
 def _wrong(asks: Callable[[Any], str], answer: Any) -> str:
-    """Describe what is wrong with an answer, be it an error; "" if nothing is."""
+    """Describe an answer's error or wrong result; "" if the answer is right."""
     try:
         return asks(answer)
     except Exception as error:
@@ -69,7 +69,7 @@ def _wrong(asks: Callable[[Any], str], answer: Any) -> str:
 
 
 class _NoShell:
-    """A stand-in for IPython in the fresh namespace, in which magic does nothing."""
+    """A stand-in for IPython whose magic commands do nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_, **__: None
@@ -81,7 +81,7 @@ def _shell() -> Any:
 
 
 def _cells(shell: Any) -> list[str]:
-    """Return the cells that were run, as Python; of one under a magic like ``%%time`` the rest."""
+    """Return the cells that were run, as Python, without a first line such as ``%%time``."""
     history = shell.history_manager
     if history is None:  # a shell that keeps none
         return []
@@ -104,7 +104,7 @@ def _current_cell(shell: Any) -> str | None:
 
 @contextlib.contextmanager
 def _as_it_was() -> Iterator[None]:
-    """Suppress output, and restore random numbers and PyTorch's switches afterwards."""
+    """Suppress output, and afterwards restore the random state and PyTorch's settings."""
     state, dtype, recording = random.getstate(), torch.get_default_dtype(), torch.is_grad_enabled()
     with (
         torch.random.fork_rng(devices=[]),

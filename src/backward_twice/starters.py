@@ -1,4 +1,4 @@
-"""Starters that are broken code, which nbgrader alone cannot insert into an exercise.
+"""Insert broken code as the starter of an exercise, which nbgrader alone cannot do.
 
 nbgrader replaces a solution by a stub that raises.  An exercise of the kind *repair this* begins
 with code to repair instead.  In the solution notebook that code stands in a cell of its own,

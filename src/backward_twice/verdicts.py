@@ -62,7 +62,7 @@ class Verdict:
 
     @property
     def on(self) -> str | None:
-        """The cases on either side, if they differ."""
+        """The cases that hold and those that fail, if they differ."""
         if len(set(self.cases.values())) == 1:
             return None
         parts = []

@@ -246,7 +246,7 @@ def test_a_tensor_is_chosen_by_keyboard_and_by_finger(show, page, browser, size)
     assert place.locator(".hint").inner_text().startswith("You chose features")
     page.keyboard.press("Enter")  # the focus is on Check
     by_keyboard = place.locator(".reply").inner_text()
-    assert "It lives to the end: features" in by_keyboard
+    assert "It stays alive to the end (features)" in by_keyboard
     with browser.new_context(
         viewport={"width": size[0], "height": size[1]}, has_touch=True, color_scheme="dark"
     ) as context:

@@ -50,7 +50,7 @@ dist.destroy_process_group()
 
 
 def test_ddp_nccl(device, figures, tmp_path):
-    """DDP over NCCL averages the first backward after a forward pass, and no second one"""
+    """DDP over NCCL averages the first backward pass after a forward pass, and not the second"""
     if torch.cuda.device_count() < 2:
         pytest.skip("one CUDA device: two are needed")
     (tmp_path / "train.py").write_text(PROGRAM)

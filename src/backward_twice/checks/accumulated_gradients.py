@@ -67,7 +67,7 @@ def _draw_step(draws):
 
 _RUNS, _PIECES, _APART = (
     "runs of the trunk, in both steps",
-    "the head was given all rows, and never more than a piece has",
+    "the head received all rows, and never more than one piece at once",
     "the graphs never hold the head's outputs of more than a few pieces",
 )
 _WIDE, _ROWS = 32, (16, 18, 14, 20, 12, 18, 16, 14, 20, 16, 12, 18)

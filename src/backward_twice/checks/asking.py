@@ -44,7 +44,7 @@ def _raised(task: Task, error: Exception) -> str:
 
 
 def _explanation(task: Task, answer: Any, inputs: str) -> list[str]:
-    """Ask once more under a watch: the lines of gradtrace's explanation, if it is autograd's error.
+    """Ask again under a watch; return the lines of gradtrace's explanation of an autograd error.
 
     Only where something was raised, since a strict watch takes time.
     """
@@ -77,7 +77,7 @@ def _without_our_lines(diagnosis: gradtrace.Diagnosis) -> gradtrace.Diagnosis:
 
 @dataclass(frozen=True, repr=False)
 class Call:
-    """A call of an answer, as a question makes it: call it with the answer to make it again."""
+    """A recorded call of an answer; call this object with an answer to repeat the call."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -100,13 +100,13 @@ class _Recorder:
         self.calls.append(Call(args, kwargs))
 
     def apply(self, *args: Any) -> None:
-        """A ``torch.autograd.Function`` is called so, and by what it gave: once is enough."""
+        """Record the call of a ``torch.autograd.Function``, and stop: one call is enough."""
         self(*args)
         raise StopIteration
 
 
 def calls(name: str, *, seed: int = 0) -> list[Call]:
-    """Return the calls that :func:`check` makes of an answer to the question ``name``, new objects.
+    """Return new copies of the calls with which :func:`check` asks the question ``name``.
 
     ``calls("two_losses.one_update")[0]`` shows the first call when printed, has ``args`` and
     ``kwargs``, and makes the call when it is called with an answer.  Where a later call needs what
@@ -149,7 +149,7 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
     try:
         task = question(name)
     except UnknownExercise:
-        print(f"{name}: asked when it is graded; the package that is installed here cannot")
+        print(f"{name}: checked only during grading; this package lacks it")
         return
     if _rehearsing:  # the answer cell itself checks an answer
         return
@@ -158,7 +158,7 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
         try:
             inputs = task.inputs(number)
         except LookupError:
-            print(f"{name}: not asked here, where the answer is only run")
+            print(f"{name}: not checked here, because the answer is only run")
             return
         try:
             observed = task.observe(answer, inputs)
@@ -183,7 +183,7 @@ def check(name: str, answer: Any, *, seed: int | None = None) -> None:
         )
     print(f"{name}: all {len(findings)} properties right\n{lines}")
     if reason := _not_graded(name, task, answer, inputs):
-        print(f"But it would not be graded so: {reason}")
+        print(f"However, the grader could not use this answer: {reason}")
 
 
 MOST_LISTED = 12
@@ -202,8 +202,8 @@ def _listed(findings: list[Finding]) -> list[str]:
 
 
 def _route(name: str, seed: int) -> str:
-    """Say how to get the inputs, wherever something is wrong."""
-    return f"What it was called with: calls({name!r}{f', seed={seed}' if seed else ''})"
+    """Say how the learner gets the inputs of a wrong answer."""
+    return f"The arguments of that call: calls({name!r}{f', seed={seed}' if seed else ''})"
 
 
 def _explained(

@@ -64,12 +64,12 @@ def task_of_cases(
 
 
 def _applied(function: Callable[..., Any], case: Case, *before: Any) -> Any:
-    """Call a function with a case, by name if it is a dict, behind other arguments."""
+    """Call a function with ``before`` and a case; a dict becomes keyword arguments."""
     return function(*before, **case) if isinstance(case, dict) else function(*before, case)
 
 
 def _by_property(results: dict[str, Plain]) -> dict[str, Plain]:
-    """Results by property: those of a case that are a dict are one property each."""
+    """Return the results by property; each item of a case's dict is a property."""
     by_property = {}
     for name, result in results.items():
         if isinstance(result, dict):

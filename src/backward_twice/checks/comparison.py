@@ -154,7 +154,7 @@ def _of_another_kind(expected: Plain, observed: Plain, what: str) -> Finding:
     if isinstance(observed, list) and len(observed) == 1:
         # torch.autograd.grad gives a tuple, even of one gradient.
         right = all(finding.passed for finding in compare(expected, observed[0]))
-        text += f"; {'the right one is its only value' if right else 'take the value out of it'}"
+        text += f"; {'the right value is its only one' if right else 'return its only value'}"
     return Finding(what, False, text)
 
 

@@ -41,11 +41,11 @@ def _is_one_node(function, inputs):
     return all(any(leaf is variable for variable in variables) for leaf in leaves)
 
 
-_ONE_NODE = "apply is one node of the graph, with a backward of its own"
+_ONE_NODE = "apply is one node of the graph, with its own backward method"
 
 
 def _task_of_one_node(answer, draw, twice, right):
-    """The task of a Function; ``twice`` applies one to another, the ``right`` one for the truth."""
+    """Return the task of a Function, which ``twice`` applies; ``right`` is the reference."""
 
     def run(called, inputs, outer, vectors):
         derivatives = _derivatives(partial(twice, called.apply), inputs, outer, vectors)
@@ -103,7 +103,7 @@ def _newton(x, a):
 root = _task_of_one_node("Root", _draw_root, _root_twice, _newton)
 
 
-_IN_PLACE = "the result is the tensor that was handed over, changed in place"
+_IN_PLACE = "the result is the tensor that was passed in, changed in place"
 _NEEDED = "backward computes no product for an input that requires no gradient"
 
 

@@ -10,7 +10,7 @@ import torch
 
 
 class InputGenerator(torch.Generator):
-    """A generator of PyTorch's that draws what questions need; as such it may also be passed on."""
+    """A ``torch.Generator`` with methods that draw the inputs of questions."""
 
     @classmethod
     def seeded(cls, seed: int) -> InputGenerator:

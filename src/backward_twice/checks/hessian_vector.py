@@ -26,7 +26,7 @@ def _draw_vectors(draws):
     }
 
 
-_FEW = "computed no more than eight calls of f do, for each vector"
+_FEW = "for each vector, computed at most as much as eight calls of f"
 
 
 def _function(quadratic, inner, outer):

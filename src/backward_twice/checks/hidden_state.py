@@ -49,7 +49,7 @@ def _run(answer, weights, chunks, rate, kind):
 
 
 def _expect(weights, chunks, rate, kind):
-    """In double precision, with the module's formulas alone; each chunk has new leaves."""
+    """Return the trained weights in double precision; each chunk has new leaves."""
     names, weights = list(weights), leaves(weights.values())
     hidden, inputs = weights[1].shape[1], weights[0].shape[1]
     recurrent, state = kind(inputs, hidden).double(), None
@@ -64,7 +64,7 @@ def _expect(weights, chunks, rate, kind):
 
 
 def _started_again(state, starts):
-    """The state without a graph, and 0 where a series starts; an LSTM's, a tuple, as it is."""
+    """Return the detached state, 0 where a series starts; an LSTM's tuple is only detached."""
     if isinstance(state, tuple):
         return tuple(part.detach() for part in state)
     return state if state is None else state.detach() * ~starts[:, None]

@@ -52,7 +52,7 @@ def _draw_any(draws):
 
 
 def _follows(then):
-    """Whether a gradient is kept, and no ``None``, and ``then`` comes next."""
+    """Whether ``then`` comes right after a call that keeps a gradient other than ``None``."""
 
     def tells(calls):
         is_set = False
@@ -66,7 +66,7 @@ def _follows(then):
 
 
 def _adds_with_a_graph(calls):
-    """Whether a backward that makes a graph adds to a gradient, and the sum is kept to the end."""
+    """Whether a call with ``create_graph=True`` adds to a gradient whose sum is kept to the end."""
     is_set = False
     names = [name for name, *_ in calls]
     for n, (name, following) in enumerate(pairwise(names)):

@@ -32,7 +32,7 @@ _NAMES = ("metrics", "cache", "state", "best", "log")
 
 
 class Trainer:
-    """A network that trains step by step, and stores values as its habits say."""
+    """A network that trains step by step, and stores values in the ways that ``habits`` names."""
 
     def __init__(self, weights, inputs, habits):
         self.net = two_layers(weights)

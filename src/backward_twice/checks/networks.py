@@ -65,7 +65,7 @@ def descended(weights: Sequence[Tensor], loss: Tensor, rate: float) -> list[Tens
 
 
 def normalised(hidden: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Return what a batch norm makes of its rows in training."""
+    """Return the output of a batch norm in training for these rows."""
     variance = hidden.var(0, correction=0)
     return (hidden - hidden.mean(0)) / (variance + 1e-5).sqrt() * scale + shift
 

@@ -64,15 +64,15 @@ def _encode(value: Plain, place: str, depth: int = 0) -> Any:
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in _DTYPES:
-            raise TypeError(f"{place} is a tensor of {value.dtype}; hand back one of real numbers")
+            raise TypeError(f"{place} is a tensor of {value.dtype}; return one of real numbers")
         if value.numel() > MAX_VALUES:
             raise ValueError(
-                f"{place} is a tensor of {value.numel()} values; at most {MAX_VALUES} are taken"
+                f"{place} is a tensor of {value.numel()} values; at most {MAX_VALUES} are accepted"
             )
         if value.dim() > MAX_DIMENSIONS:
             raise ValueError(
                 f"{place} is a tensor of {value.dim()} dimensions; "
-                f"at most {MAX_DIMENSIONS} are taken"
+                f"at most {MAX_DIMENSIONS} are accepted"
             )
         values = value.detach().cpu().reshape(-1).tolist()
         return {"tensor": values, "dtype": dtype, "shape": list(value.shape)}
@@ -85,7 +85,7 @@ def _encode(value: Plain, place: str, depth: int = 0) -> Any:
         return {key: _encode(item, f"{place}[{key!r}]", depth + 1) for key, item in value.items()}
     raise TypeError(
         f"{place} is of type {type(value).__name__}; "
-        "hand back tensors, numbers, text, or lists and dicts of them"
+        "return tensors, numbers, text, or lists and dicts of them"
     )
 
 

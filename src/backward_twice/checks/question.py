@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 
 
 def _ask(answer: Callable[..., Plain], **inputs: Plain) -> dict[str, Plain]:
-    """Call the answer with the inputs; a dict is taken as it is, anything else as ``result``."""
+    """Return the answer's results by name; a result that is no dict is named ``result``."""
     result = answer(**inputs)
     return result if isinstance(result, dict) else {"result": result}
 
@@ -68,12 +68,12 @@ class Task:
             raise TypeError(f"the question of {self.answer!r} needs either expect or judge")
 
     def inputs(self, seed: int) -> str:
-        """The inputs that ``seed`` (0 to 2**63 - 1) draws, as the text of plain data."""
+        """Return the inputs that ``seed`` (0 to 2**63 - 1) draws, as the text of plain data."""
         with as_torch_begins():
             return dumps(self.draw(InputGenerator.seeded(seed)))
 
     def observe(self, answer: Any, inputs: str) -> str:
-        """Ask ``answer`` of ``inputs``; what came out, as the text of plain data.
+        """Call ``answer`` with ``inputs``; return the results as the text of plain data.
 
         Raises:
             UnusableResult: the answer raised nothing, but its result could not be used.
@@ -88,7 +88,7 @@ class Task:
                 raise UnusableResult(_unusable(self.answer, called, error)) from error
 
     def findings(self, observed: str, inputs: str) -> list[Finding]:
-        """Judge what came out, in one finding at least.
+        """Judge the results; return at least one finding.
 
         ``observed`` may come from anybody; ``inputs`` must be ours.
         """
@@ -103,11 +103,11 @@ class Task:
                 findings = self.judge(results, **loads(inputs))
             else:
                 findings = compare(self.expect(**loads(inputs)), results)
-        nothing = Finding(_RESULT, False, "the question has nothing to compare it with")
+        nothing = Finding(_RESULT, False, "the question compares nothing with it")
         return findings or [nothing]
 
     def smallest_case(self, findings: list[Finding], observed: str, inputs: str) -> str:
-        """The shortest program among those of the properties that are wrong; "" if there is none.
+        """Return the shortest program among those of the wrong properties; "" if there is none.
 
         The findings are those of the same ``observed`` and ``inputs``.
         """
@@ -125,7 +125,7 @@ class Task:
 
 
 class UnusableResult(Exception):
-    """The result of an answer that raised nothing lacks the form that its question requires."""
+    """An answer raised nothing, but its result lacks the form that the question requires."""
 
 
 class _Called:
@@ -200,7 +200,7 @@ def question(name: str) -> Task:
     'one_update'
     """
     if not _NAME.fullmatch(name):
-        raise LookupError(f"{name!r} is no question: name it '<exercise>.<question>'")
+        raise LookupError(f"{name!r} is not a question: name it '<exercise>.<question>'")
     exercise, _, attribute = name.partition(".")
     try:
         module = importlib.import_module(f"backward_twice.checks.{exercise}")

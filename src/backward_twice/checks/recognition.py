@@ -1,4 +1,4 @@
-"""Recognizes a wrong answer by the stored misconception with the same result."""
+"""Recognise a wrong answer by the stored misconception with the same result."""
 
 from __future__ import annotations
 

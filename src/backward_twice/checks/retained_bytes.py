@@ -1,4 +1,4 @@
-"""Exercise ``retained_bytes``: predict the bytes of a graph, measure them, and say when they go.
+"""Exercise ``retained_bytes``: predict the bytes of a graph, measure them, and predict their end.
 
 Whatever is asked, the truth is measured: the drawn network is built, run, and its graph read by
 ``gradtrace``.  Where the answer is to predict, the batch has more rows than any machine holds, and
@@ -146,10 +146,6 @@ def _draw_loop(draws):
     return [sizes | {"backward": backward, "kept": kept} for backward, kept in pairs]
 
 
-def _loop_named(backward, kept, **sizes):
-    return f"backward {backward}, kept: {kept}"
-
-
 def _held_after(steps, batch, width, backward, kept):
     layer, x, losses = nn.Linear(3, width), torch.ones(batch, 3), []
     for _ in range(steps):
@@ -162,5 +158,9 @@ def _held_after(steps, batch, width, backward, kept):
 
 
 held_after_loop = task_of_cases(
-    "held_after_loop", "loop", _draw_loop, _held_after, name=_loop_named
+    "held_after_loop",
+    "loop",
+    _draw_loop,
+    _held_after,
+    name=lambda backward, kept, **sizes: f"backward {backward}, kept: {kept}",
 )

@@ -50,7 +50,7 @@ def _draw(draws):
 
 
 def _program(kind, lines):
-    """The part, whose lines note that they were run, and its loss."""
+    """Return the part, whose lines record that they ran, and its loss."""
     body = [
         text
         for number, line in enumerate(lines, 1)

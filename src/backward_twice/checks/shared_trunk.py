@@ -59,7 +59,7 @@ def _raises_without(number, reads, detached, calls):
 
 
 def _needed(reads, detached, calls):
-    """Which calls must retain: nothing but the calls themselves decides what another one needs."""
+    """Return whether each call must retain the graph; the other calls' flags do not matter."""
     return [_raises_without(number, reads, detached, calls) for number in range(len(calls))]
 
 

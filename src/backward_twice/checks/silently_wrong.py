@@ -84,8 +84,8 @@ def _function(habits, names, sizes):
     return function
 
 
-_BACKWARD = "backward ran through every function, with each input requiring grad"
-_MOVED = "every function was called with each input a little moved, and no other"
+_BACKWARD = "a backward pass ran through every function, with each input requiring grad"
+_MOVED = "every function was called with each input changed slightly, and the others unchanged"
 _LITTLE = 0.1
 
 
@@ -107,7 +107,7 @@ def _run_detector(answer, functions, values):
 
 
 class _CallRecord:
-    """A function of several inputs that records which of their numbers each call moved."""
+    """A function of several inputs that records which of their numbers each call changed."""
 
     def __init__(self, function, values):
         self.backward = [False] * len(values)

@@ -30,7 +30,7 @@ def _named(habit, batch, hidden, steps, chunks, value_bytes):
 
 
 def _predicted(batch, hidden, **case):
-    """Measured with a state of two times three values: the bytes grow with that number."""
+    """Return the bytes, measured with a state of 2 × 3 values and scaled to the full size."""
     bytes_per_state, remainder = divmod(_measured(batch=2, hidden=3, **case), 6)
     assert remainder == 0
     return bytes_per_state * batch * hidden
@@ -69,7 +69,7 @@ def _ask_what_fits(answer, sizes, batch, budget):
 
 
 def _fitting(sizes, batch, budget):
-    """Return the steps by the bytes of 4 and of 8 of them, since each step adds the same."""
+    """Return how many steps fit, from the bytes of 4 and of 8 steps."""
     gru, byte_counts = nn.GRU(*sizes), []
     for steps in (4, 8):
         x = torch.ones(steps, batch, gru.input_size)

@@ -28,7 +28,7 @@ def _draw(draws):
     }
 
 
-_ALL_OF_IT = "between x and the loss's sum nothing is saved outside of a checkpoint"
+_ALL_OF_IT = "between x and the loss's sum, no tensor is saved outside a checkpoint"
 
 
 def _run(answer, weights, x, strengths):

@@ -76,12 +76,8 @@ def _train(weights, batches, rate, update):
     net = two_layers(weights, leftover=True)
     optimizer = torch.optim.SGD(net.parameters(), lr=rate)
     for batch in batches:
-        update(net, optimizer, _pieces(batch), _count(batch))
+        update(net, optimizer, _pieces(batch), sum(len(x) for x, _ in batch))
     return dict(net.named_parameters())
-
-
-def _count(batch):
-    return sum(len(x) for x, _ in batch)
 
 
 def _are_apart(weights, train):

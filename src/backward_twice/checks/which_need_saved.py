@@ -43,7 +43,7 @@ def _raises(operations):
 
 
 def _refusing(chain):
-    """By cutting the graph: the shortest end of the chain that still raises begins with it."""
+    """Return the operation with which the shortest end of the chain that raises begins."""
     return next((k for k in reversed(range(len(chain))) if _raises(chain[k:])), None)
 
 
@@ -82,10 +82,6 @@ def _draw_bytes(draws):
     return [{"chain": chain, "shape": shape} for chain in chains]
 
 
-def _ask_for_bytes(answer, chain, shape):
-    return answer(shape, chain)
-
-
 def _held(chain, shape):
     """Return the bytes measured on six values: they grow with the number of values."""
     x = torch.full((2, 3), 0.5, requires_grad=True)
@@ -111,7 +107,7 @@ bytes_held = task_of_cases(
     "chain",
     _draw_bytes,
     _held,
-    ask=_ask_for_bytes,
+    ask=lambda answer, chain, shape: answer(shape, chain),
     program=_bytes_program,
     name=lambda chain, shape: _named(chain),
 )

@@ -55,7 +55,7 @@ def most_held(run):
 
 
 def saves_beside(inputs, run):
-    """Whether ``run()`` saves data for backward that is none of ``inputs``, and no single number.
+    """Whether ``run()`` saves data for backward other than ``inputs`` and single numbers.
 
     Data that is saved during a backward pass, which runs something again, is not counted.
     """

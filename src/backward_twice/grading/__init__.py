@@ -9,4 +9,4 @@ the modules, ``book/promises.md`` the code and the tests that keep each promise 
 
 
 class GradingError(Exception):
-    """Something that the teacher has to put right; its message says what and how."""
+    """An error that the teacher has to correct; the message says how."""

@@ -1,4 +1,4 @@
-"""Write a file as a whole or not at all: no reader ever sees half of it."""
+"""Write a file completely or not at all, so that no reader sees a part of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside ``path`` to write to; it takes the place of ``path`` at the end.
+    """Yield a path to write to; the written file replaces ``path`` at the end.
 
     Raises:
         OSError: it cannot be written; what was there before still is.
@@ -24,7 +24,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file, and the folders above it; one that has this content already is left alone.
+    """Write a file, and the folders above it; do nothing if the file already has this content.
 
     Raises:
         OSError: it cannot be written; what was there before still is.

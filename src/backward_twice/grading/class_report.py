@@ -37,7 +37,7 @@ _MOST = 8
 
 @dataclass(frozen=True)
 class Student:
-    """A student as the page shows one: the name, and the address of the page of feedback."""
+    """A student in the report: the name, and the address of the feedback page."""
 
     name: str
     href: str
@@ -48,7 +48,7 @@ Counted = list[tuple[str, list[Student], float]]
 
 
 def report(journal: Journal, masters: Mapping[str, Master], names: Mapping[Key, str]) -> str:
-    """Return the page, as HTML; ``names`` are those that the class list has."""
+    """Return the report as HTML; ``names`` are those of the class list."""
     results: dict[str, list[Json]] = defaultdict(list)
     for key in sorted(journal.keys()):
         if key[1] in masters:
@@ -116,7 +116,7 @@ def _is_untouched(question: Json) -> bool:
 
 
 def _properties(question: Json) -> set[str]:
-    """The properties that are wrong, without the numbers that were drawn for one student."""
+    """Return the wrong properties, without the numbers that were drawn for one student."""
     wrong = (finding["what"] for finding in question["findings"] if not finding["passed"])
     return {re.sub(r"\d+", "#", name) for name in wrong}
 
@@ -133,7 +133,7 @@ def _most(values: Iterable[tuple[str, Student]]) -> Counted:
 
 
 def write_answers(folder: Path, journal: Journal, masters: Mapping[str, Path]) -> None:
-    """Write each student's answers as a Python file, and what an exercise led everybody to."""
+    """Write each student's answers as a Python file, and the code that all students share."""
     for student, exercise in sorted(journal.keys()):
         cells = journal[student, exercise]["cells"] if exercise in masters else []
         if source := "\n\n".join(cell["source"] for cell in cells):
@@ -146,7 +146,7 @@ def write_answers(folder: Path, journal: Journal, masters: Mapping[str, Path]) -
 
 
 def _names(grades: Path) -> dict[Key, str]:
-    """The names that the class list gave, from the table of an earlier grading."""
+    """Return the names of the class list, from the table of an earlier grading."""
     if not grades.is_file():
         return {}
     with grades.open(encoding="utf-8", newline="") as file:

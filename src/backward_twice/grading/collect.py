@@ -48,7 +48,7 @@ from backward_twice.grading.platforms.upload import Collected, read_all_collecte
 def collect(
     download: Path, exercise: str, submissions: Path, roster: Roster | None = None
 ) -> tuple[str, int, list[str]]:
-    """Sort a download into the folder of submissions.  Who was collected before is replaced.
+    """Sort a download into the folder of submissions; replace students' earlier submissions.
 
     A student keeps the folder of the first time.
 
@@ -99,12 +99,12 @@ def collect(
     if groups:
         listed = ", ".join(map(shown, groups[:5])) + (", …" if len(groups) > 5 else "")
         warnings.append(
-            f"{len(groups)} are groups ({listed}): graded with this class list, their members get "
-            "the points, and with the grading worksheet the feedback too"
+            f"{len(groups)} are groups ({listed}): with this class list their members get the "
+            "points, and with the grading worksheet also the feedback"
         )
     if source.strays:
         listed = ", ".join(map(shown, source.strays[:5]))
-        warnings.append(f"{len(source.strays)} files belong to no student by their names: {listed}")
+        warnings.append(f"{len(source.strays)} files have the name of no student: {listed}")
     record.write(submissions, exercise)
     write_people(submissions, people)
     return source.platform, len(by_folder), warnings
@@ -164,7 +164,7 @@ def _folders(
 
 
 def _folders_of_persons(people: People, collected: Mapping[str, Collected]) -> dict[str, str]:
-    """The folder that each person has had in some exercise."""
+    """Return the folder that each person already has in any exercise."""
     earlier: dict[str, str] = {}
     for _, of_exercise in sorted(collected.items()):
         called = handles(of_exercise.platform, of_exercise.students.values())
@@ -180,16 +180,16 @@ def _of_unknown(
     warnings = []
     if unknown:
         warnings.append(
-            f"{len(unknown)} not found in the class list, or not one person there: "
+            f"{len(unknown)} not found in the class list, or ambiguous there: "
             f"{', '.join(map(shown, unknown[:10]))}; say who they are in {PEOPLE}, in the column "
             "'same as' (a name with a question mark is a guess: delete the mark if it is right)"
         )
     twins = sorted(name for name, number in alike.items() if number > 1)
     if platform == MOODLE and twins and (unknown or not any(people.persons)):
         warnings.append(
-            f"several students are called {', '.join(map(shown, twins))}: kept apart by Moodle's "
-            "number, which is another one in each assignment; with the assignment's grading "
-            "worksheet as --roster they are known in all of them"
+            f"several students are called {', '.join(map(shown, twins))}: Moodle's number "
+            "distinguishes them, but differs in each assignment; give the assignment's grading "
+            "worksheet as --roster to recognise them in all assignments"
         )
     return warnings
 
@@ -204,7 +204,7 @@ def _paths(limited: Limited, download: Path) -> list[str]:
 def _copied(
     limited: Limited, download: Path, files: list[File], student: Path, exercise: str
 ) -> list[str]:
-    """Copy a student's files; a zip that cannot be looked into within the limits, as it is."""
+    """Copy a student's files; a zip is copied unopened if opening it exceeds the limits."""
     # A student's own file of that name would be read as nbgrader's time of collection.
     named = [(file.path, file.name) for file in files if Path(file.name).name != TIMESTAMP]
     problems: list[str] = []
@@ -213,8 +213,8 @@ def _copied(
             copy = partial(copied, download, named, student, exercise, look_inside)
             return [*limited.call(copy), *problems]
         except Rejected as why:
-            problems = [f"a zip in it was not looked into: {why}"]
-    return [f"{problems[0]}, nor copied; what was collected before stays"]
+            problems = [f"a zip in the submission was not opened: {why}"]
+    return [f"{problems[0]}; it was not copied, either; the earlier collection stays unchanged"]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -68,7 +68,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         prog="python -m backward_twice.grading",
         description="Grade submissions laid out as nbgrader collects them: "
         "SUBMISSIONS/<student>/<assignment>/<assignment>.ipynb.",
-        epilog="Started again with the same OUT it goes on where it was interrupted.",
+        epilog="Run it again with the same OUT to continue an interrupted grading.",
     )
     add = parser.add_argument
     add("submissions", type=Path, metavar="SUBMISSIONS", help="the folder of submissions")
@@ -86,7 +86,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar=("NAME", "EXERCISE", "DAYS"),
-        help="let a student hand in so many days later",
+        help="let a student hand in that many days later",
     )
     add("--private", type=Path, metavar="DIR", help="your own secret and variants of questions")
     add("--solutions", type=Path, metavar="DIR", default=Path("solutions"), help="the masters")
@@ -99,7 +99,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
@@ -147,7 +147,7 @@ class Grading:
 
     @cached_property
     def digest(self) -> list[str]:
-        """The parts of the digest on which every submission's grade depends."""
+        """The settings on which every submission's grade depends, as parts of its digest."""
         return [self.draws.digest, repr(sorted(self.limits.items()))]
 
     def pending(
@@ -255,13 +255,13 @@ class Grading:
             if groups:
                 listed = " and ".join(shown(line.student) for line in groups)
                 warnings.append(
-                    f"{shown(person.name)} is in {listed}, and each handed in {name}: no points of "
-                    "it are the member's in class.csv"
+                    f"{shown(person.name)} is in {listed}, and each handed in {name}: class.csv "
+                    "has no points for this member"
                 )
         return warnings
 
     def _write_people(self, rows: Iterable[tuple[Row, Person | None]]) -> list[str]:
-        """Write down who is who, with the folders of unknown students; warn if that fails."""
+        """Write the identities, with the folders of unknown students; warn if that fails."""
         people = self.owners.people
         for line, person in rows:
             key = line.student, line.assignment
@@ -275,7 +275,7 @@ class Grading:
         try:
             write_people(self.options.submissions, people)
         except OSError as error:
-            return [f"who is who was not written down: {in_words(error, PEOPLE)}"]
+            return [f"the identities were not saved: {in_words(error, PEOPLE)}"]
         return []
 
     def _write_feedback(self, result: Json, master: Master, remarks: list[str]) -> list[str]:
@@ -291,7 +291,7 @@ class Grading:
         except OSError:
             raise
         except Exception as error:  # whatever one student's words do, the others have their grades
-            return [f"no feedback could be made of it: {type(error).__name__}: {error}"]
+            return [f"the feedback could not be written: {type(error).__name__}: {error}"]
         return []
 
     def _write_uploads(self, keys: list[Key], names: list[str]) -> None:
@@ -386,7 +386,7 @@ def _grade(options: argparse.Namespace) -> int:
                 gradebook.extend(extensions)
                 rows, warnings = grading.write(sorted(keys), gradebook)
         except GradingError as error:
-            raise GradingError(f"{error}; what was graded is saved, start again") from error
+            raise GradingError(f"{error}; {batch.SAVED}") from error
     written = [out / name for name in ("grades.csv", "class.csv", "feedback")]
     written += [grading.autograded, place, *sorted((out / "upload").glob("*.zip"))]
     print("\n".join([*_changes(grading.changes), summary(rows, written)]))
@@ -396,7 +396,7 @@ def _grade(options: argparse.Namespace) -> int:
 
 
 def _roster(path: Path | None, out: Path) -> Roster | None:
-    """Read the class list, or the one of an earlier grading: a copy stays in the output folder."""
+    """Read the class list, or the copy that an earlier grading left in the output folder."""
     copy = out / "roster.csv"
     if path is None:
         return read_roster(copy) if copy.is_file() else None
@@ -439,7 +439,7 @@ def _extensions(
             try:
                 extensions[student, exercise] = timedelta(days=float(days))
             except (ValueError, OverflowError) as error:
-                raise GradingError(f"--extension: {days!r} is no number of days") from error
+                raise GradingError(f"--extension: {days!r} is not a number of days") from error
     return extensions
 
 
@@ -449,7 +449,7 @@ def _changes(changes: list[str]) -> list[str]:
         return []
     unlisted = len(changes) - _MOST_LISTED
     listed = changes[:_MOST_LISTED] + ([f"and {unlisted} more"] if unlisted > 0 else [])
-    heading = "other points than before (grades.csv has the earlier ones):"
+    heading = "points that have changed (grades.csv has the earlier points):"
     return [f"{len(changes)} with {heading}", *(f"  {line}" for line in listed)]
 
 
@@ -461,17 +461,17 @@ def _gone(missing: list[Key], options: argparse.Namespace) -> list[str]:
     listed = ", ".join(f"{shown(student)} ({assignment})" for student, assignment in first)
     dots = ", …" if len(missing) > _MOST_LISTED else ""
     return [
-        f"{len(missing)} graded before are not in {options.submissions} any more: {listed}{dots}; "
-        "their rows stay. If they were taken away on purpose: --drop-missing"
+        f"{len(missing)} graded submissions are no longer in {options.submissions}: {listed}{dots}"
+        "; their rows stay. If you removed them on purpose, add --drop-missing"
     ]
 
 
 def _check_folders(submissions: Path, out: Path) -> None:
-    """Check, before grading, that there is something to read and a folder to write to."""
+    """Check, before grading, that the submissions and the output folder can be used."""
     if not submissions.is_dir():
         raise GradingError(f"there is no folder {submissions}")
     if out.resolve().is_relative_to(submissions.resolve()):
-        raise GradingError(f"{out} lies in {submissions}, where it would be taken for a student's")
+        raise GradingError(f"{out} is inside {submissions}, where it looks like a student's folder")
     if out.exists() and not out.is_dir():
-        raise GradingError(f"{out} is no folder; choose another name for --out")
+        raise GradingError(f"{out} is not a folder; choose another name for --out")
     out.mkdir(parents=True, exist_ok=True)

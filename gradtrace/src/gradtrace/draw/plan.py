@@ -1,4 +1,4 @@
-"""Which boxes, tensors and links a view has, before anything has a place."""
+"""The boxes, tensors and links of a view, before they are placed."""
 
 from __future__ import annotations
 

@@ -370,7 +370,7 @@ def explore(
         return functools.partial(explore, ask=ask, edits=edits, **controls)
     if ask is not None and not isinstance(ask, Asked):
         raise TypeError(
-            f"ask={ask!r} is no question: give one of gradtrace.questions, as "
+            f"ask={ask!r} is not a question: give one of gradtrace.questions, as "
             "ask=WhichLineRaises(); an argument of the function cannot be called ask"
         )
     if not controls and not edits:

@@ -184,7 +184,7 @@ def compiled(function: FunctionType, source: str) -> FunctionType:
         code = _code_of(function.__name__, compile(tree, filename, "exec"))
     except SyntaxError as error:
         raise ValueError(
-            f"the edited {function.__name__} is no valid program ({error.msg}):\n{source}"
+            f"the edited {function.__name__} is not a valid program ({error.msg}):\n{source}"
         ) from None
     lines = [*("\n" * (first - 1)), *source.splitlines(keepends=True)]
     linecache.cache[filename] = len(source), None, lines, filename

@@ -68,7 +68,7 @@ class Player(anywidget.AnyWidget):
         self._run_source = run
 
     def show(self, trace: TraceData, setting: Sequence[int | None] = ()) -> None:
-        """Play another trace, at the step that is shown, as far as the trace has so many."""
+        """Play another trace from the current step, or from its last step if it has fewer."""
         with self.hold_sync():
             self.setting = list(setting)
             self.trace = payload(trace)

@@ -306,11 +306,12 @@ export class Graph extends Panel {
     const edge = a !== b && this.edges.find((other) => other.a === a && other.b === b);
     if (!edge) return [];
     const d = edge.line.getAttribute("d");
-    const [x, y] = [b.x + b.width / 2 - 8, b.y + b.height + 12];
+    const words = `∇ ${shortened(text, LONGEST_GRADIENT)}`;
+    const x = Math.max(b.x + b.width / 2 - 8, 7 * words.length - MARGIN); // else its beginning would be cut
     const label = shape(
       "text",
-      { class: `gradient ${fresh ? "fresh" : ""}`, x, y, "text-anchor": "end" },
-      `∇ ${shortened(text, LONGEST_GRADIENT)}`,
+      { class: `gradient ${fresh ? "fresh" : ""}`, x, y: b.y + b.height + 12, "text-anchor": "end" },
+      words,
     );
     return fresh
       ? [

@@ -62,7 +62,7 @@ def module() -> str:
 
 
 def _without_spaces(line: str) -> str:
-    """A line of JavaScript without the spaces around its operators.
+    """Return a line of JavaScript without the spaces around its operators.
 
     Strings, and what lies between the first and the last backtick or slash, are left as they are.
 
@@ -104,7 +104,7 @@ def static_html(
     key: str = "",
     carrier: str = "",
 ) -> str:
-    """A self-contained piece of HTML that plays the traces without a kernel and without a network.
+    """Return self-contained HTML that plays the traces without a kernel and without a network.
 
     Args:
         traces: one for each setting of the controls, the last control changing fastest.
@@ -127,8 +127,8 @@ def static_html(
     hint = "In Jupyter, run the cell or trust the notebook."
     if carrier:
         hint += (
-            f" The notebook stores the player's script once, with the first player ({carrier}): "
-            "scroll to that one, or run this cell where there is a kernel."
+            f" The notebook stores the player's script once, with the first player ({carrier}). "
+            "Scroll to that player, or run this cell with a kernel."
         )
     return _element(traces, controls, initial, step, question, _hint(hint), key, carrier)
 
@@ -254,7 +254,7 @@ def _height(played: Sequence[dict[str, Any]], data: dict[str, Any]) -> int:
 
 
 def _hint(what_to_do: str) -> str:
-    return f"<p>The player is not here, since scripts do not run. {what_to_do}</p>"
+    return f"<p>The player is missing because scripts do not run here. {what_to_do}</p>"
 
 
 def _program(trace: TraceData) -> str:

@@ -138,7 +138,8 @@ def _loops(trace: TraceData) -> list[tuple[Scope, ...]]:
                 continue
             if previous is None or not head <= previous <= end:
                 entries[k], counts[k] = entries[k] + 1, 0
-            body_again = line == begin and previous != head and not _is_head(loops, begin)
+            nested = any(inner == begin for inner, _, _ in loops)
+            body_again = line == begin and previous != head and not nested
             if line == head or body_again or counts[k] == 0:
                 counts[k] += 1
             if line != head or head == begin:
@@ -146,10 +147,6 @@ def _loops(trace: TraceData) -> list[tuple[Scope, ...]]:
         previous = step.ran
         scopes_by_step.append(tuple(scopes))
     return scopes_by_step
-
-
-def _is_head(loops: list[tuple[int, int, int]], line: int) -> bool:
-    return any(head == line for head, _, _ in loops)
 
 
 def _longest_text(node: TraceNode) -> int:

@@ -43,7 +43,7 @@ class WhichLineRaises(Asked):
     >>> asked.right
     (4,)
     >>> print(asked.replies[3])
-    Line 3 ran. It freed what ExpBackward0 had saved. It frees.
+    Line 3 ran. It freed the saved tensors of ExpBackward0. It frees.
     >>> print(asked.replies["none"])
     Line 4 raises RuntimeError.
     """
@@ -143,14 +143,13 @@ class WhatIsFreedNext(Asked):
             )
         right = tuple(node for node in present if freeing_steps.get(node) == first)
         facts = {node: self._fact(trace, at, node, freeing_steps) for node in present}
+        names = names_of_nodes(trace, right)
         return TraceAnswer(
             prompt="Which node's saved tensors are freed next?",
             choices={node: trace.nodes[node].label for node in present},
             right=right,
             facts=facts,
-            explanation=(
-                f"Line {trace.steps[first].ran} frees what {names_of_nodes(trace, right)} saved."
-            ),
+            explanation=f"Line {trace.steps[first].ran} frees the saved tensors of {names}.",
         )
 
     @staticmethod
@@ -158,14 +157,14 @@ class WhatIsFreedNext(Asked):
         name, leaf = trace.nodes[node].label, trace.nodes[node].leaf
         state = next(state.state for state in trace.states(at) if state.node == node)
         if node in freeing_steps:
-            return f"Line {trace.steps[freeing_steps[node]].ran} frees what {name} saved."
+            return f"Line {trace.steps[freeing_steps[node]].ran} frees the saved tensors of {name}."
         if leaf:
             return f"{name} is a leaf: backward adds to its .grad and frees nothing."
         if state == FREED:
             return f"The saved tensors of {name} had been freed before."
         if state not in (ALIVE, MODIFIED):
             return f"{name} saved no tensor, so backward has nothing to free there."
-        return f"No line frees what {name} saved."
+        return f"No line frees the saved tensors of {name}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +220,7 @@ class WhichTensorGoesNext(Asked):
         facts = {
             tensor: f"Line {trace.steps[deleted[tensor]].ran} drops its last reference."
             if tensor in deleted
-            else f"It lives to the end: {holder_names(last[tensor])}."
+            else f"It stays alive to the end ({holder_names(last[tensor])})."
             for tensor in labels
         }
         right = tuple(tensor for tensor in labels if deleted.get(tensor) == first)

@@ -81,7 +81,7 @@ def what_it_did(trace: TraceData, line: int) -> str:
     if operations:
         sentences.append(f"It recorded {names_of_nodes(trace, operations)}.")
     if freed:
-        sentences.append(f"It freed what {names_of_nodes(trace, freed)} had saved.")
+        sentences.append(f"It freed the saved tensors of {names_of_nodes(trace, freed)}.")
     written, changed = _written(trace, visits)
     if written and not freed:
         sentences.append(f"It wrote {few_or_count(written, 'gradients')} and freed nothing.")

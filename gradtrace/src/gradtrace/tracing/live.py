@@ -377,7 +377,7 @@ class _Tensors:
         return index
 
     def forget_others(self, storages: Set[int]) -> None:
-        """Forget all storages but these, which are all that are alive."""
+        """Forget all storages except these, the only ones that are alive."""
         self._indices = {s: i for s, i in self._indices.items() if s in storages}
 
     def find(self, storage: int, label: str) -> int | None:

@@ -55,7 +55,7 @@ def packed(value: Any) -> dict[str, Any]:
     places = {number: place for place, number in enumerate(shared)}
 
     def inlined(part: Any) -> Any:
-        """Put what is used once where it is used."""
+        """Inline the values that are used only once."""
         if not isinstance(part, list) or not part:
             return part
         (number,) = part

@@ -63,7 +63,7 @@ def record(
             raise
         error = recorder.ended_by(exception, recorder.line)
     except BaseException as exception:
-        exception.add_note("gradtrace.trace() was stopped by this; it recorded nothing.")
+        exception.add_note("This error stopped gradtrace.trace(), which recorded nothing.")
         raise
     return recorder.trace_data(error)
 
@@ -334,7 +334,7 @@ class _Recorder:
         return self.variables[row]
 
     def object(self, tensor: torch.Tensor) -> int:
-        """Return a number that is the same as long as it is the same tensor."""
+        """Return a number that identifies the tensor as long as it exists."""
         number = self.objects.get(tensor)
         if number is None:
             number = self.objects[tensor] = next(self.new_object)

@@ -520,7 +520,7 @@ class Timeline:
 
     @property
     def has_exports(self) -> bool:
-        """Whether any memory was exported."""
+        """Whether code outside PyTorch can write to any recorded memory."""
         return bool(self._exports)
 
     def is_exported(self, storage: int) -> bool:

@@ -37,7 +37,7 @@ TEMPLATES = Environment(
 
 
 def page(result: Json, master: Master, remarks: Sequence[str]) -> str:
-    """The feedback on a result as HTML."""
+    """Return the feedback on a result as HTML."""
     cells_by_id = {question_cell.id: question_cell for question_cell in master.questions}
     unused_cells = list(result["cells"])
     questions = []
@@ -73,7 +73,7 @@ def page(result: Json, master: Master, remarks: Sequence[str]) -> str:
 
 
 def _listed(findings: list[Json]) -> Json:
-    """The findings that are shown one by one: of many only those that are wrong."""
+    """Return the findings to list one by one: only the wrong ones if there are many."""
     if len(findings) <= MOST_LISTED:
         return {"findings": findings, "more_right": 0}
     wrong = [finding for finding in findings if not finding["passed"]]

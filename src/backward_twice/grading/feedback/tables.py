@@ -69,13 +69,13 @@ def row(
 
 
 def without(person: Person, assignment: str, max_points: float) -> Row:
-    """The row of somebody who handed in nothing."""
+    """Return the row of a person who handed in nothing."""
     identity = person.name, person.identifier
     return Row(person.identifier, assignment, 0.0, max_points, NOTHING, "", *identity)
 
 
 def with_group(person: Person, of_group: Row) -> Row:
-    """The row of somebody whose group has handed in."""
+    """Return the row of a person whose group has handed in."""
     return replace(
         of_group,
         student=person.identifier,
@@ -143,7 +143,7 @@ def write_class(
     if roster is not None and strangers:
         listed = ", ".join(map(shown, strangers[:10])) + (", …" if len(strangers) > 10 else "")
         warnings.append(
-            f"{len(strangers)} not found in the class list, or not one person there: {listed}; "
+            f"{len(strangers)} not found in the class list, or ambiguous there: {listed}; "
             "they are the last rows of class.csv"
         )
     return warnings
@@ -153,7 +153,7 @@ def _twice(rows: Sequence[Row]) -> str:
     folders = " and ".join(shown(line.student) for line in rows)
     return (
         f"{folders} are the same person in the class list ({rows[0].name}), and each handed in "
-        f"{rows[0].assignment}: no points of it are in class.csv"
+        f"{rows[0].assignment}: class.csv has no points for it"
     )
 
 

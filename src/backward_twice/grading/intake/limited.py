@@ -1,4 +1,4 @@
-"""Another process, in which what students hand in is parsed, unpacked and compared.
+"""A process with limits that parses, unpacks and compares the students' files.
 
 Whatever a file does to a parser (Python's own takes time that grows with the square of some
 sources, and an archive may unpack to more than there is), it does there.  When that process has
@@ -39,15 +39,15 @@ Json = Any
 
 
 class Limited(AbstractContextManager):
-    """A process in which functions are called; a context manager, that ends it."""
+    """A process that calls functions for this one; leaving the context ends it."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
-        """Start nothing yet; each call may take so many seconds of processor time."""
+        """Set how many seconds of processor time each call may take; start nothing yet."""
         self._seconds = seconds
         self._process: subprocess.Popen | None = None
 
     def call(self, function: Callable[..., Json]) -> Json:
-        """Call ``function()`` there; what it gave.
+        """Call ``function()`` in the process, and return its result.
 
         Args:
             function: of a module's top level that the other process can import, or a ``partial``.
@@ -78,7 +78,7 @@ class Limited(AbstractContextManager):
         except EOFError:
             if self._process.wait() == -signal.SIGPROF:
                 raise Rejected(f"it cannot be read within {self._seconds:g} s") from None
-            raise Rejected("reading it ended the process that read it") from None
+            raise Rejected("the process that read it was ended") from None
         except OSError:
             raise Rejected(f"it is more than {_MOST >> 20} MB when it is read") from None
 
@@ -97,7 +97,7 @@ class Limited(AbstractContextManager):
             self._connection.recv()
         except (OSError, EOFError) as error:
             self.close()
-            raise GradingError("the process that reads submissions does not start") from error
+            raise GradingError("the process that reads submissions did not start") from error
 
     def close(self) -> None:
         """End the process, if there is one."""

@@ -84,12 +84,12 @@ def answers(
     notes += remarks
     length = sum(len(part) for parts in sources.values() for part in parts)
     if length > MAX_CHARACTERS:
-        raise Rejected(f"the answers have {length} characters, at most {MAX_CHARACTERS} are run")
+        raise Rejected(f"the answers have {length} characters; at most {MAX_CHARACTERS} may run")
     return Answers(sources, missing, tuple(notes))
 
 
 def _read(cell: dict[str, Any]) -> _Cell:
-    """The cell's parts, or nothing in the place of what is not of the right type."""
+    """Return the cell; parts of the wrong type are replaced by empty ones."""
     source = cell.get("source")
     if isinstance(source, list):
         source = "".join(line for line in source if isinstance(line, str))
@@ -124,13 +124,13 @@ def _cells_of(answer: AnswerCell, handed: list[_Cell], master: Master) -> tuple[
             if cell.kind == "code" and not _is_masters(cell, master) and defines.search(cell.source)
         ]
         if named:
-            remark = f"taken as {answer.id} by the name it defines: a cell without that id"
+            remark = f"a cell without an id was taken as {answer.id}, whose name it defines"
         indices = sorted({*indices, *named})
     return _with_rest(indices, handed, master), remark
 
 
 def _with_rest(indices: list[int], handed: list[_Cell], master: Master) -> list[int]:
-    """Add to the indices the cells behind them that are no Python alone but are so with them."""
+    """Add the following cells that are valid Python only together with the cells before."""
     for _ in range(_MOST_PARTS if indices else 0):
         part = next(
             (i for i in range(indices[-1] + 1, len(handed)) if handed[i].kind == "code"), -1
@@ -146,7 +146,7 @@ def _with_rest(indices: list[int], handed: list[_Cell], master: Master) -> list[
 
 
 def _parts(code: list[str]) -> tuple[str, ...]:
-    """The cells as they are, or joined if only together they can be read as Python."""
+    """Return the cells' sources, joined if only together they are valid Python."""
     joined = "\n".join(code)
     if len(code) > _MOST_PARTS:
         return (joined,)
@@ -163,8 +163,8 @@ def _whose(handed: list[_Cell], master: Master, masters: Mapping[str, Master]) -
         if name != master.name and any(ids & {a.id, a.cell_id} for a in candidate.answers)
     ]
     if owners:
-        return f"no answer cell of {master.name} in it; it has those of {', '.join(owners)}"
-    return f"no answer cell of {master.name} in it"
+        return f"it has no answer cell of {master.name}, but those of {', '.join(owners)}"
+    return f"it has no answer cell of {master.name}"
 
 
 def _is_test(cell: _Cell, master: Master) -> bool:
@@ -175,7 +175,7 @@ def _is_test(cell: _Cell, master: Master) -> bool:
 def _with_what_they_use(
     sources: dict[str, tuple[str, ...]], other_sources: list[str], master: Master
 ) -> list[str]:
-    """Put before each answer what it uses of the student's other cells; remarks on what that is."""
+    """Put before each answer the code that it uses from other cells; return remarks on it."""
     available = {"check"}
     for cell in master.cells:
         if isinstance(cell, GivenCell):
@@ -202,7 +202,7 @@ def _with_what_they_use(
 def _defined_elsewhere(
     handed: list[_Cell], taken: set[int], sources: Mapping[str, tuple[str, ...]], master: Master
 ) -> list[str]:
-    """A remark if what is asked for is also defined in a cell that is no answer cell."""
+    """Return a remark if a requested name is also defined outside the answer cells."""
     targets = {name for answer in master.answers if answer.id in sources for name in answer.defines}
     sources_read: list[str] = []
     length = 0
@@ -212,7 +212,7 @@ def _defined_elsewhere(
             length += len(cell.source)
             sources_read += [cell.source] if length <= MAX_CHARACTERS else []
     twice = sorted(targets & set().union(*map(defined_names, sources_read)))
-    return [f"only the answer cell counts, not the other that defines {name}" for name in twice]
+    return [f"only the answer cell counts, no other cell that defines {name}" for name in twice]
 
 
 _INSTALL = re.compile(r"^(\s*)([%!]\s*(pip|conda|mamba|uv|apt|apt-get|matplotlib)\b.*)$", re.M)
@@ -221,7 +221,7 @@ _INSTALL = re.compile(r"^(\s*)([%!]\s*(pip|conda|mamba|uv|apt|apt-get|matplotlib
 def _without_installs(
     sources: Mapping[str, tuple[str, ...]],
 ) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-    """The sources without lines that install something or choose how plots are shown.
+    """Return the sources without lines that install something or choose how plots are shown.
 
     Where they are graded there is no network to install from and nobody to see a plot.
     """
@@ -235,4 +235,4 @@ def _without_installs(
         id: tuple(part if is_python(part) else _INSTALL.sub(left_out, part) for part in parts)
         for id, parts in sources.items()
     }
-    return rest, [f"not run where it is graded: lines with {program}" for program in programs]
+    return rest, [f"not run during grading: lines with {program}" for program in programs]

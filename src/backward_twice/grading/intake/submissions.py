@@ -33,7 +33,7 @@ TIMESTAMP = "timestamp.txt"
 MAX_NAME = 128
 """The longest student's name, in characters: nbgrader's gradebook takes no longer one."""
 
-_DENIED = "the user who runs this needs the right to it: chmod, chown"
+_DENIED = "give the user who runs this access to it: chmod, chown"
 _WAYS_OUT = {
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
@@ -110,12 +110,12 @@ def entries(folder: str | int) -> list[os.DirEntry[str]]:
 
 
 def hidden(name: str) -> bool:
-    """Whether an entry of this name is no student's work, but left there by a program."""
+    """Whether an entry of this name was left by a program, not by a student."""
     return name.startswith(".") or name == "__MACOSX"
 
 
 def is_archive(name: str) -> bool:
-    """Whether a file of this name wants to be unpacked."""
+    """Whether a file of this name is an archive."""
     return bool(_ARCHIVE.search(name))
 
 
@@ -161,7 +161,7 @@ def _notebook_in(folder: int, assignment: str) -> tuple[str, list[str]]:
     if len(notebooks) == 1:
         return notebooks[0], [f"named {other_names} instead of {expected}"]
     if notebooks:
-        raise Rejected(f"no {expected}, and several notebooks of other names: {other_names}")
+        raise Rejected(f"no {expected}, and several notebooks with other names: {other_names}")
     if archives := [shown(name) for name in names if is_archive(name)]:
         raise Rejected(f"no notebook but an archive, {archives[0]}; hand in the notebook itself")
     if names:
@@ -208,7 +208,7 @@ def _timestamp_in(folder: int) -> tuple[datetime | None, list[str]]:
     except FileNotFoundError:
         return None, []
     except (Rejected, OSError, ValueError, OverflowError):
-        return None, [f"{TIMESTAMP} holds no time that can be read"]
+        return None, [f"{TIMESTAMP} contains no readable time"]
 
 
 def _utc(text: str) -> datetime:

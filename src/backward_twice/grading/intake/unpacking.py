@@ -45,7 +45,7 @@ def listed(download: Path) -> list[str]:
     with download.open("rb") as file:
         if not zipfile.is_zipfile(file):
             raise GradingError(
-                f"{download} is neither a folder nor a zip; unpack it and give the folder"
+                f"{download} is neither a folder nor a zip: unpack it and give the folder"
             )
     return [*_members(download)[1]]
 
@@ -90,7 +90,7 @@ def _read(path: Path) -> Content:
     with os.fdopen(os.open(path, flags), "rb") as file:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode):
-            raise OSError("it is no file")
+            raise OSError("it is not a file")
         return file.read(MAX_BYTES), info.st_size
 
 
@@ -121,7 +121,7 @@ def copied(
     exercise: str,
     look_inside: bool = True,
 ) -> list[str]:
-    """Put files into the student's folder of the exercise, instead of what was there.
+    """Replace the content of the student's folder of the exercise by these files.
 
     Args:
         files: of each its path in the download, and its own name.
@@ -142,7 +142,7 @@ def copied(
                 shutil.rmtree(half)
                 with suppress(OSError):  # there is something from before
                     student.rmdir()
-                return [f"{in_words(error, path)}; what was collected before stays"]
+                return [f"{in_words(error, path)}; the earlier collection stays unchanged"]
             problems.append(f"{shown(name)} cannot be read: {error}"[:300])
             continue
         members = _inside(head) if look_inside and name.lower().endswith(".zip") else {}

@@ -44,7 +44,7 @@ _NO_WORKERS_SECONDS = 90  # a worker takes its time to start, on a slow machine
 
 @contextmanager
 def workers(address: str | None, number: int) -> Iterator[Client]:
-    """A client of the Dask scheduler at ``address``, or of ``number`` processes started here."""
+    """Yield a client of the Dask scheduler at ``address``, or of ``number`` new processes here."""
     dask_preload.be_quiet()
     with ExitStack() as stack:
         if address is None:
@@ -102,7 +102,7 @@ def _local(number: int) -> Iterator[Client]:
 
 
 def _close(cluster: LocalCluster) -> None:
-    """End the workers, and wait no longer for one that was just being started again."""
+    """End the workers, without waiting for one that is being restarted."""
     with suppress(TimeoutError):
         cluster.close(timeout=_CLOSE_SECONDS)
         return
@@ -120,7 +120,7 @@ Tagged = tuple[Any, Json]
 def run(
     client: Client, jobs: Iterable[Tagged], task: Callable[[Json], Json] = grade
 ) -> Iterator[Tagged]:
-    """Do each job; give its tag and its result, in the order in which they end.
+    """Do the jobs, and yield the tag and the result of each as it ends.
 
     Args:
         jobs: a tag and a job each; the next is only taken when there is room for it.
@@ -143,7 +143,7 @@ def run(
     alone = _results(client, iter(failures), task, at_once=1)
     for tag, job, result in chain(retries, slow, alone):
         if isinstance(result, KilledWorker):
-            result = failed(job, "the worker that graded it died, each time")
+            result = failed(job, "the worker that graded it died each time")
         elif isinstance(result, Exception):  # a fault of the grader's own must not stop the others
             result = failed(job, f"the grader failed: {type(result).__name__}: {result}"[:500])
         result.pop("slow", None)
@@ -151,7 +151,7 @@ def run(
 
 
 def _in_time(slow: list[tuple[Any, Json, Json]]) -> Iterator[Tagged]:
-    """Take jobs off the list as long as there is time to do them again."""
+    """Yield the jobs to repeat, as long as there is time for it."""
     end = time.monotonic() + RETRY_SECONDS
     while slow and time.monotonic() < end:
         tag, job, _ = slow.pop(0)
@@ -202,7 +202,7 @@ def _scheduler_there(client: Client) -> Iterator[None]:
         raise GradingError(_GONE) from error
 
 
-SAVED = "what was graded is saved, start again to go on"
+SAVED = "the results so far are saved: start again to continue"
 _GONE = f"the Dask scheduler went away; {SAVED}"
 
 
@@ -226,7 +226,7 @@ def _outcome(future: Future) -> Json | Exception:
 
 
 def _perform(task: Callable[[Json], Json], job: str) -> Json | str:
-    """Do a job, JSON text, in a worker; its result, or the reason why none can be done there."""
+    """Do a job, as JSON text, in a worker; return its result, or why this worker cannot."""
     try:
         return task(json.loads(job))
     except GradingError as error:

@@ -48,18 +48,18 @@ class Draws:
         return self._hmac("digest", self.source).hex()
 
     def key(self, *parts: str) -> str:
-        """A digest of ``parts`` that only the secret's owner can make."""
+        """Return a digest of ``parts`` that only the secret's owner can make."""
         return self._hmac("key", *parts).hex()
 
     def seeds(self, master: Master, asked: QuestionCell, answers: str) -> list[int]:
-        """Seeds of inputs of the kind that the learner's notebook draws too.
+        """Return the seeds of hidden inputs, of the kind that the learner's notebook draws, too.
 
         A process that knows the question draws from them, with :meth:`.Task.inputs`.
         """
         return [self._seed(master, asked, answers, number) for number in range(DRAWS)]
 
     def private(self, master: Master, asked: QuestionCell, answers: str) -> list[str]:
-        """Inputs of the teacher's own variant; none where there is no such variant."""
+        """Return the inputs of the teacher's own variant, if there is one."""
         variant = self.variants.get(asked.question)
         if variant is None:
             return []
@@ -75,7 +75,7 @@ class Draws:
 
 
 def read_draws(out: Path, private: Path | None, masters: Mapping[str, Master]) -> Draws:
-    """The secret and the private variants.
+    """Read the secret and the private variants.
 
     Raises:
         GradingError: something private cannot be used; found out here by drawing once from each.
@@ -104,7 +104,7 @@ def _kept_secret(out: Path) -> bytes:
             half.write_text(secrets.token_hex(32))
     secret = path.read_bytes().strip()
     if len(secret) < 16:
-        raise GradingError(f"{path} is damaged; delete it, and all is graded again")
+        raise GradingError(f"{path} is damaged; delete it to grade all submissions again")
     return secret
 
 
@@ -136,18 +136,18 @@ def _variants(path: Path, master: Master) -> dict[str, Variant]:
 
 
 def _try(path: Path, name: str, variant: Variant) -> None:
-    """Draw once, and ask the question what is right, before any submission is graded by it."""
+    """Test a private variant before grading: draw inputs, and compute the right results."""
     ask = question(name)
     try:
         inputs, repeated = (dumps(variant(InputGenerator.seeded(0))) for _ in range(2))
         ask.findings("{}", inputs)
     except Exception as error:
         raise GradingError(
-            f"{path}: what {name.partition('.')[2]} draws is not what the question takes: "
+            f"{path}: {name.partition('.')[2]} draws inputs that the question does not accept: "
             f"{type(error).__name__}: {error}"
         ) from error
     if inputs != repeated:
         raise GradingError(
-            f"{path}: {name.partition('.')[2]} draws otherwise each time; "
-            "take every random number from the generator it is given"
+            f"{path}: {name.partition('.')[2]} draws different inputs "
+            "each time; take every random number from the generator it receives"
         )

@@ -49,12 +49,12 @@ MAX_OUTPUT = 10_000
 _MAX_TEXT = 1_000
 _PRIVATE = " (private)"
 _PRIVATELY = "of private inputs, property"
-_NOT_SHOWN = "not shown, as it was asked of private inputs"
+_NOT_SHOWN = "not shown, because it concerns private inputs"
 
 
 @cache
 def checks_digest(exercise: str) -> str:
-    """Changes with the code of an exercise's questions, and with no other exercise's."""
+    """Return a digest of the code of one exercise's questions."""
     names, sources = ["__init__", exercise], {}
     while names:
         path = _CHECKS / f"{(name := names.pop())}.py"
@@ -65,7 +65,7 @@ def checks_digest(exercise: str) -> str:
 
 
 def job(student: str, master: Master, answers: Answers, draws: Draws, settings: Json) -> Json:
-    """The job of one submission: the master's cells with the student's answers, and hidden inputs.
+    """Return a submission's job: the master's cells with the student's answers, and hidden inputs.
 
     Private inputs come last.  They reach the sandbox only when all else has been handed back
     (:mod:`.protocol`), and of what comes then nothing of the student's is shown.
@@ -105,7 +105,7 @@ def job(student: str, master: Master, answers: Answers, draws: Draws, settings: 
 
 
 def rejected(student: str, assignment: str, why: str, max_points: float) -> Json:
-    """The result of a submission that is not run."""
+    """Return the result of a submission that is not run."""
     return {
         "student": student,
         "assignment": assignment,
@@ -119,7 +119,7 @@ def rejected(student: str, assignment: str, why: str, max_points: float) -> Json
 
 
 def failed(job: Json, why: str) -> Json:
-    """The result of a submission whose grading itself came to grief: the next start tries again."""
+    """Return the result of a submission whose grading failed; the next start tries again."""
     none = dict.fromkeys(("error", "ename", "observed"))
     none |= {"outcome": CRASHED, "output": "", "seconds": 0.0}
     return _judged(job, [none] * len(job["steps"])) | {
@@ -130,7 +130,7 @@ def failed(job: Json, why: str) -> Json:
 
 
 def drawn(job: Json) -> Json:
-    """The job with the public inputs drawn, as the texts of plain data: ``draws`` of each question.
+    """Return the job with the public inputs drawn, as texts: ``draws`` of each question.
 
     A worker does this, since there may be many, and but one process that hands jobs to all of them.
     """
@@ -144,7 +144,7 @@ def drawn(job: Json) -> Json:
 
 
 def grade(job: Json) -> Json:
-    """Run and judge the submission that ``job`` describes; what a Dask worker is asked to do.
+    """Run and judge the submission that ``job`` describes, in a Dask worker.
 
     Raises:
         GradingError: this machine cannot grade: it has other checks, or no sandbox.
@@ -221,7 +221,7 @@ def _slow(results: list[StepResult]) -> Json:
 
 
 def _outcome(reply: StepResult) -> str | None:
-    """Why a step's result cannot be judged; None if it can."""
+    """Return why a step's result cannot be judged; None if it can."""
     if reply["outcome"] == "done":
         return None
     if reply["outcome"] in ("slow", "skipped"):  # skipped: all time was used up before it
@@ -295,7 +295,7 @@ def _findings(step: Json, reply: StepResult) -> list[Finding]:
         return []
     observed = reply["observed"] or []
     if len(observed) != len(step["draws"]):
-        return [Finding("what came out", False, "not an answer for each of the inputs")]
+        return [Finding("what came out", False, "the number of results is not that of the inputs")]
     ask = question(step["question"])
     draws = []
     for text, inputs in zip(observed, step["draws"], strict=True):
@@ -332,7 +332,7 @@ def _played(case: str) -> list[Json]:
 
 
 def _together(public: Json, private: Json) -> Json:
-    """A question's two rounds as one: the first that did not pass, with both's findings."""
+    """Combine a question's two rounds: the first that did not pass, with all findings."""
     worse = public if public["outcome"] != PASSED else private
     seconds = round(public["seconds"] + private["seconds"], 2)
     return worse | {"findings": public["findings"] + private["findings"], "seconds": seconds}

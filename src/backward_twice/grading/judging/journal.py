@@ -60,8 +60,8 @@ class Journal:
                     self._index(json.loads(line), len(line))
                 except (ValueError, KeyError, TypeError):
                     raise GradingError(
-                        f"{path} is damaged in line {number}; delete that line, "
-                        "and its submission is graded again"
+                        f"{path} is damaged in line {number}; delete that line "
+                        "to grade its submission again"
                     ) from None
         os.ftruncate(self._file, self._end)
 
@@ -87,12 +87,12 @@ class Journal:
         return [next(same) for _, same in groupby(scores, key=lambda score: score.points)]
 
     def holds(self, key: Key, digest: str) -> bool:
-        """Whether the submission with this digest was graded, and need not be again."""
+        """Whether the submission with this digest has already been graded."""
         lines = self._lines.get(key)
         return lines is not None and lines[-1].digest == digest and not lines[-1].is_crash
 
     def add(self, digest: str, result: Json) -> None:
-        """Write a result down.  One that is the last already is not written again."""
+        """Write a result, unless it equals the last one of its submission."""
         key = (result["student"], result["assignment"])
         lines = self._lines.get(key)
         if lines is not None and lines[-1].digest == digest and self[key] == result:
@@ -101,7 +101,7 @@ class Journal:
         self._write({"digest": digest, "graded": now, "result": result})
 
     def drop(self, key: Key) -> None:
-        """Take a student's results out: they are in no table any more."""
+        """Remove a student's results, so that no table shows them."""
         self._write({"dropped": key})
 
     def _write(self, entry: Json) -> None:
@@ -125,7 +125,7 @@ class Journal:
         os.close(self._file)
 
     def lock(self, path: Path) -> None:
-        """Take the journal for this process alone, where the file system has locks."""
+        """Lock the journal for this process, if the file system has locks."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -81,7 +81,7 @@ class Master:
 
     @property
     def digest(self) -> str:
-        """Changes with anything that a submission is graded by: cells, points, questions."""
+        """A digest of everything that grades a submission: cells, points, questions."""
         cells = [[type(cell).__name__, *map(str, vars(cell).values())] for cell in self.cells]
         return hashlib.sha256(json.dumps([self.name, cells]).encode()).hexdigest()
 
@@ -99,13 +99,13 @@ class Answers:
 
     @property
     def digest(self) -> str:
-        """Equal for two submissions that would be graded alike."""
+        """A digest that is equal for submissions that are graded alike."""
         parts = [sorted(self.sources.items()), sorted(self.missing.items()), self.notes]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def read_masters(solutions: Path) -> dict[str, Master]:
-    """The masters in ``solutions/<name>/<name>.ipynb``, by name.
+    """Read the masters in ``solutions/<name>/<name>.ipynb``, by name.
 
     Raises:
         GradingError: there is none, or one cannot be graded by; the message says why.
@@ -124,7 +124,7 @@ def read_masters(solutions: Path) -> dict[str, Master]:
 
 
 def read_master(path: Path) -> Master:
-    """The master at ``path``.
+    """Read the master at ``path``.
 
     Raises:
         GradingError: it is no notebook, or a test cell asks no question, or none that there is, or
@@ -171,12 +171,12 @@ def read_master(path: Path) -> Master:
             cells[number] = replace(cell, defines=tuple(sorted(requested[cell.id])))
     master = Master(path.stem, tuple(cells), frozenset(ids))
     if not master.questions:
-        raise GradingError(f"the master {path} has no test cell, so nothing to grade")
+        raise GradingError(f"the master {path} has no test cell, so there is nothing to grade")
     return master
 
 
 def _question(source: str, where: str) -> tuple[str, str]:
-    """The one question that a test cell's calls of ``check`` ask, and the name it asks for."""
+    """Return the one question that a test cell asks by ``check``, and the name it asks for."""
     from backward_twice.checks import question
 
     calls = [

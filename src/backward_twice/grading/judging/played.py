@@ -23,13 +23,13 @@ MOST_LINES = 40
 _MESSAGE = 120  # characters
 _MOST_NAMED = 4
 
-_FREES, _CHANGES = "frees what was saved by", "changes in place what was saved by"
+_FREES, _CHANGES = "frees the tensors saved by", "changes in place the tensors saved by"
 _FILE = "<the smallest case>"
 _NAME = "case"
 
 
 def played(program: str) -> list[dict[str, Any]]:
-    """Run a program of ours line by line.
+    """Run one of the course's own programs line by line.
 
     Returns:
         for each line that ran, in order, ``{"line": its source, "did": what it did in words,

@@ -83,7 +83,7 @@ def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
     depth = _around(visible)
 
     def most(reader: Callable[[str], File | None]) -> bool:
-        """Whether it knows most: what one student hands in does not decide whose all of it is."""
+        """Whether the reader recognises most students; one student must not decide."""
         tops: dict[str, bool] = {}
         for path in visible:
             top = path.split("/")[depth]
@@ -112,7 +112,7 @@ def recognised(paths: Iterable[str], root: str, exercise: str) -> Download:
 
 
 def _hidden(path: str) -> bool:
-    """Whether a program's own files lie there; a person's name may begin with a dot."""
+    """Whether the path is of a program's own files; a person's name may begin with a dot."""
     return any(
         part == "__MACOSX" or (part.startswith(".") and not _MOODLE.fullmatch(part))
         for part in path.split("/")
@@ -120,7 +120,7 @@ def _hidden(path: str) -> bool:
 
 
 def _is_nobodys(path: str) -> bool:
-    """Whether what is hidden is no student's notebook, but a copy that some program keeps."""
+    """Whether a hidden file is a program's own copy, and not a student's notebook."""
     hidden = [part for part in path.split("/") if part.startswith((".", "__MACOSX"))]
     return not path.endswith(".ipynb") or any(
         part.startswith(("._", ".ipynb_checkpoints", ".git", ".Trash", "__MACOSX"))

@@ -1,4 +1,4 @@
-"""The owner of each submission, found among the people of the class by its folder."""
+"""Find the owner of each submission in the class by the submission's folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def handles(platform: str, students: Iterable[Sequence[str]]) -> dict[tuple[str,
 
 @dataclass(frozen=True)
 class Owners:
-    """The class list, everybody's identity, and of each exercise where its submissions came from.
+    """The class list, the identities, and the origin of each exercise's submissions.
 
     ``listed`` has the identity of each person in the class list; ``problems`` are what the teacher
     has to know of it.
@@ -40,12 +40,12 @@ class Owners:
     problems: Sequence[str] = ()
 
     def person(self, key: Key) -> Person | None:
-        """The one in the class list whose submission it is, if exactly one is."""
+        """Return the person in the class list whose submission this is, if there is exactly one."""
         identity = self.identity(key)
         return identity and self._by_student.get(identity.student)
 
     def identity(self, key: Key) -> Identity | None:
-        """The person of the class whose submission it is, if exactly one is."""
+        """Return the identity whose submission this is, if there is exactly one."""
         return self.people.person(key[0], self.handle(key))
 
     def handle(self, key: Key) -> Handle:
@@ -57,7 +57,7 @@ class Owners:
         return self._handles[exercise][tuple(called)]
 
     def find(self, name: str) -> Person | None:
-        """The one in the class list who has this name, number, address or account."""
+        """Return the person in the class list with this name, number, address or account."""
         identity = self.people.person(name, Handle(FOLDER, name, is_unique=True))
         return identity and self._by_student.get(identity.student)
 
@@ -85,7 +85,7 @@ class Owners:
 
     @cached_property
     def _of_persons(self) -> set[str]:
-        """Exercises that a platform took from persons."""
+        """Return the exercises that a platform collected from single persons."""
         return {
             exercise
             for exercise, collected in self.collected.items()
@@ -95,7 +95,7 @@ class Owners:
 
 
 def read_owners(submissions: Path, roster: Roster, collected: Mapping[str, Collected]) -> Owners:
-    """Read who is who, and add the class list to it."""
+    """Read the identities, and add the class list to them."""
     people = read_people(submissions)
     listed, problems = people.add_list(roster)
     return Owners(roster, people, listed, collected, problems)

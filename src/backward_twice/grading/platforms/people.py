@@ -321,7 +321,7 @@ def read_people(submissions: Path) -> People:
     except FileNotFoundError:
         return People()
     except (ValueError, csv.Error) as error:
-        raise GradingError(f"{path} is no CSV file in UTF-8: {error}") from error
+        raise GradingError(f"{path} is not a CSV file in UTF-8: {error}") from error
     if not rows or not {"student", "same as"} <= {*rows[0]}:
         raise GradingError(f"{path} has no header with 'student' and 'same as'")
     people = People()

@@ -1,4 +1,4 @@
-"""The class list, as a platform exports it: who belongs to the class, and how each is called there.
+"""Read the class list that a platform exports: its persons, with names and numbers.
 
 It is the teacher's own CSV file with a header: Canvas's export of its gradebook, Moodle's list of
 participants, export of grades or grading worksheet, GitHub Classroom's roster, or one made by hand.
@@ -45,7 +45,7 @@ _PARTICIPANT = re.compile(r"Participant (\d+)")
 
 @dataclass(frozen=True)
 class Person:
-    """A row of the class list: its cells, and what else is to be known of who it is."""
+    """A row of the class list: its cells, and other facts that identify the person."""
 
     cells: tuple[str, ...]
     name: str
@@ -60,7 +60,7 @@ class Person:
 
 @dataclass(frozen=True)
 class Roster:
-    """The class: the columns that say who somebody is, the others, and everybody."""
+    """The class: the columns that identify a person, the other columns, and the persons."""
 
     columns: tuple[str, ...]
     other_columns: tuple[str, ...]
@@ -68,7 +68,7 @@ class Roster:
 
     @property
     def is_canvas(self) -> bool:
-        """Whether it is Canvas's, by which a row of the points possible is understood."""
+        """Whether the list is Canvas's, which may have a row of possible points."""
         return self.columns[0] == "Student" and "Section" in self.columns
 
     def members(self, name: str) -> Sequence[Person]:
@@ -100,14 +100,14 @@ class Roster:
 
 
 def read_roster(path: Path) -> Roster:
-    """The class list at ``path``.
+    """Read the class list at ``path``.
 
     Raises:
         GradingError: it cannot be read, or no column says who is who.
     """
     try:
         if path.stat().st_size > _MAX_BYTES:
-            raise GradingError(f"{path} is no class list: it has more than 20 MB")
+            raise GradingError(f"{path} is not a class list: it has more than 20 MB")
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise GradingError(f"the class list {path} cannot be read: {error.strerror}") from error
@@ -118,15 +118,15 @@ def read_roster(path: Path) -> Roster:
     try:
         rows = _rows(text)
     except csv.Error as error:
-        raise GradingError(f"the class list {path} is no CSV file: {error}") from error
+        raise GradingError(f"the class list {path} is not a CSV file: {error}") from error
     if not rows:
         raise GradingError(f"the class list {path} is empty")
     headings = [re.sub(r"[\s_]+", " ", name).strip().casefold() for name in rows[0]]
     identity_columns = [i for i, name in enumerate(headings) if name in _KEPT]
     if not any(headings[i] in {*_IDENTIFIERS, *_NAMES} for i in identity_columns):
         raise GradingError(
-            f"the class list {path} has no column that says who is who; it needs a header with one "
-            f"of {', '.join((*_IDENTIFIERS, *_NAMES))}"
+            f"the class list {path} has no column that identifies the students; it needs a header "
+            f"with one of {', '.join((*_IDENTIFIERS, *_NAMES))}"
         )
     people = [
         _person([*row, *[""] * len(headings)], headings, identity_columns)
@@ -141,7 +141,7 @@ def read_roster(path: Path) -> Roster:
 
 
 def _rows(text: str) -> list[list[str]]:
-    """The lines of a table that are not empty, whatever separates its cells and ends its lines."""
+    """Return the non-empty rows of a table, whatever its separators and line ends are."""
     # Excel's own word in front on what separates cells.
     text = re.sub(r"\Asep=.\r?\n", "", text)
     header = re.split(r"[\r\n]", text, maxsplit=1)[0]
@@ -151,7 +151,7 @@ def _rows(text: str) -> list[list[str]]:
 
 
 def _is_remark(row: list[str]) -> bool:
-    """Canvas's row under the header that says which assignments are posted by hand."""
+    """Whether this is Canvas's row of assignments that are posted manually."""
     return all(re.fullmatch(r"\s*(Muted|Manual Posting.*)?\s*", cell) for cell in row)
 
 
@@ -178,7 +178,7 @@ def _person(row: list[str], headings: list[str], columns: list[int]) -> Person:
 
 
 def _kind(column: str, value: str, headings: list[str]) -> str:
-    """The kind of a value in a column, "" if it tells nobody from others."""
+    """Return the kind of a column's value; "" if it does not distinguish persons."""
     if "@" in value and column != "github username":
         return "email"
     if column == "id" and "section" in headings:  # Canvas's

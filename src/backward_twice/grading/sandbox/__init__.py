@@ -1,4 +1,4 @@
-"""Run a submission where it can reach nothing: nothing of a student's runs anywhere else.
+"""Run students' code in a sandbox where it can reach nothing, and nowhere else.
 
 Each submission has namespaces of bubblewrap of its own, which a fork of a warm process enters, so
 that it costs milliseconds.  ``forkserver``, ``confine``, ``forget`` and ``runner`` are modules of

@@ -114,7 +114,7 @@ class Namespaces:
                 resource.prlimit(int(pid), getattr(resource, which), (value, value))
 
     def processes(self) -> list[Path]:
-        """Return the folders in ``/proc`` of all processes in them."""
+        """Return the folders in ``/proc`` of all processes in these namespaces."""
         try:
             with os.scandir(self.folder / "root/proc") as entries:
                 return [Path(entry.path) for entry in entries if entry.name.isdigit()]
@@ -122,7 +122,7 @@ class Namespaces:
             return []
 
     def close(self) -> None:
-        """End every process in them."""
+        """End every process in these namespaces."""
         is_left = False
         if self.entrance is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -141,7 +141,7 @@ class Namespaces:
 
 
 def _user_beside(pid: int) -> int:
-    """Return a user for the submission in the namespaces whose first process has this number.
+    """Return a user for the submission; ``pid`` is the first process of its namespaces.
 
     The kernel counts processes by user, and no two processes that live have one number.
     """

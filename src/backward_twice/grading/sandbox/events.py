@@ -1,4 +1,4 @@
-"""Bytes of a stranger's, read as events: one at a time, bounded in number, never believed.
+"""Read bytes from a sandbox as events: one at a time, bounded in number, never trusted.
 
 Out of a sandbox comes what a process that the student controls wrote.  A line of it is an event if
 it is one JSON object; more bytes than a step may hand back, no line in time, an end, too much
@@ -29,7 +29,7 @@ _ALL = 32 << 20  # bytes that all of them together may
 Failure = tuple[Literal["timeout", "slow", "memory", "crashed"], str]
 """How a step failed, and that in words."""
 
-NO_EVENT: Failure = ("crashed", "handed back what is no event of this step")
+NO_EVENT: Failure = ("crashed", "returned data that is no event of this step")
 
 
 class Budget:
@@ -71,18 +71,18 @@ class Events:
         self._before = self._used = 0.0  # s of it: before this step, and by it
 
     def why_not_ready(self) -> str:
-        """Why the process is not there, in words, "" if it is; nothing of the student's has run."""
+        """Say why the process did not start, before student code runs; "" if it did start."""
         self._deadline = time.monotonic() + self._run.patience
         event = self._next(float("inf"))
         if event == {"ready": True}:
             return ""
         if isinstance(event, tuple) and event[0] == "slow":
-            return f"it was not there within {self._run.patience:g} s"
+            return f"it did not start within {self._run.patience:g} s"
         text = self._read[-2000:].decode("utf-8", "replace")  # in the place of an event
         return f"{self._run.how_ended()} {text}".rstrip()
 
     def begin(self) -> None:
-        """A step begins: what is used from now on is its own."""
+        """Begin a step, which the resources used from now on belong to."""
         # What a step before this one has used up was seen as it ended.
         self._before = self._run.processor() if self._seen is None else self._seen
         self._used = 0.0
@@ -92,19 +92,19 @@ class Events:
         self._deadline = min(by_clock, self._budget.end)
 
     def ask(self, what: dict[str, Any]) -> dict[str, Any] | Failure:
-        """Say what this step is to do next; the event that comes back."""
+        """Send the step's next task, and return the event that answers it."""
         self._unsent += json.dumps(what).encode() + b"\n"
         self._poll.register(self._run.job, select.POLLOUT)
         return self._next(min(self._limits.seconds, self._budget.processor))
 
     def end(self) -> float:
-        """A step has ended: what it used is used up, seconds of processor time."""
+        """End a step, and subtract its processor time in seconds from the budget."""
         self._look()
         self._budget.processor -= self._used
         return self._used
 
     def _look(self) -> None:
-        """See what this step has used; of processes that are gone, what they had used before."""
+        """Measure the step's use of resources, including that of processes that have ended."""
         now, processor_seconds = time.monotonic(), self._run.processor()
         if self._run.is_idle():  # now; it may have worked a little since the last look
             worked = processor_seconds - (self._seen or 0.0)
@@ -118,7 +118,7 @@ class Events:
         while (newline := self._read.find(b"\n", searched)) < 0:
             searched = len(self._read)
             if searched > _LINE or self._room <= 0:
-                return "crashed", f"handed back more than {_LINE >> 20} MB"
+                return "crashed", f"returned more than {_LINE >> 20} MB"
             now = time.monotonic()
             if now >= self._deadline:
                 return "slow", self._took(self._deadline == self._budget.end, by_clock=True)
@@ -166,7 +166,7 @@ class Events:
             self._poll.unregister(self._run.job)
 
     def _take(self) -> bool:
-        """Read what is there; ``False`` if that was nothing."""
+        """Read the available bytes; return whether there were any."""
         try:
             read = os.read(self._run.events, 1 << 16)
         except BlockingIOError:
@@ -182,12 +182,12 @@ def too_much_memory(limits: SubmissionLimits) -> str:
 
 
 def parsed(line: bytes) -> dict[str, Any] | Failure:
-    """A line as an event; whatever it is, no exception.
+    """Return a line as an event; no line raises an exception.
 
     >>> parsed(b'{"began": 0}')
     {'began': 0}
     >>> parsed(b"[" * 100_000)
-    ('crashed', 'handed back what is no event of this step')
+    ('crashed', 'returned data that is no event of this step')
     """
     try:
         event = json.loads(line, object_pairs_hook=_distinct, parse_constant=_refuse)

@@ -1,4 +1,4 @@
-"""Load the questions of one submission into its interpreter, without what is right.
+"""Load a submission's questions into its interpreter, without the right answers.
 
 A process that asks a question need not know the answer.  So of an exercise's module only what the
 questions' ``run`` refers to is left, and no other exercise's module is loaded at all: it may be an
@@ -26,7 +26,7 @@ _FOLDER = Path(checks.__file__).parent
 
 
 class _Checks(MetaPathFinder, Loader):
-    """Finds the modules of checks by their paths; without docstrings, which may tell the truth."""
+    """Finds the modules of checks; drops docstrings, which may contain the right answers."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         file = _FOLDER / f"{fullname.removeprefix(_PREFIX)}.py"
@@ -41,7 +41,7 @@ class _Checks(MetaPathFinder, Loader):
 
 
 def load_questions(exercises: Iterable[str]) -> None:
-    """Load the modules of these exercises, and reduce each question to what asks it.
+    """Load the modules of these exercises, and keep of each question only the part that asks it.
 
     An exercise that has no module is passed over: asking for its questions raises.
     """
@@ -58,7 +58,7 @@ def load_questions(exercises: Iterable[str]) -> None:
 
 
 def forget_folder() -> None:
-    """Drop the list of this package's modules, which Python keeps of a folder it imports from."""
+    """Drop Python's cached list of the modules in this package's folder."""
     for path in [path for path in sys.path_importer_cache if Path(path) == _FOLDER]:
         del sys.path_importer_cache[path]
 

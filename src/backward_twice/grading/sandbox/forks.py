@@ -44,7 +44,7 @@ class Sandbox(contextlib.AbstractContextManager):
     """
 
     def __init__(self, hide: Iterable[str | os.PathLike[str]] = ()) -> None:
-        """Start nothing yet; no submission is to see the folders ``hide``."""
+        """Set the folders ``hide``, which no submission may see; start nothing yet."""
         self._command = bubblewrap_command(tuple(map(Path, hide)))
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
@@ -59,7 +59,7 @@ class Sandbox(contextlib.AbstractContextManager):
         return Fork(self, self.namespaces(limits), limits, exercises)
 
     def fork(self, terms: dict[str, Any], fds: list[int]) -> None:
-        """Send file descriptors and the terms under which to run what they hold."""
+        """Send the warm process the file descriptors and limits of a submission to run."""
         message = [json.dumps(terms).encode()]
         with self._lock:
             if self._process is None or self._process.poll() is not None:
@@ -89,7 +89,7 @@ class Sandbox(contextlib.AbstractContextManager):
             greeting = near_end.recv(4096)
         if not greeting:
             self._stop()
-            raise SandboxError("the warm process did not start; its error stands above")
+            raise SandboxError("the warm process did not start; its error is printed above")
 
     def _stop(self) -> None:
         if self._control is not None:
@@ -140,7 +140,7 @@ class Fork:
         limits: SubmissionLimits,
         exercises: Sequence[str],
     ) -> None:
-        """Start it; the namespaces are closed with it, or if it cannot start."""
+        """Start the fork; the namespaces are closed with it, or if it cannot start."""
         self._namespaces = namespaces
         self._end: dict[str, Any] | None = None
         job, self.job = os.pipe()
@@ -171,7 +171,7 @@ class Fork:
         return self._end
 
     def how_ended(self) -> str:
-        """Describe how the submission ended; it has, or its events have."""
+        """Describe how the submission ended, once it or its events have ended."""
         # Its events may have ended though it goes on.
         self._keeper.shutdown(socket.SHUT_WR)
         end = self._await_end()

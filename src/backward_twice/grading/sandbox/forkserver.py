@@ -61,7 +61,7 @@ def main(control: int) -> None:
     _import_what_comes_late(shell)
     syscalls.program()  # compiled once
     if len(list(Path("/proc/self/task").iterdir())) > 1:
-        sys.exit("a module started a thread: a process with threads can enter no namespace")
+        sys.exit("a module started a thread: a process with threads cannot enter a namespace")
     gc.collect()
     gc.freeze()
     connection = socket.socket(fileno=control)
@@ -110,7 +110,7 @@ def _keep(
     status: int,
     sandbox: int,
 ) -> None:
-    """The keeper's whole life; it does not return."""
+    """Run as the keeper of a submission until it ends; do not return."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _close_all_but(job, events, status, sandbox)
@@ -159,7 +159,7 @@ def _enter(sandbox: int, files: int, user: bool) -> None:
 
 
 def _become(terms: dict[str, Any], shell: InteractiveShell, job: int, events: int) -> None:
-    """The submission's whole life; it does not return."""
+    """Run as the submission until it ends; do not return."""
     try:
         os.setsid()
         os.chdir("/tmp")
@@ -175,7 +175,7 @@ def _become(terms: dict[str, Any], shell: InteractiveShell, job: int, events: in
 
 
 def _wait(submission: int, status: int) -> int:
-    """Wait for the end of the submission or of the interest in it.
+    """Wait until the submission ends or the grader no longer waits for it.
 
     It gives the exit code, or minus the signal that ended it.
     """

@@ -9,7 +9,7 @@ from backward_twice.grading import GradingError
 
 
 class SandboxError(GradingError):
-    """There is no sandbox, or it failed before anything of the student's ran in it."""
+    """The sandbox is missing, or it failed before it ran any student code."""
 
 
 @dataclass(frozen=True)

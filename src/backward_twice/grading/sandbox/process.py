@@ -26,16 +26,16 @@ START_SECONDS = 120.0
 _MAPPING = 256  # bytes that the kernel keeps of a mapping
 _MOST_MAPPINGS = 65530  # of a process, by default (vm.max_map_count)
 
-UNENDING = "a process of the submission's does not end"
+UNENDING = "a process of the submission does not end"
 
 
 def folder_of(package: str) -> Path:
-    """The folder of a package that can be imported here, without importing it."""
+    """Return the folder of an importable package, without importing the package."""
     return Path(importlib.util.find_spec(package).origin).parent
 
 
 def environment() -> dict[str, str]:
-    """Return the part of the environment that finds the same packages.
+    """Return the environment variables with which a process finds the same packages.
 
     Ours are two distributions, and from a checkout neither is among Python's own packages.
     """
@@ -56,7 +56,7 @@ def environment() -> dict[str, str]:
 
 
 def unnamed_file(content: bytes) -> int:
-    """A file that is in no folder; its descriptor, at its beginning."""
+    """Return the descriptor, at position 0, of a file that is in no folder."""
     fd = os.memfd_create("given")
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(content)
@@ -65,7 +65,7 @@ def unnamed_file(content: bytes) -> int:
 
 
 def memory_of(processes: list[Path], own: int) -> int:
-    """Bytes of several processes, what they share counted once, and what the kernel keeps of them.
+    """Return the bytes that processes use, shared bytes once, kernel memory included.
 
     It is 0 while there are no more than ``own``: each has its limit, and this takes time.
     """
@@ -101,7 +101,7 @@ def _memory_of_task(task: Path) -> int:
 
 
 def sockets_of(process: Path) -> int:
-    """The most bytes that the sockets in a process's namespace can hold."""
+    """Return the most bytes that the sockets in a process's namespace can hold."""
     try:
         number = (process / "net/unix").read_bytes().count(b"\n") - 1  # a heading
         size = int(Path("/proc/sys/net/core/wmem_default").read_text())
@@ -111,7 +111,7 @@ def sockets_of(process: Path) -> int:
 
 
 def processor_of(processes: Iterable[Path]) -> float:
-    """Seconds of processor time of processes, and of those that they started and awaited."""
+    """Return the processor time in seconds of processes and of children they waited for."""
     ticks = 0
     for process in processes:
         with contextlib.suppress(OSError):
@@ -122,7 +122,7 @@ def processor_of(processes: Iterable[Path]) -> float:
 
 
 def all_sleep(processes: Iterable[Path]) -> bool:
-    """Whether no thread of the processes runs, wants to run or waits for a disk."""
+    """Whether no thread of the processes is running, runnable or waiting for a disk."""
     for process in processes:
         with contextlib.suppress(OSError):
             for task in (process / "task").iterdir():

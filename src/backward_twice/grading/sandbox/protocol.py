@@ -1,4 +1,4 @@
-"""Run a submission's steps where they can reach nothing, and believe nothing of what comes back.
+"""Run a submission's steps in a sandbox, and trust nothing that comes back.
 
 Each submission has a sandbox of its own.  What is to be done goes in one by one, a cell or a draw
 of inputs when the one before has been answered, so that no submission can look ahead.  What comes
@@ -48,7 +48,7 @@ class StepResult(TypedDict):
 def run_steps(
     steps: list[dict[str, Any]], limits: SubmissionLimits, sandbox: Sandbox
 ) -> list[StepResult]:
-    """Run a submission's steps in order; a result for each.
+    """Run a submission's steps in order; return a result for each.
 
     Args:
         steps: ``{"kind": "cell", "id": ..., "source": ...}`` or
@@ -79,7 +79,7 @@ def run_steps(
 
 
 def _unfinished(step: dict[str, Any], outcome: str, why: str | None) -> StepResult:
-    """The result of a step that has not handed anything back."""
+    """Return the result of a step that returned nothing."""
     return {
         "id": step["id"],
         "kind": step["kind"],
@@ -127,7 +127,7 @@ def _attempt(
 def _started(
     limits: SubmissionLimits, sandbox: Sandbox, budget: Budget, exercises: list[str]
 ) -> tuple[Fork, Events]:
-    """A run that is ready for its first step.  A start that fails is tried once more."""
+    """Return a run that is ready for its first step; a failed start is repeated once."""
     for tried_before in (False, True):
         run = sandbox.start(limits, exercises)
         try:
@@ -178,7 +178,7 @@ def _step(
 
 
 def _is_end(event: dict[str, Any], number: int, kind: str) -> bool:
-    """Whether this is what the end of the part ``number`` looks like.
+    """Whether the event has the form of the end of the part ``number``.
 
     >>> end = {"done": 3, "output": "", "error": None, "ename": None, "observed": "{}"}
     >>> _is_end(end, 3, "question"), _is_end(end, 2, "question"), _is_end(end, 3, "cell")
@@ -199,7 +199,7 @@ def _is_end(event: dict[str, Any], number: int, kind: str) -> bool:
 
 
 def _clean(text: str, length: int) -> str:
-    """A student's text, fit to be stored: no lone surrogates, no control characters.
+    """Return a student's text without lone surrogates and control characters.
 
     >>> _clean("a\\0b\\ud800\\r\\nc", 100)
     'a�b?\\nc'
@@ -209,7 +209,7 @@ def _clean(text: str, length: int) -> str:
 
 
 _NO_SANDBOX = (
-    "there is no sandbox to run students' work in: {}\nOn Linux install bubblewrap and libseccomp "
+    "students' work cannot run in a sandbox here: {}\nOn Linux install bubblewrap and libseccomp "
     "(apt install bubblewrap libseccomp2, dnf install bubblewrap libseccomp) and allow user "
     "namespaces; elsewhere grade in a Linux virtual machine, which on Windows may be WSL 2."
 )

@@ -60,7 +60,7 @@ class _Kept(io.TextIOBase):
         return True
 
     def text(self) -> str:
-        omission = f"\n… and {self._lost} characters more" if self._lost else ""
+        omission = f"\n… and {self._lost} more characters" if self._lost else ""
         return "".join(self._parts) + omission
 
 
@@ -75,7 +75,7 @@ def new_shell() -> InteractiveShell:
     shell.ask_exit = lambda: None  # exit() in a cell is no error in a notebook either
 
     def system(command: str) -> None:
-        """``!command``, for which IPython wants a terminal."""
+        """Run ``!command`` without the terminal that IPython would need."""
         process = subprocess.run(
             shell.var_expand(command, depth=1),
             shell=True,
@@ -92,7 +92,7 @@ def new_shell() -> InteractiveShell:
 
 
 def run(job: int, events: int, shell: InteractiveShell | None = None) -> None:
-    """Do what comes on the file descriptor ``job``, reporting to the descriptor ``events``.
+    """Run the tasks from the file descriptor ``job``, and report to the descriptor ``events``.
 
     A line is ``{"kind": "cell", "source": ..., "output": characters}`` or
     ``{"kind": "question", "question": ..., "inputs": ..., "output": characters}``.  First comes

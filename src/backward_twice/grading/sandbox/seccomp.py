@@ -108,7 +108,7 @@ def compiled(
 def _add(
     seccomp: ctypes.CDLL, context: int, action: int, number: int, ways: Iterable[Allowed]
 ) -> None:
-    """Add an action for the call of this number, for each way its arguments may be."""
+    """Add an action for the call of this number and each allowed set of arguments."""
     for way in ways:
         arguments = (_Comparison * len(way))(
             *(
@@ -125,7 +125,7 @@ def _checked(function: ctypes._CFuncPtr, *arguments: object) -> None:
 
 
 def load(program: bytes) -> None:
-    """Put this thread, and all that it starts, under a program, for good."""
+    """Apply a program to this thread and its descendants, irrevocably."""
     libc = ctypes.CDLL(None, use_errno=True)
     code = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog: the number of instructions, padding, a pointer to them

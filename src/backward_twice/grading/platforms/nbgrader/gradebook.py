@@ -1,4 +1,4 @@
-"""Results into nbgrader's gradebook, by its own tables, so that its tools show the same points.
+"""Write results into nbgrader's gradebook, so that its tools show the same points.
 
 What a teacher put in stays: manual scores, extra credit, comments, extensions and due dates are
 never written.  nbgrader's ``add_submission`` commits each row, and its relations load a whole class
@@ -45,7 +45,7 @@ class Late:
     """Seconds that are not counted as late."""
 
     def penalty(self, points: float, seconds: float) -> float:
-        """The points that are taken off for so many seconds.
+        """Return the points that are subtracted for a delay in seconds.
 
         >>> Late(10).penalty(5, 3600), Late(10).penalty(5, 90_000), Late(10, 7200).penalty(5, 3600)
         (0.5, 1.0, 0.0)
@@ -146,7 +146,7 @@ class Grades:
 
 
 def _name(name: str) -> str | None:
-    """``name`` as Formgrader may show it: it puts names into its pages as they are, markup too."""
+    """Return ``name`` without markup, because Formgrader inserts names into its pages unescaped."""
     return "".join(c for c in name if c not in MARKUP)[:MAX_NAME] or None
 
 
@@ -167,7 +167,7 @@ def _give(grade: api.Grade, points: float) -> None:
 
 
 def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
-    """The assignment's rows, made where they are missing."""
+    """Return the assignment's rows; add those that are missing."""
     name = master.name
     try:
         assignment = gradebook.find_assignment(name)
@@ -197,7 +197,7 @@ def _prepared(gradebook: api.Gradebook, master: Master) -> _Cells:
 
 @contextmanager
 def open_gradebook(path: Path, masters: Mapping[str, Master]) -> Iterator[Grades]:
-    """The gradebook at ``path``, with the masters' assignments in it.
+    """Open the gradebook at ``path``, with the masters' assignments in it.
 
     Raises:
         GradingError: it cannot be opened or written, here or while the context lasts, or it has
@@ -221,7 +221,7 @@ def open_gradebook(path: Path, masters: Mapping[str, Master]) -> Iterator[Grades
 
 @contextmanager
 def _scripts_on_path() -> Iterator[None]:
-    """nbgrader looks for the program alembic on the path when it makes a gradebook."""
+    """Add the scripts to the path, on which nbgrader looks for the program alembic."""
     original = os.environ.get("PATH", "")
     os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), original])
     try:
