@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.autograd import Function, functional, gradcheck
+from torch.autograd.graph import save_on_cpu
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -212,7 +213,7 @@ def run_first_for_show(part, x, strengths):
 
 
 def saved_elsewhere(part, x, strengths):
-    with torch.autograd.graph.save_on_cpu():
+    with save_on_cpu():
         return no_checkpoint(part, x, strengths)
 
 
@@ -224,6 +225,16 @@ def only_the_part(part, x, strengths):
     losses = [
         (checkpoint(part, x, use_reentrant=False) * strength).sin().sum() for strength in strengths
     ]
+    return [torch.autograd.grad(loss, part[0].weight)[0] for loss in losses]
+
+
+def all_but_the_sine_elsewhere(part, x, strengths):
+    """Under a checkpoint but for the last operation, and that under other hooks."""
+    with save_on_cpu():
+        losses = [
+            checkpoint(lambda x, s: part(x) * s, x, strength, use_reentrant=False).sin().sum()
+            for strength in strengths
+        ]
     return [torch.autograd.grad(loss, part[0].weight)[0] for loss in losses]
 
 
@@ -318,6 +329,21 @@ def trunk_once(trunk, head, optimizer, x, target, sizes):
     optimizer.step()
 
 
+def one_sum_saved_elsewhere(trunk, head, optimizer, x, target, sizes):
+    with save_on_cpu():
+        one_sum(trunk, head, optimizer, x, target, sizes)
+
+
+def one_sum_of_checkpoints(trunk, head, optimizer, x, target, sizes):
+    def loss(part, wanted):
+        return F.mse_loss(head(part), wanted) * len(part) / len(x)
+
+    optimizer.zero_grad()
+    pieces = zip(trunk(x).split(sizes), target.split(sizes), strict=True)
+    sum(checkpoint(loss, *piece, use_reentrant=False) for piece in pieces).backward()
+    optimizer.step()
+
+
 # outside_the_loop.train_sampled
 
 
@@ -330,6 +356,22 @@ def one_backward(mean, rho, optimizer, chunks, updates, generator):
         weight = sample_weight(mean, rho, generator)
         optimizer.zero_grad()
         sum((x @ weight - target).square().mean() for x, target in chunks).backward()
+        optimizer.step()
+
+
+def one_backward_saved_elsewhere(mean, rho, optimizer, chunks, updates, generator):
+    with save_on_cpu():
+        one_backward(mean, rho, optimizer, chunks, updates, generator)
+
+
+def one_gradient_of_torch_func(mean, rho, optimizer, chunks, updates, generator):
+    def loss(mean, rho, noise):
+        weight = mean + F.softplus(rho) * noise
+        return sum((x @ weight - target).square().mean() for x, target in chunks)
+
+    for _ in range(updates):
+        noise = torch.randn(mean.shape, generator=generator)
+        mean.grad, rho.grad = torch.func.grad(loss, argnums=(0, 1))(mean, rho, noise)
         optimizer.step()
 
 
@@ -407,6 +449,16 @@ def copies_in_one_sum(net, optimizer, pieces, count):
     optimizer.step()
 
 
+def copies_saved_elsewhere(net, optimizer, pieces, count):
+    with save_on_cpu():
+        copies_in_one_sum(net, optimizer, pieces, count)
+
+
+def copies_by_torch_func(net, optimizer, pieces, count):
+    x, target = map(torch.cat, zip(*((x.clone(), y.clone()) for x, y in pieces), strict=True))
+    by_torch_func_piece_by_piece(net, optimizer, [(x, target)], count)
+
+
 def copied_one_by_one(net, optimizer, pieces, count):
     total = None
     for x, target in [(x.clone(), target.clone()) for x, target in pieces]:
@@ -433,6 +485,100 @@ def by_torch_func_piece_by_piece(net, optimizer, pieces, count):
             parameter.grad = before + found[name]
         begun = True
     optimizer.step()
+
+
+# kept_gradients.record
+
+
+def added_by_hand(parameter, losses):
+    records, total = [], parameter.grad
+    for loss in losses:
+        total = total + torch.autograd.grad(loss, parameter)[0]
+        records.append(total)
+    parameter.grad = total
+    return records
+
+
+# memory_hunt.train
+
+
+def validated_with_a_graph(net, optimizer, batches, validation, decay):
+    x_val, target_val = validation
+    history, average = [], None
+    with save_on_cpu():
+        for x, target in batches:
+            train_with_penalty(net, net[0](x), optimizer, target)
+            loss = F.mse_loss(net(x_val), target_val)
+            average = loss if average is None else decay * average + (1 - decay) * loss
+            history.append(loss)
+    return history, average
+
+
+def features_in_an_attribute(net, optimizer, batches, validation, decay):
+    x_val, target_val = validation
+    history, average = [], None
+    for x, target in batches:
+        net.features = net[0](x)
+        train_with_penalty(net, net.features, optimizer, target)
+        with torch.no_grad():
+            loss = F.mse_loss(net(x_val), target_val).item()
+        average = loss if average is None else decay * average + (1 - decay) * loss
+        history.append(loss)
+    return history, average
+
+
+def train_with_penalty(net, features, optimizer, target):
+    loss = F.mse_loss(net[1:](features), target) + 0.01 * features.square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+# cached_tensor.spectral_linear
+
+
+class SpectralLinear(nn.Module):
+    def __init__(self, weight, bias, u):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
+        self.register_buffer("u", u)
+        self.cache = None
+
+    def size(self):
+        with torch.no_grad():
+            v = F.normalize(self.weight.T @ self.u, dim=0)
+            self.u = F.normalize(self.weight @ v, dim=0)
+        return self.u @ self.weight @ v
+
+    def train(self, mode=True):
+        self.cache = None
+        return super().train(mode)
+
+    def forward(self, x):
+        if self.training:
+            return F.linear(x, self.weight / self.size(), self.bias)
+        if self.cache is None:
+            self.cache = self.cached()
+        return F.linear(x, self.in_evaluation(), self.bias)
+
+
+class SizeCached(SpectralLinear):
+    """The weight is divided in each call, so it is no constant there."""
+
+    def cached(self):
+        return self.size().detach()
+
+    def in_evaluation(self):
+        return self.weight / self.cache
+
+
+class CachedWithoutAGraph(SpectralLinear):
+    @torch.no_grad()
+    def cached(self):
+        return self.weight / self.size()
+
+    def in_evaluation(self):
+        return self.cache
 
 
 # gan_step and own_losses_only: a forward pass that moves no running mean
@@ -526,12 +672,14 @@ UNEARNED = [
     ("strengths.gradients", no_checkpoint, {OUTSIDE, ALL_OF_IT}),
     ("strengths.gradients", run_first_for_show, {OUTSIDE, ALL_OF_IT}),
     ("strengths.gradients", only_the_part, {ALL_OF_IT}),
-    ("strengths.gradients", saved_elsewhere, {OUTSIDE}),
+    ("strengths.gradients", saved_elsewhere, {OUTSIDE, ALL_OF_IT}),
+    ("strengths.gradients", all_but_the_sine_elsewhere, {ALL_OF_IT}),
     ("strengths.gradients", others_keep_a_gradient, {".grad of 1.weight", ".grad of 1.bias"}),
     ("accumulated_gradients.piecewise_step", whole_batch, {PIECES, OUTPUTS}),
     ("accumulated_gradients.piecewise_step", whole_batch_by_hand, {PIECES, OUTPUTS}),
     ("accumulated_gradients.piecewise_step", one_sum, {OUTPUTS}),
     ("accumulated_gradients.piecewise_step", outputs_in_one_tensor, {OUTPUTS}),
+    ("accumulated_gradients.piecewise_step", one_sum_saved_elsewhere, {OUTPUTS}),
     (
         "accumulated_gradients.piecewise_step",
         trunk_for_each_piece,
@@ -541,10 +689,30 @@ UNEARNED = [
     ("outside_the_loop.train_sampled", one_product, {APART}),
     ("outside_the_loop.train_sampled", one_backward_of_einsum, {APART}),
     ("outside_the_loop.train_sampled", all_but_the_first_together, {APART}),
+    ("outside_the_loop.train_sampled", one_backward_saved_elsewhere, {APART}),
+    ("outside_the_loop.train_sampled", one_gradient_of_torch_func, {APART}),
     ("uneven_pieces.accumulate", copies_in_one_batch, {PIECES_APART}),
     ("uneven_pieces.accumulate", copies_in_one_sum, {PIECES_APART}),
     ("uneven_pieces.accumulate", copies_in_three_dimensions, {PIECES_APART}),
     ("uneven_pieces.accumulate", copies_by_einsum, {PIECES_APART}),
+    ("uneven_pieces.accumulate", copies_saved_elsewhere, {PIECES_APART}),
+    ("uneven_pieces.accumulate", copies_by_torch_func, {PIECES_APART}),
+    ("kept_gradients.record", added_by_hand, {"backward() has added to the tensor in .grad"}),
+    (
+        "memory_hunt.train",
+        validated_with_a_graph,
+        {"the graphs hold no more than two passes at once"},
+    ),
+    (
+        "memory_hunt.train",
+        features_in_an_attribute,
+        {"after training, the network keeps no output of its first layer alive"},
+    ),
+    (
+        "cached_tensor.spectral_linear",
+        SizeCached,
+        {"in evaluation no gradient reaches the weight"},
+    ),
     ("gan_step.gan_step", forward_again_unnoticed, {"runs of the generator, in all rounds"}),
     (
         "own_losses_only.one_rating",
@@ -565,6 +733,8 @@ EARNED = [
     ("strengths.gradients", backward_to_the_weight_alone),
     ("strengths.gradients", own_checkpoint),
     ("accumulated_gradients.piecewise_step", trunk_once),
+    ("accumulated_gradients.piecewise_step", one_sum_of_checkpoints),
+    ("cached_tensor.spectral_linear", CachedWithoutAGraph),
     ("outside_the_loop.train_sampled", retained_but_for_the_last),
     ("uneven_pieces.accumulate", copied_one_by_one),
     ("uneven_pieces.accumulate", by_torch_func_piece_by_piece),

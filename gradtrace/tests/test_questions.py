@@ -200,7 +200,8 @@ def test_statements_compare_settings():
     asked = put(ask)
     assert asked.right == ("retaining changes how it ends",)
     assert asked.replies["nothing changes"] == "One of the two raises."
-    assert asked.explanation == "Retaining changes how it ends. What it keeps is read again."
+    answer = "The right answer is: retaining changes how it ends."
+    assert asked.explanation == f"{answer} What it keeps is read again."
 
 
 BAD = {

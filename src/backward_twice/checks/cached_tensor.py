@@ -31,6 +31,9 @@ def _draw(draws):
     }
 
 
+_CONSTANT = "in evaluation no gradient reaches the weight"
+
+
 def _loss(output):
     return (output - 1).square().mean()
 
@@ -38,7 +41,7 @@ def _loss(output):
 def _run(answer, weight, bias, u, phases, rate):
     layer = answer(weight.clone(), bias.clone(), u.clone())
     optimizer = torch.optim.SGD(layer.parameters(), lr=rate)
-    results = {}
+    results, trained = {}, False
     for i, phase in enumerate(phases, 1):
         layer.train() if phase["training"] else layer.eval()
         for j, batch in enumerate(phase["batches"], 1):
@@ -51,6 +54,8 @@ def _run(answer, weight, bias, u, phases, rate):
             else:
                 results[f"output in evaluation, phase {i}, batch {j}"] = output
                 results[f"gradient of the input, phase {i}, batch {j}"] = x.grad
+                trained |= layer.weight.grad is not None and bool(layer.weight.grad.any())
+    results[_CONSTANT] = not trained
     return {**results, "weight": layer.weight, "bias": layer.bias, "u": layer.u}
 
 
@@ -73,7 +78,7 @@ def _expect(weight, bias, u, phases, rate):
                 [gradient] = torch.autograd.grad(_loss(output), x, retain_graph=True)
                 results[f"output in evaluation, phase {i}, batch {j}"] = output
                 results[f"gradient of the input, phase {i}, batch {j}"] = gradient
-    return {**results, "weight": weight, "bias": bias, "u": u}
+    return {**results, _CONSTANT: True, "weight": weight, "bias": bias, "u": u}
 
 
 spectral_linear = Task("SpectralLinear", _draw, _expect, _run)

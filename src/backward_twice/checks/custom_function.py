@@ -68,15 +68,12 @@ def _draw_squash(draws):
     }
 
 
-def _squashed_twice(squash, x, slope):
-    return squash(squash(x, slope), slope)
-
-
-def _squashed(x, slope):
-    return (slope * x).tanh()
-
-
-squash = _task_of_one_node("Squash", _draw_squash, _squashed_twice, _squashed)
+squash = _task_of_one_node(
+    "Squash",
+    _draw_squash,
+    twice=lambda squash, x, slope: squash(squash(x, slope), slope),
+    right=lambda x, slope: (slope * x).tanh(),
+)
 
 
 def _draw_root(draws):
@@ -88,10 +85,6 @@ def _draw_root(draws):
     }
 
 
-def _root_twice(root, x, a):
-    return root(1 + root(x, a), a)
-
-
 def _newton(x, a):
     """Return the root by Newton's method, started beyond it; autograd records each step."""
     y = x
@@ -100,7 +93,7 @@ def _newton(x, a):
     return y
 
 
-root = _task_of_one_node("Root", _draw_root, _root_twice, _newton)
+root = _task_of_one_node("Root", _draw_root, lambda root, x, a: root(1 + root(x, a), a), _newton)
 
 
 _IN_PLACE = "the result is the tensor that was passed in, changed in place"

@@ -17,6 +17,9 @@ from backward_twice.checks.question import Task
 _CALLS = ("backward", "backward, create_graph=True", "zero_grad()", "zero_grad, to zero", "keep")
 
 
+_IN_PLACE = "backward() has added to the tensor in .grad"
+
+
 def _draw_record(draws):
     start, left, *factors = (draws.normal(3) for _ in range(6))
     return {"start": start, "left": left, "factors": factors}
@@ -24,12 +27,13 @@ def _draw_record(draws):
 
 def _run_record(answer, start, left, factors):
     parameter = start.clone().requires_grad_()
-    parameter.grad = left.clone()
+    parameter.grad = began = left.clone()
     records = answer(parameter, [(parameter * factor).exp().sum() for factor in factors])
     results = {f"record {n}": record for n, record in enumerate(records, 1)}
     # Tells two misconceptions apart that give the same values; not judged.
     same = sum(record is parameter.grad for record in records)
-    return results | {".grad at the end": parameter.grad, "records that are .grad itself": same}
+    own = {".grad at the end": parameter.grad, _IN_PLACE: parameter.grad is began}
+    return results | own | {"records that are .grad itself": same}
 
 
 def _expect_record(start, left, factors):
@@ -37,7 +41,7 @@ def _expect_record(start, left, factors):
     for n, factor in enumerate(factors, 1):
         total = total + factor * (start * factor).exp()
         expected[f"record {n}"] = total
-    return expected | {".grad at the end": total}
+    return expected | {".grad at the end": total, _IN_PLACE: True}
 
 
 record = Task("record", _draw_record, _expect_record, _run_record)
@@ -52,14 +56,15 @@ def _draw_any(draws):
 
 
 def _follows(then):
-    """Whether ``then`` comes right after a call that keeps a gradient other than ``None``."""
+    """Whether ``then`` comes right after a call that keeps a gradient, and later nothing is 0."""
 
     def tells(calls):
         is_set = False
-        for (name, *_), (following, *_) in pairwise(calls):
+        names = [name for name, *_ in calls]
+        for later, (name, following) in enumerate(pairwise(names), 2):
             is_set = name.startswith("backward") or (is_set and name != "zero_grad()")
             if (name, following) == ("keep", then) and is_set:
-                return True
+                return "zero_grad, to zero" not in names[later:]
         return False
 
     return tells

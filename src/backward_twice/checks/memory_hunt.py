@@ -106,13 +106,13 @@ def _draw_train(draws):
     }
 
 
-def _is_released(net, x):
-    """Whether nothing keeps the output of the first layer alive once a forward pass is over."""
+def _is_released(net, use):
+    """Whether nothing keeps an output of the first layer alive once ``use()`` is over."""
     references = []
     handle = net[0].register_forward_hook(
         lambda module, given, output: references.append(weakref.ref(output))
     )
-    net(x)
+    use()
     handle.remove()
     return all(reference() is None for reference in references)
 
@@ -135,13 +135,14 @@ def _run_train(answer, weights, batches, validation, decay, rate):
         answer(wide, sgd, [data] * _STEPS, data, decay)
 
     one_pass = most_held(lambda: F.mse_loss(wide(data[0]), data[1]))
-    is_bounded = most_held(train_wide) < _MOST_PASSES * one_pass
+    peaks = []
+    is_released = _is_released(wide, lambda: peaks.append(most_held(train_wide)))
     return {
         **dict(net.named_parameters()),
         **{f"validation loss {n}": loss for n, loss in enumerate(history, 1)},
         "average": average,
-        _GRAPHS: is_bounded,
-        _HOOK: _is_released(net, batches[0][0]),
+        _GRAPHS: peaks[0] < _MOST_PASSES * one_pass,
+        _HOOK: is_released and _is_released(net, lambda: net(batches[0][0])),
         # Not judged: they tell misconceptions apart.
         "losses with a graph": sum(getattr(loss, "requires_grad", False) for loss in history),
         "the average has a graph": getattr(average, "requires_grad", False),

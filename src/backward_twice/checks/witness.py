@@ -4,10 +4,15 @@ A right value can be had without the work that a question asks for.  What is not
 learner's own process, so it says what an ordinary answer did, and is no proof.
 """
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from unittest.mock import patch
 from weakref import WeakSet
 
+import torch
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
+from torch.autograd import graph
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._pytree import tree_map_only
 
 from gradtrace._torch import current_node  # where the names are that PyTorch does not publish
 
@@ -32,9 +37,8 @@ def is_in_backward():
 def most_held(run):
     """Return the most numbers that graphs save at once during ``run()``, memory counted once.
 
-    In whatever shape they are saved.  What is saved under a checkpoint, or other hooks of an
-    answer's own, is not seen, and nothing from where ``torch.func`` is used, which refuses to be
-    watched so and ends the run.
+    In whatever shape they are saved.  What is saved under a checkpoint is not seen, nor what hooks
+    of an answer's own put elsewhere.
     """
     references, peak = WeakSet(), 0
 
@@ -44,7 +48,7 @@ def most_held(run):
         references.add(reference)
         numbers = {}
         for saved_tensor in (other.tensor for other in references):
-            storage = saved_tensor.untyped_storage()
+            storage = _storage(saved_tensor)
             numbers[storage.data_ptr()] = storage.nbytes() // saved_tensor.element_size()
         peak = max(peak, sum(numbers.values()))
         return reference
@@ -64,13 +68,20 @@ def saves_beside(inputs, run):
 
     def pack(tensor):
         nonlocal saves_others
-        is_own = tensor.untyped_storage().data_ptr() in input_memory
+        is_own = _storage(tensor).data_ptr() in input_memory
         saves_others |= not (is_own or is_in_backward() or tensor.numel() == 1)
         return tensor
 
     with _watched_saving(pack, lambda tensor: tensor):
         run()
     return saves_others
+
+
+def _storage(tensor):
+    """Return the memory of a tensor, also of one that torch.func has wrapped."""
+    while is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor.untyped_storage()
 
 
 class _Reference:
@@ -82,9 +93,19 @@ class _Reference:
 
 @contextmanager
 def _watched_saving(pack, unpack=lambda reference: reference.tensor):
-    try:
-        with saved_tensors_hooks(pack, unpack):
-            yield
-    except RuntimeError as error:
-        if "saved tensor hooks" not in str(error):
-            raise
+    """Watch what is saved, by an answer's own hooks too: they are given to save what ours give."""
+    enter = saved_tensors_hooks.__enter__
+
+    def enter_watched(hooks):
+        own_pack, own_unpack = hooks.pack_hook, hooks.unpack_hook
+        hooks.pack_hook = lambda tensor: tree_map_only(torch.Tensor, pack, own_pack(tensor))
+        hooks.unpack_hook = lambda saved: own_unpack(tree_map_only(_Reference, unpack, saved))
+        return enter(hooks)
+
+    with (
+        saved_tensors_hooks(pack, unpack),
+        patch.object(saved_tensors_hooks, "__enter__", enter_watched),
+        # torch.func refuses hooks, but its gradients run them.
+        patch.object(graph, "disable_saved_tensors_hooks", nullcontext),
+    ):
+        yield

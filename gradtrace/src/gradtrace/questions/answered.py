@@ -486,7 +486,7 @@ class WhichIsTrue(Asked):
             right=right,
             facts=dict.fromkeys(self.statements, "") | {right[0]: "The run shows this."},
             explanation=joined(
-                f"{right[0][:1].upper()}{right[0][1:]}.",
+                f"The right answer is: {right[0]}.",
                 *(() if self.why else self.believes.values()),
             ),
         )
