@@ -560,6 +560,24 @@ def loss_of_the_new_weights(obey):
 
 
 @obeys(
+    "`detach()` each of its tensors after the batch's `backward()`, and remove `retain_graph=True`"
+)
+def retained_state(obey):
+    rnn, state = nn.RNN(2, 3), torch.zeros(1, 1, 3)
+    optimizer, seen, right = sgd(parameters(rnn)), [], []
+    for batch in torch.randn(3, 4, 1, 2):
+        right += alone(rnn(batch, state.detach())[0].square().mean(), parameters(rnn))
+        output, state = rnn(batch, state)
+        optimizer.zero_grad()
+        output.square().mean().backward(retain_graph=not obey)
+        seen += grads(parameters(rnn))
+        optimizer.step()
+        if obey:
+            state = state.detach()
+    return seen, right
+
+
+@obeys(
     "`loss.backward(inputs=list(own.parameters()))` for each loss; make all calls before the "
     "optimizer steps"
 )
@@ -847,6 +865,18 @@ def hard_labels(obey):
     else:
         nn.functional.mse_loss(logits.argmax(1).float(), labels.float()).backward()
     return grads(parameters(net)), right
+
+
+@obeys("run its forward pass outside `torch.no_grad()`")
+def trained_without_graph(obey):
+    backbone, head, x = deep(2, 3), nn.Linear(3, 1), torch.randn(4, 2)
+    right = alone(head(backbone(x).detach()).square().mean(), parameters(head))
+    with torch.no_grad():
+        features = backbone(x)
+    with torch.set_grad_enabled(obey):
+        output = head(features)
+    output.square().mean().backward()
+    return grads(parameters(head)), right
 
 
 @obeys("freeze the part by `requires_grad_(False)`, and run it without `torch.no_grad()`")

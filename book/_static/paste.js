@@ -131,9 +131,10 @@ function diagnose() {
   const [trace, script] = [form.elements.trace.value, form.elements.script.value];
   const frames = framesIn(trace);
   const facts = factsOf(script, frames.at(-1)?.text);
-  const lines = script
-    .split("\n")
-    .map((text, index) => ({ number: index + 1, text: text.replace(/\s#.*/, "").trim() }));
+  const lines = [
+    ...script.split("\n").map((text, index) => ({ number: index + 1, text: text.replace(/\s#.*/, "").trim() })),
+    ...readLines(script).map(({ number, code }) => ({ number, text: code })), // over several lines of text
+  ];
   const input = { trace, frames, facts, lines };
   const [entry] = entriesIn(trace);
   const family = entry && GUIDE.find(({ message }) => entry.wordings[0].includes(message));

@@ -10,6 +10,7 @@ const MODULE = /^\s*(?:[\w.]+\.)?(?!\w*(?:Data|Optim|Adam|SGD|RMS|LR|Loader|Scal
 const NETWORK = /model|net|encoder|decoder|critic|actor|policy|generator|discriminator|rnn|lstm|gru|cell|backbone/i;
 const GENERATOR = /(?:\b|_)(?:G|net_?G|gen\w*)\s*\(/i;
 const DISCRIMINATOR = /(?:\bD|net_?D|disc\w*|critic\w*)\s*\(([^()]*)\)/i;
+const NO_GRAPH = /no_grad\(|set_grad_enabled\(False|inference_mode\(/;
 const LOSS = /loss|criterion|cost|err(?!or\b)|output|pred|logits/i;
 
 const namesIn = (code = "") => code.match(NAME) ?? [];
@@ -93,9 +94,9 @@ function namesWithGraph(lines) {
   return results;
 }
 
-// The names that an iteration reads before it assigns them, and assigns without a cut.
-function carriedNames(iteration, isAssigned) {
-  const [written, carried] = [new Set(), new Set()];
+// The names that an iteration of a loop reads before it assigns them, and assigns without a cut.
+function carriedNames(iteration, loop, isAssigned) {
+  const [written, carried] = [new Set(loop?.targets), new Set()];
   for (const { value, targets, operator } of iteration) {
     for (const name of [...namesIn(value), ...(/^.=$/.test(operator) ? targets : [])]) {
       if (!written.has(name) && isAssigned(name)) carried.add(name);
@@ -114,7 +115,7 @@ function factsOf(text, failingText) {
   const iteration = iterationOf(lines, loop, failing);
   const outside = lines.filter((line) => !iteration.includes(line));
   const assigns = (name, where) => where.some(({ targets }) => targets.includes(name));
-  const carried = carriedNames(iteration, (name) => assigns(name, iteration));
+  const carried = carriedNames(iteration, loop, (name) => assigns(name, iteration));
   const graph = namesWithGraph(lines);
   const index = (line) => iteration.indexOf(line);
 
@@ -167,6 +168,12 @@ function factsOf(text, failingText) {
     (line) => /\.step\(/.test(line.code) && index(line) > index(backwards[0]) && index(line) < index(backwards.at(-1)),
   );
   const asFacts = (some) => some.map((line) => ({ line }));
+  const isTrained = (name) => new RegExp(`(?:optim|Adam|SGD|RMS).*\\b${name}\\.parameters\\(`, "i").test(text);
+  const unrecorded = lines.filter(({ code }) => NO_GRAPH.test(code));
+  const trained = unrecorded
+    .filter((header) => iteration.includes(header))
+    .flatMap((header) => bodyOf(lines, header))
+    .filter(({ value }) => namesIn(value).some((name) => value.includes(`${name}(`) && isTrained(name)));
 
   return {
     loop: loop ? [{ line: loop }] : [],
@@ -176,7 +183,7 @@ function factsOf(text, failingText) {
     total: sums.filter(isBackwardOf),
     kept: [
       ...sums.filter((sum) => !isBackwardOf(sum)),
-      ...lists.filter(({ line }) => LOSS.test(line.code) && !CUT.test(line.code)),
+      ...lists.filter(({ line }) => LOSS.test(line.code) && !CUT.test(line.code)).map(({ line }) => ({ line })),
     ],
     list: lists.filter(({ name }) =>
       iteration.some(({ code }) => isArgument(name, code) && !/len\(|print\(|np\./.test(code)),
@@ -186,6 +193,8 @@ function factsOf(text, failingText) {
     same_loss: asFacts([...repeated, ...stale]),
     same_loss_in_loop: asFacts(stale),
     step_between: asFacts(steps),
+    trained_without_graph: asFacts(trained),
+    without_graph: trained.length ? [] : asFacts(unrecorded),
     cut: asFacts(
       lines.filter(
         ({ value, operator }) =>

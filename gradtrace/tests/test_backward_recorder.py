@@ -190,6 +190,14 @@ def test_hooks_that_ran_and_what_they_changed():
     assert steps["AccumulateGrad"].written == (None, "[1.5, 1.5]")
 
 
+def test_functions_that_pytorch_calls_to_count_bytes_are_no_hooks():
+    def program():
+        x = torch.ones(2, requires_grad=True)
+        (x * 3).sum().backward()
+
+    assert {step.run.hooks for step in runs(trace(program, peaks=True))} == {()}
+
+
 def block(x):
     return (x * 2).sin().cos()
 

@@ -218,7 +218,8 @@ def definitions(function: FunctionType) -> str:
     """
     statements: dict[str, None] = {}
     _collect(function, statements, {function.__name__})
-    return "\n".join(statements)
+    # A class needs its bases when it is defined, so the imports come first.
+    return "\n".join(sorted(statements, key=lambda text: not text.startswith(("import ", "from "))))
 
 
 def _collect(function: FunctionType, statements: dict[str, None], names: set[str]) -> None:
@@ -243,10 +244,26 @@ def _collect(function: FunctionType, statements: dict[str, None], names: set[str
             _collect(value, statements, names)
             source = function_source(name, value.__code__).lines.values()
             statements["\n".join(("", *source, ""))] = None
+        elif isinstance(value, type) and module == function.__module__:
+            members = [getattr(member, "__func__", member) for member in vars(value).values()]
+            methods = [member for member in members if isinstance(member, FunctionType)]
+            for method in methods:
+                _collect(method, statements, names)
+            statements["\n".join(("", _class_source(name, methods[0].__code__), ""))] = None
         elif module and module != function.__module__ and hasattr(sys.modules.get(module), name):
             statements[f"from {module} import {name}"] = None
         elif isinstance(value, bool | int | float | str):
             statements[f"{name} = {value!r}"] = None
+
+
+def _class_source(name: str, method: CodeType) -> str:
+    """Return the text of the class, found by one of its methods: a cell's class has no file."""
+    lines = linecache.getlines(method.co_filename)
+    classes = (
+        node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.ClassDef)
+    )
+    found = next(node for node in classes if node.name == name)
+    return "".join(lines[found.lineno - 1 : found.end_lineno]).rstrip()
 
 
 def _global_names(code: CodeType) -> list[str]:

@@ -99,7 +99,11 @@ export class Graph extends Panel {
     this.gradients = shape("g", { class: "gradients", "aria-hidden": "true" });
     this.svg = shape(
       "svg",
-      { role: "group", "aria-label": this.view.title || "Graph" },
+      {
+        role: "group",
+        "aria-label": this.view.title || "Graph",
+        viewBox: `${-MARGIN} ${-MARGIN} ${this.view.width + 2 * MARGIN} ${this.view.height + 2 * MARGIN}`,
+      },
       shape(
         "defs",
         {},
@@ -114,10 +118,6 @@ export class Graph extends Panel {
       this.references,
       ...things.map((thing) => this.drawThing(thing)),
       this.gradients,
-    );
-    this.svg.setAttribute(
-      "viewBox",
-      `${-MARGIN} ${-MARGIN} ${this.view.width + 2 * MARGIN} ${this.view.height + 2 * MARGIN}`,
     );
     this.scroll.replaceChildren(this.svg);
     this.showCrumbs();
@@ -306,11 +306,12 @@ export class Graph extends Panel {
     const edge = a !== b && this.edges.find((other) => other.a === a && other.b === b);
     if (!edge) return [];
     const d = edge.line.getAttribute("d");
-    const [x, y] = [b.x + b.width / 2 - 8, b.y + b.height + 12];
+    const words = `∇ ${shortened(text, LONGEST_GRADIENT)}`;
+    const x = Math.max(b.x + b.width / 2 - 8, 7 * words.length - MARGIN); // else its beginning would be cut
     const label = shape(
       "text",
-      { class: `gradient ${fresh ? "fresh" : ""}`, x, y, "text-anchor": "end" },
-      `∇ ${shortened(text, LONGEST_GRADIENT)}`,
+      { class: `gradient ${fresh ? "fresh" : ""}`, x, y: b.y + b.height + 12, "text-anchor": "end" },
+      words,
     );
     return fresh
       ? [

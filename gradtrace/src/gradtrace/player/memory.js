@@ -22,14 +22,8 @@ export class Memory {
     const legend = element(
       "ul",
       { class: "legend" },
-      ...KINDS.map(([kind, text]) =>
-        element("li", { class: kind }, element("span", { class: `swatch ${kind}` }), text),
-      ),
-      element(
-        "li",
-        { class: "peak" },
-        element("span", { class: "swatch peak" }, "┬"),
-        "all tensors, most inside the line",
+      ...[...KINDS, ["peak", "all tensors, most inside the line", "┬"]].map(([kind, text, sign = ""]) =>
+        element("li", { class: kind }, element("span", { class: `swatch ${kind}` }, sign), text),
       ),
     );
     this.box = element(

@@ -48,12 +48,7 @@ export function mountAll() {
     near.observe(place);
     // Until it is built, the Tab key would pass it by.
     const host = place.querySelector("div");
-    for (const [name, value] of [
-      ["tabindex", "0"],
-      ["role", "group"],
-      ["aria-label", `Line player: ${place.dataset.function}`],
-    ])
-      host.setAttribute(name, value);
+    Object.assign(host, { tabIndex: 0, role: "group", ariaLabel: `Line player: ${place.dataset.function}` });
     host.addEventListener("focus", () => mount(place), { once: true });
   }
   listen();

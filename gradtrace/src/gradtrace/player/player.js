@@ -9,6 +9,7 @@ import { Edits } from "./edits.js";
 import { Graph } from "./graph.js";
 import { Inside } from "./inside.js";
 import { Memory } from "./memory.js";
+import { MARGIN } from "./panel.js";
 import { Question } from "./question.js";
 import { Source, deeds } from "./source.js";
 import { Stepping } from "./stepping.js";
@@ -303,10 +304,9 @@ export class Player extends Stepping {
     this.memory.setTrace(trace);
     const lines = Object.values(trace.source);
     this.source.box.classList.toggle("long", lines.length > LONG);
-    this.desk.style.setProperty(
-      "--code",
-      `${(Math.max(...lines.map(({ length }) => length)) + BESIDE_CODE) * (lines.length > LONG ? 7.3 : 7.9)}px`,
-    );
+    const letters = Math.max(...lines.map(({ length }) => length)) + BESIDE_CODE;
+    this.desk.style.setProperty("--code", `${letters * (lines.length > LONG ? 7.3 : 7.9)}px`);
+    this.desk.style.setProperty("--whole", `${trace.views[0].width + 3 * MARGIN}px`);
     this.box.setAttribute("aria-label", `Line player: ${trace.function}`);
     this.source.setTrace(trace, rows);
     this.variables.setTrace(trace);
@@ -337,21 +337,15 @@ export class Player extends Stepping {
       this.status.textContent = "Python runs this setting.";
       return;
     }
-    const before = this.timeline;
-    const { step } = this;
-    this.setting = setting;
-    this.setTrace(this.data.traces[traceOf(this.data.controls, setting)]);
-    this.go(step === undefined ? 0 : before.matching(this.timeline, step));
-    this.light(null);
+    this.replace(this.data.traces[traceOf(this.data.controls, setting)], setting);
   }
 
-  /** A trace of another setting, from Python. */
+  /** The trace of another setting, at the same line. */
   replace(trace, setting) {
-    const before = this.timeline;
-    const { step } = this;
+    const { timeline, step } = this;
     this.setting = setting;
     this.setTrace(trace);
-    this.go(before.matching(this.timeline, step));
+    this.go(step === undefined ? 0 : timeline.matching(this.timeline, step));
   }
 
   // Edits.
@@ -362,14 +356,7 @@ export class Player extends Stepping {
     if (k < 0 || !this.steers) return;
     const { controls } = this.data;
     if (!this.edits) {
-      const unedited =
-        this.data.traces[
-          traceOf(
-            controls,
-            controls.map(() => 0),
-          )
-        ];
-      this.edits = new Edits(controls[k], unedited.source, (option) =>
+      this.edits = new Edits(controls[k], this.data.traces[0].source, (option) =>
         this.choose(this.setting.map((other, i) => (i === k ? option : other))),
       );
       this.top.append(this.edits.box);

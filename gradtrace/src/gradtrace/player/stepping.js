@@ -141,8 +141,7 @@ export class Stepping {
     const { controls } = this.data;
     if (this.locked) {
       this.status.textContent = "Answer the question first, or choose Show me.";
-      this.question.box.classList.add("nudge");
-      setTimeout(() => this.question.box.classList.remove("nudge"), 1200);
+      this.question.check.focus();
       return;
     }
     const setting = this.setting.map((option, k) => {

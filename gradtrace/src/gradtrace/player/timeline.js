@@ -162,16 +162,12 @@ export class Timeline {
    */
   find({ step, line, after }) {
     const { steps } = this.trace;
-    if (after !== undefined) {
-      const found = steps.findIndex(
-        (item, time) => item.ran === after && (line === undefined || item.line === line || time === this.last),
-      );
-      return found < 0 ? null : found;
-    }
-    if (line !== undefined) {
-      const found = steps.findIndex((item) => item.line === line);
-      return found < 0 ? null : found;
-    }
-    return step === undefined ? null : Math.max(0, Math.min(step, this.last));
+    if (step !== undefined) return Math.max(0, Math.min(step, this.last));
+    const found = steps.findIndex(
+      (item, time) =>
+        (after === undefined || item.ran === after) &&
+        (line === undefined || item.line === line || (after !== undefined && time === this.last)),
+    );
+    return found < 0 || (after ?? line) === undefined ? null : found;
   }
 }

@@ -135,7 +135,8 @@ class BackwardRecorder:
             return
         if frame.f_code is APPLY_BACKWARD or frame.f_code.co_filename == CHECKPOINT_FILE:
             return
-        if str(frame.f_globals.get("__name__", "")).startswith("gradtrace."):
+        # Counting bytes makes PyTorch call functions of its private modules, which are no hooks.
+        if str(frame.f_globals.get("__name__", "")).startswith(("gradtrace.", "torch._")):
             return
         begun = bool(self._running) and not self._running[-1].finished
         hooks = self._running[-1].hooks if begun else self._hooks

@@ -28,7 +28,7 @@ PATTERNS = [
     (r"leaf Variable that requires grad", "leaf_inplace", "leaf_inplace"),
     (r"not have been used in the graph", "unused_input", None),
     (r"One of the differentiated Tensors does not require grad", "unused_input", None),
-    (r"marked with @once_differentiable", "unsupported", "once_differentiable"),
+    (r"marked ?with @once_differentiable", "unsupported", "once_differentiable"),
     (r"derivative for .* is not implemented", "unsupported", "double_backward_unsupported"),
     (r"[Dd]ouble backwards? is not supported", "unsupported", "double_backward_unsupported"),
     (r"not currently support double backward", "unsupported", "double_backward_compiled"),
