@@ -25,7 +25,7 @@ import torch
 from torch.utils.checkpoint import CheckpointError
 
 from gradtrace._torch import SAVED_TENSORS_SHOW_THEIR_DATA
-from gradtrace.explaining.causes import CAUSES, FACTS, Criterion
+from gradtrace.explaining.causes import CAUSES, FACTS, OBSERVED, Criterion
 from gradtrace.explaining.diagnose import build_diagnosis, decide, failure
 from gradtrace.explaining.diagnosis import Diagnosis
 from gradtrace.explaining.evidence.base import Evidence
@@ -237,6 +237,24 @@ class _Holding(Evidence):
 def test_it_is_certain_only_where_the_advice_is_proven(holding, confidence):
     criterion = Criterion("hidden_state_carried", (), "certain")
     assert build_diagnosis("freed", criterion, _Holding(*holding)).confidence == confidence
+
+
+@pytest.mark.parametrize(
+    "observed, holding, confidence",
+    [
+        (True, ("every_entry_is_named",), "certain"),
+        (True, (), "likely"),
+        (False, ("every_entry_is_named",), "likely"),
+        (False, (), "likely"),
+    ],
+)
+def test_an_observation_is_certain_only_where_operations_were_observed(
+    monkeypatch, observed, holding, confidence
+):
+    monkeypatch.setattr(_Holding, "observed", observed)
+    criterion = Criterion("hidden_state_carried", ("passed_on",), OBSERVED)
+    diagnosis = build_diagnosis("freed", criterion, _Holding("passed_on", *holding))
+    assert diagnosis.confidence == confidence
 
 
 @pytest.mark.parametrize("holding, place", [((), -1), (("trained_only_there",), 0)])
