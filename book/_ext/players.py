@@ -198,7 +198,7 @@ def summary(questions: list[dict[str, Any]]) -> nodes.raw:
     page = (
         '<section class="your-answers pst-js-only"><h2 id="your-answers">Your answers</h2>'
         '<div class="gradtrace-answers"></div>'
-        "<p>They are kept in this browser only.</p></section>"
+        "<p>Your answers are kept in this browser only.</p></section>"
         '<section class="answers-on-paper"><h2>Questions of the players</h2>'
         f"<ol>{answers}</ol></section>"
     )
