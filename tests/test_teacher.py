@@ -288,7 +288,7 @@ def graded(class_of_all, bubblewrap):
     code, _, said = interrupted(
         start(submissions, out, 1), journal, 3, lambda pid: os.killpg(pid, signal.SIGINT)
     )
-    assert code == 130 and "start again to go on" in said and "Traceback" not in said, said
+    assert code == 130 and "start again to continue" in said and "Traceback" not in said, said
     assert journal.read_bytes().startswith(kept[: kept.rfind(b"\n") + 1])
     process = start(submissions, out, 2)
     printed, said = process.communicate(timeout=400)
