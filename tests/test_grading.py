@@ -397,7 +397,11 @@ def _broken(chance):
         (f"{NAME}.py", "def one_update(generator): return {}", "that the question does not accept"),
         (f"{NAME}.py", "def one_update(generator): return 1 / 0", "ZeroDivisionError"),
         (f"{NAME}.py", "def one_update(): pass", "TypeError"),
-        (f"{NAME}.py", VARIANT.replace("3 *", "__import__('torch').rand(()) *"), "different inputs each time"),
+        (
+            f"{NAME}.py",
+            VARIANT.replace("3 *", "__import__('torch').rand(()) *"),
+            "different inputs each time",
+        ),
         ("other.py", "", "there is no exercise 'other'"),
     ],
 )
