@@ -40,7 +40,7 @@ FIELD = """
 <p><strong>Paste your error</strong>: the traceback, or only its message. The text stays on this
 page: nothing is sent anywhere.</p>
 <label>Traceback or message <textarea name="trace" rows="3" spellcheck="false"></textarea></label>
-<details><summary>Add your script, for an answer about your own lines</summary>
+<details><summary>Add your script, so that the answer names your own lines</summary>
 <label>Script <textarea name="script" rows="8" spellcheck="false"></textarea></label></details>
 <button type="submit">Find the repair</button>
 <div class="diagnosis" role="region" aria-label="Diagnosis" aria-live="polite"></div>

@@ -161,11 +161,13 @@ def test_a_tensor_that_is_updated_in_place_is_not_assigned_again(list_candidates
 
 
 def test_two_variables_of_the_advice_are_detached_together(list_candidates):
-    listed = list_candidates(ADVANTAGE, 6, carried_by="advantage, returns", made_at=2)
+    variables = [("advantage", "tensor"), ("returns", "tensor")]
+    listed = list_candidates(
+        ADVANTAGE, 6, carried_by="advantage, returns", made_at=2, variables=variables
+    )
     both = next(one for one in listed if one.title == "detach advantage and returns")
     (text,) = both.edits.values()
-    assert "returns = gae(rewards, values).detach()" in text
-    assert "advantage = (returns - critic(states)).detach()" in text
+    assert "advantage = advantage.detach()\nreturns = returns.detach()\nfor" in text
 
 
 def test_lists_that_are_read_together_are_cleared_together(list_candidates):

@@ -696,6 +696,20 @@ def test_a_strict_watch_sees_an_optimizers_closure_and_not_what_the_optimizer_co
     assert not [frame for frame in frames if "watching" in frame.filename]
 
 
+def test_a_strict_watch_goes_on_after_a_step_that_raised():
+    w = torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.LBFGS([w])
+    with watch(strict=True), pytest.raises(RuntimeError, match="inplace") as context:
+        with pytest.raises(TypeError):
+            optimizer.step()  # it wants a closure
+        assert torch._C._len_torch_function_stack() == 1
+        saved = w.exp()
+        loss = (saved * saved).sum()
+        saved.add_(1)
+        loss.backward()
+    assert explanation_of(context.value).confidence == "certain"
+
+
 def test_modes_that_end_during_a_watch_keep_their_place():
     class Other(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):

@@ -1,7 +1,8 @@
-# obeys: remove the detach() or no_grad() between these parameters and the loss
+# obeys: remove what detaches these parameters from the loss
 import torch
 import torch.nn.functional as F
 from torch import nn
+
 
 class Classifier(nn.Module):
     def __init__(self):

@@ -1,4 +1,4 @@
-# obeys: remove the detach() or no_grad() between these parameters and the loss
+# obeys: remove what detaches these parameters from the loss
 import math
 
 import torch
@@ -22,7 +22,10 @@ class LoraLinear(nn.Module):
 class Block(nn.Module):
     def __init__(self, d):
         super().__init__()
-        self.attn, self.mlp = nn.Linear(d, d), nn.Sequential(nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, d))
+        self.attn, self.mlp = (
+            nn.Linear(d, d),
+            nn.Sequential(nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, d)),
+        )
 
     def forward(self, h):
         w = torch.softmax(h @ h.transpose(1, 2), -1)
@@ -62,7 +65,9 @@ def main():
     torch.manual_seed(0)
     model = get_peft_model(CausalLM())
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
-    loader = DataLoader(TensorDataset(torch.randint(0, 32, (16, 8)), torch.randint(0, 32, (16, 8))), batch_size=4)
+    loader = DataLoader(
+        TensorDataset(torch.randint(0, 32, (16, 8)), torch.randint(0, 32, (16, 8))), batch_size=4
+    )
     for i, (forget, retain) in enumerate(loader):
         loss = grad_diff(model, forget, retain)
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-# obeys: remove the detach() or no_grad() between these parameters and the loss
+# obeys: remove what detaches these parameters from the loss
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-# obeys: detach cond_embeddings, once, where it is computed
+# obeys: detach cond_embeddings once, directly after the computation
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-# obeys: remove the detach() or no_grad() between these parameters and the loss
+# obeys: remove what detaches these parameters from the loss
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -7,7 +7,11 @@ import torch.nn.functional as F
 class Generator(nn.Module):
     def __init__(self, size=10):
         super().__init__()
-        self.encoder, self.rnn, self.decoder = nn.Embedding(size, 8), nn.GRUCell(8, 8), nn.Linear(8, size)
+        self.encoder, self.rnn, self.decoder = (
+            nn.Embedding(size, 8),
+            nn.GRUCell(8, 8),
+            nn.Linear(8, size),
+        )
 
     def forward(self, character, hidden):
         hidden = self.rnn(self.encoder(character), hidden)

@@ -1,4 +1,4 @@
-# obeys: detach Y, once, where it is computed
+# obeys: detach Y once, directly after the computation
 import torch
 
 from h51_common import DataLoader, relu, sgd, squared_loss

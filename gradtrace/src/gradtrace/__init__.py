@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gradtrace.notebook.widget import Player
     from gradtrace.player.playback import Trace, trace
     from gradtrace.snapshots.graph import Graph, snapshot
-    from gradtrace.snapshots.module_bytes import ModuleBytes
 
 __version__ = "0.1.0"
 
@@ -37,13 +36,12 @@ _MODULES = {
     "notebook.widget": ("Player",),
     "player.playback": ("Trace", "trace"),
     "snapshots.graph": ("Graph", "snapshot"),
-    "snapshots.module_bytes": ("ModuleBytes",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "DeviceDropdown", "Diagnosis", "Exploration", "Graph", "HeldBytes", "Leaf", "LiveBytes",
-    "ModuleBytes", "Node", "Player", "SavedTensor", "SilentFailure", "Trace", "Watch",
+    "Node", "Player", "SavedTensor", "SilentFailure", "Trace", "Watch",
     "available_devices", "explain", "explore", "load_ipython_extension", "snapshot", "trace",
     "unload_ipython_extension", "watch",
 ]  # fmt: skip

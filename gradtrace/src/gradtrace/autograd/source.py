@@ -35,19 +35,6 @@ def covers(statement: ast.stmt | ast.expr, line: int) -> bool:
     return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
 
 
-def assigned_and_used(made_at: Location, used_at: Location) -> str | None:
-    """Return the only name that the first line assigns and the second one reads."""
-    common = _names_at(made_at, ast.Store) & _names_at(used_at, ast.Load)
-    return common.pop() if len(common) == 1 else None
-
-
-def _names_at(place: Location, context: type[ast.expr_context]) -> set[str]:
-    """Return the names in the simple statement that covers a line."""
-    statements = (node for node in _nodes(place.file, ast.stmt) if covers(node, place.line))
-    simple = (statement for statement in statements if not hasattr(statement, "body"))
-    return {name for statement in simple for name in names(statement, context)}
-
-
 def receiver_of(place: Location, method: str) -> str | None:
     """Return the name of the variable on which the statement at a line calls ``method``."""
     for node in _nodes(place.file):

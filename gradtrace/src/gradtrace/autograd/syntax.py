@@ -73,7 +73,10 @@ def written_in_place(node: ast.AST) -> ast.expr | None:
     return None
 
 
-_NOT_IN_PLACE = ("requires_grad_", "share_memory_", "detach_", "retain_grad_")
+_NOT_IN_PLACE = (
+    "requires_grad_", "share_memory_", "detach_", "retain_grad_", "clip_grad_norm_",
+    "clip_grad_value_",
+)  # fmt: skip
 
 
 def without_index(expression: ast.expr) -> ast.expr:

@@ -262,6 +262,11 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
             self._report(silent.untrained(timeline, optimizer))
 
     @guarded
+    def step_ended(self) -> None:
+        if self._observer is not None:
+            self._observer.look()
+
+    @guarded
     def compiled(self, inside: bool) -> None:
         self._saw_compiled_code = self._saw_compiled_code or inside
         if self._observer is not None:

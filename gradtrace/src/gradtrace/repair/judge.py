@@ -149,7 +149,9 @@ class Judge:
         )
         if candidate.repair == DETACH and self._first_changed_gradient(candidate, run) is not None:
             tensor = candidate.title.removeprefix("detach ")
-            judgement.question = f"is {tensor} not to be trained?"
+            judgement.question = (
+                f"{'are' if ' and ' in tensor else 'is'} {tensor} not to be trained?"
+            )
         judgement.status = OPEN if judgement.question else PROVEN
         judgement.evidence = self._evidence(candidate, run, judgement.question)
         return judgement

@@ -7,7 +7,6 @@ state, shape, bytes and version. The copy contains no tensor and no node, so it 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -16,7 +15,6 @@ from gradtrace._torch import LiveNode
 from gradtrace.autograd.saved import GraphData, read_records
 from gradtrace.autograd.tensors import has_graph, storage_of
 from gradtrace.autograd.traversal import root_node, undisturbed, walk
-from gradtrace.snapshots.module_bytes import ModuleBytes, modules
 from gradtrace.snapshots.pictures import graph_html, graph_svg, write
 
 _FEW = 5_000  # nodes: what they made is read without being asked for
@@ -27,22 +25,6 @@ class Graph(GraphData):
 
     ``model`` is the name of the model's class, or empty.
     """
-
-    @cached_property
-    def modules(self) -> list[ModuleBytes]:
-        """The bytes of each module whose parameters have names: see ``model`` of :func:`snapshot`.
-
-        The first row is the whole graph; the others are in the order in which they ran.
-
-        >>> from torch import nn
-        >>> model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
-        >>> for row in snapshot(model(torch.ones(4, 2)), model=model).modules:
-        ...     print(row.name or "all", row.activations, row.shared, row.shared_with)
-        all 80 0 ()
-        0 32 0 ()
-        2 0 48 ('',)
-        """
-        return modules(self)
 
     def to_svg(self, path: str | Path | None = None) -> str:
         """Return the graph as SVG text, and write it to the file ``path`` if one is given.
@@ -73,9 +55,9 @@ def snapshot(
         tensors: losses, outputs or leaves that require grad, of any shape, dtype and device.
         inputs: tensors that the program keeps alive anyway (the data).  Their bytes, if the graph
             saved them, are counted separately from the activations.
-        model: gives leaves the names of its parameters, so that the graph folds by module and
-            ``Graph.modules`` has the bytes of each.  Its other tensors, such as the running
-            statistics of a batch norm, count as inputs.
+        model: gives leaves the names of its parameters, so that the picture folds by module and
+            shows the bytes of each.  Its other tensors, such as the running statistics of a batch
+            norm, count as inputs.
 
     Returns:
         A :class:`Graph` of plain data.  Nothing of the graph is changed or kept alive.

@@ -24,7 +24,6 @@ from gradtrace.snapshots.boxes import (
     scene_of_nodes,
     storage_owners,
 )
-from gradtrace.snapshots.module_bytes import ModuleBytes, modules
 
 
 class _Picture(NamedTuple):
@@ -135,12 +134,12 @@ class Pictures:
         first = f"{len(inner) - freed} alive, {freed} freed" if freed else f"{len(inner)} nodes"
         return Face(box.title, [first, second], share=share, dashed=freed == len(inner))
 
-    def html(self, title: str, description: str, more: str = "") -> str:
-        """Return the first view as HTML, the others in ``<details>`` below it, and ``more``."""
+    def html(self, title: str, description: str) -> str:
+        """Return the first view as HTML, and the others in ``<details>`` below it."""
         first = self[0]
         return (
             f'<div class="gradtrace-graph"><p>{html.escape(description)}</p>'
-            f"{first.svg(title, description)}{_in_words(first)}{self._opened()}{more}</div>"
+            f"{first.svg(title, description)}{_in_words(first)}{self._opened()}</div>"
         )
 
     def _opened(self) -> str:
@@ -218,31 +217,7 @@ def sentence(graph: GraphData) -> str:
 
 def graph_html(graph: GraphData) -> str:
     """Return the HTML that a notebook shows for a snapshot."""
-    rows = modules(graph)
-    table = ""
-    if len(rows) > 1:
-        body = "".join(
-            f'<tr><th scope="row">{html.escape(row.name or "all")}</th><td>{row.nodes}</td>'
-            f"<td>{row.freed}</td><td>{row.activations}</td><td>{row.parameters}</td>"
-            f"<td>{_shared(row)}</td></tr>"
-            for row in rows
-        )
-        table = (
-            "<details><summary>Bytes of each module</summary><table><thead><tr>"
-            '<th scope="col">module</th><th scope="col">operations</th><th scope="col">freed</th>'
-            '<th scope="col">activations (bytes)</th><th scope="col">parameters (bytes)</th>'
-            '<th scope="col">shared (bytes)</th></tr>'
-            f"</thead><tbody>{body}</tbody></table></details>"
-        )
-    return Pictures(graph).html("The autograd graph", sentence(graph), table)
-
-
-def _shared(row: ModuleBytes) -> str:
-    """Return, as HTML, the bytes that count for other modules, and for which."""
-    if not row.shared:
-        return "0"
-    names = ", ".join(html.escape(name) or "operations of no module" for name in row.shared_with)
-    return f"{row.shared}, counted for {names}"
+    return Pictures(graph).html("The autograd graph", sentence(graph))
 
 
 def graph_svg(graph: GraphData) -> str:

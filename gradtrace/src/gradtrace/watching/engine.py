@@ -43,6 +43,7 @@ class Listener(Protocol):
     def stepping(self, has_closure: bool) -> None: ...
     def in_closure(self, optimizer: torch.optim.Optimizer, inside: bool) -> None: ...
     def stepped(self, optimizer: torch.optim.Optimizer) -> None: ...
+    def step_ended(self) -> None: ...
     def compiled(self, inside: bool) -> None: ...
     def broke(self, error: Exception) -> None: ...
 
@@ -153,7 +154,7 @@ class Engine:
         for listener in self.listeners:
             listener.stepping(has_closure)
         named = {name: reported(argument) for name, argument in kwargs.items()}
-        return (*args[:1], *map(reported, args[1:])), named
+        return (*args[:1], *map(reported, args[1:])), _StepArguments(named, self._step_ended)
 
     def _reported(
         self, closure: Callable[..., Any], optimizer: torch.optim.Optimizer
@@ -178,6 +179,10 @@ class Engine:
         for listener in self.listeners:
             listener.stepped(optimizer)
 
+    def _step_ended(self) -> None:
+        for listener in self.listeners:
+            listener.step_ended()
+
     def _compiled_region(self, inside: bool) -> None:
         with self._lock:
             self._compiled_regions += 1 if inside else -1
@@ -187,6 +192,17 @@ class Engine:
                 self._broke(ours)
         for listener in self.listeners:
             listener.compiled(inside)
+
+
+class _StepArguments(dict[str, Any]):
+    """The keyword arguments of a step, which are freed at its end even where it raises."""
+
+    def __init__(self, arguments: dict[str, Any], ended: Callable[[], None]):
+        super().__init__(arguments)
+        self._ended = ended
+
+    def __del__(self) -> None:
+        self._ended()
 
 
 def mark_freed(call: BackwardCall, outputs: Any, inputs: Sequence[Any]) -> None:

@@ -75,13 +75,15 @@ _NO_KEYWORDS: Mapping[str, Any] = {}
 
 
 def tensors_in(args: Iterable[Any], kwargs: Mapping[str, Any] = _NO_KEYWORDS) -> list[torch.Tensor]:
-    """Return the tensors among the arguments, and in lists and tuples among them."""
+    """Return the tensors among the arguments, and in nested lists and tuples among them."""
     tensors = []
     for value in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(value, torch.Tensor):
             tensors.append(value)
         elif isinstance(value, (tuple, list)):
             tensors += [item for item in value if isinstance(item, torch.Tensor)]
+            if value and isinstance(value[0], (tuple, list)):
+                tensors += tensors_in(value)
     return tensors
 
 

@@ -394,6 +394,8 @@ class Observer(_torch_hooks.Mode):
         if cut is not None or tensor.requires_grad:
             location = user_location() if cut is None else cut.location
             exit_cut = self._timeline.left = Cut("copy", location, tuple(tensor.shape))
+            node = _torch.grad_fn_of(tensor)
+            exit_cut.unused = node is not None and freed_by(node) is None
             self._timeline.left_after = self._timeline.last_call
             # A program may print its parameters; its forward pass does not.
             taken = tensor.requires_grad and (not tensor.is_leaf or in_forward(frame))
@@ -425,11 +427,10 @@ class Observer(_torch_hooks.Mode):
             if cut is None:
                 return
         elif kind is DETACH or kind is EXPORT or kind is COPY:
-            kind_of_cut = (
-                "copy" if kind is not DETACH else "data" if reads_data(operation.func) else "detach"
-            )
-            of = frozenset(storage_of(tensor)[0] for tensor in operation.tensors)
-            cut = Cut(kind_of_cut, user_location(), of=of)
+            cut = Cut("copy", user_location())
+            if kind is DETACH:
+                cut.how = "data" if reads_data(operation.func) else "detach"
+                cut.of = frozenset(storage_of(tensor)[0] for tensor in operation.tensors)
         elif not torch.is_grad_enabled():
             off = next((region for region in reversed(self._regions) if not region.enabled), None)
             location = None if off is None else off.location

@@ -208,6 +208,7 @@ class Cut:
     through: frozenset[int] = frozenset()
     function: str | None = None
     intermediate: bool = False
+    unused: bool = False  # of a value that was read: it has a graph that no backward call has used
 
 
 @dataclass(frozen=True)

@@ -77,15 +77,15 @@ CAUSES = (
             otherwise="detach {it|the tensor}, once, if it enters the loss as a constant",
         ),
         Fix(
-            "detach {it|the tensor}, once, where it is computed, if it enters the loss as a"
+            "detach {it|the tensor} once, directly after the computation, if the loss uses it as a"
             " constant (old log-probabilities, an advantage, a target)",
             needs=("trained_there",),
             otherwise="recompute {it|the tensor} in each iteration, before it is used, if this loss"
             " must train through it, too",
         ),
         Fix(
-            "detach {it|the tensor}, once, where it is computed, because it depends on no parameter"
-            " that is trained",
+            "detach {it|the tensor} once, directly after the computation, because it depends on no"
+            " parameter that is trained",
             needs=("others_are_trained",),
             proof=("optimizers_are_known", "every_entry_is_named"),
             otherwise="recompute {it|the tensor} in each iteration, if it is to be trained",

@@ -68,7 +68,7 @@ CAUSES = (
         "no graph connects the loss to {it|some parameters} of an optimizer, so no gradient has"
         " ever arrived there",
         Fix(
-            "remove the detach() or no_grad() between these parameters and the loss",
+            "remove what detaches these parameters from the loss: detach(), no_grad(), .item()",
             otherwise="take {it|these parameters} out of the optimizer, if no training is intended",
         ),
     ),

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import belongs_to_user
+from gradtrace.autograd.frames import belongs_to_user, contents
 from gradtrace.autograd.syntax import reads_first
 
 _MAX_NAMES = 4
@@ -42,9 +42,9 @@ class Holder(NamedTuple):
         )
 
     @property
-    def is_loop_state(self) -> bool:
-        """Whether it is a plain variable whose value the next iteration of a loop uses."""
-        return not self.owners and self.carries and source.loop_around(self.frame) is not None
+    def lasts(self) -> bool:
+        """Whether the next iteration of a loop, or another call, may use its value."""
+        return bool(self.owners) or (self.carries and source.loop_around(self.frame) is not None)
 
     @property
     def is_constant(self) -> bool:
@@ -98,7 +98,9 @@ def _detached(variable: Holder) -> str | None:
     nested = variable.name.count("[", len(_without_index(variable.name)))
     if nested == 0:
         return f"{name} = {name}.detach()"
-    if nested > 1:
+    entries = variable.owners[-1] if variable.owners else ()
+    others = (value for _, value in contents(entries) if not isinstance(value, torch.Tensor))
+    if nested > 1 or any(others):
         return None
     items = f"tensor.detach() for tensor in {name}"
     forms: dict[type, str] = {

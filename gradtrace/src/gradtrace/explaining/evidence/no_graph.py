@@ -41,7 +41,10 @@ class NoGraphEvidence(Evidence):
         """Return the cut of this tensor, or else the last value of this iteration that was read."""
         numbers = [call.number for call in self.timeline.calls if call is not self.call]
         is_recent = self.timeline.left_after == max(numbers, default=0)
-        return self.timeline.cuts.get(output) or (self.timeline.left if is_recent else None)
+        cut, left = self.timeline.cuts.get(output), self.timeline.left if is_recent else None
+        # If a value with a graph was read, only a constant was computed without gradients.
+        is_constant = cut is not None and cut.how == "region" and left is not None and left.unused
+        return left if cut is None or is_constant else cut
 
     @property
     def observed(self) -> bool:

@@ -125,7 +125,9 @@ class Reuse(Evidence):
 
     @cached_property
     def _origins(self) -> set[Any]:
-        return {self._origin(self.live[i]) for i in (*self.entries, *self.crossing)}
+        constants = {_torch.grad_fn_of(v.value) for v in self.holders if v.is_constant}
+        nodes = {self.live[i] for i in (*self.entries, *self.crossing)}
+        return {self._origin(node) for node in nodes - constants}
 
     @cached_property
     def crossing(self) -> list[int]:
@@ -179,7 +181,7 @@ class Reuse(Evidence):
         line that raised has called backward before, and nothing of its origin was created since.
         """
         if self._chain(self.first) is None:
-            return self.repeated and (not self.made_again or self._is_constant)
+            return self.repeated and not self.made_again
         later = set(self.built_after)
         return any(
             self._used_before(i, chain)
@@ -201,14 +203,6 @@ class Reuse(Evidence):
         between = self.timeline.lines.between(self._number(i) + 1, self.freeing.sequence_nr)
         return shared_calls(chain) in map(shared_calls, between)
 
-    @cached_property
-    def _is_constant(self) -> bool:
-        """Whether variables that keep their value over the iterations hold all that came over."""
-        constants = {
-            _torch.grad_fn_of(variable.value) for variable in self.holders if variable.is_constant
-        }
-        return all(self.live[i] in constants for i in self.crossing)
-
     # The variables that hold it.
 
     @cached_property
@@ -218,10 +212,11 @@ class Reuse(Evidence):
         holders = [v for v in self.variables if _torch.grad_fn_of(v.value) in old]
         if holders:
             return sorted(holders, key=lambda v: _torch.grad_fn_of(v.value) not in exact)
-        # Or a view of the freed tensor: a later node that saves nothing.
-        views = {self.live[i] for i in self._above if not self.nodes[i].saved}
-        lasting = (v for v in self.variables if v.owners or v.is_loop_state)
-        return [v for v in lasting if _torch.grad_fn_of(v.value) in views]
+        # Or what was computed from the freed tensor after that call, and lasts.
+        later = {self.live[i]: self._number(i) for i in self._above if self.users[i]}
+        holders = [v for v in self.variables if _torch.grad_fn_of(v.value) in later and v.lasts]
+        oldest = min((later[_torch.grad_fn_of(v.value)] for v in holders), default=None)
+        return [v for v in holders if later[_torch.grad_fn_of(v.value)] == oldest]
 
     @cached_property
     def successors(self) -> list[Holder]:
@@ -245,7 +240,7 @@ class Reuse(Evidence):
 
     @cached_property
     def carrier_name(self) -> str | None:
-        """The names of the variables; if none holds it, the name that the source assigns."""
+        """The names of the variables."""
         if self.in_a_buffer is not None:
             return carriers.name_of([self.in_a_buffer])
         exact = {self.live[i] for i in self.entries}
@@ -254,7 +249,7 @@ class Reuse(Evidence):
         plain = {id(v.value) for v in holding if not v.owners and v.carries}
         holding = [v for v in holding if not v.owners or id(v.value) not in plain]
         named = self.carriers if self.passed_on or not holding else holding
-        return carriers.name_of(named or self.holders) or self._assigned_and_used
+        return carriers.name_of(named or self.holders)
 
     @cached_property
     def every_entry_is_named(self) -> bool:
@@ -485,15 +480,6 @@ class Reuse(Evidence):
         return self._is_scalar(i) and all(
             j not in self.earlier and _SUMS.match(self.nodes[j].name) for j in between
         )
-
-    @cached_property
-    def _assigned_and_used(self) -> str | None:
-        """The only name that the creating line assigns and the using line reads."""
-        users = self.users[self.first]
-        use = self._chain(users[0]) if users else None
-        if self.made_at is None or use is None:
-            return None
-        return source.assigned_and_used(self.made_at, use.location)
 
 
 class FreedEvidence(Reuse):

@@ -75,7 +75,7 @@ def out_of_place(failure: Failure) -> Iterator[Candidate]:
         edits: list[Edit] = []
         title = f"out of place at line {line}"
         match node:
-            case ast.AugAssign(target=ast.Name() | ast.Attribute() as target):
+            case ast.AugAssign(target=ast.Name() | ast.Attribute() | ast.Subscript() as target):
                 value = ast.unparse(ast.BinOp(target, node.op, node.value))
                 title = f"{source.code(target)} = {value}, at line {line}"
                 edits = source.replace(node, f"{source.code(target)} = {value}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Collection, Iterator, Set
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradtrace.autograd.syntax import Loop
 from gradtrace.repair.code_names import (
@@ -239,17 +239,23 @@ def detach_shared(failure: Failure) -> Iterator[Candidate]:
         variables = writes(*(node for node in suite if isinstance(node, ast.Assign)))
         for action in calls if len(calls) > 1 else ():
             yield from _detached_in(source, action.node, variables)
+    for statement in failure.running[1:]:  # a loss is the argument of a method
+        carried = set(failure.carried)
+        yield from _detached_in(statement.source, statement.node, carried, ast.Call | ast.BinOp)
     for statement, loop in failure.loops if len(failure.run.optimizers) > 1 else ():
         variables = failure.variables(statement).keys() - writes(loop)
         yield from _detached_in(statement.source, statement.node, variables)
 
 
-def _detached_in(source: Source, node: ast.stmt, variables: Set[str]) -> Iterator[Candidate]:
+def _detached_in(
+    source: Source, node: ast.stmt, variables: Set[str], users: Any = ast.Call
+) -> Iterator[Candidate]:
     """Detach each argument of a loss that is one of these variables."""
     losses = statements_computing(source.before(node), reads(node))
     for name in source.all(ast.Name, *losses, node):
         parent = source.parent(name)
-        if name.id in variables and isinstance(parent, ast.Call) and parent.func is not name:
+        is_called = getattr(parent, "func", None) is name
+        if name.id in variables and isinstance(parent, users) and not is_called:
             title = f"{name.id}.detach() at line {name.lineno}"
             yield from edit(DETACH_SHARED, title, {source: source.call_method(name, "detach")})
 

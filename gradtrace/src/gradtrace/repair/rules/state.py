@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from gradtrace.autograd.syntax import Loop
 from gradtrace.repair.code_names import (
     DRAWS,
     additions,
@@ -30,43 +31,44 @@ from gradtrace.repair.kinds import (
 from gradtrace.repair.rule import Candidate, EditRule, Failure, Statement, edit
 
 _DETACHED = {
-    "tensor": "{0}.detach()",
-    "tuple": "tuple(one.detach() for one in {0})",
-    "list": "[one.detach() for one in {0}]",
-    "deque": "type({0})((one.detach() for one in {0}), {0}.maxlen)",
-    "dict": "{{key: one.detach() for key, one in {0}.items()}}",
-    "nested": "[tuple(one.detach() for one in part) for part in {0}]",
+    "tensor": "{0} = {0}.detach()",
+    "tuple": "{0} = tuple(one.detach() for one in {0})",
+    "list": "{0} = [one.detach() for one in {0}]",
+    "deque": "{0} = type({0})((one.detach() for one in {0}), {0}.maxlen)",
+    "dict": "{0} = {{key: one.detach() for key, one in {0}.items()}}",
+    "nested": "{0} = [tuple(one.detach() for one in part) for part in {0}]",
 }
 
 
 def detach_carried_variables(failure: Failure) -> Iterator[Candidate]:
-    """Detach all that a loop carries: ``h = h.detach()`` after backward or at the beginning."""
+    """Detach all that a loop carries: ``h = h.detach()``."""
     for statement, loop in failure.loops:
-        source = statement.source
         kinds = failure.variables(statement)
         names = [name for name in carried_names(loop) if name in kinds]
-        if not names:
-            continue
-        lines = [f"{name} = {_DETACHED[kinds[name]].format(name)}" for name in names]
-        title = "; ".join(lines)
-        member = source.member_of(loop.body, statement.node)
-        yield from edit(DETACH_STATE, title, {source: source.insert(member, after=lines)})
-        # The variable may be assigned only after backward.
+        lines = [_DETACHED[kinds[name]].format(name) for name in names]
+        yield from _in_each_iteration(statement, loop, lines)
+
+
+def _in_each_iteration(
+    statement: Statement, loop: Loop | None, lines: list[str]
+) -> Iterator[Candidate]:
+    """Insert lines after backward, or at the beginning: the state may be assigned in between."""
+    source, title = statement.source, "; ".join(lines)
+    member = statement.node if loop is None else source.member_of(loop.body, statement.node)
+    yield from edit(DETACH_STATE, title, {source: source.insert(member, after=lines)})
+    if loop is not None:
         title = f"{title} at the beginning of each iteration"
         yield from edit(DETACH_STATE, title, {source: source.first_in(loop.body, lines)})
 
 
 class _Attribute(NamedTuple):
-    """An attribute with freed nodes: its owner's path in a frame, its name, the type of value."""
+    """An attribute with freed nodes, or an entry of a dict: its path, and the type of its value."""
 
     owner: str
+    path: str
     name: str
     kind: str
     statement: Statement
-
-    @property
-    def path(self) -> str:
-        return f"{self.owner}.{self.name}"
 
 
 def _attributes(failure: Failure) -> list[_Attribute]:
@@ -78,35 +80,36 @@ def _attributes(failure: Failure) -> list[_Attribute]:
     filled = {name.rpartition(".")[2] for s in failure.sources for name, _ in additions(s.tree)}
     for variable in failure.freed_variables:
         path = re.sub(r"\.(\d+)", r"[\1]", variable.name)
-        match = re.fullmatch(r"(.+)\.([^\W\d]\w*)(\[.*\])?", path)
+        match = re.fullmatch(r"((.+)\.([^\W\d]\w*))(\[.*\])?", path) or re.fullmatch(
+            r"((\w+)\['(\w+)'\])(\[.*\])?", path
+        )
         statement = next((s for s in failure.running if s.line == variable.frame), None)
-        if match and statement is not None and match[2] not in filled:
-            owner, name, index = match.groups()
-            kind = variable.kind if variable.kind in _DETACHED else "list"
-            kind = "tensor" if index is None else kind
-            attribute = _Attribute(owner, name, kind, statement)
-            attributes.setdefault((attribute.path, statement), attribute)
+        if match and statement is not None and match[3] not in filled:
+            path, owner, name, index = match.groups()
+            kind = "tuple" if path.endswith("]") else variable.kind
+            kind = "tensor" if index is None else kind if kind in _DETACHED else "list"
+            attribute = _Attribute(owner, path, name, kind, statement)
+            attributes.setdefault((path, statement), attribute)
     return list(attributes.values())
 
 
 def detach_attributes(failure: Failure) -> Iterator[Candidate]:
-    """Insert ``net.mem = net.mem.detach()`` after the statement that runs backward."""
+    """Detach attributes and entries: ``net.mem = net.mem.detach()``."""
     lines: dict[Statement, list[str]] = {}
     for attribute in _attributes(failure):
-        line = f"{attribute.path} = {_DETACHED[attribute.kind].format(attribute.path)}"
+        line = _DETACHED[attribute.kind].format(attribute.path)
         lines.setdefault(attribute.statement, []).append(line)
     for statement, of_statement in lines.items():
-        edits = statement.source.insert(statement.node, after=of_statement)
-        yield from edit(DETACH_STATE, "; ".join(of_statement), {statement.source: edits})
+        loop = next(statement.source.loops_around(statement.node), None)
+        yield from _in_each_iteration(statement, loop, of_statement)
 
 
 def reset_attributes(failure: Failure) -> Iterator[Candidate]:
     """Call a method that assigns the attribute, ``net.reset()``, when an iteration begins."""
     for source in failure.sources:
         for function in source.all(ast.FunctionDef):
-            if source.class_of(function) is None or len(function.args.args) != 1:
-                continue
-            if function.name in ("__init__", "forward"):
+            is_method = source.class_of(function) is not None and len(function.args.args) == 1
+            if not is_method or function.name in ("__init__", "forward"):
                 continue
             targets = {name.rpartition(".")[2] for name in writes(function) if "." in name}
             calls: dict[str, Statement] = {}
@@ -258,7 +261,7 @@ def narrow_context(failure: Failure) -> Iterator[Candidate]:
 
 
 def detach_at_assignment(failure: Failure) -> Iterator[Candidate]:
-    """Detach an assigned value, an argument in it, or all variables that the advice names."""
+    """Detach an assigned value, an argument in it, or what the advice names, before the loop."""
     for cached in failure.cached:
         source, value = cached.source, value_of(cached.node)
         if value is None:
@@ -269,12 +272,11 @@ def detach_at_assignment(failure: Failure) -> Iterator[Candidate]:
             if not isinstance(argument, ast.Constant | ast.ListComp | ast.GeneratorExp):
                 title = f"detach {source.code(argument)}"
                 yield from edit(DETACH, title, {source: source.call_method(argument, "detach")})
-    carried = [name for name in failure.carried if name]
-    for source in failure.sources if carried else ():
-        values = {name: value for name, value in assignments(source) if name in carried}
-        if len(values) == len(carried):
-            edits = [part for v in values.values() for part in source.call_method(v, "detach")]
-            yield from edit(DETACH, f"detach {' and '.join(carried)}", {source: edits})
+    for statement, loop in failure.loops:
+        source, kinds = statement.source, failure.variables(statement)
+        names = [name for name in failure.carried if name in kinds and name not in writes(loop)]
+        edits = source.insert(loop, before=[_DETACHED[kinds[name]].format(name) for name in names])
+        yield from edit(DETACH, f"detach {' and '.join(names)}", {source: edits})
 
 
 def sum_numbers(failure: Failure) -> Iterator[Candidate]:

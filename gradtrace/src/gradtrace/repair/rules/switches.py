@@ -60,8 +60,9 @@ def options(failure: Failure) -> Iterator[Candidate]:
     for statement in failure.running if failure.family == "unused_input" else ():
         source, gradient = statement.source, call_of(statement.source, statement.node, "grad")
         if gradient is not None:
-            edits = source.set_keywords(gradient, allow_unused="True")
-            yield from edit(SWITCH, "allow_unused=True", {source: edits})
+            for option in ("allow_unused", "materialize_grads"):  # None, or zeros
+                edits = source.set_keywords(gradient, **{option: "True"})
+                yield from edit(SWITCH, f"{option}=True", {source: edits})
 
 
 def flags(failure: Failure) -> Iterator[Candidate]:

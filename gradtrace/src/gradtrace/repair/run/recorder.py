@@ -183,6 +183,7 @@ class Recorder:
         self._closure = has_closure
 
     def in_closure(self, optimizer: torch.optim.Optimizer, inside: bool) -> None: ...
+    def step_ended(self) -> None: ...
 
     def failed(
         self, call: BackwardCall, outputs: Any, inputs: Any, error: BaseException
