@@ -145,7 +145,9 @@ def test_a_question_with_nothing_to_compare_says_so_and_is_not_passed(monkeypatc
     """As a teacher's own may be, for one of its draws."""
     empty = Task("f", lambda _: {}, expect=lambda: {"result": []})
     monkeypatch.setattr(asking, "question", lambda _: empty)
-    with pytest.raises(AssertionError, match=r"1 of 1 properties wrong\n.*nothing to compare it"):
+    with pytest.raises(
+        AssertionError, match=r"1 of 1 properties wrong\n.*compares nothing with it"
+    ):
         check("own.f", lambda: [])
 
 

@@ -394,10 +394,14 @@ def _broken(chance):
         (f"{NAME}.py", "def one_update(generator:", "SyntaxError"),
         (f"{NAME}.py", "import nothing_of_this_name", "ModuleNotFoundError"),
         (f"{NAME}.py", "def one_updaet(generator): return {}", "has no question 'one_updaet'"),
-        (f"{NAME}.py", "def one_update(generator): return {}", "not what the question takes"),
+        (f"{NAME}.py", "def one_update(generator): return {}", "that the question does not accept"),
         (f"{NAME}.py", "def one_update(generator): return 1 / 0", "ZeroDivisionError"),
         (f"{NAME}.py", "def one_update(): pass", "TypeError"),
-        (f"{NAME}.py", VARIANT.replace("3 *", "__import__('torch').rand(()) *"), "otherwise each"),
+        (
+            f"{NAME}.py",
+            VARIANT.replace("3 *", "__import__('torch').rand(()) *"),
+            "different inputs each time",
+        ),
         ("other.py", "", "there is no exercise 'other'"),
     ],
 )

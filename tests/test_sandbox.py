@@ -623,7 +623,10 @@ class Never:
 
 @pytest.mark.parametrize(
     ("says", "why"),
-    [(b"", r"not there within 0\.1 s"), (b"no module named torch", "ended no module named torch$")],
+    [
+        (b"", r"it did not start within 0\.1 s"),
+        (b"no module named torch", "ended no module named torch$"),
+    ],
 )
 def test_what_does_not_start_is_tried_twice_and_said(says, why):
     box = Never(says)

@@ -76,7 +76,8 @@ def test_outcome_names_the_error_its_line_and_what_made_it():
     last = line_of(seen, "loss.backward()")
     assert first.startswith(f"Line {last} raises RuntimeError: Trying to backward")
     assert second == (
-        f"Backward stopped in ExpBackward0, whose saved tensors were freed by line {last - 1}."
+        "The backward pass stopped in ExpBackward0, whose saved tensors were freed by "
+        f"line {last - 1}."
     )
 
 
@@ -90,7 +91,8 @@ def test_outcome_of_a_modification():
     seen = trace(modified)
     line = line_of(seen, "y.add_(1)")
     assert outcome(seen)[1] == (
-        f"Backward stopped in ExpBackward0, whose saved tensor was changed in place by line {line}."
+        "The backward pass stopped in ExpBackward0, whose saved tensor was changed in place by "
+        f"line {line}."
     )
 
 

@@ -75,7 +75,7 @@ def test_every_line_has_a_reply_that_says_what_it_did():
     right = asked.replies[line(SECOND)]
     assert right.startswith(
         f"Line {line(SECOND)} raises RuntimeError: Trying to backward through the graph a second "
-        "time. Backward stopped in ExpBackward0, whose saved tensors were freed by line"
+        "time. The backward pass stopped in ExpBackward0, whose saved tensors were freed by line"
     )
     assert right.endswith("So it is.") and asked.explanation.endswith("So it is.")
 

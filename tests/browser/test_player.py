@@ -645,7 +645,10 @@ def test_words_stand_apart_and_nothing_is_said_twice(show):
     place.get_by_role("button", name="Ask me again").click()
     place.get_by_role("button", name="no line: it runs to the end").dblclick()
     reply = place.locator(".reply").inner_text()
-    assert reply.startswith("✗ Not right. You chose no line") and "Backward stopped in" in reply
+    assert (
+        reply.startswith("✗ Not right. You chose no line")
+        and "The backward pass stopped in" in reply
+    )
     assert reply.count("raises") == 1
     leaf = place.locator(".scroll .box.leaf:not(.absent)").first
     assert leaf.text_content().startswith("x 12 B")

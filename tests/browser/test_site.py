@@ -60,15 +60,24 @@ def test_the_keyboard_alone_drives_it(visit, server):
     page = visit(server + CHAPTER, server)
     shared = player(page, "retain_the_first")
     page.evaluate("scrollTo(0, 0)")
-    checkbox = shared.locator("input[type=checkbox]")
-    for _ in range(400):  # from the top of the page, as a reader without a mouse would
-        page.keyboard.press("Tab")
-        if checkbox.evaluate("box => box.getRootNode().activeElement === box"):
-            break
-    assert checkbox.evaluate("box => box.matches(':focus-visible')")
+
+    def tab_to(element, at_most):
+        for _ in range(at_most):
+            page.keyboard.press("Tab")
+            if element.evaluate("element => element.getRootNode().activeElement === element"):
+                break
+        assert element.evaluate("element => element.matches(':focus-visible')")
+
+    # From the top of the page, as a reader without a mouse would.
+    tab_to(shared.get_by_role("button", name="Edit the program"), 400)
+    page.keyboard.press("Enter")
+    checkbox = shared.get_by_role("checkbox").first
+    if not checkbox.evaluate("box => box.getRootNode().activeElement === box"):
+        tab_to(checkbox, 20)
     before = checkbox.is_checked()
     page.keyboard.press("Space")
     assert checkbox.is_checked() != before
+    page.keyboard.press("Escape")
     focus = "element => element.getRootNode().activeElement?.getAttribute('aria-label')"
     for _ in range(20):
         page.keyboard.press("Tab")

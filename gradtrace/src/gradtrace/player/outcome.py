@@ -42,7 +42,7 @@ def _cause(trace: TraceData, error: Raised) -> list[str]:
             repeated = ", when it ran before" if step.ran == error.line else ""
             in_place = " in place" if state == MODIFIED else ""
             return [
-                f"Backward stopped in {trace.nodes[error.node].name}, whose {saved}{in_place} by "
-                f"line {step.ran}{repeated}."
+                f"The backward pass stopped in {trace.nodes[error.node].name}, "
+                f"whose {saved}{in_place} by line {step.ran}{repeated}."
             ]
     return []
