@@ -335,6 +335,22 @@ def test_an_error_inside_a_functions_backward(run, body, family, cause):
     assert _line(found.raised_at) == (18 if body is None else 17)
 
 
+@pytest.mark.parametrize("other", ["3", "0", "None", "numpy.zeros(2)"])
+def test_a_dict_is_rebuilt_only_if_all_its_values_are_tensors(run, other):
+    program = """
+import numpy, torch
+w = torch.ones(2, requires_grad=True)
+memory = {"state": torch.zeros(2), "other": OTHER}
+for _ in range(2):
+    memory["state"] = (memory["state"] + w).exp()
+    memory["state"].sum().backward()
+"""
+    _, tensors, _ = run(program.replace("OTHER", "torch.ones(2)"))
+    assert "for key, tensor in memory.items()" in tensors.advice.text_for(tensors.names)
+    _, mixed, _ = run(program.replace("OTHER", other))
+    assert "detach every tensor in memory" in mixed.advice.text_for(mixed.names)
+
+
 def test_an_error_that_no_backward_raised_has_the_programs_line(run):
     error, found, _ = run("import torch\nx = torch.ones(2, requires_grad=True)\nx.mul_(2)\n")
     assert "leaf Variable" in str(error)

@@ -99,8 +99,8 @@ def _detached(variable: Holder) -> str | None:
     if nested == 0:
         return f"{name} = {name}.detach()"
     entries = variable.owners[-1] if variable.owners else ()
-    others = (value for _, value in contents(entries) if not isinstance(value, torch.Tensor))
-    if nested > 1 or any(others):
+    holds_others = any(not isinstance(value, torch.Tensor) for _, value in contents(entries))
+    if nested > 1 or holds_others:
         return None
     items = f"tensor.detach() for tensor in {name}"
     forms: dict[type, str] = {
