@@ -194,8 +194,8 @@ class People:
     def _together(self) -> dict[str, list[Identity]]:
         """The rows of the same person, for each row.
 
-        Several are one person's where a name joins them that nobody shares, and no two of them have
-        an identifier of one kind; Moodle gives a person several numbers.
+        Rows are one person's if they have a name in common that is not shared, and no two of them
+        have an identifier of one kind. Moodle's numbers do not count, as a person has several.
         """
         shared = {name for row in self.persons for name in row.names(_SHARED)}
         together = {row.student: [row] for row in self.persons}
