@@ -98,10 +98,10 @@ def _strays(
     """Yield a finding for each line that hid these parameters, or replaced others by them."""
     variables = {id(variable.value): variable for variable in user_variables(sys._getframe(1))}
     began = min(graph.timeline.strays[id(leaf)].first_call for leaf in grown)
-    steps = [step for step in graph.timeline.steps if step.last_call >= began]
+    optimizers = {s.optimizer() for s in graph.timeline.steps if s.last_call >= began}
     replaced = [
         parameter
-        for optimizer in {step.optimizer() for step in steps} - {None}
+        for optimizer in filter(None, optimizers)
         for parameter in parameters_of(optimizer)
         if id(parameter) not in variables and storage_of(parameter)[0] not in graph.call.leaves
     ]
