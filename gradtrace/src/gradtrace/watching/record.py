@@ -470,7 +470,9 @@ class Timeline:
         ``meant`` is True for a cut that the program makes explicitly.
         """
         # A view that was made where gradients are off is a leaf of its own: w.T in a checkpoint.
-        bases = (t._base if t.is_leaf and t._base is not None else t for t in tensors)
+        bases = (
+            base if t.is_leaf and (base := _torch.base_of(t)) is not None else t for t in tensors
+        )
         for node in walk(roots_of([tensor for tensor in bases if tensor.requires_grad]))[0]:
             if not isinstance(node, _torch.LEAF):
                 continue
