@@ -160,6 +160,7 @@ def stored_verdicts(notebooks: Iterable[Path]) -> dict[str, dict[str, Any]]:
     Raises:
         ValueError: two cells judge the same claim.
     """
+    # Not at the top: every chapter imports this module, and none reads notebooks.
     import nbformat
 
     verdicts: dict[str, dict[str, Any]] = {}

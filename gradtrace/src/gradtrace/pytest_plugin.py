@@ -50,6 +50,7 @@ class _Watching:
     def pytest_runtest_call(self) -> Generator[None]:
         if "torch" not in sys.modules:
             return (yield)
+        # Not at the top, as it imports torch.
         from gradtrace.explaining.watcher import watch
 
         with watch(strict=self.strict):
@@ -67,6 +68,7 @@ class _Watching:
     def add_section(
         self, report: pytest.TestReport, excinfo: pytest.ExceptionInfo[BaseException] | None
     ) -> None:
+        # Not at the top, as it imports torch.
         from gradtrace.explaining.postmortem import explain
 
         diagnosis = None

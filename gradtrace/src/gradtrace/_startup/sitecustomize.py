@@ -96,7 +96,7 @@ class _Waiting:
         (self.session or self.new()).end()
 
     def new(self) -> "Session":
-        _import_gradtrace()
+        _import_gradtrace()  # which may lie in a folder that is not on the path
         from gradtrace.session import Session
 
         return Session(*self.options, _say)
@@ -122,6 +122,7 @@ def _import_gradtrace() -> None:
     """Import the gradtrace that the command belongs to, wherever it is installed."""
     if "gradtrace" in sys.modules:
         return
+    # Not at the top: most programs that Python starts never import torch.
     import importlib.util
 
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

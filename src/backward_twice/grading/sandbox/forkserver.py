@@ -84,10 +84,8 @@ def main(control: int) -> None:
 
 
 def _import_what_comes_late(shell: InteractiveShell) -> None:
-    """Import what torch, gradtrace and IPython import on first use, once for all submissions.
-
-    No backward: where there is a GPU it starts threads.
-    """
+    """Import what torch, gradtrace and IPython import on first use, once for all submissions."""
+    # No backward pass: where there is a GPU it starts threads.
     from gradtrace import explain, snapshot, watch  # noqa: F401 (what cells import of it)
 
     weight = torch.zeros(1, requires_grad=True)
