@@ -6,6 +6,6 @@ of other inputs, and judges what came out outside the learner's interpreter.
 
 from backward_twice.checks.asking import calls, check
 from backward_twice.checks.comparison import Finding, compare, merged
-from backward_twice.checks.question import Task, question
+from backward_twice.checks.task import Task, question
 
 __all__ = ["Finding", "Task", "calls", "check", "compare", "merged", "question"]

@@ -16,7 +16,8 @@ from typing import Any
 import gradtrace
 from backward_twice.checks.comparison import Finding, merged
 from backward_twice.checks.plain import loads
-from backward_twice.checks.question import (
+from backward_twice.checks.recognition import replies
+from backward_twice.checks.task import (
     Task,
     UnknownExercise,
     UnusableResult,
@@ -25,7 +26,6 @@ from backward_twice.checks.question import (
     learner_frames,
     question,
 )
-from backward_twice.checks.recognition import replies
 from backward_twice.rehearsal import why_not_graded
 from gradtrace.autograd.frames import Location
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from backward_twice.checks.generator import InputGenerator
 from backward_twice.checks.plain import Plain
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 Case = Any
 """Plain data: a dict, which functions take by name, or anything else, which they take as it is."""

@@ -13,7 +13,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.utils.flop_counter import FlopCounterMode
 
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 
 def _derivatives(function, inputs, outer, vectors):

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from backward_twice.checks.networks import descended, moved_mean, normalised, state_of
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.checks.witness import rows_of_runs
 
 _ROUNDS = 3

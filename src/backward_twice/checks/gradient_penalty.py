@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from backward_twice.checks.networks import descended, leaves, output_of, two_layers
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 _PARAMETERS = tuple(f"{name} of layer {layer}" for layer in (1, 2) for name in ("weight", "bias"))
 

@@ -12,7 +12,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from backward_twice.checks.networks import output_of
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 
 def _draw_vectors(draws):

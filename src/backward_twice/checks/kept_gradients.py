@@ -12,7 +12,7 @@ import torch
 
 from backward_twice.checks.cases import task_of_cases
 from backward_twice.checks.generator import drawn_until
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 _CALLS = ("backward", "backward, create_graph=True", "zero_grad()", "zero_grad, to zero", "keep")
 

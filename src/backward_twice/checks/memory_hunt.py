@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from backward_twice.checks.cases import task_of_cases
 from backward_twice.checks.networks import LAYERS, descended, leaves, output_of, two_layers
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.checks.witness import most_held
 
 _HABITS = {

@@ -7,7 +7,7 @@ a buffer: the rows are a list, and the gradient is that of the newest alone, in 
 import torch
 
 from backward_twice.checks.networks import LAYERS, descended, leaves, output_of, two_layers
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 
 def _draw(draws):

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from backward_twice.checks.networks import descended, leaves
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.checks.witness import most_held
 
 

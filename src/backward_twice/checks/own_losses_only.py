@@ -21,7 +21,7 @@ from backward_twice.checks.networks import (
     normalised,
     state_of,
 )
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.checks.witness import rows_of_runs
 
 _UPDATES = 3

@@ -9,7 +9,7 @@ from typing import Any
 
 from backward_twice.checks.comparison import alike
 from backward_twice.checks.plain import Plain, loads
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.misconceptions import Misconception, misconceptions
 
 _MOST_REPLIES = 3

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from backward_twice.checks.networks import descended, leaves, output_of, two_layers
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from gradtrace import snapshot
 
 _PARAMETERS = tuple(f"{name} of layer {layer}" for layer in (1, 2) for name in ("weight", "bias"))

@@ -4,7 +4,7 @@ import torch
 from torch.autograd import gradcheck
 
 from backward_twice.checks.networks import leaves
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 _FUNCTIONS = ("tanh", "sigmoid", "exp", "sin", "square")
 _RIGHT = ("plain", "add to what was not saved", "unused", "clone, then double")

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from backward_twice.checks.networks import leave_gradients, normalised
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.checks.witness import is_in_backward, saves_beside
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from backward_twice.checks.networks import descended, leaves
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 
 def _draw(draws):

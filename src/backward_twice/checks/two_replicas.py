@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore  # nothing public without sockets
 
 from backward_twice.checks.networks import LAYERS, descended, leaves, output_of, two_layers
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 _REPLICAS = (0, 1)
 _REDUCTIONS = "how often the gradients were averaged"

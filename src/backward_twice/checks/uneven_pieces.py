@@ -12,7 +12,7 @@ import torch
 
 from backward_twice.checks.generator import drawn_until
 from backward_twice.checks.networks import LAYERS, leaves, output_of, two_layers
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.checks.witness import most_held
 
 _UPDATES = 2
