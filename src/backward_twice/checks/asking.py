@@ -1,7 +1,7 @@
 """Ask a question in the learner's notebook: :func:`check` prints the findings.
 
-All of it happens in the notebook's own process, on public inputs.  Beside the findings it prints
-what the grader's feedback has, too: the misconception that fits, and the smallest wrong case.
+Everything happens in the notebook's own process, with public inputs.  Like the grader's feedback,
+it also prints the matching misconception and the smallest wrong case.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ def _raised(task: Task, error: Exception) -> str:
 
 def _explanation(task: Task, answer: Any, inputs: str) -> list[str]:
     """Ask again under a watch; return the lines of gradtrace's explanation of an autograd error.
-
-    Only where something was raised, since a strict watch takes time.
+    Call this only after an error, because a strict watch takes time.
     """
     try:
         with (
@@ -109,8 +108,8 @@ def calls(name: str, *, seed: int = 0) -> list[Call]:
     """Return new copies of the calls with which :func:`check` asks the question ``name``.
 
     ``calls("two_losses.one_update")[0]`` shows the first call when printed, has ``args`` and
-    ``kwargs``, and makes the call when it is called with an answer.  Where a later call needs what
-    an earlier one gives back, only the first is there.
+    ``kwargs``, and makes the call when it is called with an answer.  If a later call needs the
+    result of an earlier one, only the first is returned.
 
     Args:
         seed: 0 or 1 for what :func:`check` asks, another number for other inputs.

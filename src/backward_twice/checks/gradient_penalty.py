@@ -1,10 +1,10 @@
 """Exercise ``gradient_penalty``: training through a gradient.
 
-``retain_graph`` in the place of ``create_graph`` raises nothing when the penalty is added to
-another loss, so the weights are what tells.  The critic's truth has the gradient with respect to
-the input written out, so that only one derivative is left to autograd; the other question's is a
-Hessian-vector product.  All is in float64: second derivatives of drawn weights may cancel to
-little.
+``retain_graph`` in place of ``create_graph`` raises nothing if the penalty is added to another
+loss, so only the weights reveal it.  The right result for the critic uses a formula for the
+gradient with respect to the input, so that autograd computes only one derivative; that of the other
+question is a Hessian-vector product.  All is in float64, because second derivatives may nearly
+cancel.
 """
 
 from functools import partial

@@ -1,8 +1,9 @@
 """Exercise ``kept_gradients``: the values that a reference to ``.grad`` has later.
 
-Some of the programs of a draw are drawn until something follows a reference that was kept: a plain
-backward, one that makes a graph, a gradient set to zero, a gradient set to None; one until a
-backward that makes a graph adds to a gradient that is kept then.  PyTorch runs them for the truth.
+Some programs are redrawn until a certain event follows a stored reference: a plain backward call,
+one with ``create_graph``, a gradient set to zero, or a gradient set to None; one program until a
+call with ``create_graph`` adds to a gradient whose sum is stored.  PyTorch runs them to find the
+right results.
 """
 
 import warnings

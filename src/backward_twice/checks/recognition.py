@@ -34,7 +34,7 @@ def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str
         observed: the results of an answer, the text of plain data for each of ``inputs``.
 
     Returns:
-        nothing where no misconception fits, or so many that none of the replies says anything.
+        nothing if no misconception fits, or so many that their replies would not help.
     """
     try:
         draws = [(loads(text), drawn) for text, drawn in zip(observed, inputs, strict=True)]

@@ -1,7 +1,7 @@
 """Exercise ``running_total``: a running mean of losses as a scale, and the graph of a total.
 
-The loss is divided by its own running mean.  Whatever of the mean has a graph
-shows in the weights: the old part raises; with that detached, the new part bends the gradient.
+The loss is divided by its own running mean.  An answer that leaves the mean in the graph raises
+because of its old part, or, if only that is detached, trains other weights because of the new part.
 """
 
 from itertools import pairwise

@@ -1,6 +1,6 @@
 """Exercise ``two_replicas``: two losses under DistributedDataParallel, of which one is not reduced.
 
-The sandbox has no network, and without one two processes cannot exchange gradients.  So the two
+The sandbox has no network, without which two processes cannot exchange gradients.  So the two
 replicas are threads of one process, and a communication hook averages their buckets.  The module,
 its reducer and the times at which it reduces are PyTorch's own.
 """

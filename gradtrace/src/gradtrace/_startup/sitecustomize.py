@@ -136,7 +136,7 @@ def _import_gradtrace() -> None:
 
 
 def _put_back() -> str:
-    """Undo the changes with which the command reached this process; return the options."""
+    """Undo the command's changes of the environment and the path; return its options."""
     folder = os.path.dirname(os.path.abspath(__file__))
     session = os.environ.pop("GRADTRACE_SESSION")
     path = os.environ.pop("GRADTRACE_PYTHONPATH", None)

@@ -336,7 +336,7 @@ class _Changes:
         return bool(self._changed or self._gone)
 
     def add(self, step: Step, entered: Set[int]) -> None:
-        """Add a reading; ``entered`` are the nodes that did not exist at the one before."""
+        """Add a reading; ``entered`` are the nodes that did not exist at the previous one."""
         for index in step.gone:
             self._changed.pop(index, None)
             if index in self._new:

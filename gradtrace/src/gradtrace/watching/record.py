@@ -485,7 +485,7 @@ class Timeline:
                     self.suspects[key] = cut, meant
 
     def came_back(self, cut: Cut) -> None:
-        """Record that a value that had been read is a tensor again, so the cut was not meant."""
+        """Record that a value read at this cut is a tensor again: the cut was not intended."""
         for key, suspect in self.suspects.items():
             if suspect is not None and suspect[0].location == cut.location:
                 self.suspects[key] = suspect[0], False

@@ -1,9 +1,9 @@
 """The warm process: ``import torch`` once, then a fork into a sandbox for each submission.
 
-It is started by exec, so that nothing of its parent's memory is in it, imports what the exercises
-need, and waits.  For each submission it is sent four file descriptors, never the
-submission itself: no later fork can find an earlier one in memory.  Nor does it hold any
-exercise's questions; the fork loads those of its own.  It then forks twice::
+It is started by exec, so that it contains nothing of its parent's memory, imports what the
+exercises need, and waits.  For each submission it receives four file descriptors, never the
+submission itself, so that no later fork can find an earlier one in memory.  It holds no exercise's
+questions either; each fork loads its own.  It then forks twice::
 
     warm process ── keeper ── the submission
                     setns     limit, renounce, read the job, run it
@@ -175,7 +175,7 @@ def _become(terms: dict[str, Any], shell: InteractiveShell, job: int, events: in
 def _wait(submission: int, status: int) -> int:
     """Wait until the submission ends or the grader no longer waits for it.
 
-    It gives the exit code, or minus the signal that ended it.
+    Return the exit code, or minus the signal that ended it.
     """
     ended = os.pidfd_open(submission)
     watch = select.poll()

@@ -102,7 +102,7 @@ class NoGraphEvidence(Evidence):
 
     @property
     def computed_in_forward(self) -> bool:
-        """Whether a gradient through a custom function was used that uses what forward computed."""
+        """Whether the loss uses a gradient that depends on values of a custom forward."""
         if self.cut is not None and not self.cut_by_function:
             return False
         return self._derived_function is not None

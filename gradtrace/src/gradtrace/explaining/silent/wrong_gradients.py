@@ -174,7 +174,7 @@ def in_step(timeline: Timeline) -> Iterator[Diagnosis]:
 
 
 def _needs(outputs: Any, storages: frozenset[int]) -> bool:
-    """Whether a node that has not run yet saved one of these, past its version counter."""
+    """Whether the graph saved tensors in these storages that autograd takes for unmodified."""
     return any(
         saved.state == ALIVE and saved.storage in storages
         for node in describe(*walk(roots_of(outputs))).nodes
