@@ -180,8 +180,7 @@ def needed(names: Iterable[str], cells: Sequence[str], satisfied: Iterable[str])
     """Return the cells' statements that define ``names``, and those that these need, in order.
 
     These are imports, functions, classes and assignments: the last one of each name, and earlier
-    ones if it reads the name itself.  Statements that are only an expression (a call, a plot) are
-    left out.
+    ones if it reads the name itself.  Expression statements (a call, a plot) are left out.
 
     Args:
         known: names that need no definition from here.

@@ -54,8 +54,7 @@ class Verdict:
 
     @property
     def verdict(self) -> str:
-        """``"holds"`` when every case came out as claimed (or one, where one suffices), ``"fails"``
-        when none did, else ``"depends"``."""
+        """``"holds"``, ``"fails"`` or ``"depends"``: all, none or some cases are as claimed."""
         if all(self.cases.values()) or (self.one_suffices and any(self.cases.values())):
             return HOLDS
         return DEPENDS if any(self.cases.values()) else FAILS

@@ -45,6 +45,7 @@ def _raised(task: Task, error: Exception) -> str:
 
 def _explanation(task: Task, answer: Any, inputs: str) -> list[str]:
     """Ask again under a watch; return the lines of gradtrace's explanation of an autograd error.
+
     Call this only after an error, because a strict watch takes time.
     """
     try:

@@ -31,8 +31,7 @@ def task_of_cases(
         draw: draws the cases.
         expect: takes a case, returns the right result.  If that is a dict, each item is a property:
             "program 1: cause".
-        ask: takes the answer and a case, returns the result; by default the answer is called with
-        the case.
+        ask: takes the answer and a case, returns the result; by default the answer's.
         program: takes a result and a case, returns the case as a program of a few lines, or "".
         name: takes a case, returns its name in place of kind and number.
     """

@@ -2,8 +2,7 @@
 
 Some programs are redrawn until a certain event follows a stored reference: a plain backward call,
 one with ``create_graph``, a gradient set to zero, or a gradient set to None; one program until a
-call with ``create_graph`` adds to a gradient whose sum is stored.  PyTorch runs them to find the
-right results.
+call with ``create_graph`` adds to a gradient whose sum is stored.  PyTorch runs them.
 """
 
 import warnings

@@ -3,8 +3,7 @@
 A drawn trainer stores values of each step under several names.  The habit of each name decides
 whether it keeps the graphs of earlier steps alive.  The right answer is read from a table of
 habits; the learner's answer sees only the object and has to measure.  The loop to repair validates
-with a graph, and three references keep each of these graphs alive, so removing one or two of them
-frees nothing.
+with a graph, and three references keep each of these graphs alive, so all three must go.
 """
 
 import weakref

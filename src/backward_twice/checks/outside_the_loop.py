@@ -2,8 +2,7 @@
 
 With one loop, a weight computed too early raises, and one returned too early is a step old.  With
 two loops, the sample comes from a generator, so drawing it too often leads to other weights.  The
-amount of data that the graphs of wide chunks save shows whether each chunk has its own backward
-call.
+amount of data that the graphs of wide chunks save shows whether each chunk has a backward call.
 """
 
 import torch

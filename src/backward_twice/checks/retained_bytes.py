@@ -1,8 +1,8 @@
 """Exercise ``retained_bytes``: predict the bytes of a graph, measure them, and predict their end.
 
 All right results are measured: the drawn network is built and run, and ``gradtrace`` reads its
-graph.  For predictions, the batch has more rows than any machine can store, and the bytes of two
-rows are multiplied.
+graph.  For predictions, the batch is too large for any machine, and the bytes of two rows are
+multiplied.
 """
 
 from itertools import product

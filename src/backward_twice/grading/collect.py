@@ -119,8 +119,7 @@ def _folders(
 ) -> tuple[dict[tuple[str, str], str], list[str]]:
     """Return each student's folder, by name and number, and warnings.
 
-    It is the folder of an earlier collection, else that of the same person, else a new one with the
-    platform's name.
+    It is the folder of an earlier collection, else that of the same person, else a new one.
 
     Args:
         collected_before: what was collected of this exercise before.

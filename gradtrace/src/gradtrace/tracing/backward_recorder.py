@@ -129,7 +129,7 @@ class BackwardRecorder:
         return replace(step, changed=changed, gone=dead, inside=tuple(self._steps))
 
     def on_call(self, frame: FrameType) -> None:
-        """Note that a Python function begins: a hook of the program, if the engine called it."""
+        """Record a Python function that the engine calls: a hook of the program."""
         caller = frame.f_back
         if not self._calls or caller is None or caller.f_code is not RUNS_BACKWARD:
             return

@@ -242,8 +242,7 @@ class Untrained:
 
 @dataclass(eq=False, slots=True)
 class Stray:
-    """A leaf of no optimizer: the ``.grad`` that was last seen, its version, and how often it has
-    grown since it was cleared."""
+    """A leaf of no optimizer: its last ``.grad`` with its version, and how often it has grown."""
 
     gradient: int = 0
     version: int = 0
@@ -425,9 +424,9 @@ class Timeline:
         return None if chain is None else chain.location
 
     def ended(self, call: BackwardCall) -> None:
-        """Note whether another thread recorded the graph of this call's gradients.
+        """Record whether another thread recorded the graph of this call's gradients.
 
-        That of an accelerator does, and numbers the nodes by a counter of its own.
+        The engine's thread of an accelerator does, and numbers the nodes by its own counter.
         """
         if call.creates_graph and (
             call.on_accelerator or _torch.next_sequence_nr() == call.sequence_nr

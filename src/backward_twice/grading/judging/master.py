@@ -177,8 +177,7 @@ def read_master(path: Path) -> Master:
 
 def _question(source: str, where: str) -> tuple[str, str]:
     """Return the one question that a test cell asks by ``check``, and the name it asks for."""
-    # Not at the top, as it imports torch.
-    from backward_twice.checks import question
+    from backward_twice.checks import question  # not at the top, as it imports torch
 
     calls = [
         node.args[0].value

@@ -29,8 +29,7 @@ def handles(platform: str, students: Iterable[Sequence[str]]) -> dict[tuple[str,
 class Owners:
     """The class list, the identities, and the origin of each exercise's submissions.
 
-    ``listed`` has the identity of each person in the class list; ``problems`` are warnings for the
-    teacher.
+    ``listed`` has the identity of each person in the class list; ``problems`` are warnings.
     """
 
     roster: Roster

@@ -2,8 +2,8 @@
 
 A process that asks a question need not know the answer.  So only those parts of an exercise's
 module are kept to which the questions' ``run`` refers, and no other exercise's module is loaded,
-because it may belong to an exam.  The folder of these modules is not listed either, because a list
-would contain the exam's name.
+because it may belong to an exam.  Nor is their folder listed, because a list would contain the
+exam's name.
 """
 
 from __future__ import annotations

@@ -37,8 +37,7 @@ def folder_of(package: str) -> Path:
 def environment() -> dict[str, str]:
     """Return the environment variables with which a process finds the same packages.
 
-    The two distributions of this repository are added: a checkout has them outside of the installed
-    packages.
+    They include this repository's packages, which a checkout has outside of the installed ones.
     """
     folders = {str(OURS.parent), str(folder_of("gradtrace").parent)}
     threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")

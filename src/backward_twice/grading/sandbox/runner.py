@@ -3,8 +3,7 @@
 Tasks arrive as lines of JSON on one file descriptor, each after the previous one is done, and
 results leave on another.  A task is a cell, run as a notebook's kernel would run it, or a question
 with one draw of inputs, asked of the names that the cells defined.  So later inputs are nowhere in
-this process yet.  An exception of any kind ends only its own step; the output of a step is kept up
-to a limit.
+this process yet.  An exception of any kind ends only its own step; output is kept up to a limit.
 
 All of this lives in the student's own interpreter.  Nothing here is a defence, and its output is
 not trusted: :mod:`.events` reads it as untrusted bytes.

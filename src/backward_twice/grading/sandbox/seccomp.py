@@ -3,8 +3,7 @@
 libseccomp (https://github.com/seccomp/libseccomp) knows the number of each call on each machine,
 and the cases that filters easily miss: the second table of x86-64, other architectures, 64-bit
 arguments on a 32-bit machine.  It is a shared library that every Debian, Ubuntu and Fedora has,
-because their package managers or systemd need it; the bindings on PyPI are older than the library
-they bind.
+because their package managers or systemd need it; the bindings on PyPI are older.
 """
 
 from __future__ import annotations

@@ -86,14 +86,14 @@ class NoGraphEvidence(Evidence):
 
     @property
     def in_a_checkpoint(self) -> bool:
-        """Whether a reentrant checkpoint cut it; if no cut was recorded, whether PyTorch warned."""
+        """Whether a reentrant checkpoint cut the graph; if unrecorded, whether PyTorch warned."""
         if self.cut is not None:
             return self.cut.how == "checkpoint"
         return _torch.has_warned("None of the inputs have requires_grad=True")
 
     @cached_property
     def frozen(self) -> bool:
-        """Whether frozen parameters cut it; if no cut was recorded, whether all are frozen."""
+        """Whether frozen parameters cut the graph; if unrecorded, whether all are frozen."""
         if self.cut is not None:
             return self.cut.how == "frozen"
         values = (variable.value for variable in self.variables)

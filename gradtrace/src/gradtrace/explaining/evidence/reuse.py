@@ -380,7 +380,7 @@ class Reuse(Evidence):
 
     @cached_property
     def only_others_stepped(self) -> bool:
-        """Whether the optimizers that stepped between do not train the shared part."""
+        """Whether optimizers have stepped since, but none that trains the shared part."""
         owners = self._optimizers_of(self._inputs)
         return bool(self._stepped and owners) and not any(o in self._stepped for o in owners)
 
@@ -433,7 +433,7 @@ class Reuse(Evidence):
 
     @cached_property
     def _computed_before(self) -> set[_torch.LiveNode]:
-        """The entries and the nodes computed from them that are older than the freeing call."""
+        """The entries, and the nodes computed from them before the freeing call."""
         since = self.freeing.sequence_nr
         return {self.live[i] for i in (*self.entries, *self._above) if self._number(i) < since}
 

@@ -158,8 +158,7 @@ def _other_loss(
 
 
 def in_step(timeline: Timeline) -> Iterator[Diagnosis]:
-    """Yield a finding if an optimizer stepped during a backward pass that still needs the
-    parameters that it changed."""
+    """Yield a finding if a step changed what the running backward pass still needs."""
     if not timeline.running or timeline.looked_inside >= _LOOKS_INSIDE:
         return
     timeline.looked_inside += 1

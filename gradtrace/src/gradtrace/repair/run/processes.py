@@ -1,9 +1,9 @@
 """Runs of the program, each in a process of its own.
 
-Where processes can be forked safely (Linux), one process imports torch, does nothing else, and each
-run is a fork of it: the run begins in an interpreter that has just imported torch, two seconds
-sooner.  It has no thread of PyTorch's, no device and no graph that a fork could break: those come
-with the first operation.  Elsewhere each run starts an interpreter.
+Where processes can be forked safely (Linux), one process only imports torch, and each run is a fork
+of it, which saves two seconds. That process has no thread of PyTorch, no device and no graph that a
+fork could break, because these come with the first operation. Elsewhere each run starts an
+interpreter.
 
 A run has the program's arguments, folder and environment, an empty standard input, Python's and
 NumPy's random numbers seeded, and a process group that is ended with it.

@@ -76,8 +76,9 @@ class Grades:
         self._db.commit()
 
     def enroll(self, people: Mapping[str, Person]) -> None:
-        """Add the students with these ids, with names and addresses from the class list.  Existing
-        names and addresses stay.
+        """Add the students with these ids, with names and addresses from the class list.
+
+        Existing names and addresses stay.
         """
         for id, person in people.items():
             student = self._row(api.Student, id=id)
