@@ -242,8 +242,12 @@ class Untrained:
 
 @dataclass(eq=False, slots=True)
 class Stray:
-    """A leaf of no optimizer: its last ``.grad`` with its version, and how often it has grown."""
+    """A leaf of no optimizer, with its last ``.grad`` and how often that has grown.
 
+    ``first_call`` is the first backward call that reached the leaf, ``version`` that of ``.grad``.
+    """
+
+    first_call: int
     gradient: int = 0
     version: int = 0
     count: int = 0
