@@ -101,7 +101,8 @@ def _strays(
     steps = [step for step in graph.timeline.steps if step.last_call >= began]
     replaced = [
         parameter
-        for optimizer in {step.optimizer() for step in steps} - {None}
+        for optimizer in {step.optimizer() for step in steps}
+        if optimizer is not None
         for parameter in parameters_of(optimizer)
         if id(parameter) not in variables and storage_of(parameter)[0] not in graph.call.leaves
     ]
