@@ -272,11 +272,6 @@ no_torch_function = torch._C.DisableTorchFunction
 no_dispatch_modes = _disable_current_modes
 
 
-def tracing() -> bool:
-    """Whether torch.jit.trace records the running operations."""
-    return torch._C._get_tracing_state() is not None
-
-
 def others_drive() -> bool:
     """Whether other code of PyTorch examines, transforms or records the running operations.
 
@@ -286,7 +281,7 @@ def others_drive() -> bool:
     return bool(
         torch._C._len_torch_dispatch_stack()
         or torch._C._functorch.peek_interpreter_stack() is not None
-        or tracing()
+        or torch._C._get_tracing_state() is not None  # torch.jit.trace
     )
 
 
