@@ -184,12 +184,6 @@ LEAF: type[LiveNode] = type(_graph.get_gradient_edge(torch.zeros((), requires_gr
 CUSTOM = torch.autograd.function.BackwardCFunction  # what a torch.autograd.Function's nodes are
 
 
-def result_shapes(node: Any) -> list[tuple[int, ...]] | None:
-    """Return the shapes of the outputs of a node's operation; None where unknown (2.4)."""
-    outputs = getattr(node, "_input_metadata", None)
-    return None if outputs is None else [tuple(output.shape) for output in outputs]
-
-
 def function_of(node: Any) -> type | None:
     """Return the torch.autograd.Function of a node; None for PyTorch's own operations."""
     return getattr(type(node), "_forward_cls", None) if isinstance(node, CUSTOM) else None
