@@ -121,7 +121,7 @@ class Observer(_torch_hooks.Mode):
         self._record = None
         self._timeline = Timeline()
         self._chains = Chains()
-        self._sites.clear()
+        self._sites = Sites()
 
     @property
     def of_this_thread(self) -> bool:
