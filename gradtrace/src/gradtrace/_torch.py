@@ -139,6 +139,8 @@ def outputs_of(node: Any) -> tuple[Output, ...]:
 # A node's attributes with this prefix are handles of its saved tensors.  A node without them saves
 # none that Python can read.
 RAW_SAVED = "_raw_saved_"
+# The attribute that gives the saved tensor itself, as a backward pass would get it.
+CHECKED_SAVED = "_saved_"
 # Without ``data`` (2.10 lacks it, 2.13 has it) a handle is unpacked as in a backward pass.
 SAVED_TENSORS_SHOW_THEIR_DATA = hasattr(torch._C._autograd.SavedTensor, "data")
 
@@ -169,6 +171,14 @@ def version_of(tensor: torch.Tensor) -> int | None:
 
 
 _version = attrgetter("_version")
+# The tensor that a view was made of; None if it is no view.
+base_of: Callable[[torch.Tensor], torch.Tensor | None] = attrgetter("_base")
+# What a module has registered: dicts of its parameters, modules and buffers.
+registered_by: Callable[[torch.nn.Module], tuple[dict[str, Any], ...]] = attrgetter(
+    "_parameters", "_modules", "_buffers"
+)
+# Values and indices of a sparse tensor; the public methods need a coalesced one.
+coo_values, coo_indices = methodcaller("_values"), methodcaller("_indices")
 
 
 def versions_of(tensors: list[torch.Tensor]) -> list[int | None]:

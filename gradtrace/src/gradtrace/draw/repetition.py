@@ -273,7 +273,7 @@ def _between_groups(group: Group, alike: Similarity) -> None:
 
 
 def _into_ranges(group: Group, begin: int, alike: Similarity) -> None:
-    """Put members into ranges that end at multiples of their size; the first one is ``begin``."""
+    """Put members into ranges that end at multiples of their size; numbers start at ``begin``."""
     while (count := len(group.members)) > MOST:
         size = next((size for size in _SIZES if size * size >= count), _SIZES[-1])
         ranges: list[int | Group] = []

@@ -290,7 +290,7 @@ class Observer(_torch_hooks.Mode):
             written,
             self._timeline.last_call,
             by_library=operation.site.location is None,
-            of_a_view=not sets_item and tensor._is_view(),
+            of_a_view=not sets_item and _torch.base_of(tensor) is not None,
         )
         self._timeline.edited(storage_of(tensor)[0], edit)
 
