@@ -61,8 +61,7 @@ FACTS = {
     "frozen": "requires_grad is False for the parameters that the tensor was computed from",
     "in_inference_mode": "inference mode was enabled where backward() was called, so nothing was"
     " recorded, even under enable_grad()",
-    "made_in_inference_mode": "a tensor that the operation needs was created in"
-    " torch.inference_mode()",
+    "made_in_inference_mode": "a needed tensor was created in torch.inference_mode()",
     "computed_in_forward": "the gradient went through a custom function whose backward uses values"
     " that its forward computed, and forward records no graph",
     "others_take_part": "the result was computed from the other inputs",

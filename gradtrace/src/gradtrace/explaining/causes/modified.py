@@ -83,10 +83,7 @@ CAUSES = (
         "leaf_inplace",
         "leaf_inplace",
         "a leaf that requires grad was changed in place while gradients were recorded",
-        Fix(
-            "set inplace=False in the layer that changes {it|the leaf}",
-            needs=("by_a_layer",),
-        ),
+        Fix("set inplace=False in the layer that changes {it|the leaf}", needs=("by_a_layer",)),
         Fix(
             "change {it|the leaf} under torch.no_grad(). If the loss must depend on the change,"
             " compute a new tensor instead"

@@ -52,12 +52,12 @@ class ModifiedEvidence(Evidence):
         self.began_at = self.edit.location if self.edit else None
         names = {name for *_, name in self._candidates}
         if self.began_at is None and names and (self.holder is None or len(names) == 1):
-            self.began_at = Location(*self._candidates[0][:2])
+            self.began_at = self._candidates[0][0]
         self._arguments = arguments
 
     @cached_property
-    def _candidates(self) -> list[tuple[str, int, str]]:
-        """The lines that may have made a change that was not recorded: file, line, name.
+    def _candidates(self) -> list[tuple[Location, str]]:
+        """The lines that may have made a change that was not recorded, with the names.
 
         These are the lines that write into the result of the operation that the error names. If
         there are none, all lines that write in place, except into a new tensor or a number.
@@ -75,9 +75,9 @@ class ModifiedEvidence(Evidence):
             if any(f"{name}(" in ast.unparse(value).lower() for value in write.values)
         ]
         possible = [(file, write) for file, write in writes if not any(map(_is_new, write.values))]
-        candidates = [(file, write.line, write.name) for file, write in matching or possible]
-        held = self.holder and f".{self.holder.name}".rpartition(".")[2]
-        named = [candidate for candidate in candidates if candidate[2].rpartition(".")[2] == held]
+        candidates = [(Location(f, write.line), write.name) for f, write in matching or possible]
+        held = self.holder and self.holder.name.rpartition(".")[2]
+        named = [(place, name) for place, name in candidates if name.rpartition(".")[2] == held]
         names = {name for *_, name in named or candidates}
         return (named or candidates) if len(names) <= _MAX_CANDIDATES else []
 
@@ -160,14 +160,11 @@ class ModifiedEvidence(Evidence):
 
 def names_written(locations: Iterable[Location | None]) -> str | None:
     """Return the names into which the lines at these locations write in place."""
-    places = {(location.file, location.line) for location in locations if location is not None}
-    names = [
-        write.name
-        for file in dict.fromkeys(file for file, _ in places)
-        for write in source.in_place_writes(file)
-        if (file, write.line) in places
-    ]
-    return ", ".join(dict.fromkeys(names)) or None
+    names: dict[str, None] = {}
+    for place in dict.fromkeys(filter(None, locations)):
+        writes = source.in_place_writes(place.file)
+        names |= {write.name: None for write in writes if write.line == place.line}
+    return ", ".join(names) or None
 
 
 def _is_new(value: ast.expr) -> bool:

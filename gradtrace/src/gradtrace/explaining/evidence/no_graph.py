@@ -26,8 +26,6 @@ class NoGraphEvidence(Evidence):
     at the failed call decide.
     """
 
-    made_in_inference_mode = False
-
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         outputs = (o for o in self.outputs if isinstance(o, torch.Tensor) and not o.requires_grad)
@@ -41,7 +39,7 @@ class NoGraphEvidence(Evidence):
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
             self.began_at = source.region_around(self.frame, source.GRADIENTS_DISABLED)
         elif self.began_at is None and self.frozen:
-            self.began_at = source.only_line(self.frame, _FREEZES)
+            self.began_at = source.only_line(self.frame, r".*\.requires_grad(_\(False\)| = False)")
 
     def _cut_of(self, output: torch.Tensor) -> Cut | None:
         """Return the cut of this tensor, or else the last value of this iteration that was read."""
@@ -61,17 +59,11 @@ class NoGraphEvidence(Evidence):
         name = None if self.cut is None else self.cut.function
         if name is None and (function := self._derived_function) is not None:
             name = place_of(function, "backward")
-        if self.cut is not None and self.cut.how == "frozen":
-            name = self.names_of(v.value for v in self.variables if self._is_frozen(v.value))
-        frozen = [v.value for v in self.variables if not v.value.requires_grad]
+        frozen = [v.value for v in self.variables if self.frozen and not v.value.requires_grad]
         training = Training(self.timeline, {storage_of(tensor)[0] for tensor in frozen})
         trained = training.trained(frozen) if training.optimizers else []
         holders = {id(v.value): v for v in sorted(self.variables, key=lambda v: bool(v.owners))}
         return {"it": name, "trained": name_of(holders[id(tensor)] for tensor in trained)}
-
-    def _is_frozen(self, tensor: torch.Tensor) -> bool:
-        cut = self.timeline.cuts.get(tensor)
-        return isinstance(tensor, torch.nn.Parameter) and cut is not None and cut.how == "frozen"
 
     def _is_cut(self, *kinds: str) -> bool:
         return self.cut is not None and self.cut.how in kinds
@@ -134,9 +126,6 @@ class InferenceEvidence(TextEvidence):
         self.began_at = source.only_line(self.frame, r"torch\.inference_mode(\(\))?")
         values = (variable.value for variable in self.variables)
         self.names = {"it": self.names_of(value for value in values if value.is_inference())}
-
-
-_FREEZES = r".*\.requires_grad_\(False\)|.*\.requires_grad = False"
 
 
 class AskedEvidence(Evidence):

@@ -239,14 +239,13 @@ class Reuse(Evidence):
     @cached_property
     def carrier_name(self) -> str | None:
         """The names of the variables."""
-        if self.in_a_buffer:
-            return carriers.name_of(self.in_a_buffer)
         exact = {self.live[i] for i in self.entries}
         holding = [v for v in self.holders if _torch.grad_fn_of(v.value) in exact]
         # A plain variable that carries the tensor names it, even if a container holds it, too.
         plain = {id(v.value) for v in holding if not v.owners and v.carries}
         holding = [v for v in holding if not v.owners or id(v.value) not in plain]
-        named = self.carriers if self.passed_on or not holding else holding
+        lasting = self.in_a_buffer or self.passed_on or not holding
+        named = self.carriers if lasting else holding
         return carriers.name_of(named or self.holders)
 
     @cached_property
