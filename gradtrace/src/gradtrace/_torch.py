@@ -177,9 +177,7 @@ _version = attrgetter("_version")
 # The tensor that a view was made of; None if it is no view.
 base_of: Callable[[torch.Tensor], torch.Tensor | None] = attrgetter("_base")
 # What a module has registered: dicts of its parameters, modules and buffers.
-registered_by: Callable[[torch.nn.Module], tuple[dict[str, Any], ...]] = attrgetter(
-    "_parameters", "_modules", "_buffers"
-)
+registered_by = attrgetter("_parameters", "_modules", "_buffers")
 # Values and indices of a sparse tensor; the public methods need a coalesced one.
 coo_values, coo_indices = methodcaller("_values"), methodcaller("_indices")
 
