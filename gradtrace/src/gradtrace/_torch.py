@@ -102,7 +102,10 @@ def edges_of(node: LiveNode) -> tuple[tuple[LiveNode | None, int], ...]:
 
 def grad_fn_of(tensor: torch.Tensor) -> LiveNode | None:
     """Return the node that computed a tensor; None for a leaf."""
-    if tensor.is_leaf:
+    try:
+        if tensor.is_leaf:
+            return None
+    except RuntimeError:  # a view from no_grad() whose base was changed since: it has no node
         return None
     edges_of(node := tensor.grad_fn)
     return node
@@ -267,6 +270,7 @@ GRAD_MODE_FILE: str = torch.autograd.grad_mode.__file__
 DECORATOR_FILE: str = torch.utils._contextlib.__file__  # its frames run what @torch.no_grad() wraps
 GRAD_SCALER_FILE: str = torch.amp.grad_scaler.__file__
 OPTIMIZERS: str = torch.optim.__path__[0]  # the folder of PyTorch's optimizers
+LAYERS: str = torch.nn.__path__[0]  # the folder of its layers and their functions
 
 
 # Contexts in which tensors are read past their subclass and past the modes of the program.
