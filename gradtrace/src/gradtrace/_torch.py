@@ -184,12 +184,6 @@ LEAF: type[LiveNode] = type(_graph.get_gradient_edge(torch.zeros((), requires_gr
 CUSTOM = torch.autograd.function.BackwardCFunction  # what a torch.autograd.Function's nodes are
 
 
-def result_shapes(node: Any) -> list[tuple[int, ...]] | None:
-    """Return the shapes of the outputs of a node's operation; None where unknown (2.4)."""
-    outputs = getattr(node, "_input_metadata", None)
-    return None if outputs is None else [tuple(output.shape) for output in outputs]
-
-
 def function_of(node: Any) -> type | None:
     """Return the torch.autograd.Function of a node; None for PyTorch's own operations."""
     return getattr(type(node), "_forward_cls", None) if isinstance(node, CUSTOM) else None
@@ -272,11 +266,6 @@ no_torch_function = torch._C.DisableTorchFunction
 no_dispatch_modes = _disable_current_modes
 
 
-def tracing() -> bool:
-    """Whether torch.jit.trace records the running operations."""
-    return torch._C._get_tracing_state() is not None
-
-
 def others_drive() -> bool:
     """Whether other code of PyTorch examines, transforms or records the running operations.
 
@@ -286,7 +275,7 @@ def others_drive() -> bool:
     return bool(
         torch._C._len_torch_dispatch_stack()
         or torch._C._functorch.peek_interpreter_stack() is not None
-        or tracing()
+        or torch._C._get_tracing_state() is not None  # torch.jit.trace
     )
 
 

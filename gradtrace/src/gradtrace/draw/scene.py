@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 _LONGEST_TITLE = 32  # characters
@@ -87,6 +88,15 @@ class Scene:
     lives: Sequence[tuple[int, int]]
     source: Mapping[int, str] = field(default_factory=dict)
     calls_known: bool = False
+
+    @cached_property
+    def users(self) -> list[list[int]]:
+        """For each node the nodes that use it."""
+        users: list[list[int]] = [[] for _ in self.nodes]
+        for i, node in enumerate(self.nodes):
+            for j in node.next:
+                users[j].append(i)
+        return users
 
 
 DOT = re.compile(r"\.(?![^\[]*\])")  # not one inside of brackets

@@ -214,15 +214,7 @@ class Step:
 
 @dataclass(frozen=True)
 class TraceData:
-    """The data of a trace: it can be compared, stored and sent.
-
-    ``source`` maps line numbers, as in the file or the notebook cell, to their text.
-    ``statements`` maps the first line of each statement that spans several to its last.
-    ``skipped`` are the lines that did not run, such as a branch not taken.  ``error`` is the
-    exception that ended the function, None if it returned.  ``unrecorded`` counts the lines
-    that ran after ``max_steps``; the last step is recorded in any case.  ``calls`` are the calls of
-    modules that made operations, outer calls before inner ones.
-    """
+    """The data of a trace; :class:`gradtrace.Trace` describes its fields."""
 
     function: str
     source: dict[int, str]
@@ -306,15 +298,10 @@ class TraceData:
         schema = data.get("schema") if isinstance(data, dict) else None
         if type(schema) is not int:
             raise ValueError("this JSON is not a trace: it has no schema number")
-        if schema < SCHEMA:
+        if schema != SCHEMA:
             raise ValueError(
-                f"this trace has schema {schema}, which another gradtrace wrote, and this "
-                f"gradtrace reads schema {SCHEMA}: run the program again under gradtrace.trace"
-            )
-        if schema > SCHEMA:
-            raise ValueError(
-                f"this trace has schema {schema}, but this gradtrace reads up to {SCHEMA}: "
-                "upgrade gradtrace (pip install --upgrade gradtrace)"
+                f"this trace has schema {schema}, but this gradtrace reads schema {SCHEMA}: "
+                "run the program again, or upgrade gradtrace (pip install --upgrade gradtrace)"
             )
         try:
             return cls(**unpacked(data, _RECORDS))

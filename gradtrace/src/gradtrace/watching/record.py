@@ -242,9 +242,10 @@ class Untrained:
 
 @dataclass(eq=False, slots=True)
 class Stray:
-    """A leaf of no optimizer: the ``.grad`` that was last seen, its version, and how often it has
-    grown since it was cleared."""
+    """A leaf of no optimizer: the first call that reached it, the ``.grad`` that was last seen, its
+    version, and how often it has grown since it was cleared."""
 
+    first_call: int
     gradient: int = 0
     version: int = 0
     count: int = 0

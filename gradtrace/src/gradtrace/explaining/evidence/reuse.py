@@ -69,7 +69,7 @@ class Reuse(Evidence):
     @property
     def observed(self) -> bool:
         """Whether a strict watch recorded its creation; PyTorch 2.4 does not show its shape."""
-        return _torch.result_shapes(self.live[self.first]) is not None and self.made_at is not None
+        return bool(_torch.outputs_of(self.live[self.first])) and self.made_at is not None
 
     @cached_property
     def names(self) -> Mapping[str, str]:
@@ -465,8 +465,8 @@ class Reuse(Evidence):
         return type(node), line, frozenset(leaves)
 
     def _is_scalar(self, i: int) -> bool:
-        shapes = _torch.result_shapes(self.live[i])
-        return shapes is not None and len(shapes) == 1 and math.prod(shapes[0]) == 1
+        outputs = _torch.outputs_of(self.live[i])
+        return len(outputs) == 1 and math.prod(outputs[0].shape) == 1
 
     def _is_scaling(self, i: int) -> bool:
         """Whether the node only scales one-element tensors, or adds them."""

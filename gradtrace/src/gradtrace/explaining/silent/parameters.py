@@ -81,7 +81,7 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
     for leaf in graph.leaves.values():
         if id(leaf) in stepped:
             continue
-        gradient, stray = leaf.grad, timeline.strays.setdefault(id(leaf), Stray())
+        gradient, stray = leaf.grad, timeline.strays.setdefault(id(leaf), Stray(graph.call.number))
         identity = (0, 0) if gradient is None else (id(gradient), gradient._version)
         is_growing = identity == (stray.gradient, stray.version + 1)
         stray.gradient, stray.version = identity
@@ -97,9 +97,11 @@ def _strays(
 ) -> Iterator[Diagnosis]:
     """Yield a finding for each line that hid these parameters, or replaced others by them."""
     variables = {id(variable.value): variable for variable in user_variables(sys._getframe(1))}
+    began = min(graph.timeline.strays[id(leaf)].first_call for leaf in grown)
+    steps = [step for step in graph.timeline.steps if step.last_call >= began]
     replaced = [
         parameter
-        for optimizer in graph.timeline.optimizers
+        for optimizer in {step.optimizer() for step in steps} - {None}
         for parameter in parameters_of(optimizer)
         if id(parameter) not in variables and storage_of(parameter)[0] not in graph.call.leaves
     ]
