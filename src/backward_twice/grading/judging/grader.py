@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -120,7 +119,7 @@ def rejected(student: str, assignment: str, why: str, max_points: float) -> Json
 def failed(job: Json, why: str) -> Json:
     """Return the result of a submission whose grading failed; the next start tries again."""
     none = dict.fromkeys(("error", "ename", "observed"))
-    none |= {"outcome": CRASHED, "output": "", "seconds": 0.0}
+    none |= {"outcome": CRASHED, "output": ""}
     return _judged(job, [none] * len(job["steps"])) | {
         "state": CRASHED,
         "detail": why,
@@ -153,13 +152,12 @@ def grade(job: Json) -> Json:
     sandbox = shared(job["hide"])
     job = drawn(job)
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
-    began = time.monotonic()
     try:
         results = run_steps(steps, SubmissionLimits(**job["limits"]), sandbox)
     except SandboxError as error:
         check_sandbox(sandbox)  # it raises, unless this submission is the reason
         return failed(job, f"the sandbox failed: {error}"[:_MAX_TEXT])
-    return judged(job, results) | {"seconds": round(time.monotonic() - began, 2)}
+    return judged(job, results)
 
 
 _SENT = ("kind", "id", "source", "question", "draws")
@@ -237,7 +235,6 @@ def _cell(step: Json, reply: StepResult, outcome: str | None) -> Json:
         "output": reply["output"][:MAX_OUTPUT],
         "error": error and error[:MAX_OUTPUT],
         "outcome": outcome or "done",
-        "seconds": round(reply["seconds"], 2),
     }
 
 
@@ -282,7 +279,6 @@ def _question(
         "beliefs": beliefs,
         "case": case[:_MAX_TEXT],
         "error": error and error[:_MAX_TEXT],
-        "seconds": round(reply["seconds"], 2),
     }
 
 
@@ -324,8 +320,7 @@ def _explained(step: Json, reply: StepResult) -> tuple[list[str], str]:
 def _together(public: Json, private: Json) -> Json:
     """Combine a question's two rounds: the first that did not pass, with all findings."""
     worse = public if public["outcome"] != PASSED else private
-    seconds = round(public["seconds"] + private["seconds"], 2)
-    return worse | {"findings": public["findings"] + private["findings"], "seconds": seconds}
+    return worse | {"findings": public["findings"] + private["findings"]}
 
 
 def _state(questions: list[Json]) -> Json:
