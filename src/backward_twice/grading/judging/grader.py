@@ -160,7 +160,7 @@ def grade(job: Json) -> Json:
     return judged(job, results)
 
 
-_SENT = ("kind", "id", "source", "question", "draws")
+_SENT = ("kind", "source", "question", "draws")
 
 
 def judged(job: Json, results: list[StepResult]) -> Json:
@@ -192,7 +192,7 @@ def _judged(job: Json, results: list[StepResult]) -> Json:
         outcome = _outcome(reply)
         if step["kind"] == "cell":
             if step["answer"] is not None:
-                cells.append(_cell(step, reply, outcome))
+                cells.append(_cell(step, reply))
                 if outcome is not None or reply["error"]:
                     trouble.setdefault(step["answer"], (outcome or FAILED, reply["error"]))
             continue
@@ -226,7 +226,7 @@ def _outcome(reply: StepResult) -> str | None:
     return reply["outcome"] if reply["outcome"] in (TIMEOUT, MEMORY) else CRASHED
 
 
-def _cell(step: Json, reply: StepResult, outcome: str | None) -> Json:
+def _cell(step: Json, reply: StepResult) -> Json:
     error = reply["error"]
     return {
         "id": step["id"],
@@ -234,7 +234,6 @@ def _cell(step: Json, reply: StepResult, outcome: str | None) -> Json:
         "source": step["source"],
         "output": reply["output"][:MAX_OUTPUT],
         "error": error and error[:MAX_OUTPUT],
-        "outcome": outcome or "done",
     }
 
 
