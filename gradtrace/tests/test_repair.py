@@ -521,6 +521,27 @@ def test_without_forks(tmp_path, monkeypatch):
     assert printed.read_text() == "tensor(2.)" * 2
 
 
+def test_a_run_keeps_no_optimizer_alive(launcher, tmp_path):
+    program = """
+import torch, weakref
+def train():
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], 0.1)
+    weight.exp().sum().backward()
+    optimizer.step()
+    return weakref.ref(optimizer)
+references = [train() for _ in range(2)]
+alive = [reference() for reference in references]
+assert alive == [None, None]
+"""
+    path = tmp_path / "program.py"
+    path.write_text(program, encoding="utf-8")
+    launcher.program = [str(path)]
+    run = launcher.run({}, RunLimits(seconds=60))
+    assert run.status == "ended", run.error
+    assert [len(optimizer.keys) for optimizer in run.optimizers] == [1, 1]
+
+
 def test_a_run_that_hangs_is_ended(launcher, tmp_path, monkeypatch):
     path = tmp_path / "program.py"
     path.write_text("while True: pass\n", encoding="utf-8")

@@ -103,6 +103,17 @@ with parametrize.cached():
         loss = model(batch)
         loss.backward()
 """
+STATES = """\
+states = {"h": zeros, "c": [zeros, zeros]}
+for x in data:
+    states["h"], states["c"] = cell(x, states)
+    loss = states["h"].mean()
+    loss.backward()
+"""
+GRADIENTS = """\
+def norms(loss, parameters):
+    return [g.norm() for g in torch.autograd.grad(loss, parameters)]
+"""
 
 
 @pytest.fixture
@@ -223,6 +234,28 @@ def test_a_list_that_is_filled_is_not_kept_with_detached_entries(list_candidates
         ROLLOUT.replace("log_probs", "self.log_probs"), 7, variables=[("self.log_probs[0]", "list")]
     )
     assert "detach_state" not in {one.repair.name for one in listed}
+
+
+def test_entries_of_a_dict_are_detached_in_each_iteration(list_candidates):
+    variables = [("states['h']", "dict"), ("states['c'][0]", "nested")]
+    listed = list_candidates(STATES, 5, variables=variables)
+    lines = (
+        "    states['h'] = states['h'].detach()\n"
+        "    states['c'] = tuple(one.detach() for one in states['c'])\n"
+    )
+    texts = [text for one in listed for text in one.edits.values() if lines in text]
+    assert sorted(text.index(lines) for text in texts) == [
+        STATES.index("    states"),
+        len(STATES),
+    ]  # at the beginning, or after backward
+
+
+def test_a_gradient_that_may_be_missing_is_none_or_zeros(list_candidates):
+    listed = list_candidates(GRADIENTS, 2, family="unused_input", cause="unused_input")
+    assert "grad(loss, parameters, allow_unused=True)]" in edited(listed, "allow_unused=True")
+    assert "grad(loss, parameters, materialize_grads=True)]" in edited(
+        listed, "materialize_grads=True"
+    )
 
 
 @pytest.mark.parametrize(

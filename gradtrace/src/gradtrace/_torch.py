@@ -139,6 +139,8 @@ def outputs_of(node: Any) -> tuple[Output, ...]:
 # A node's attributes with this prefix are handles of its saved tensors.  A node without them saves
 # none that Python can read.
 RAW_SAVED = "_raw_saved_"
+# The attribute that gives the saved tensor itself, as a backward pass would get it.
+CHECKED_SAVED = "_saved_"
 # Without ``data`` (2.10 lacks it, 2.13 has it) a handle is unpacked as in a backward pass.
 SAVED_TENSORS_SHOW_THEIR_DATA = hasattr(torch._C._autograd.SavedTensor, "data")
 
@@ -169,6 +171,14 @@ def version_of(tensor: torch.Tensor) -> int | None:
 
 
 _version = attrgetter("_version")
+# The tensor that a view was made of; None if it is no view.
+base_of: Callable[[torch.Tensor], torch.Tensor | None] = attrgetter("_base")
+# What a module has registered: dicts of its parameters, modules and buffers.
+registered_by: Callable[[torch.nn.Module], tuple[dict[str, Any], ...]] = attrgetter(
+    "_parameters", "_modules", "_buffers"
+)
+# Values and indices of a sparse tensor; the public methods need a coalesced one.
+coo_values, coo_indices = methodcaller("_values"), methodcaller("_indices")
 
 
 def versions_of(tensors: list[torch.Tensor]) -> list[int | None]:
@@ -182,12 +192,6 @@ def versions_of(tensors: list[torch.Tensor]) -> list[int | None]:
 # AccumulateGrad, the type of the nodes of leaves.
 LEAF: type[LiveNode] = type(_graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
 CUSTOM = torch.autograd.function.BackwardCFunction  # what a torch.autograd.Function's nodes are
-
-
-def result_shapes(node: Any) -> list[tuple[int, ...]] | None:
-    """Return the shapes of the outputs of a node's operation; None where unknown (2.4)."""
-    outputs = getattr(node, "_input_metadata", None)
-    return None if outputs is None else [tuple(output.shape) for output in outputs]
 
 
 def function_of(node: Any) -> type | None:
@@ -272,11 +276,6 @@ no_torch_function = torch._C.DisableTorchFunction
 no_dispatch_modes = _disable_current_modes
 
 
-def tracing() -> bool:
-    """Whether torch.jit.trace records the running operations."""
-    return torch._C._get_tracing_state() is not None
-
-
 def others_drive() -> bool:
     """Whether other code of PyTorch examines, transforms or records the running operations.
 
@@ -286,7 +285,7 @@ def others_drive() -> bool:
     return bool(
         torch._C._len_torch_dispatch_stack()
         or torch._C._functorch.peek_interpreter_stack() is not None
-        or tracing()
+        or torch._C._get_tracing_state() is not None  # torch.jit.trace
     )
 
 

@@ -197,7 +197,7 @@ class _Reader:
 
 
 def _only_computes(function: Any) -> bool:
-    """Whether a result has a graph only through its arguments, as of PyTorch's functions."""
+    """Whether a function's result can get a graph only from its arguments."""
     if isinstance(function, torch.nn.Module):
         return not any(parameter.requires_grad for parameter in function.parameters())
     module = getattr(function, "__module__", None) if callable(function) else None

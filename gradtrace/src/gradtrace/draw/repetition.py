@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -34,11 +33,6 @@ class Similarity:
     def __init__(self, scene: Scene):
         self.scene = scene
         self._numbers: dict[object, int] = {}
-        self._users: dict[int, list[int]] = defaultdict(list)  # of each leaf
-        for i, node in enumerate(scene.nodes):
-            for j in node.next:
-                if scene.nodes[j].leaf:
-                    self._users[j].append(i)
 
     def divided(
         self, parts: list[int | Group], first: bool
@@ -55,7 +49,7 @@ class Similarity:
         for part in parts:
             leaves = list(nodes_of(part))
             stays = self.number(part) is not None or (
-                all(nodes.issuperset(self._users[leaf]) for leaf in leaves)
+                all(nodes.issuperset(self.scene.users[leaf]) for leaf in leaves)
                 and (not first or all(self.scene.nodes[leaf].module for leaf in leaves))
             )
             (own_parts if stays else shared_parts).append(part)
@@ -65,7 +59,7 @@ class Similarity:
         """Whether any of these leaves is used in more than one repetition."""
         round_of = {node: number for number, part in enumerate(rounds) for node in nodes_of(part)}
         several = [leaf for part in leaves for leaf in nodes_of(part)]
-        users = [{round_of[i] for i in self._users[leaf] if i in round_of} for leaf in several]
+        users = [{round_of[i] for i in self.scene.users[leaf] if i in round_of} for leaf in several]
         return any(len(used_in) > 1 for used_in in users)
 
     def number(self, member: int | Group) -> int | None:
@@ -279,7 +273,7 @@ def _between_groups(group: Group, alike: Similarity) -> None:
 
 
 def _into_ranges(group: Group, begin: int, alike: Similarity) -> None:
-    """Put members into ranges that end at multiples of their size; the first one is ``begin``."""
+    """Put members into ranges that end at multiples of their size; numbers start at ``begin``."""
     while (count := len(group.members)) > MOST:
         size = next((size for size in _SIZES if size * size >= count), _SIZES[-1])
         ranges: list[int | Group] = []

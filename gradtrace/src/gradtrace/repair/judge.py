@@ -159,7 +159,7 @@ class Judge:
     def compare(self, judgements: Iterable[Judgement]) -> None:
         """Reject each repair that trains fewer parameters than another one that holds.
 
-        A list is to be cleared if nothing else holds: its old entries cannot be used again.
+        Clearing a list needs no question if nothing else holds, because its old entries are freed.
         """
         if self.trained is None:
             return

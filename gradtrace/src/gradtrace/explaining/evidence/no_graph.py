@@ -86,14 +86,14 @@ class NoGraphEvidence(Evidence):
 
     @property
     def in_a_checkpoint(self) -> bool:
-        """Whether a reentrant checkpoint cut it; if no cut was recorded, whether PyTorch warned."""
+        """Whether a reentrant checkpoint cut the graph; if unrecorded, whether PyTorch warned."""
         if self.cut is not None:
             return self.cut.how == "checkpoint"
         return _torch.has_warned("None of the inputs have requires_grad=True")
 
     @cached_property
     def frozen(self) -> bool:
-        """Whether frozen parameters cut it; if no cut was recorded, whether all are frozen."""
+        """Whether frozen parameters cut the graph; if unrecorded, whether all are frozen."""
         if self.cut is not None:
             return self.cut.how == "frozen"
         values = (variable.value for variable in self.variables)
@@ -102,7 +102,7 @@ class NoGraphEvidence(Evidence):
 
     @property
     def computed_in_forward(self) -> bool:
-        """Whether a gradient through a custom function was used that uses what forward computed."""
+        """Whether the loss uses a gradient that depends on values of a custom forward."""
         if self.cut is not None and not self.cut_by_function:
             return False
         return self._derived_function is not None

@@ -68,8 +68,8 @@ class Reuse(Evidence):
 
     @property
     def observed(self) -> bool:
-        """Whether a strict watch recorded its creation; PyTorch 2.4 does not show its shape."""
-        return _torch.result_shapes(self.live[self.first]) is not None and self.made_at is not None
+        """Whether line and shape of the first entry are known; PyTorch 2.4 reports no shapes."""
+        return bool(_torch.outputs_of(self.live[self.first])) and self.made_at is not None
 
     @cached_property
     def names(self) -> Mapping[str, str]:
@@ -102,7 +102,7 @@ class Reuse(Evidence):
 
     @cached_property
     def loss_was_run(self) -> bool:
-        """Whether all that this loss saved was freed by an earlier call at the same loss.
+        """Whether an earlier backward call on the same loss freed all of this loss's saved tensors.
 
         A new root that only scales the loss or adds losses does not refute it, but another output
         of the same operation does, because it is another loss.
@@ -253,7 +253,7 @@ class Reuse(Evidence):
 
     @cached_property
     def every_entry_is_named(self) -> bool:
-        """Whether the carriers hold all that came over."""
+        """Whether the carriers hold every old node that later ones were computed from."""
         nodes = [_torch.grad_fn_of(variable.value) for variable in self.carriers]
         origins = {self._origin(node) for node in nodes if node is not None}
         inputs = {self.live[i] for i in self._inputs_of_carriers}
@@ -294,7 +294,7 @@ class Reuse(Evidence):
 
     @cached_property
     def stored(self) -> bool:
-        """Whether a container holds it, and newer tensors were created by its line, or stored."""
+        """Whether a container holds the freed part, which was made again, or also newer nodes."""
         if self.container is None:
             return False
         calls = self.timeline.calls
@@ -354,7 +354,7 @@ class Reuse(Evidence):
 
     @cached_property
     def one_optimizer(self) -> bool:
-        """Whether one holds all leaves of both losses; a plain watch does not know the first's."""
+        """Whether one optimizer holds all leaves of both losses; unknown under a plain watch."""
         optimizers = self.training.optimizers if self.freeing.leaves else []
         return any(self._both_losses <= storages for _, storages in optimizers)
 
@@ -366,7 +366,7 @@ class Reuse(Evidence):
     def weights_changed(self) -> bool:
         """Whether a step, a line of the program, or a cleared gradient lies between the calls.
 
-        A program clears gradients after it has used them: for a step, or for a loss of their own.
+        Cleared gradients count because a program clears them after it has used them.
         """
         leaves = self._leaves(self._inputs)
         cleared = self.freeing.whole and all(
@@ -380,13 +380,13 @@ class Reuse(Evidence):
 
     @cached_property
     def only_others_stepped(self) -> bool:
-        """Whether the optimizers that stepped between do not train the shared part."""
+        """Whether optimizers have stepped since, but none that trains the shared part."""
         owners = self._optimizers_of(self._inputs)
         return bool(self._stepped and owners) and not any(o in self._stepped for o in owners)
 
     @cached_property
     def its_own_stepped(self) -> bool:
-        """Whether the shared part's optimizers stepped between, and another trains the new part."""
+        """Whether all optimizers of the shared part have stepped since, but not all of the new."""
         owners = self._optimizers_of(self._inputs)
         stepped = bool(owners) and all(owner in self._stepped for owner in owners)
         return stepped and any(o not in self._stepped for o in self._optimizers_of(self.new))
@@ -433,13 +433,13 @@ class Reuse(Evidence):
 
     @cached_property
     def _computed_before(self) -> set[_torch.LiveNode]:
-        """The entries and the nodes computed from them that are older than the freeing call."""
+        """The entries, and the nodes computed from them before the freeing call."""
         since = self.freeing.sequence_nr
         return {self.live[i] for i in (*self.entries, *self._above) if self._number(i) < since}
 
     @cached_property
     def _inputs_of_carriers(self) -> set[int]:
-        """The nodes that the carriers' older nodes were computed from, and these themselves."""
+        """The carriers' nodes that are older than the freeing call, and all of their inputs."""
         nodes = {_torch.grad_fn_of(v.value) for v in self.carriers} & self._computed_before
         return self._reachable(i for i, node in enumerate(self.live) if node in nodes)
 
@@ -465,8 +465,8 @@ class Reuse(Evidence):
         return type(node), line, frozenset(leaves)
 
     def _is_scalar(self, i: int) -> bool:
-        shapes = _torch.result_shapes(self.live[i])
-        return shapes is not None and len(shapes) == 1 and math.prod(shapes[0]) == 1
+        outputs = _torch.outputs_of(self.live[i])
+        return len(outputs) == 1 and math.prod(outputs[0].shape) == 1
 
     def _is_scaling(self, i: int) -> bool:
         """Whether the node only scales one-element tensors, or adds them."""

@@ -81,8 +81,8 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
     for leaf in graph.leaves.values():
         if id(leaf) in stepped:
             continue
-        gradient, stray = leaf.grad, timeline.strays.setdefault(id(leaf), Stray())
-        identity = (0, 0) if gradient is None else (id(gradient), gradient._version)
+        gradient, stray = leaf.grad, timeline.strays.setdefault(id(leaf), Stray(graph.call.number))
+        identity = (0, 0) if gradient is None else (id(gradient), _torch.version_of(gradient) or 0)
         is_growing = identity == (stray.gradient, stray.version + 1)
         stray.gradient, stray.version = identity
         stray.count = stray.count + 1 if is_growing else 0
@@ -97,9 +97,12 @@ def _strays(
 ) -> Iterator[Diagnosis]:
     """Yield a finding for each line that hid these parameters, or replaced others by them."""
     variables = {id(variable.value): variable for variable in user_variables(sys._getframe(1))}
+    began = min(graph.timeline.strays[id(leaf)].first_call for leaf in grown)
+    steps = [step for step in graph.timeline.steps if step.last_call >= began]
     replaced = [
         parameter
-        for optimizer in graph.timeline.optimizers
+        for optimizer in {step.optimizer() for step in steps}
+        if optimizer is not None
         for parameter in parameters_of(optimizer)
         if id(parameter) not in variables and storage_of(parameter)[0] not in graph.call.leaves
     ]
@@ -121,7 +124,7 @@ def _is_hidden(variable: Found, stepped: set[int]) -> bool:
     outermost = next((o for o in variable.owners if isinstance(o, torch.nn.Module)), None)
     for module, container in itertools.pairwise(variable.owners):
         if isinstance(module, torch.nn.Module) and isinstance(container, (list, tuple, dict)):
-            registered = container in (module._parameters, module._modules, module._buffers)
+            registered = any(container is known for known in _torch.registered_by(module))
             parameters = () if outermost is None else outermost.parameters()
             return not registered and any(id(parameter) in stepped for parameter in parameters)
     return False

@@ -16,6 +16,7 @@ import functools
 import linecache
 import sys
 import time
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
@@ -41,7 +42,7 @@ from gradtrace.repair.run.observations import (
     StepTaken,
 )
 from gradtrace.snapshots.graph import snapshot
-from gradtrace.watching.record import BackwardCall, Timeline, freed_by
+from gradtrace.watching.record import BackwardCall, Timeline, freed_by, parameters_of
 
 _SAMPLE_SIZE = 128  # numbers that stand for a tensor
 _RECENT = 100  # the first and the last calls and steps keep their gradients
@@ -72,7 +73,8 @@ class Recorder:
         self._stop = stop
         self._is_reference = is_reference
         self._start = time.monotonic()
-        self._optimizers: list[torch.optim.Optimizer] = []
+        # By weak reference: an optimizer that the program has replaced trains nothing any more.
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         # The tensors are kept alive so that no identity is used again.
         self._leaves: dict[int, tuple[torch.Tensor, str]] = {}
         self._last_at: dict[tuple[ProgramLine, ...], int] = {}
@@ -89,8 +91,8 @@ class Recorder:
     def _wrap_optimizers(self) -> None:
         """Have new optimizers and calls of ``zero_grad`` recorded."""
         kind = torch.optim.Optimizer
-        _call_after(kind, "__init__", self._optimizers.append)
-        _call_after(kind, "zero_grad", lambda o: self._record_clearing(_parameters(o)))
+        _call_after(kind, "__init__", lambda o: self._optimizers.append(weakref.ref(o)))
+        _call_after(kind, "zero_grad", lambda o: self._record_clearing(parameters_of(o)))
         _call_after(
             torch.nn.Module, "zero_grad", lambda m: self._record_clearing([*m.parameters()])
         )
@@ -99,8 +101,9 @@ class Recorder:
         cleared = set(map(id, parameters))
         whole_optimizers = frozenset(
             i
-            for i, optimizer in enumerate(self._optimizers)
-            if set(map(id, _parameters(optimizer))) <= cleared
+            for i, reference in enumerate(self._optimizers)
+            if (optimizer := reference()) is not None
+            and set(map(id, parameters_of(optimizer))) <= cleared
         )
         if whole_optimizers:
             self.run.events.append(GradientsCleared(whole_optimizers))
@@ -165,12 +168,13 @@ class Recorder:
             self._stop_at_limits()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        if optimizer not in self._optimizers:
-            self._optimizers.append(optimizer)
-        index = self._optimizers.index(optimizer)
+        reference = weakref.ref(optimizer)
+        if reference not in self._optimizers:
+            self._optimizers.append(reference)
+        index = self._optimizers.index(reference)
         with undisturbed(), torch.no_grad():
             self._name_parameters(list(user_frames(sys._getframe(1))))
-            gradients = self._gradients(_parameters(optimizer))
+            gradients = self._gradients(parameters_of(optimizer))
         calls = {key: tuple(self._accumulated.get(key, ())) for key in gradients}
         step = StepTaken(index, gradients, calls, self._closure)
         self.run.events.append(step)
@@ -226,17 +230,20 @@ class Recorder:
     def _name_parameters(self, frames: Sequence[FrameType]) -> None:
         """Give each parameter of an optimizer its key, and find the program's name for it."""
         unnamed = []
-        for i, optimizer in enumerate(self._optimizers):
-            parameters = _parameters(optimizer)
+        for i, reference in enumerate(self._optimizers):
+            if i == len(self.run.optimizers):
+                self.run.optimizers.append(OptimizerInfo("", ()))
+            optimizer = reference()
+            if optimizer is None:
+                continue
+            parameters = parameters_of(optimizer)
             for j, parameter in enumerate(parameters):
                 if id(parameter) not in self._leaves:
                     self._leaves[id(parameter)] = parameter, f"{i}.{j}"
                     unnamed.append(parameter)
             keys = tuple(self._leaves[id(parameter)][1] for parameter in parameters)
-            is_new = i == len(self.run.optimizers)
-            name = "" if is_new else self.run.optimizers[i].name
-            info = OptimizerInfo(name or _name_of(optimizer, frames), keys)
-            self.run.optimizers[i : i + 1] = [info]
+            name = self.run.optimizers[i].name or _name_of(optimizer, frames)
+            self.run.optimizers[i] = OptimizerInfo(name, keys)
         self._find_names(unnamed, frames)
 
     def _leaves_of(self, live: Sequence[Any], frames: Sequence[FrameType]) -> dict[int, str]:
@@ -394,10 +401,6 @@ def _signs(count: int, device: torch.device) -> torch.Tensor:
 def _saved_bytes(outputs: Any) -> int:
     tensors = [tensor for tensor in _tensors(outputs) if tensor.requires_grad]
     return snapshot(*tensors).held.activations if tensors else 0
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _tensors(outputs: Any) -> list[torch.Tensor]:
