@@ -28,20 +28,12 @@ import pytest
 
 from backward_twice import checks
 from backward_twice.checks import plain
-from backward_twice.grading.sandbox import (
-    Sandbox,
-    SandboxError,
-    SubmissionLimits,
-    bubblewrap,
-    check_sandbox,
-    events,
-    protocol,
-    run_steps,
-    seccomp,
-    syscalls,
-)
+from backward_twice.grading.sandbox import bubblewrap, events, protocol, seccomp, syscalls
 from backward_twice.grading.sandbox.events import parsed
+from backward_twice.grading.sandbox.forks import Sandbox
+from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
 from backward_twice.grading.sandbox.process import environment
+from backward_twice.grading.sandbox.protocol import check_sandbox, run_steps
 
 ROOT = Path(__file__).parents[1]
 MB = 1 << 20
@@ -1636,7 +1628,8 @@ def test_the_warm_process_is_started_again(fresh):
 def test_nothing_outlives_a_grader_that_is_killed(started):
     """Neither bubblewrap, nor the warm process, nor what the student started."""
     program = (
-        "from backward_twice.grading.sandbox import *\n"
+        "from backward_twice.grading.sandbox.forks import Sandbox\n"
+        "from backward_twice.grading.sandbox.protocol import SubmissionLimits, run_steps\n"
         "box = Sandbox()\n"
         "source = 'import os, time; os.fork(); time.sleep(1000)'\n"
         "steps = [{'kind': 'cell', 'id': 'x', 'source': s} for s in ('', source)]\n"

@@ -22,14 +22,9 @@ from backward_twice.checks.recognition import replies
 from backward_twice.grading import GradingError
 from backward_twice.grading.judging.draws import Draws
 from backward_twice.grading.judging.master import AnswerCell, Answers, Master, QuestionCell
-from backward_twice.grading.sandbox import (
-    SandboxError,
-    StepResult,
-    SubmissionLimits,
-    check_sandbox,
-    run_steps,
-    shared,
-)
+from backward_twice.grading.sandbox.forks import shared
+from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
+from backward_twice.grading.sandbox.protocol import StepResult, check_sandbox, run_steps
 
 Json = dict[str, Any]
 
