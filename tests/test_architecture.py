@@ -126,3 +126,13 @@ def test_private_names_of_pytorch_stand_in_one_place():
             if re.match("_[a-z]", name) and name not in own:
                 # A snapshot reads it of each saved tensor: a call would take longer.
                 assert (path.name, name) == ("saved.py", "_version"), (path, name)
+
+
+def test_files_and_the_top_level_stay_small():
+    """A module of more lines, or a flat package, is where nobody finds anything."""
+    assert len([*SOURCES[0].glob("*.py")]) <= 14
+    for source in SOURCES:
+        for path in source.rglob("*"):
+            if path.suffix in (".py", ".js"):
+                lines = path.read_text(encoding="utf-8").count("\n")
+                assert lines <= 600, f"{path} has {lines} lines"

@@ -156,11 +156,7 @@ def _recorded(line):
 
 
 def _same(gradients, others):
-    """Whether gradients agree.
-
-    Raises:
-        LookupError: the difference is too small to decide, or there are no gradients.
-    """
+    """Whether gradients agree; raise LookupError if there are none, or it is hard to decide."""
     pairs = list(zip(gradients, others, strict=True))
     if any(a is None or b is None for a, b in pairs):
         raise LookupError
@@ -173,11 +169,7 @@ def _same(gradients, others):
 
 
 def _spoilt(lines):
-    """Return the line that makes the gradients wrong, or None.
-
-    Raises:
-        LookupError: the program raises, or not exactly one of several lines is wrong.
-    """
+    """Return the line that makes the gradients wrong, or None; LookupError if none is clear."""
     recorded = [_recorded(line) for line in lines]
     if sum(line != out_of_place for line, out_of_place in zip(lines, recorded, strict=True)) < 2:
         raise LookupError  # too easy

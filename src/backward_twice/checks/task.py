@@ -43,7 +43,7 @@ class Task:
 
     Attributes:
         answer: the name that the learner's answer cell defines.
-        draw: takes an :class:`InputGenerator`, a seeded :class:`torch.Generator`, gives the
+        draw: takes an :class:`InputGenerator`, a seeded :class:`torch.Generator`, returns the
             inputs: plain data by name.
         expect: takes the inputs by name, returns the right results: plain data by name.  It runs
             only where the learner's code does not.

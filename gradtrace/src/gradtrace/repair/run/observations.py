@@ -222,9 +222,9 @@ class ProgramRun:
 
 
 class RunLimits(NamedTuple):
-    """When a run is stopped: so many calls beyond the failing one, or so many seconds.
+    """The limits of a run: a number of calls beyond the failing one, and a time in seconds.
 
-    ``failing_call`` None means that the calls are not limited.
+    If ``failing_call`` is None, the calls are not limited.
     """
 
     failing_call: int | None = None
