@@ -15,8 +15,8 @@ from test_exercises import SOLUTIONS, role
 
 from backward_twice.checks import question
 from backward_twice.checks.plain import loads
-from backward_twice.checks.question import as_torch_begins
 from backward_twice.checks.recognition import wrong_answer
+from backward_twice.checks.task import as_torch_begins
 from backward_twice.misconceptions import misconceptions, with_change
 
 REFUSED = tomllib.loads(Path(__file__).with_name("refused_answers.toml").read_text("utf-8"))
@@ -69,8 +69,6 @@ def refused(name, rule):
 
 def known(asked, inputs):
     """The question with its truth for these inputs, which takes as long as an answer."""
-    if asked.expect is None:
-        return asked
     with as_torch_begins():
         truth = asked.expect(**loads(inputs))
     return replace(asked, expect=lambda **_: truth)

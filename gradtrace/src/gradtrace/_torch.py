@@ -102,7 +102,10 @@ def edges_of(node: LiveNode) -> tuple[tuple[LiveNode | None, int], ...]:
 
 def grad_fn_of(tensor: torch.Tensor) -> LiveNode | None:
     """Return the node that computed a tensor; None for a leaf."""
-    if tensor.is_leaf:
+    try:
+        if tensor.is_leaf:
+            return None
+    except RuntimeError:  # a view from no_grad() whose base was changed since: it has no node
         return None
     edges_of(node := tensor.grad_fn)
     return node
@@ -139,6 +142,8 @@ def outputs_of(node: Any) -> tuple[Output, ...]:
 # A node's attributes with this prefix are handles of its saved tensors.  A node without them saves
 # none that Python can read.
 RAW_SAVED = "_raw_saved_"
+# The attribute that gives the saved tensor itself, as a backward pass would get it.
+CHECKED_SAVED = "_saved_"
 # Without ``data`` (2.10 lacks it, 2.13 has it) a handle is unpacked as in a backward pass.
 SAVED_TENSORS_SHOW_THEIR_DATA = hasattr(torch._C._autograd.SavedTensor, "data")
 
@@ -169,6 +174,12 @@ def version_of(tensor: torch.Tensor) -> int | None:
 
 
 _version = attrgetter("_version")
+# The tensor that a view was made of; None if it is no view.
+base_of: Callable[[torch.Tensor], torch.Tensor | None] = attrgetter("_base")
+# What a module has registered: dicts of its parameters, modules and buffers.
+registered_by = attrgetter("_parameters", "_modules", "_buffers")
+# Values and indices of a sparse tensor; the public methods need a coalesced one.
+coo_values, coo_indices = methodcaller("_values"), methodcaller("_indices")
 
 
 def versions_of(tensors: list[torch.Tensor]) -> list[int | None]:
@@ -259,6 +270,7 @@ GRAD_MODE_FILE: str = torch.autograd.grad_mode.__file__
 DECORATOR_FILE: str = torch.utils._contextlib.__file__  # its frames run what @torch.no_grad() wraps
 GRAD_SCALER_FILE: str = torch.amp.grad_scaler.__file__
 OPTIMIZERS: str = torch.optim.__path__[0]  # the folder of PyTorch's optimizers
+LAYERS: str = torch.nn.__path__[0]  # the folder of its layers and their functions
 
 
 # Contexts in which tensors are read past their subclass and past the modes of the program.

@@ -241,6 +241,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["fix"]:
+        # Not at the top: a watched program starts without the modules of the other command.
         from gradtrace.repair.fix_command import main as fix
 
         sys.exit(fix(words[1:], interpreter_flags(sys.orig_argv), __version__))

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from gradtrace._torch import (
+    CHECKED_SAVED,
     CUSTOM,
     LEAF,
     RAW_SAVED,
@@ -180,7 +181,7 @@ def _layout(node: LiveNode) -> _Layout:
 
 
 def _slot(name: str, custom: bool) -> tuple[str, _Getter, _Getter]:
-    checked = attrgetter("saved_tensors" if custom else f"_saved_{name}")
+    checked = attrgetter("saved_tensors" if custom else CHECKED_SAVED + name)
     data_readable = SAVED_TENSORS_SHOW_THEIR_DATA
     return name, attrgetter(RAW_SAVED + name) if data_readable else _unpacking(checked), checked
 

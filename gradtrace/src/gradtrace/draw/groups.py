@@ -49,6 +49,9 @@ class Group:
                 yield member
 
 
+Members = list[int | Group]  # of a group: nodes and groups
+
+
 @dataclass
 class View:
     """What is shown at once: boxes for nodes and groups.

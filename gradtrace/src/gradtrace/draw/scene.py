@@ -75,12 +75,12 @@ class SceneTensor(NamedTuple):
 
 @dataclass(frozen=True)
 class Scene:
-    """Nodes and tensors by index.
+    """The nodes and tensors to draw; each is identified by its index.
 
     ``tensors`` has None for the tensor of a leaf, which is the leaf's box. ``lives`` holds, for
-    each node, the first and the last moment at which the node or a tensor at home with it existed,
-    plain data aside. ``source`` maps lines to their text. ``calls_known`` is True if scopes include
-    the modules whose calls were recorded.
+    each node, the first and the last moment at which the node, or a tensor whose home it is,
+    existed; plain data does not count. ``source`` maps lines to their text. ``calls_known`` is True
+    if scopes include the modules whose calls were recorded.
     """
 
     nodes: Sequence[SceneNode]

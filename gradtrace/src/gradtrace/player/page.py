@@ -110,12 +110,11 @@ def static_html(
         controls: for each, ``{"name", "kind", "options"}`` as ``gradtrace.explore`` makes them.
         initial: for each control, the index of the option to begin with.
         question: what is asked before anything is shown.
-        key: that of the live :class:`~gradtrace.Player` which it joins where a kernel has one.
-        carrier: the function whose player on the same page carries the front end, which this one
-            then leaves out; empty if this one carries it.
+        key: identifies the live :class:`~gradtrace.Player` that the page joins, if there is one.
+        carrier: the function whose player on the same page contains the front end, if this one
+            leaves it out; else empty.
 
-    Where scripts do not run, the outcome of each setting is there to read as text; below a question
-    it is folded.
+    Without scripts the page shows the outcome of each setting as text, folded below a question.
 
     >>> from gradtrace import trace
     >>> "Ends without an error." in static_html([trace(lambda: 1)])

@@ -20,7 +20,7 @@ class FunctionSource(NamedTuple):
     """The text of a function by line, without its decorators.
 
     ``statements`` maps the first line of each statement that spans several to its last.
-    ``branches`` are the lines of each block that may be passed by, with the line that decides it.
+    ``branches`` are the lines of each block that may not run, with the line that decides it.
     """
 
     lines: dict[int, str]

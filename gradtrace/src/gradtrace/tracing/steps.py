@@ -237,7 +237,7 @@ class TraceData:
 
     @property
     def modified(self) -> dict[int, int | None]:
-        """Map each node with a saved tensor changed in place to the line that did it, as above."""
+        """Map each node with a modified saved tensor to the line, as :attr:`freed` does."""
         return self._first(lambda state: any(slot == MODIFIED for slot, _ in state.slots))
 
     def _first(self, condition: Callable[[NodeState], bool]) -> dict[int, int | None]:
@@ -283,8 +283,7 @@ class TraceData:
         """Read what :meth:`to_json` wrote.
 
         Raises:
-            ValueError: the text is not a trace, or one of another schema: what an older one does
-                not say cannot be made up.
+            ValueError: the text is not a trace, or is a trace of another schema.
 
         >>> from gradtrace import Trace, trace
         >>> seen = trace(lambda: 1)

@@ -289,8 +289,9 @@ class Observer(_torch_hooks.Mode):
             self._outside if in_custom_forward else operation.sequence_nr,
             written,
             self._timeline.last_call,
-            by_library=operation.site.location is None,
-            of_a_view=not sets_item and tensor._is_view(),
+            by_library=operation.site.location is None
+            and (recording or operation.func is torch.embedding_renorm_),
+            of_a_view=not sets_item and _torch.base_of(tensor) is not None,
         )
         self._timeline.edited(storage_of(tensor)[0], edit)
 

@@ -1,20 +1,21 @@
-"""Hand jobs to Dask workers, two for each at a time, and take the results as they come.
+"""Distribute jobs over Dask workers, two to each at a time, and yield results as they arrive.
 
-No more jobs are drawn than the workers have in hand, so a class of ten thousand takes as much
-memory as one of ten.  Where a worker dies (its machine is lost, or short of memory), Dask starts
-its tasks again elsewhere.  A task that several workers died with may only have been in bad
-company: it is tried again at the end, alone.  One that ran out of time by the clock is tried again
-when no other waits, with a worker to itself, unless such retries have taken
-:data:`RETRY_SECONDS` by then.  That result is final, and a task that still kills its workers is
-given up.
+Jobs are created only as workers need them, so a class of ten thousand takes as much memory as one
+of ten.  If a worker dies (its machine is lost, or out of memory), Dask runs its tasks again
+elsewhere.  A task with which several workers died is tried again at the end, alone, because another
+task may have been the reason.  So is a task that exceeded the time by the clock, unless such
+retries have already taken :data:`RETRY_SECONDS`. The second result is final, and a task that still
+kills its worker has failed.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import logging
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,12 +24,11 @@ from multiprocessing import active_children
 from typing import Any
 
 import dask
-from distributed import Client, Future, LocalCluster, as_completed
+from distributed import Client, Future, LocalCluster, Worker, as_completed
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 from distributed.utils import get_mp_context
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.judging import dask_preload
 from backward_twice.grading.judging.grader import Json, failed, grade
 
 _TASKS_PER_THREAD = 2
@@ -42,10 +42,26 @@ _CLOSE_SECONDS = 10
 _NO_WORKERS_SECONDS = 90  # a worker takes its time to start, on a slow machine
 
 
+_SPEAKERS = ("distributed", "tornado", "asyncio")
+
+
+def be_quiet() -> None:
+    """Silence the logs and warnings of Dask and the libraries under it, in this process."""
+    for name in [*_SPEAKERS, *logging.root.manager.loggerDict]:
+        if name.partition(".")[0] in _SPEAKERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", module=r"distributed\b")
+
+
+def dask_setup(worker: Worker) -> None:
+    """Silence a worker: Dask calls this in each that has this module as a preload."""
+    be_quiet()  # it inherits nothing of the kind from the process that starts it
+
+
 @contextmanager
 def workers(address: str | None, number: int) -> Iterator[Client]:
     """Yield a client of the Dask scheduler at ``address``, or of ``number`` new processes here."""
-    dask_preload.be_quiet()
+    be_quiet()
     with ExitStack() as stack:
         if address is None:
             client = stack.enter_context(_local(number))
@@ -78,7 +94,7 @@ def _local(number: int) -> Iterator[Client]:
         "distributed.admin.system-monitor.interval": "10s",
         "distributed.admin.tick.interval": "1s",
         "distributed.admin.log-length": 100,
-        "distributed.worker.preload": [dask_preload.__name__],
+        "distributed.worker.preload": [__name__],
         "distributed.worker.multiprocessing-method": "forkserver",
     }
     with dask.config.set(settings):
@@ -120,10 +136,10 @@ Tagged = tuple[Any, Json]
 def run(
     client: Client, jobs: Iterable[Tagged], task: Callable[[Json], Json] = grade
 ) -> Iterator[Tagged]:
-    """Do the jobs, and yield the tag and the result of each as it ends.
+    """Run the jobs, and yield the tag and the result of each when it ends.
 
     Args:
-        jobs: a tag and a job each; the next is only taken when there is room for it.
+        jobs: pairs of a tag and a job; the next is requested only when a worker needs it.
 
     Raises:
         GradingError: the scheduler went away, or a worker cannot grade.

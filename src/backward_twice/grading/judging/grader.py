@@ -1,9 +1,9 @@
 """Grade one submission: a job in, a result out, both plain JSON, so that any worker can do it.
 
-The job's steps run in a sandbox (:mod:`backward_twice.grading.sandbox`), which hands back what the
-answers gave as text.  Here, outside the student's interpreter, each question judges that text by
-what is right for its inputs.  A question has all its points when every finding of every draw
-passed, and none otherwise.
+The job's steps run in a sandbox (:mod:`backward_twice.grading.sandbox`), which returns the results
+of the answers as text.  Here, outside the student's interpreter, each question compares that text
+with the right results for its inputs.  A question has all its points when every finding of every
+draw passed, and none otherwise.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -23,15 +22,9 @@ from backward_twice.checks.recognition import replies
 from backward_twice.grading import GradingError
 from backward_twice.grading.judging.draws import Draws
 from backward_twice.grading.judging.master import AnswerCell, Answers, Master, QuestionCell
-from backward_twice.grading.judging.played import played
-from backward_twice.grading.sandbox import (
-    SandboxError,
-    StepResult,
-    SubmissionLimits,
-    check_sandbox,
-    run_steps,
-    shared,
-)
+from backward_twice.grading.sandbox.forks import shared
+from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
+from backward_twice.grading.sandbox.protocol import StepResult, check_sandbox, run_steps
 
 Json = dict[str, Any]
 
@@ -67,8 +60,8 @@ def checks_digest(exercise: str) -> str:
 def job(student: str, master: Master, answers: Answers, draws: Draws, settings: Json) -> Json:
     """Return a submission's job: the master's cells with the student's answers, and hidden inputs.
 
-    Private inputs come last.  They reach the sandbox only when all else has been handed back
-    (:mod:`.protocol`), and of what comes then nothing of the student's is shown.
+    Private inputs come last.  They reach the sandbox only after all other steps have ended
+    (:mod:`.protocol`), and the student's output from then on is not shown.
 
     Args:
         settings: ``limits`` and ``hide``, as the sandbox takes them.
@@ -121,7 +114,7 @@ def rejected(student: str, assignment: str, why: str, max_points: float) -> Json
 def failed(job: Json, why: str) -> Json:
     """Return the result of a submission whose grading failed; the next start tries again."""
     none = dict.fromkeys(("error", "ename", "observed"))
-    none |= {"outcome": CRASHED, "output": "", "seconds": 0.0}
+    none |= {"outcome": CRASHED, "output": ""}
     return _judged(job, [none] * len(job["steps"])) | {
         "state": CRASHED,
         "detail": why,
@@ -132,7 +125,7 @@ def failed(job: Json, why: str) -> Json:
 def drawn(job: Json) -> Json:
     """Return the job with the public inputs drawn, as texts: ``draws`` of each question.
 
-    A worker does this, since there may be many, and but one process that hands jobs to all of them.
+    A worker does this, because one process distributes the jobs to all workers.
     """
     steps = [
         step | {"draws": [question(step["question"]).inputs(seed) for seed in step["seeds"]]}
@@ -147,30 +140,29 @@ def grade(job: Json) -> Json:
     """Run and judge the submission that ``job`` describes, in a Dask worker.
 
     Raises:
-        GradingError: this machine cannot grade: it has other checks, or no sandbox.
+        GradingError: this machine has a different version of the checks, or no sandbox.
     """
     if job["checks"] != checks_digest(job["assignment"]):
         raise GradingError("a worker has other checks than the grader: install the same version")
     sandbox = shared(job["hide"])
     job = drawn(job)
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
-    began = time.monotonic()
     try:
         results = run_steps(steps, SubmissionLimits(**job["limits"]), sandbox)
     except SandboxError as error:
         check_sandbox(sandbox)  # it raises, unless this submission is the reason
         return failed(job, f"the sandbox failed: {error}"[:_MAX_TEXT])
-    return judged(job, results) | {"seconds": round(time.monotonic() - began, 2)}
+    return judged(job, results)
 
 
-_SENT = ("kind", "id", "source", "question", "draws")
+_SENT = ("kind", "source", "question", "draws")
 
 
 def judged(job: Json, results: list[StepResult]) -> Json:
     """Judge the results of the job's steps.
 
-    The result is marked ``slow`` if a step ran out of time by the clock: it is final only if
-    nothing else that could have slowed it was run beside it.
+    The result is marked ``slow`` if a step exceeded the time by the clock: it is final only if no
+    other job ran beside it.
 
     Args:
         job: with its inputs drawn.
@@ -195,7 +187,7 @@ def _judged(job: Json, results: list[StepResult]) -> Json:
         outcome = _outcome(reply)
         if step["kind"] == "cell":
             if step["answer"] is not None:
-                cells.append(_cell(step, reply, outcome))
+                cells.append(_cell(step, reply))
                 if outcome is not None or reply["error"]:
                     trouble.setdefault(step["answer"], (outcome or FAILED, reply["error"]))
             continue
@@ -229,7 +221,7 @@ def _outcome(reply: StepResult) -> str | None:
     return reply["outcome"] if reply["outcome"] in (TIMEOUT, MEMORY) else CRASHED
 
 
-def _cell(step: Json, reply: StepResult, outcome: str | None) -> Json:
+def _cell(step: Json, reply: StepResult) -> Json:
     error = reply["error"]
     return {
         "id": step["id"],
@@ -237,8 +229,6 @@ def _cell(step: Json, reply: StepResult, outcome: str | None) -> Json:
         "source": step["source"],
         "output": reply["output"][:MAX_OUTPUT],
         "error": error and error[:MAX_OUTPUT],
-        "outcome": outcome or "done",
-        "seconds": round(reply["seconds"], 2),
     }
 
 
@@ -249,7 +239,7 @@ def _question(
     error = reply["error"]
     findings: list[Finding] = []
     beliefs: list[str] = []
-    case, lines = "", []
+    case = ""
     if step["missing"]:
         outcome, error = FAILED, step["missing"]
     elif trouble and trouble[0] != FAILED:
@@ -260,7 +250,6 @@ def _question(
         outcome = PASSED if passed else FAILED
         if findings and not passed and not private:
             beliefs, case = _explained(step, reply)
-            lines = _played(case)
         if error and reply["ename"] == "NotImplementedError":
             error = f"{question(step['question']).answer} is not written yet"
         elif error and trouble:
@@ -283,9 +272,7 @@ def _question(
         ],
         "beliefs": beliefs,
         "case": case[:_MAX_TEXT],
-        "played": lines,
         "error": error and error[:_MAX_TEXT],
-        "seconds": round(reply["seconds"], 2),
     }
 
 
@@ -324,18 +311,10 @@ def _explained(step: Json, reply: StepResult) -> tuple[list[str], str]:
     return replies(step["question"], ask, observed, step["draws"]), case
 
 
-def _played(case: str) -> list[Json]:
-    try:
-        return played(case)
-    except Exception:  # a case that cannot be played is still a case
-        return []
-
-
 def _together(public: Json, private: Json) -> Json:
     """Combine a question's two rounds: the first that did not pass, with all findings."""
     worse = public if public["outcome"] != PASSED else private
-    seconds = round(public["seconds"] + private["seconds"], 2)
-    return worse | {"findings": public["findings"] + private["findings"], "seconds": seconds}
+    return worse | {"findings": public["findings"] + private["findings"]}
 
 
 def _state(questions: list[Json]) -> Json:
