@@ -19,11 +19,11 @@ from gradtrace.questions.answered import (
     WhichTensorGoesNext,
     raises,
 )
-from gradtrace.questions.backward_nodes import WhereItStops, WhichNodeRunsNext
+from gradtrace.questions.backward_nodes import WhatArrives, WhereItStops, WhichNodeRunsNext
 from gradtrace.questions.program import Asked, Program, line_of, place
 
 __all__ = [
-    "Asked", "DoesItRaise", "HowManyBytes", "Program", "Question", "WhatIsFreedNext",
+    "Asked", "DoesItRaise", "HowManyBytes", "Program", "Question", "WhatArrives", "WhatIsFreedNext",
     "WhereItStops", "WhichGetGradients", "WhichIsTrue", "WhichLineHoldsMost", "WhichLineRaises",
     "WhichNodeRunsNext", "WhichSettings", "WhichTensorGoesNext", "line_of", "place", "raises",
 ]  # fmt: skip

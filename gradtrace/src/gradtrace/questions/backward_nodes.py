@@ -22,8 +22,6 @@ class _AskedInside(Asked):
 
     line: int | str
 
-    kind: ClassVar[str] = "node"
-
     def _step(self, trace: TraceData) -> int:
         line = line_of(self.line, trace.source)
         for index, step in enumerate(trace.steps):
@@ -41,9 +39,15 @@ class _AskedInside(Asked):
         states = trace.states(self._step(trace))
         return {state.node: trace.nodes[state.node].label for state in states}
 
-    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
-        labels = {label: node for node, label in self._labels(trace).items()}
-        return {labels.get(choice, choice): text for choice, text in self.believes.items()}
+    def _place_of(self, node: str, trace: TraceData) -> int:
+        """Return the place of a node among those that ran, from 0."""
+        runs = [run.node for run in self._runs(trace)]
+        labels = ["" if number is None else trace.nodes[number].label for number in runs]
+        if node not in labels:
+            raise ValueError(
+                f"{self._name}: the backward pass does not run {node!r}, only {', '.join(labels)}"
+            )
+        return labels.index(node)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +72,15 @@ class WhichNodeRunsNext(_AskedInside):
 
     node: str
 
+    kind: ClassVar[str] = "node"
+
+    def _misconceptions(self, trace: TraceData) -> dict[Choice, str]:
+        labels = {label: node for node, label in self._labels(trace).items()}
+        return {labels.get(choice, choice): text for choice, text in self.believes.items()}
+
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         runs = self._runs(trace)
-        ran = ["" if run.node is None else trace.nodes[run.node].label for run in runs]
-        if self.node not in ran:
-            raise ValueError(
-                f"{self._name}: the backward pass does not run {self.node!r}, only {', '.join(ran)}"
-            )
-        place = ran.index(self.node) + 1
+        place = self._place_of(self.node, trace) + 1
         if place == len(runs) or runs[place].node is None:
             raise ValueError(f"{self._name} of {program.name}: no node runs after {self.node}")
         order = {run.node: number for number, run in enumerate(runs)}
@@ -106,6 +111,44 @@ def _ordinal(index: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WhatArrives(_AskedInside):
+    """Ask which gradient arrives at a node or leaf in a line's backward pass.
+
+    ``believes`` maps each wrong gradient, as text, to the mistake that leads to it.
+
+    Args:
+        node: the name of the node, or of the leaf.
+
+    >>> import torch
+    >>> from gradtrace import trace
+    >>> def program():
+    ...     w = torch.ones(2, requires_grad=True)
+    ...     (3 * w).sum().backward()
+    >>> ask = WhatArrives(line="(3 * w).sum().backward()", node="w",
+    ...                   believes={"[1, 1]": "The product multiplies it by 3."})
+    >>> ask.put_to(Program("program", lambda: trace(program))).right
+    ('[3, 3]',)
+    """
+
+    node: str
+
+    def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
+        place = self._place_of(self.node, trace)
+        gradients = [text for text in self._runs(trace)[place].received if text is not None]
+        right = ", ".join(gradients) or "no gradient"
+        fact = f"{self.node} receives the gradient {right}."
+        choices = sorted({right, *self.believes})
+        return TraceAnswer(
+            prompt=f"Which gradient arrives at `{self.node}`?",
+            choices={text: text for text in choices},
+            right=(right,),
+            facts=dict.fromkeys(choices, fact),
+            explanation=fact,
+            place=place + 1,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class WhereItStops(_AskedInside):
     """Ask at which node a line's backward pass stops with an error.
 
@@ -120,6 +163,9 @@ class WhereItStops(_AskedInside):
     >>> asked.replies[asked.right[0]].split(":")[0]
     'ExpBackward0 runs second, and the backward pass stops there'
     """
+
+    kind: ClassVar[str] = "node"
+    _misconceptions = WhichNodeRunsNext._misconceptions
 
     def _answer(self, trace: TraceData, program: Program) -> TraceAnswer:
         runs = self._runs(trace)

@@ -33,8 +33,8 @@ class NoGraphEvidence(Evidence):
         self.cut = None if output is None else self._cut_of(output)
         self._cut_recorded = self.cut is not None and self.cut.shape is None
         if self.cut is None and not self.timeline.observed and self.frame is not None:
-            loss = lost_graph.find(self.frame)
-            self.cut = None if loss is None else Cut(loss.how, loss.location)
+            detachment = lost_graph.find(self.frame)
+            self.cut = None if detachment is None else Cut(detachment.how, detachment.location)
         self.began_at = None if self.cut is None else self.cut.location
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
             self.began_at = source.region_around(self.frame, source.GRADIENTS_DISABLED)
