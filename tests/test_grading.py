@@ -222,17 +222,17 @@ def test_a_worker_with_other_checks_refuses():
 
 
 def test_an_exercise_is_graded_anew_when_its_own_checks_change(tmp_path, monkeypatch):
-    for name in ("question", "plain", "helper", "other"):
+    for name in ("task", "plain", "helper", "other"):
         (tmp_path / f"{name}.py").touch()
-    (tmp_path / "__init__.py").write_text("from backward_twice.checks.question import Task")
-    (tmp_path / "question.py").write_text("from backward_twice.checks.plain import loads")
+    (tmp_path / "__init__.py").write_text("from backward_twice.checks.task import Task")
+    (tmp_path / "task.py").write_text("from backward_twice.checks.plain import loads")
     (tmp_path / "mine.py").write_text("from backward_twice.checks.helper import f")
     monkeypatch.setattr(grader, "_CHECKS", tmp_path)
     fresh = grader.checks_digest.__wrapped__
     known = {fresh("mine")}
     (tmp_path / "other.py").write_text("1")
     assert fresh("mine") in known
-    for name in ("mine", "helper", "question", "plain"):
+    for name in ("mine", "helper", "task", "plain"):
         with (tmp_path / f"{name}.py").open("a") as file:
             file.write("\n1")
         known.add(fresh("mine"))

@@ -19,7 +19,7 @@ from test_submissions import CHECKOUT
 CHECK = """
 import torch
 
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 
 def _draw(generator):

@@ -15,8 +15,8 @@ from test_exercises import SOLUTIONS, role
 
 from backward_twice.checks import question
 from backward_twice.checks.plain import loads
-from backward_twice.checks.question import as_torch_begins
 from backward_twice.checks.recognition import wrong_answer
+from backward_twice.checks.task import as_torch_begins
 from backward_twice.misconceptions import misconceptions, with_change
 
 REFUSED = tomllib.loads(Path(__file__).with_name("refused_answers.toml").read_text("utf-8"))

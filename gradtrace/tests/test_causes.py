@@ -10,6 +10,7 @@ import pytest
 
 from gradtrace.explaining.causes import CAUSES, CRITERIA, FACTS, FAMILIES, PATTERNS, Fix, family_of
 from gradtrace.explaining.diagnose import EVIDENCE as GATHERED
+from gradtrace.explaining.diagnose import NAMING_EVIDENCE
 from gradtrace.explaining.evidence.function import FunctionEvidence
 
 GATHERED = {**GATHERED, "function": FunctionEvidence}
@@ -29,8 +30,10 @@ def test_evidence_is_gathered(family):
             name for fix in CAUSES[rule.cause].fixes for name in (*fix.needs, *(fix.proof or ()))
         }
         for name in {fact.removeprefix("not ") for fact in {*rule.facts, *needed}}:
-            kind = GATHERED[family]
-            assert hasattr(kind, name) or f"self.{name}" in inspect.getsource(kind), name
+            kinds = (GATHERED[family], *NAMING_EVIDENCE.values())
+            assert any(
+                hasattr(kind, name) or f"self.{name}" in inspect.getsource(kind) for kind in kinds
+            ), name
 
 
 def test_rules_and_patterns_name_causes_of_known_families():

@@ -338,7 +338,6 @@ def test_interpreter_flags_are_the_programs(places, flags):
         {"PYTHONPATH": ""},
         {"PYTHONPATH": os.pathsep.join(["lib", "", "lib"])},
         {"PYTHONPATH": "lib", "PYTHONSAFEPATH": "1"},
-        {"LANG": None, "LC_ALL": None, "LC_CTYPE": None},
         {"LANG": None, "LC_ALL": "C"},
         {"LANG": None, "LC_ALL": None, "LC_CTYPE": "C.UTF-8"},
         {"PYTHONUTF8": "1", "LC_CTYPE": "C.UTF-8"},

@@ -335,6 +335,24 @@ def test_an_error_inside_a_functions_backward(run, body, family, cause):
     assert _line(found.raised_at) == (18 if body is None else 17)
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("buffers_of_two_layers", "net[0].state.detach(); net[1].state = net[1].state.detach()"),
+        ("relu_of_a_parameter", "set inplace=False in the layer that changes "),
+        ("perturbed_input_not_used", "compute the result from perturbed itself"),
+        ("parameters_made_in_inference_mode", "compute net.weight under torch.no_grad()"),
+        ("attribute_set_between_two_checkpoints", "do not change self.length in it"),
+        ("adapters_frozen_with_their_base", "on adapter.weight, adapter.bias"),
+        ("weights_loaded_before_backward", "change child.weight before it is used"),
+    ],
+)
+def test_the_advice_names_what_to_change(run, name, advice, strict):
+    program = next(program for program in PROGRAMS if program.name == name)
+    assert advice in run(program.source(fixed=False), strict).found.fix
+
+
 @pytest.mark.parametrize("other", ["3", "0", "None", "numpy.zeros(2)"])
 def test_a_dict_is_rebuilt_only_if_all_its_values_are_tensors(run, other):
     program = """

@@ -58,7 +58,7 @@ for step in range(3):
     total = total + model(torch.ones(2, 3)).pow(2).mean()
     total.backward()
 """,
-    "the forward pass ran where gradients were disabled": """
+    "a part of the computation ran where gradients were disabled": """
 model = torch.nn.Linear(3, 1)
 with torch.no_grad():
     y = model(torch.ones(2, 3))

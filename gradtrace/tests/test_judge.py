@@ -88,7 +88,12 @@ def repaired(loss: float = 2.0, **fields) -> tuple:
 def test_the_objective_of_the_program_is_proven():
     judgement = judge(kinds.OUT_OF_PLACE, *repaired())
     assert (judgement.status, judgement.reasons) == (PROVEN, [])
-    assert "the first 2 losses are unchanged" in judgement.evidence
+    assert judgement.evidence == [
+        "the error is gone: the program ran to its end",
+        "the first 2 losses are unchanged",
+        "all 1 parameters get a gradient",
+        "no graph grows, and a strict watch finds nothing",
+    ]
 
 
 @pytest.mark.parametrize("repair", [kinds.OUT_OF_PLACE, kinds.DETACH_STATE, kinds.CLONE_USED])
@@ -283,7 +288,7 @@ def test_a_doubt_of_the_rule_prevents_a_proof():
 
 
 def test_a_repair_that_trains_fewer_parameters_than_another_is_rejected():
-    both = OptimizerInfo("opt", ("w", "v"))
+    both = OptimizerInfo("opt", ("w", "v", "trained by none"))
     call = {"gradients": {"w": sample(1.0), "v": sample(1.0)}}
     few = {"gradients": {"w": sample(1.0)}, "leaves": frozenset({"w", "v"})}
     original = program(failing(backward(1, 2.0, **call)), status="raised", optimizers=[both])
@@ -300,7 +305,13 @@ def test_a_repair_that_trains_fewer_parameters_than_another_is_rejected():
 
 @pytest.mark.parametrize(
     ("upstream", "part", "is_question"),
-    [((), (0.0, 1.0), False), ((0, 1), (0.0, 1.0), True), ((0, 1), (-1.0, 0.0), False)],
+    [
+        ((), (0.0, 1.0), False),
+        ((0, 1), (0.0, 1.0), True),
+        ((0, 1), (-1.0, 0.0), False),
+        ((0, 1), (1.0, -0.5), True),
+        ((0, 1), (-3.0, 10.0), True),  # more across than against
+    ],
 )
 def test_a_loss_that_leaks_into_another_optimizer(upstream, part, is_question):
     """It may be meant where that optimizer's parameters feed it, unless the two are adversaries."""
@@ -312,10 +323,10 @@ def test_a_loss_that_leaks_into_another_optimizer(upstream, part, is_question):
         gradients={"g": sample(*part), "d": sample(1.0)},
         upstream=frozenset({upstream} if upstream else ()),
     )
-    g_gradient = {"g": sample(1.0, 0.1)}
+    g_gradient = {"g": sample(2.0, 0.2)}
     g_loss = backward(2, 2.0, "g_loss.backward()", gradients=g_gradient)
     lost = failing(backward(2, 2.0, "g_loss.backward()", gradients=g_gradient))
-    original = program(cleared, d_loss, lost, status="raised", optimizers=TWO_NETWORKS)
+    original = program(cleared, d_loss, lost, status="raised", optimizers=TWO_NETWORKS, names={})
     total = g_gradient["g"].plus(sample(*part))
     steps = step(1, 1, d=sample(1.0)), step(0, 1, 2, g=total)
     events = cleared, d_loss, g_loss, *steps
@@ -323,8 +334,10 @@ def test_a_loss_that_leaks_into_another_optimizer(upstream, part, is_question):
     if is_question:
         assert judgement.question == "should d_loss also train the parameters of opt_g?"
         assert judgement.status == OPEN
+        assert not any("its own losses only" in line for line in judgement.evidence)
     else:
-        assert "the gradient of d_loss leaks into opt_g" in judgement.reasons[0]
+        leak = "the gradient of d_loss leaks into opt_g: the gradient of g is"
+        assert leak in judgement.reasons[0]
 
 
 def test_clearing_after_ones_own_step_says_nothing_about_the_next_loss():
@@ -406,3 +419,557 @@ def test_an_evaluation_after_the_training_needs_no_step():
             kinds.KEEP_GRADIENT, *events, original=original, reference=None, status=status
         )
         assert judgement.status == expected, judgement.reasons
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("RuntimeError: freed", "still raises the same error"),
+        (
+            "RuntimeError: Trying to backward through the graph a second time",
+            "raises an error: a graph that it needs has been freed",
+        ),
+        ("ValueError: no", "raises ValueError: no"),
+    ],
+)
+def test_a_candidate_that_raises_is_rejected(error, reason):
+    judgement = judge(kinds.OUT_OF_PLACE, *ORIGINAL.events, status="raised", error=error)
+    assert (judgement.status, judgement.reasons) == (REJECTED, [reason])
+
+
+@pytest.mark.parametrize(
+    ("tensor", "family", "question"),
+    [
+        ("state", "freed", "is state not to be trained?"),
+        ("a and b", "freed", "are a and b not to be trained?"),
+        ("state", "modified", None),
+    ],
+)
+def test_a_detach_that_takes_a_part_of_a_gradient_away_is_a_question(tensor, family, question):
+    original = program(*ORIGINAL.events, status="raised", diagnosis={"family": family})
+    judge_ = Judge(original, REFERENCE)
+    candidate = Candidate(kinds.DETACH, f"detach {tensor}", {})
+    less = judge_.judge(candidate, program(*repaired(gradients={"w": sample(1.0, 0.5)})))
+    assert (less.status, less.question) == (OPEN if question else REJECTED, question)
+    same = judge_.judge(candidate, program(*repaired()))
+    assert (same.status, same.question) == (PROVEN, None)
+    assert "the first 2 losses are unchanged" in same.evidence
+
+
+@pytest.mark.parametrize(("cause", "is_right"), [("no_gradient", True), ("graph_grows", False)])
+def test_a_repair_of_a_silent_failure_changes_a_wrong_gradient(cause, is_right):
+    original = program(backward(1, 3.0), step(0, 1), diagnosis={"family": "silent", "cause": cause})
+    events = backward(1, 3.0, gradients={"w": sample(3.0, 2.0)}), step(0, 1)
+    judgement = judge(kinds.MOVE_DETACH, *events, original=original, reference=None)
+    if is_right:
+        assert judgement.status == PROVEN
+        assert "a strict watch no longer warns" in judgement.evidence
+    else:
+        assert judgement.reasons == ["runs, but changes the gradient of backward call 1"]
+
+
+@pytest.mark.parametrize("known", [[], ["other"], ["leak"]])
+@pytest.mark.parametrize("family", ["freed", "silent"])
+@pytest.mark.parametrize("cause", ["leak", "graph_grows"])
+def test_a_warning_of_a_strict_watch_is_an_objection_unless_the_program_had_it(
+    known, family, cause
+):
+    findings = [{"cause": cause, "explanation": "why"}]
+    original = program(
+        *ORIGINAL.events,
+        status="raised",
+        diagnosis={"family": family},
+        findings=[{"cause": name, "explanation": ""} for name in known],
+    )
+    judgement = judge(kinds.OUT_OF_PLACE, *repaired(), original=original, findings=findings)
+    expected = ["runs, but a graph grows with each iteration"] if cause == "graph_grows" else []
+    if family == "silent" or cause not in known:
+        expected.append("runs, but a strict watch warns: why")
+    assert judgement.reasons == expected
+
+
+@pytest.mark.parametrize("cause", ["loss_accumulated", "shared_subgraph"])
+@pytest.mark.parametrize("repair", [kinds.RETAIN_GRAPH, kinds.OUT_OF_PLACE])
+def test_a_loss_that_contains_an_earlier_one_is_not_retained(cause, repair):
+    events = backward(1, 3.0), failing(backward(2, 2.0))
+    original = program(*events, status="raised", diagnosis={"cause": cause})
+    repaired_events = backward(1, 3.0), backward(2, 2.0), step(0, 1, 2)
+    reference = program(*repaired_events)
+    judgement = judge(repair, *repaired_events, original=original, reference=reference)
+    if (cause, repair) == ("loss_accumulated", kinds.RETAIN_GRAPH):
+        assert judgement.reasons == [
+            "runs, but the loss contains an earlier one: its gradient counts twice"
+        ]
+    else:
+        assert judgement.status == PROVEN, judgement.reasons
+
+
+def without_optimizer(**fields) -> tuple[ProgramRun, tuple]:
+    """A program without an optimizer, whose second call fails, and the events of its repair."""
+    events = backward(1, 3.0, gradients={"v": sample(1.0)}), backward(2, 2.0)
+    lost = failing(backward(2, 2.0))
+    return program(events[0], lost, status="raised", optimizers=[], **fields), events
+
+
+def test_without_an_optimizer_the_gradients_of_late_calls_count():
+    original, events = without_optimizer()
+    judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=None)
+    assert judgement.status == PROVEN, judgement.reasons
+    assert "w gets a gradient" in judgement.evidence
+    both = events[0], backward(2, 2.0, gradients={"v": sample(1.0), "w": sample(1.0, 2.0)})
+    original.events[-1] = failing(backward(2, 2.0))
+    reference = program(*both, optimizers=[])
+    judgement = judge(kinds.OUT_OF_PLACE, *both, original=original, reference=reference)
+    assert "v, w get a gradient" in judgement.evidence
+    doubled = backward(1, 3.0, gradients={"v": sample(2.0)}), events[1]
+    judgement = judge(kinds.OUT_OF_PLACE, *doubled, original=original, reference=None)
+    assert judgement.reasons == ["runs, but changes the gradient of backward call 1"]
+
+
+def test_parameters_that_the_program_updates_itself_stay_trained():
+    for by_hand, reason in (({"w"}, "w is no longer trained"), ({"v"}, None)):
+        original, events = without_optimizer(updated_by_hand=by_hand)
+        lost = events[0], backward(2, 2.0, gradients={"x": sample(1.0)})
+        judgement = judge(kinds.OUT_OF_PLACE, *lost, original=original, reference=None)
+        assert judgement.reasons == ([f"runs, but {reason}"] if reason else [])
+    assert "x gets a gradient" in judgement.evidence
+
+
+def test_a_part_of_a_gradient_that_is_meant_for_no_optimizer_may_go():
+    """The discriminator's loss had reached the generator, too."""
+    both = {"d": sample(1.0), "g": sample(0.5)}
+    cleared = GradientsCleared(frozenset({1}))
+    taken = step(1, 1, d=sample(1.0))
+    g_loss = backward(2, 2.0, "g_loss.backward()", gradients={"g": sample(1.0)})
+    first = [cleared, backward(1, 3.0, "d_loss.backward()", gradients=both), taken]
+    alone = [cleared, backward(1, 3.0, "d_loss.backward()", gradients={"d": sample(1.0)}), taken]
+    second = [GradientsCleared(frozenset({0})), g_loss, step(0, 2, g=sample(1.0))]
+    lost = failing(backward(2, 2.0, "g_loss.backward()", gradients={"g": sample(1.0)}))
+    original = program(*first, second[0], lost, status="raised", optimizers=TWO_NETWORKS)
+    reference = program(*first, *second, optimizers=TWO_NETWORKS)
+    judgement = judge(kinds.CLONE_USED, *alone, *second, original=original, reference=reference)
+    assert judgement.status == PROVEN, judgement.reasons
+    assert "each step uses the gradient of its own losses only" in judgement.evidence
+    # Of a parameter that no optimizer of the repaired program has, every part counts.
+    none = [OptimizerInfo("opt_g", ()), OptimizerInfo("opt_d", ("d",))]
+    judgement = judge(
+        kinds.CLONE_USED, *alone, *second, original=original, reference=reference, optimizers=none
+    )
+    assert "runs, but changes the gradient of backward call 1" in judgement.reasons
+
+
+def test_a_gradient_of_another_parameter_is_a_change():
+    optimizers = [OptimizerInfo("opt", ("w", "v"))]
+    original = program(*ORIGINAL.events, status="raised", optimizers=optimizers)
+    more = {"w": sample(1.0, 2.0), "v": sample(1.0)}
+    judgement = judge(kinds.OUT_OF_PLACE, *repaired(gradients=more), original=original)
+    assert judgement.reasons == ["runs, but changes the gradient of backward call 2"]
+
+
+@pytest.mark.parametrize("was_nan", [False, True])
+def test_a_gradient_that_becomes_nan_is_an_objection(was_nan):
+    nan = {"w": sample(float("nan"), 2.0)}
+    first = backward(1, 3.0, gradients=nan) if was_nan else backward(1, 3.0)
+    original = program(first, failing(backward(2, 2.0)), status="raised")
+    judgement = judge(
+        kinds.OUT_OF_PLACE, *repaired(gradients=nan), original=original, reference=None
+    )
+    reason = "runs, but the gradient of w is NaN"
+    assert (reason in judgement.reasons) != was_nan
+
+
+OTHER_LINE = (ProgramLine("train.py", 9, "<module>"),)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_rejected"),
+    [
+        ([1, 2, 3, 4], True),
+        ([5, 1, 2, 3, 4], True),  # only the last four count
+        ([1, 2, 2, 3], False),
+        ([4, 3, 2, 1], False),
+    ],
+)
+def test_the_graphs_of_one_line_grow(sizes, is_rejected):
+    calls = []
+    for size in sizes:
+        for site, count in (((LINE,), size), (OTHER_LINE, 3)):
+            operations = Counter(AddBackward0=count)
+            calls.append(
+                backward(len(calls) + 1, 2.0, site=site, operations=operations, oldest_node=1)
+            )
+    original = program(failing(backward(1, 2.0)), status="raised")
+    reference = program(backward(1, 2.0), step(0, 1))
+    used = range(1, len(calls) + 1)
+    events = *calls, step(0, *used)
+    judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=reference)
+    assert judgement.reasons == (
+        [
+            "runs, but memory grows with each iteration: "
+            "1, 2, 3, 4 nodes in the graph, 8, 8, 8, 8 bytes saved"
+        ]
+        if is_rejected
+        else []
+    )
+
+
+@pytest.mark.parametrize(("stale_call", "is_rejected"), [(1, False), (2, True)])
+def test_a_gradient_of_old_weights_counts_from_the_failing_call_on(stale_call, is_rejected):
+    stale = {stale_call: {"stale_leaves": frozenset({"w"})}}
+    first = backward(1, 3.0, **stale.get(1, {}))
+    lost = failing(backward(2, 2.0, **stale.get(2, {})))
+    original = program(first, step(0, 1), lost, status="raised")
+    judgement = judge(
+        kinds.OUT_OF_PLACE, *repaired(stale_leaves=frozenset({"w"})), original=original
+    )
+    reason = (
+        "runs, but backward call 2 uses an old value of w: the gradient is not that of the "
+        "present weights"
+    )
+    assert judgement.reasons == ([reason] if is_rejected else [])
+
+
+def test_calls_that_failed_before_are_not_compared():
+    """The program catches an error of an earlier call; only the calls that ran have gradients."""
+    caught = failing(backward(1, 9.0))
+    original = program(caught, backward(2, 3.0), failing(backward(3, 2.0)), status="raised")
+    for gradient, reasons in (
+        (1.0, []),
+        (4.0, ["runs, but changes the gradient of backward call 2"]),
+    ):
+        second = backward(2, 3.0, gradients={"w": sample(gradient, 2.0)})
+        events = backward(1, 9.0), second, backward(3, 2.0), step(0, 1, 2, 3)
+        judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=None)
+        assert judgement.reasons == reasons
+
+
+def test_the_two_most_frequent_additional_operations_are_named():
+    stale = frozenset({"w"})
+    lost = failing(backward(2, 2.0, stale_leaves=stale))
+    original = program(backward(1, 3.0), step(0, 1), lost, status="raised")
+    operations = Counter(MulBackward0=5, AddBackward0=3, SinBackward0=1)
+    judgement = judge(kinds.FORWARD_AGAIN, *repaired(3.0, operations=operations), original=original)
+    assert judgement.reasons[0].endswith("does not have (MulBackward, AddBackward)")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "total", "is_sum"),
+    [
+        (3.0, 2.0, 5.0, True),
+        (3000.0, 2000.0, 5000.3, True),  # as exact as float32 is
+        (0.3, 0.2, 0.50015, False),
+        (3.0, 2.0, 3.0, False),  # only the first of them
+    ],
+)
+def test_the_sum_of_two_losses_has_the_value_of_both(first, second, total, is_sum):
+    original = program(backward(1, first), failing(backward(2, second)), status="raised")
+    reference = program(backward(1, first), backward(2, second), step(0, 1, 2))
+    gradients = {"w": sample(2.0, 4.0)}
+    events = backward(1, total, gradients=gradients), step(0, 1, **gradients)
+    judgement = judge(kinds.ADD_LOSSES, *events, original=original, reference=reference)
+    reasons = ["runs, but the new loss is not the sum of the two losses"]
+    assert judgement.reasons == ([] if is_sum else reasons)
+    if is_sum:
+        text = "its loss is the sum of the losses on which the program called backward()"
+        assert text in judgement.evidence
+        assert not any("unchanged" in line for line in judgement.evidence)
+
+
+def test_the_sum_of_two_losses_has_the_gradient_of_both():
+    optimizers = [OptimizerInfo("opt", ("w", "v"))]
+    wrong = "runs, but the gradient of the new loss is not the sum of their gradients"
+    w, v = {"w": sample(1.0, 2.0)}, {"v": sample(1.0)}
+    both = {"w": sample(2.0, 4.0), "v": sample(2.0)}
+    for expected, total, reasons in (
+        (w | v, both, []),
+        (w, both, [wrong]),
+        (w | v, {"w": both["w"]}, [wrong]),
+    ):
+        calls = backward(1, 3.0, gradients=expected), backward(2, 2.0, gradients=expected)
+        reference = program(*calls, step(0, 1, 2, **expected), optimizers=optimizers)
+        original = program(
+            calls[0], failing(backward(2, 2.0)), status="raised", optimizers=optimizers
+        )
+        events = backward(1, 5.0, gradients=total), step(0, 1, **total)
+        judgement = judge(kinds.ADD_LOSSES, *events, original=original, reference=reference)
+        assert judgement.reasons == reasons
+
+
+def test_a_run_without_a_backward_call_proves_nothing():
+    judgement = judge(kinds.ADD_LOSSES)
+    assert (judgement.status, judgement.reasons) == (
+        UNPROVEN,
+        ["no backward() call was observed"],
+    )
+
+
+def test_a_sum_trains_what_the_losses_trained():
+    """Fewer calls are no reason to look at none of them."""
+    optimizers = [OptimizerInfo("opt", ("w",)), OptimizerInfo("other", ("v",))]
+    both = {"w": sample(1.0, 2.0), "v": sample(1.0)}
+    calls = backward(1, 3.0, gradients=both), backward(2, 2.0, gradients=both)
+    original = program(calls[0], failing(backward(2, 2.0)), status="raised", optimizers=optimizers)
+    reference = program(*calls, step(0, 1, 2), optimizers=optimizers)
+    total = backward(1, 5.0, gradients={"w": sample(2.0, 4.0)})
+    events = total, step(0, 1, w=sample(2.0, 4.0)), StepTaken(1, {}, {}, closure=False)
+    judgement = judge(kinds.ADD_LOSSES, *events, original=original, reference=reference)
+    assert judgement.reasons[0] == "runs, but v is no longer trained"
+
+
+def test_only_calls_from_the_line_of_the_failing_one_share_a_retained_graph():
+    calls = [
+        backward(number, loss, oldest_node=oldest, site=site)
+        for number, loss, oldest, site in (
+            (1, 3.0, 1, OTHER_LINE),
+            (2, 2.0, 20, (LINE,)),
+            (3, 1.0, 20, (LINE,)),
+        )
+    ]
+    original = program(calls[0], failing(backward(2, 2.0)), status="raised")
+    judgement = judge(kinds.RETAIN_GRAPH, *calls, step(0, 1, 2, 3), original=original)
+    assert judgement.reasons == [
+        "runs, but later iterations would use the graph of an earlier iteration"
+    ]
+
+
+WEIGHTS = [OptimizerInfo("opt", ("w", "v"))]
+BOTH_WEIGHTS = {"w": sample(1.0, 2.0), "v": sample(1.0)}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_trained"),
+    [
+        ("wv", "wv", True),
+        ("wv", "w", False),  # it was a leaf of the failing call
+        ("w", "wv", False),
+    ],
+)
+def test_each_call_trains_what_it_trained_and_the_failing_one_all_its_leaves(
+    first, second, is_trained
+):
+    lost = failing(backward(2, 2.0, gradients=BOTH_WEIGHTS))
+    original = program(
+        backward(1, 3.0, gradients=BOTH_WEIGHTS), lost, status="raised", optimizers=WEIGHTS
+    )
+    calls = [
+        backward(1, 3.0, gradients={key: BOTH_WEIGHTS[key] for key in first}, leaves={"w", "v"}),
+        backward(2, 2.0, gradients={key: BOTH_WEIGHTS[key] for key in second}),
+    ]
+    events = *calls, step(0, 1, 2, **BOTH_WEIGHTS)
+    judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=None)
+    assert judgement.reasons[:1] == ([] if is_trained else ["runs, but v is no longer trained"])
+
+
+def test_a_leaf_that_an_earlier_call_did_not_train_may_stay_so():
+    unused = {"leaves": frozenset({"w", "v"})}
+    original = program(
+        backward(1, 3.0, **unused), failing(backward(2, 2.0)), status="raised", optimizers=WEIGHTS
+    )
+    events = backward(1, 3.0, **unused), backward(2, 2.0), step(0, 1, 2)
+    judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=None)
+    assert judgement.status == PROVEN, judgement.reasons
+    assert "1 parameters get a gradient" in judgement.evidence
+
+
+@pytest.mark.parametrize("accumulates", [True, False])
+def test_gradients_that_are_all_zero_train_nothing(accumulates):
+    zero = {"gradients": {"w": sample(0.0, 0.0)}}
+    last = backward(3, 1.0, accumulates=accumulates, **zero)
+    judgement = judge(kinds.OUT_OF_PLACE, *repaired(**zero), last)
+    assert ("runs, but all gradients are zero" in judgement.reasons) == accumulates
+
+
+@pytest.mark.parametrize(("site", "is_rejected"), [((LINE,), True), (OTHER_LINE, False)])
+def test_an_unused_gradient_is_an_objection_at_the_repaired_line(site, is_rejected):
+    first = backward(1, 3.0, site=OTHER_LINE)
+    original = program(first, step(0, 1), failing(backward(2, 2.0)), status="raised")
+    cleared = GradientsCleared(frozenset({0}))
+    events = first, step(0, 1), backward(2, 2.0), step(0, 2), backward(3, 1.0, site=site), cleared
+    judgement = judge(kinds.OUT_OF_PLACE, *events, step(0), original=original)
+    assert bool(judgement.reasons) == is_rejected
+
+
+def test_a_gradient_that_the_program_did_not_use_either_is_no_objection():
+    cleared = GradientsCleared(frozenset({0}))
+    original = program(backward(1, 3.0), cleared, failing(backward(2, 2.0)), status="raised")
+    events = backward(1, 3.0), cleared, backward(2, 2.0), step(0, 2)
+    judgement = judge(kinds.OUT_OF_PLACE, *events, original=original)
+    assert judgement.status == PROVEN, judgement.reasons
+
+
+@pytest.mark.parametrize("text", ["g_loss.backward()", "loss.backward()"])
+def test_a_gradient_whose_optimizer_never_steps_is_no_objection(text):
+    """Neither is one of a loss of which no optimizer can be said to be the one."""
+    gradients = {"g": sample(1.0)}
+    lost = failing(backward(1, 2.0, text, gradients=gradients))
+    original = program(lost, status="raised", optimizers=TWO_NETWORKS)
+    d_loss = backward(2, 3.0, "d_loss.backward()", gradients={"d": sample(1.0)})
+    events = backward(1, 2.0, text, gradients=gradients), d_loss, step(1, 2, d=sample(1.0))
+    judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=None)
+    assert judgement.status == PROVEN, judgement.reasons
+
+
+@pytest.mark.parametrize(
+    ("own", "part", "share"),
+    [(1.0, 3.0, 300), (2.0, 1.0, 50), (0.0, 1.0, 100), (1000.0, 0.05, None)],
+)
+def test_a_sum_that_leaks_into_another_optimizer(own, part, share):
+    """The generator's loss, which failed, reaches the discriminator; added to that's, it leaks."""
+    cleared = GradientsCleared(frozenset({0, 1}))
+    g, d = {"g": sample(1.0)}, {"d": sample(own)}
+    first = backward(1, 1.0, "g_loss.backward()", gradients=g)
+    second = backward(2, 3.0, "d_loss.backward()", gradients=d)
+    last = {"gradients": {"g": sample(1.0), "d": sample(part)}}
+    lost = failing(backward(3, 2.0, "g_loss.backward()", **last))
+    original = program(
+        *(cleared, first, cleared, second, cleared, lost),
+        status="raised",
+        optimizers=TWO_NETWORKS,
+        names={"g": "generator.weight", "d": "critic.weight"},
+    )
+    total = {"g": sample(2.0), "d": sample(own + part)}
+    events = cleared, backward(1, 6.0, "total.backward()", gradients=total)
+    steps = step(1, 1, d=total["d"]), step(0, 1, g=total["g"])
+    judgement = judge(kinds.ADD_LOSSES, *events, *steps, original=original, reference=None)
+    leak = (
+        f"runs, but the gradient of g_loss leaks into opt_d: the gradient of critic.weight is "
+        f"{share} % off"
+    )
+    assert judgement.reasons == ([leak] if share else [])
+
+
+@pytest.mark.parametrize(
+    ("trained", "leaves", "question"),
+    [
+        (("w", "v"), "wv", "is v to be trained?"),
+        (("w", "v", "u"), "wvu", "are u, v to be trained?"),
+        (("w", "v"), "wvx", None),  # the optimizer has a part of the parameters only
+        (("w",), "w", None),  # nothing new is trained
+    ],
+)
+def test_parameters_that_are_no_longer_frozen_are_a_question(trained, leaves, question):
+    optimizers = [OptimizerInfo("opt", trained)]
+    original = program(
+        backward(1, 3.0), failing(backward(2, 2.0)), status="raised", optimizers=optimizers
+    )
+    gradients = {key: sample(1.0, 2.0) for key in leaves}
+    events = backward(1, 3.0), backward(2, 2.0, gradients=gradients), step(0, 1, 2, **gradients)
+    judgement = judge(kinds.SWITCH_ON, *events, original=original, reference=None)
+    assert judgement.question == question
+    assert judgement.status == (OPEN if question else PROVEN)
+
+
+@pytest.mark.parametrize(("repair", "status"), [(kinds.CLEAR, UNPROVEN), (kinds.NUMBER, PROVEN)])
+def test_gradients_that_a_call_returns_cannot_be_compared(repair, status):
+    asked = {"accumulates": False}
+    lost = failing(backward(2, 2.0, **asked))
+    original = program(backward(1, 3.0, **asked), lost, status="raised")
+    events = backward(1, 3.0, **asked), backward(2, 2.0, **asked)
+    judgement = judge(repair, *events, original=original, reference=None)
+    assert judgement.status == status
+    if status == UNPROVEN:
+        assert "autograd.grad returns it" in judgement.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("missing", "listed"),
+    [("a", "net.a is"), ("ab", "net.a, net.b are"), ("abc", "net.a, net.b and 1 more are")],
+)
+def test_the_parameters_that_are_no_longer_trained_are_named(missing, listed):
+    all_of_them = {key: sample(1.0) for key in "abcd"}
+    less = {key: sample(1.0) for key in "abcd" if key not in missing}
+    names = {key: f"net.{key}" for key in "abcd"}
+    original = program(
+        failing(backward(1, 2.0, gradients=all_of_them)),
+        status="raised",
+        optimizers=[OptimizerInfo("opt", ("a", "b", "c", "d"))],
+        names=names,
+    )
+    events = backward(1, 2.0, gradients=less), step(0, 1, **less)
+    judgement = judge(kinds.OUT_OF_PLACE, *events, original=original, reference=None)
+    assert judgement.reasons == [f"runs, but {listed} no longer trained"]
+
+
+@pytest.mark.parametrize(("status", "expected"), [("ended", PROVEN), ("enough", UNPROVEN)])
+def test_an_error_outside_of_backward_may_be_all_that_a_program_does(status, expected):
+    original = program(status="raised", diagnosis={"family": "modified"})
+    judgement = judge(kinds.OUT_OF_PLACE, original=original, reference=None, status=status)
+    assert judgement.status == expected, judgement.reasons
+
+
+def test_a_run_that_is_stopped_before_its_optimizer_steps_proves_nothing():
+    events = backward(1, 3.0), backward(2, 2.0)
+    judgement = judge(kinds.OUT_OF_PLACE, *events, status="enough")
+    assert judgement.status == UNPROVEN
+    assert judgement.reasons == ["no optimizer has stepped after the failing call"]
+
+
+def test_the_evidence_says_how_far_a_stopped_run_went():
+    events = *repaired(), backward(3, 1.0), step(0, 3), backward(4, 1.0), step(0, 4)
+    judgement = judge(kinds.OUT_OF_PLACE, *events, status="enough")
+    assert "the error is gone: the program ran 2 backward calls further" in judgement.evidence
+
+
+def test_nothing_is_unchanged_where_the_first_loss_may_change():
+    original = program(failing(backward(1, 2.0)), status="raised")
+    events = backward(1, 1.0), step(0, 1)
+    judgement = judge(kinds.CLEAR, *events, original=original, reference=program(*events))
+    assert judgement.status == PROVEN, judgement.reasons
+    assert not any("unchanged" in line for line in judgement.evidence)
+
+
+@pytest.mark.parametrize("used", [(3,), (2, 3)])
+def test_a_leak_is_one_of_the_repaired_run_and_only_into_a_step_that_uses_it(used):
+    """Clearing the gradients before the second loss keeps the first one out of its step."""
+    d_gradients = {"d": sample(1.0), "g": sample(1.0)}
+    first = backward(1, 1.0, "g_loss.backward()", gradients={"g": sample(2.0)})
+    original = program(failing(first), status="raised", optimizers=TWO_NETWORKS)
+    g = {"g": sample(2.0)}
+    events = (
+        GradientsCleared(frozenset({0})),
+        backward(1, 1.0, "g_loss.backward()", gradients=g),
+        step(0, 1, **g),
+        GradientsCleared(frozenset({1})),
+        backward(2, 1.0, "d_loss.backward()", gradients=d_gradients),
+        step(1, 2, d=sample(1.0)),
+        GradientsCleared(frozenset({0})),
+        backward(3, 1.0, "g_loss.backward()", gradients=g),
+        step(0, *used, g=sample(3.0 if 2 in used else 2.0)),
+    )
+    judgement = judge(kinds.CLONE_USED, *events, original=original, reference=None)
+    leaks = [reason for reason in judgement.reasons if "leaks into" in reason]
+    assert bool(leaks) == (2 in used), judgement.reasons
+
+
+@pytest.mark.parametrize(
+    ("repair", "line"),
+    [
+        (kinds.CLONE_WRITTEN, "the first loss is unchanged"),
+        (kinds.OUT_OF_PLACE, "the first 2 losses are unchanged"),
+    ],
+)
+def test_the_evidence_counts_the_losses_that_cannot_change(repair, line):
+    judgement = judge(repair, *repaired())
+    assert line in judgement.evidence
+    assert "all 1 parameters get a gradient" in judgement.evidence
+
+
+def test_a_question_about_one_loss_does_not_hide_the_leak_of_another():
+    both = {"d": sample(1.0), "g": sample(0.0, 1.0)}
+    lost = failing(backward(1, 3.0, "d_loss.backward()", gradients=both))
+    original = program(lost, status="raised", optimizers=TWO_NETWORKS)
+    losses = [
+        backward(number, 3.0, "d_loss.backward()", gradients=both, upstream=upstream)
+        for number, upstream in ((1, frozenset({(0, 1)})), (2, frozenset()))
+    ]
+    last = backward(3, 1.0, "g_loss.backward()", gradients={"g": sample(2.0, 0.0)})
+    steps = step(1, 1, 2, d=sample(2.0)), step(0, 1, 2, 3, g=sample(2.0, 2.0))
+    judgement = judge(kinds.CLONE_USED, *losses, last, *steps, original=original, reference=None)
+    assert any("the gradient of d_loss leaks" in reason for reason in judgement.reasons)
+
+
+def test_a_shorter_run_is_no_sum():
+    """The program has ended after as many steps: the call that failed is gone."""
+    judgement = judge(kinds.OUT_OF_PLACE, backward(1, 3.0), step(0, 1))
+    assert judgement.status == PROVEN, judgement.reasons
+    assert not any("sum" in line for line in judgement.evidence)

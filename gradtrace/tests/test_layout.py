@@ -8,9 +8,22 @@ import pytest
 import torch
 
 from gradtrace import trace
-from gradtrace.draw.drawing import BESIDE, CHARACTER, LINE, NAMES, PANEL, SMALL, Box, label_below
+from gradtrace.draw.drawing import (
+    BESIDE,
+    CHARACTER,
+    GAP_X,
+    LINE,
+    NAMES,
+    PANEL,
+    SMALL,
+    WIDEST_LAYER,
+    Box,
+    label_below,
+)
+from gradtrace.draw.layering import _wrapped, assign_layers
 from gradtrace.draw.layout import layout
 from gradtrace.draw.module_paths import topological_order
+from gradtrace.draw.placement import _in_columns, _Unit
 from gradtrace.draw.plan import Plan, add_tensors
 from gradtrace.draw.scene import Scene, SceneNode, SceneTensor, module_of
 from gradtrace.player.trace_scene import scene_of
@@ -406,3 +419,63 @@ def test_all_tensors_of_one_home_are_drawn():
     saved = SceneTensor(8, 0, frozenset({0}), named=True, room=3)
     (view,) = layout(Scene([node], [saved, None, saved], [(0, 1)]))
     assert [(drawn.tensor, drawn.box) for drawn in view.tensors] == [(0, 0), (2, 0)]
+
+
+def test_an_open_group_shows_its_neighbours():
+    views = layout(scene_made_by(chain))
+    inner = [view for view in views if view.parent is not None]
+    assert inner
+    for view in inner:
+        around = {node for box in views[view.parent].boxes for node in box.nodes}
+        outside = {node for box in view.boxes if box.kind == "outside" for node in box.nodes}
+        own = {node for box in view.boxes if box.kind != "outside" for node in box.nodes}
+        assert outside and outside <= around - own
+
+
+def plan_of(links, sources=()):
+    """Boxes of one size, which are all there at the same time."""
+    count = 1 + max(max(link) for link in links)
+    boxes = [Box("node", f"box {i}", [i], None, 1, 90.0, 60.0) for i in range(count)]
+    return Plan(boxes, {i: i for i in range(count)}, {}, links, set(sources), [(0, 1)] * count)
+
+
+def test_long_edges_share_the_dummies_of_their_common_end():
+    """Box 4 is three layers below box 0, and two below the boxes 1 and 2."""
+    below = [(3, 1), (3, 2), (4, 3), (1, 0), (2, 0)]
+    for long, dummies in (
+        ([], 0),
+        ([(4, 1)], 1),
+        ([(4, 1), (4, 2)], 1),  # of the box that they leave
+        ([(4, 0)], 2),
+        ([(4, 0), (3, 0)], 2),  # of the box where they arrive
+    ):
+        plan = plan_of(below + long)
+        layering = assign_layers(plan, [90.0] * 5, set())
+        assert layering.layers[:5] == [0, 1, 1, 2, 3]
+        assert len(layering.layers) == 5 + dummies, long
+
+
+def test_sources_are_in_the_upper_of_two_rows():
+    width = (WIDEST_LAYER - GAP_X) / 2  # of which two have room
+    assert _wrapped([[0, 1, 2], [3]], [width] * 4, {2}) == [[2, 0], [1], [3]]
+    assert _wrapped([[0, 1, 2]], [width + 1] * 3) == [[0], [1], [2]]
+
+
+def test_a_part_that_is_too_high_is_divided_into_even_columns():
+    def columns(rows, height):
+        units = [_Unit(90.0, height, 45.0) for _ in range(rows)]
+        return [len(column) for column in _in_columns([[i] for i in range(rows)], units, 0.0)]
+
+    third = PANEL[1] / 3
+    assert columns(2, third) == [2]
+    assert columns(4, third) == [2, 2]
+    assert columns(6, third) == [2, 2, 2]
+
+
+def test_a_drawing_ends_where_its_last_box_and_text_end():
+    (view,) = layout(scene_made_by(diamond))
+    things = [(box.x + box.width, box.y + box.height) for box in view.boxes]
+    things += [(drawn.x + drawn.width + drawn.room, 0.0) for drawn in view.tensors]
+    right, bottom = (max(side) for side in zip(*things, strict=True))
+    assert right <= view.width <= right + 60 and bottom <= view.height <= bottom + 40
+    assert min(box.x for box in view.boxes) == min(box.y for box in view.boxes) == 0

@@ -92,9 +92,9 @@ def run_until_it_fails(text: str, name: str) -> FrameType:
 
 @pytest.mark.parametrize("name", LOST)
 def test_the_line_where_a_value_lost_its_graph(name):
-    loss = lost_graph.find(run_until_it_fails(LOST[name], name))
-    assert loss is not None
-    assert (loss.how, loss.location.line) == WHERE[name]
+    detachment = lost_graph.find(run_until_it_fails(LOST[name], name))
+    assert detachment is not None
+    assert (detachment.how, detachment.location.line) == WHERE[name]
 
 
 def test_a_detached_target_beside_a_frozen_prediction_is_no_explanation():

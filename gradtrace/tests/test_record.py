@@ -1,10 +1,33 @@
 """What a watch remembers: memory that overlaps, lines, edits, and which call freed a node."""
 
+import gc
+import weakref
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from gradtrace import watch
-from gradtrace.watching.record import Lines, Memory, Modification, Timeline, freed_by
+from gradtrace import _torch, watch
+from gradtrace.autograd.frames import Location
+from gradtrace.autograd.tensors import storage_of
+from gradtrace.watching import record
+from gradtrace.watching.record import (
+    BackwardCall,
+    Cut,
+    Cuts,
+    Export,
+    Lines,
+    Memory,
+    Modification,
+    OptimizerStep,
+    Record,
+    Sum,
+    Sums,
+    Timeline,
+    freed_by,
+)
+
+HERE, THERE = Location("train.py", 3), Location("train.py", 7)
 
 
 @pytest.mark.parametrize(
@@ -127,3 +150,222 @@ def test_a_call_that_retains_the_graph_frees_nothing():
         assert freed_by(loss.grad_fn) is None
         loss.backward()
     assert freed_by(loss.grad_fn) is not None
+
+
+def test_a_tensor_without_elements_of_its_own_has_no_memory():
+    sparse = torch.eye(2).to_sparse()
+    assert Memory.of(sparse) is Memory.of(torch.ones(0)) is None
+    whole = torch.ones(2, 3)
+    assert Memory.of(whole) == Memory(whole.data_ptr(), (2, 3), (3, 1), 4)
+    assert Memory.of(whole).span == range(whole.data_ptr(), whole.data_ptr() + 24)
+
+
+def test_only_large_tensors_are_compared_by_their_spans(monkeypatch):
+    whole = torch.arange(24.0).view(6, 4)
+    even, odd = Memory.of(whole[:, ::2]), Memory.of(whole[:, 1::2])
+    for largest, overlap in ((24, False), (23, True)):
+        monkeypatch.setattr(record, "_MAX_COMPARED", largest)
+        assert even.overlaps(odd) == odd.overlaps(even) == overlap
+
+
+def test_a_step_changes_the_recorded_storages_or_all_parameters():
+    weight, other = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    storage, (elsewhere, *_) = storage_of(weight)[0], storage_of(other)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    step = OptimizerStep(weakref.ref(optimizer), HERE, 5, last_call=2, storages=None)
+    assert step.changed(storage) and not step.changed(elsewhere)
+    recorded = OptimizerStep(step.optimizer, HERE, 5, 2, frozenset({elsewhere}))
+    assert recorded.changed(elsewhere) and not recorded.changed(storage)
+    del optimizer
+    gc.collect()
+    assert not step.changed(storage)
+
+
+def test_old_lines_are_dropped(monkeypatch):
+    monkeypatch.setattr(record, "_MAX_LINES", 2)
+    lines, chains = Lines(), [object() for _ in range(5)]
+    for number, chain in enumerate(chains):
+        lines.add(number, number + 1, chain)
+    assert [lines.find(number) for number in range(5)] == [None, None, *chains[2:]]
+
+
+def test_a_node_has_the_line_that_created_it():
+    timeline = Timeline()
+    timeline.lines.add(3, 5, SimpleNamespace(location=HERE))
+    assert [timeline.line_of(number) for number in (None, 2, 4, 5)] == [None, None, HERE, None]
+
+
+def test_a_cut_belongs_to_the_tensor_that_has_its_address_and_shape(monkeypatch):
+    monkeypatch.setattr(record, "_MAX_CUTS", 2)
+    cuts, tensors = Cuts(), [torch.ones(2) for _ in range(3)]
+    first, second, third = (Cut("detach", HERE, of=frozenset({i})) for i in range(3))
+    cuts.set(tensors[0], first)
+    cuts.set(tensors[1], second)
+    assert (cuts.get(tensors[0]), cuts.get(tensors[1]), cuts.get(tensors[2])) == (
+        *(first, second),
+        None,
+    )
+    assert cuts.of([0, 1]) is second and cuts.of([0]) is first and cuts.of([2]) is None
+    cuts.set(tensors[2], third)  # the oldest makes room
+    assert cuts.get(tensors[0]) is None and len(cuts) == 2
+    cuts.forget(tensors[1], [tensors[2], tensors[1]])
+    assert cuts.get(tensors[1]) is second
+    cuts.forget(tensors[1], [tensors[2]])
+    assert cuts.get(tensors[1]) is None
+    cuts.forget(tensors[1])
+    tensors[2].resize_(1)
+    assert cuts.get(tensors[2]) is None
+
+
+def test_a_sum_is_followed_until_it_dies_or_is_used():
+    sums = Sums()
+    kept, used, dying, unreported = (Sum(HERE, sequence_nr=number) for number in range(4))
+    for total in (kept, used, dying):
+        sums.add(total)
+    sums.add(unreported, reports_death=False)
+    assert sums.alive() == {0: kept, 1: used, 2: dying, 3: unreported} and len(sums) == 4
+    sums.used(used)
+    del used, total
+    assert sums.died == []
+    del dying, unreported
+    assert sums.died == [HERE]
+    assert sums.alive() == {0: kept} and len(sums) == 1
+
+
+def test_the_call_after_another_is_the_next_that_began():
+    timeline = Timeline()
+    assert (timeline.last_call, timeline.call_after(None), timeline.call_after(0)) == (
+        0,
+        None,
+        None,
+    )
+    timeline.calls.extend(BackwardCall(number, HERE, 0) for number in (2, 3, 5))
+    assert timeline.last_call == timeline.call_after(None).number == 5
+    assert [timeline.call_after(number).number for number in (1, 2, 3)] == [2, 3, 5]
+    assert timeline.call_after(5) is None
+
+
+@pytest.mark.parametrize("creates", [False, True])
+@pytest.mark.parametrize("on_accelerator", [False, True])
+@pytest.mark.parametrize("recorded", [0, 1])
+def test_a_graph_of_gradients_that_has_no_numbers_of_this_thread_is_elsewhere(
+    creates, on_accelerator, recorded
+):
+    timeline, call = Timeline(), BackwardCall(1, HERE, _torch.next_sequence_nr() - recorded)
+    call.creates_graph, call.on_accelerator = creates, on_accelerator
+    timeline.ended(call)
+    is_elsewhere = creates and (on_accelerator or not recorded)
+    assert timeline.graph_elsewhere == (call.sequence_nr - 1 if is_elsewhere else -1)
+
+
+def test_a_value_that_comes_back_was_not_cut_off_on_purpose():
+    timeline, cut, other = Timeline(), Cut("item", HERE), Cut("item", THERE)
+    timeline.suspects = {1: (cut, True), 2: None, 3: (other, True)}
+    timeline.came_back(Cut("item", HERE))
+    assert timeline.suspects == {1: (cut, False), 2: None, 3: (other, True)}
+
+
+def test_what_is_cut_off_on_purpose_yields_to_what_is_not():
+    """And to what is, until its result feeds a trained parameter."""
+    leaf = torch.ones(2, requires_grad=True)
+    key = _torch.tensor_identity(leaf)
+    meant, other, unmeant = Cut("detach", HERE), Cut("detach", THERE), Cut("item", THERE)
+    timeline = Timeline()
+    timeline.cut_off([leaf.exp()], meant, meant=True)
+    assert timeline.suspects == {}  # the leaf is none
+    timeline.suspects[key] = None
+    timeline.cut_off([torch.ones(1)], meant, meant=True)
+    assert timeline.suspects == {key: None}
+    timeline.cut_off([torch.ones(1), leaf.exp().sum()], meant, meant=True)
+    assert timeline.suspects == {key: (meant, True)}
+    timeline.fed.add(HERE)
+    timeline.cut_off([leaf.exp()], other, meant=True)
+    assert timeline.suspects == {key: (meant, True)}
+    timeline.fed.clear()
+    timeline.cut_off([leaf.exp()], other, meant=True)
+    assert timeline.suspects == {key: (other, True)}
+    timeline.fed.add(THERE)
+    timeline.cut_off([leaf.exp()], unmeant, meant=False)
+    assert timeline.suspects == {key: (unmeant, False)}
+    timeline.cut_off([leaf.exp()], meant, meant=True)
+    assert timeline.suspects == {key: (unmeant, False)}
+
+
+def test_a_view_that_was_made_without_gradients_counts_as_its_leaf():
+    leaf, timeline, cut = torch.ones(2, 3, requires_grad=True), Timeline(), Cut("no_grad", HERE)
+    with torch.no_grad():
+        view = leaf.T
+    timeline.suspects[_torch.tensor_identity(leaf)] = None
+    timeline.cut_off([view.requires_grad_()], cut, meant=False)
+    assert [*timeline.suspects.values()] == [(cut, False)]
+
+
+def test_steps_are_among_the_edits_in_order():
+    timeline = Timeline()
+    edits = [Modification(None, number, None, last_call=0) for number in (3, 6)]
+    for edit in edits:
+        timeline.edited(7, edit)
+    for number, storage in ((2, 7), (5, 7), (5, 8)):
+        timeline.steps.append(OptimizerStep(None, HERE, number, 4, frozenset({storage})))
+    before, step, after = timeline.edits_since(2, 7)
+    assert (before, after) == (edits[0], edits[1])
+    assert (step.location, step.sequence_nr, step.memory, step.last_call) == (HERE, 5, None, 4)
+    assert step.by_optimizer and not before.by_optimizer
+
+
+def test_edits_of_an_address_are_found_in_every_storage():
+    timeline = Timeline()
+    for storage, number, memory in (
+        (7, 3, Memory(100, (2,), (1,), 4)),
+        (8, 4, Memory(104, (2,), (1,), 4)),
+        (8, 5, None),
+        (9, 6, Memory(108, (2,), (1,), 4)),
+    ):
+        timeline.edited(storage, Modification(None, number, memory, last_call=0))
+    assert [edit.sequence_nr for edit in timeline.edits_of(104, since=2)] == [3, 4]
+    assert [edit.sequence_nr for edit in timeline.edits_of(104, since=3)] == [4]
+
+
+def test_old_edits_and_exports_are_dropped(monkeypatch):
+    for name in ("_MAX_EDITED", "_MAX_EDITS", "_MAX_EXPORTED", "_MAX_EXPORTS"):
+        monkeypatch.setattr(record, name, 2)
+    timeline = Timeline()
+    assert not timeline.has_exports
+    expired = SimpleNamespace(expired=lambda: True)
+    alive = SimpleNamespace(expired=lambda: False)
+    for storage in (1, 2, 3):
+        for number in (4, 5, 6):
+            timeline.edited(storage, Modification(None, number, None, last_call=0))
+            reference = expired if number == 6 else alive
+            timeline.exported(storage, Export(HERE, number, "", Memory(0, (), (), 4), reference))
+    assert [*timeline.edits_since(0, 1)] == [] == timeline.exports_of(1)
+    for storage in (2, 3):
+        assert [edit.sequence_nr for edit in timeline.edits_since(0, storage)] == [5, 6]
+        assert [export.sequence_nr for export in timeline.exports_of(storage)] == [5]
+    assert timeline.has_exports
+    assert [timeline.is_exported(storage) for storage in (1, 2, 3)] == [False, True, True]
+
+
+def test_a_step_is_recorded_with_the_storages_that_have_a_gradient():
+    weight, frozen = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.SGD([weight, frozen], lr=0.1)
+    weight.grad = torch.ones(2)
+    timeline = Timeline()
+    timeline.stepped(optimizer, HERE)
+    assert timeline.steps[0].storages is None  # a plain watch records none
+    timeline.observed = True
+    timeline.calls.append(BackwardCall(4, HERE, 0))
+    timeline.stepped(optimizer, THERE)
+    timeline.stepped(optimizer, THERE)
+    _, step, repeated = timeline.steps
+    assert step.storages == {storage_of(weight)[0]} and repeated.storages is step.storages
+    assert (step.optimizer(), step.location, step.last_call) == (optimizer, THERE, 4)
+    assert step.sequence_nr == timeline.last_write == _torch.next_sequence_nr()
+    assert [*timeline.optimizers] == [optimizer]
+
+
+def test_a_record_counts_the_threads_that_have_a_timeline():
+    record_ = Record()
+    assert (record_.threads, record_.broken, record_.findings) == (0, None, [])
+    assert record_.timeline is record_.timeline
+    assert record_.threads == 1

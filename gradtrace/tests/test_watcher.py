@@ -1006,3 +1006,24 @@ def test_a_strict_watch_asks_no_leaf_of_a_subclass():
     with watch(strict=True) as one:
         assert program() == plain
     assert one.broken is None
+
+
+def test_a_parameter_in_a_dict_with_the_keys_of_the_registered_ones_is_found():
+    """Dicts of tensors that have the same keys cannot be compared with ``==``."""
+
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+            self.plain = {"weight": torch.ones(2, requires_grad=True)}
+
+    model = Scale()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings(), watch(strict=True) as watching:
+        warnings.simplefilter("ignore", SilentFailure)
+        for _ in range(5):
+            optimizer.zero_grad()
+            (model.weight * model.plain["weight"]).sum().backward()
+            optimizer.step()
+    assert watching.broken is None
+    assert [finding.cause for finding in watching.findings] == ["in_no_optimizer"]

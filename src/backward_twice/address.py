@@ -1,11 +1,11 @@
 """Write texts derived from the repository's address: ``python -m backward_twice.address [URL]``.
 
-The address stands in one place, ``repository`` in ``_config.yml``.  What can read it there does,
-such as the book (``book/_ext/published.py``).  What cannot read anything (the READMEs, gradtrace's
-metadata, CITATION.cff, the issue forms, the first code cell of each notebook) holds text derived
-from it, which this module rewrites and ``tests/test_address.py`` holds to it.  Without an address
-that text is empty, rather than dead links.  A URL given to it becomes the address.  Neither torch
-nor gradtrace is needed.
+The address stands in one place, ``repository`` in ``_config.yml``.  The book reads it there
+(``book/_ext/published.py``). Files that cannot read it (the READMEs, gradtrace's metadata,
+CITATION.cff, the issue forms, the first code cell of each notebook) contain text derived from it,
+which this module rewrites and ``tests/test_address.py`` checks.  Without an address that text is
+empty, so that there are no dead links.  A URL argument becomes the address.  Neither torch nor
+gradtrace is needed.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ def read_address(root: Path) -> Address | None:
 def bootstrap(wheels: Iterable[str]) -> str:
     """Return the notebooks' first code cell, which installs missing packages from ``wheels``.
 
-    Wheels beside the site, and not the repository at a fixed revision: a notebook cannot name the
-    commit that it is itself part of, site and wheels are always of one commit, and nothing has to
-    be built.  ``--no-deps`` keeps pip off torch, numpy and ipywidgets, which Colab brings; it may
-    lack anywidget and psygnal.  Without wheels the cell says what to do.
+    It installs the wheels that are published with the site, not the repository at a revision: a
+    notebook cannot name its own commit, site and wheels always have the same commit, and nothing
+    has to be built.  ``--no-deps`` prevents pip from replacing Colab's torch, numpy and ipywidgets;
+    anywidget and psygnal may be missing there.  Without wheels the cell says what to do.
     """
     named = " ".join(wheels)
     lacking = "anywidget psygnal"
@@ -115,8 +115,8 @@ def bootstrap(wheels: Iterable[str]) -> str:
 def with_bootstrap(notebook: str, address: Address | None) -> str:
     """Return a notebook with the bootstrap cell before its other code, hidden in the book.
 
-    Where the cell is there already, only its source is exchanged: it prints nothing where the
-    package is installed, so the notebook stays as executed.
+    If the notebook has the cell, only its source is replaced: it prints nothing if the package is
+    installed, so the stored outputs stay right.
     """
     read = nbformat.reads(notebook, as_version=4)
     source = bootstrap(address.wheels if address else ())

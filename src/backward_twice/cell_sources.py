@@ -1,6 +1,6 @@
 """Cells of a notebook as source code: the names they define, and the parts that an answer needs.
 
-Nothing is run here, and whatever is too long or no Python is passed over.
+Nothing is run here; cells that are too long or not Python are skipped.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _EVERY_BUILTIN = frozenset(dir(builtins)) | {"__name__", "__file__", "get_ipytho
 def parsed(source: str) -> ast.Module | None:
     """Return the source's syntax tree without IPython magic; None if Python cannot read it.
 
-    The source may be anybody's: it is parsed, not compiled, and no depth of nesting gets further
-    than an exception.  One of more than :data:`MAX_CHARACTERS` is not read.
+    The source is not trusted: it is parsed but not compiled, and deep nesting raises no exception.
+    A source of more than :data:`MAX_CHARACTERS` is not read.
 
     >>> parsed("def f(:") is None
     True
@@ -60,7 +60,7 @@ def without_magic(source: str) -> str:
 def _read(source: str) -> tuple[str, ast.Module | None]:
     """Return the source as Python reads it, and its tree, which must not be changed.
 
-    Magic is only looked for where Python fails: such a line may continue an expression.
+    Magic is removed only if Python cannot read the source: ``%`` may continue an expression.
     """
     if len(source) > MAX_CHARACTERS:
         return source, None
@@ -111,7 +111,7 @@ def _defined(node: ast.stmt) -> set[str]:
 
 
 def used_names(source: str) -> set[str]:
-    """Return the names that a source takes from outside itself, or from its own top level.
+    """Return the names that a source reads from its own top level or from outside.
 
     >>> sorted(used_names("def f(x):\\n    y = helper(x)\\n    return np.ones(y)"))
     ['helper', 'np']
@@ -179,8 +179,8 @@ def _changed(node: ast.stmt) -> set[str]:
 def needed(names: Iterable[str], cells: Sequence[str], satisfied: Iterable[str]) -> tuple[str, ...]:
     """Return the cells' statements that define ``names``, and those that these need, in order.
 
-    Imports, functions, classes and assignments are taken, the last one of a name and, where that
-    builds on the name itself, those before; expressions alone (a call, a plot) are not.
+    These are imports, functions, classes and assignments: the last one of each name, and earlier
+    ones if it reads the name itself.  Expression statements (a call, a plot) are left out.
 
     Args:
         known: names that need no definition from here.

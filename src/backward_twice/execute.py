@@ -1,7 +1,7 @@
 """Execute the notebooks and store their outputs: ``python -m backward_twice.execute [FILE ...]``.
 
-nbclient runs them.  What only means something while a kernel lives (widget views, timings) is left
-out of the stored file, so that executing twice changes nothing.  Verdicts then go to the ledger.
+nbclient runs them.  Output that is useful only while a kernel runs (widget views, timings) is not
+stored, so that executing twice changes nothing.  Then the verdicts are written into the ledger.
 """
 
 from __future__ import annotations

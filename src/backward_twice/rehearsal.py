@@ -1,8 +1,8 @@
 """Run an answer in the learner's notebook with only the code that the grader will take.
 
-In a notebook a name lives on whatever became of the cell that made it.  The grader has the answer
-cell, and of the other cells the imports, functions, classes and assignments that it uses.  So the
-same is done here, in a fresh namespace, and a loss is printed before it costs points.
+In a notebook a name stays defined after its cell was changed or deleted.  The grader has only the
+answer cell, and the imports, functions, classes and assignments of other cells that the answer
+uses.  So this module runs the same code in a fresh namespace, and prints what is missing.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from backward_twice.cell_sources import defined_names, needed, used_names, witho
 def why_not_graded(name: str, answer: Any, test_cell: str, asks: Callable[[Any], str]) -> str:
     """Return why an answer that passes would not be graded unchanged; "" if it would.
 
-    Outside IPython there are no cells, and nothing to say.
+    Outside IPython there are no cells, and the result is "".
 
     Args:
-        name: what the answer is called.
+        name: the name that the answer cell defines.
         test_cell: the id of the cell that asks for it.
-        asks: asks another answer, and says what is wrong with it, "" if nothing is.
+        asks: judges another answer, and returns what is wrong with it, or "".
     """
     shell = _shell()
     if shell is None:

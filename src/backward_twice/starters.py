@@ -1,11 +1,11 @@
 """Insert broken code as the starter of an exercise, which nbgrader alone cannot do.
 
 nbgrader replaces a solution by a stub that raises.  An exercise of the kind *repair this* begins
-with code to repair instead.  In the solution notebook that code stands in a cell of its own,
-executed, so that one sees it fail; the answer cell names that cell in its metadata
-(``"starter": "<cell id>"``).  Cells tagged ``solution-only``, the starter's cell among them, are
-left out of the exercise, and so is the word "Solution:" in its title.
-``nbgrader_config.py`` puts :class:`ClearSolutionsKeepStarters` in the place of nbgrader's own step.
+with code to repair instead.  In the solution notebook that code has a cell of its own, executed, so
+that its error is shown; the answer cell names that cell in its metadata (``"starter": "<cell
+id>"``).  Cells tagged ``solution-only``, the starter's cell among them, are left out of the
+exercise, and so is the word "Solution:" in its title.  ``nbgrader_config.py`` puts
+:class:`ClearSolutionsKeepStarters` in the place of nbgrader's own step.
 """
 
 from __future__ import annotations

@@ -54,8 +54,7 @@ class Verdict:
 
     @property
     def verdict(self) -> str:
-        """``"holds"`` when every case came out as claimed (or one, where one suffices), ``"fails"``
-        when none did, else ``"depends"``."""
+        """``"holds"``, ``"fails"`` or ``"depends"``: all, none or some cases are as claimed."""
         if all(self.cases.values()) or (self.one_suffices and any(self.cases.values())):
             return HOLDS
         return DEPENDS if any(self.cases.values()) else FAILS
@@ -160,6 +159,7 @@ def stored_verdicts(notebooks: Iterable[Path]) -> dict[str, dict[str, Any]]:
     Raises:
         ValueError: two cells judge the same claim.
     """
+    # Not at the top: every chapter imports this module, and none reads notebooks.
     import nbformat
 
     verdicts: dict[str, dict[str, Any]] = {}

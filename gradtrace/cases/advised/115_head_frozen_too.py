@@ -1,4 +1,4 @@
-# obeys: call requires_grad_(True) before the forward pass on the parameters that this loss trains
+# obeys: before the forward pass, call requires_grad_(True) on model.2.weight, model.2.bias
 import torch
 import torch.nn.functional as F
 from torch import nn

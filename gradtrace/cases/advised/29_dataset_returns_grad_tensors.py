@@ -1,4 +1,4 @@
-# obeys: detach ds before the dataset is created
+# obeys: detach ds, once
 import torch, torch.nn as nn
 torch.manual_seed(0)
 

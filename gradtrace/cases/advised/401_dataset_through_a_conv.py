@@ -1,4 +1,4 @@
-# obeys: detach training_seq before the dataset is created
+# obeys: detach training_seq once, directly after the computation
 import torch
 import torch.nn as nn
 from torch.utils.data import DataLoader, Dataset

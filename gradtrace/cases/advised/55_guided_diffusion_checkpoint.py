@@ -1,4 +1,4 @@
-# obeys: keep what backward needs by ctx.save_for_backward, and delete nothing from ctx in backward
+# obeys: keep what backward needs by ctx.save_for_backward, and do not delete anything from ctx in backward
 import torch
 from torch import nn
 

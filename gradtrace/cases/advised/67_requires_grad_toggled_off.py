@@ -1,4 +1,5 @@
-# obeys: call requires_grad_(True) before the forward pass on the parameters that this loss trains
+# obeys: before the forward pass, call requires_grad_(True) on model.encoder.weight, model.encoder.bias
+# obeys: before the forward pass, call requires_grad_(True) on the parameters that this loss trains
 import torch
 from torch import nn
 

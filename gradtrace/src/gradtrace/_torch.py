@@ -102,7 +102,10 @@ def edges_of(node: LiveNode) -> tuple[tuple[LiveNode | None, int], ...]:
 
 def grad_fn_of(tensor: torch.Tensor) -> LiveNode | None:
     """Return the node that computed a tensor; None for a leaf."""
-    if tensor.is_leaf:
+    try:
+        if tensor.is_leaf:
+            return None
+    except RuntimeError:  # a view from no_grad() whose base was changed since: it has no node
         return None
     edges_of(node := tensor.grad_fn)
     return node
@@ -139,6 +142,8 @@ def outputs_of(node: Any) -> tuple[Output, ...]:
 # A node's attributes with this prefix are handles of its saved tensors.  A node without them saves
 # none that Python can read.
 RAW_SAVED = "_raw_saved_"
+# The attribute that gives the saved tensor itself, as a backward pass would get it.
+CHECKED_SAVED = "_saved_"
 # Without ``data`` (2.10 lacks it, 2.13 has it) a handle is unpacked as in a backward pass.
 SAVED_TENSORS_SHOW_THEIR_DATA = hasattr(torch._C._autograd.SavedTensor, "data")
 
@@ -169,6 +174,12 @@ def version_of(tensor: torch.Tensor) -> int | None:
 
 
 _version = attrgetter("_version")
+# The tensor that a view was made of; None if it is no view.
+base_of: Callable[[torch.Tensor], torch.Tensor | None] = attrgetter("_base")
+# What a module has registered: dicts of its parameters, modules and buffers.
+registered_by = attrgetter("_parameters", "_modules", "_buffers")
+# Values and indices of a sparse tensor; the public methods need a coalesced one.
+coo_values, coo_indices = methodcaller("_values"), methodcaller("_indices")
 
 
 def versions_of(tensors: list[torch.Tensor]) -> list[int | None]:
@@ -182,12 +193,6 @@ def versions_of(tensors: list[torch.Tensor]) -> list[int | None]:
 # AccumulateGrad, the type of the nodes of leaves.
 LEAF: type[LiveNode] = type(_graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
 CUSTOM = torch.autograd.function.BackwardCFunction  # what a torch.autograd.Function's nodes are
-
-
-def result_shapes(node: Any) -> list[tuple[int, ...]] | None:
-    """Return the shapes of the outputs of a node's operation; None where unknown (2.4)."""
-    outputs = getattr(node, "_input_metadata", None)
-    return None if outputs is None else [tuple(output.shape) for output in outputs]
 
 
 def function_of(node: Any) -> type | None:
@@ -265,16 +270,12 @@ GRAD_MODE_FILE: str = torch.autograd.grad_mode.__file__
 DECORATOR_FILE: str = torch.utils._contextlib.__file__  # its frames run what @torch.no_grad() wraps
 GRAD_SCALER_FILE: str = torch.amp.grad_scaler.__file__
 OPTIMIZERS: str = torch.optim.__path__[0]  # the folder of PyTorch's optimizers
+LAYERS: str = torch.nn.__path__[0]  # the folder of its layers and their functions
 
 
 # Contexts in which tensors are read past their subclass and past the modes of the program.
 no_torch_function = torch._C.DisableTorchFunction
 no_dispatch_modes = _disable_current_modes
-
-
-def tracing() -> bool:
-    """Whether torch.jit.trace records the running operations."""
-    return torch._C._get_tracing_state() is not None
 
 
 def others_drive() -> bool:
@@ -286,7 +287,7 @@ def others_drive() -> bool:
     return bool(
         torch._C._len_torch_dispatch_stack()
         or torch._C._functorch.peek_interpreter_stack() is not None
-        or tracing()
+        or torch._C._get_tracing_state() is not None  # torch.jit.trace
     )
 
 

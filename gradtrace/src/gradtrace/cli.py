@@ -223,21 +223,6 @@ def watched_environment(session: str) -> dict[str, str]:
     return environment
 
 
-def _coerced() -> bool:
-    """Whether this Python has replaced the C locale in its environment (PEP 538).
-
-    The new process must find the C locale too, or it does not enter UTF-8 mode (PEP 540).
-    """
-    return (
-        os.name == "posix"
-        and sys.flags.utf8_mode == 1
-        and "utf8" not in sys._xoptions
-        and os.environ.get("PYTHONUTF8") != "1"
-        and not os.environ.get("LC_ALL")
-        and os.environ.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8")
-    )
-
-
 def _unreachable() -> str | None:
     """Return the reason why the new process would not import our ``sitecustomize``, if any."""
     flags = {"I": sys.flags.isolated, "E": sys.flags.ignore_environment, "S": sys.flags.no_site}
@@ -256,6 +241,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["fix"]:
+        # Not at the top: a watched program starts without the modules of the other command.
         from gradtrace.repair.fix_command import main as fix
 
         sys.exit(fix(words[1:], interpreter_flags(sys.orig_argv), __version__))
@@ -278,8 +264,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if options.trace:
             _check_function(program[0], options.trace)
         environment = watched_environment(_session(options, program[0]))
-    if _coerced():
-        environment["LC_CTYPE"] = "C"
     command = [sys.orig_argv[0], *interpreter_flags(sys.orig_argv), *program]
     if os.name == "posix":
         os.execve(sys.executable, command, environment)

@@ -50,7 +50,7 @@ class _Watching:
     def pytest_runtest_call(self) -> Generator[None]:
         if "torch" not in sys.modules:
             return (yield)
-        from gradtrace.explaining.watcher import watch
+        from gradtrace.explaining.watcher import watch  # not at the top, as it imports torch
 
         with watch(strict=self.strict):
             return (yield)
@@ -67,7 +67,7 @@ class _Watching:
     def add_section(
         self, report: pytest.TestReport, excinfo: pytest.ExceptionInfo[BaseException] | None
     ) -> None:
-        from gradtrace.explaining.postmortem import explain
+        from gradtrace.explaining.postmortem import explain  # this imports torch, too
 
         diagnosis = None
         if excinfo is not None and isinstance(excinfo.value, Exception):

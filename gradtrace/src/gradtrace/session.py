@@ -49,7 +49,7 @@ class Session:
 
     def begin(self) -> None:
         """Start the watch; torch has been imported."""
-        from gradtrace.explaining.watcher import watch
+        from gradtrace.explaining.watcher import watch  # not at the top, as these import torch
         from gradtrace.tracing.tracer import CallRecorder
 
         self.watch = watch(strict=self.strict)

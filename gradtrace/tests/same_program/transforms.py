@@ -37,7 +37,7 @@ functional = torch.func.functionalize(lambda t: t.clone().add_(1).view(-1)[:2].m
 print(make_fx(functional)(x).code, make_fx(grad(scalar))(x).code)
 
 traced, scripted = torch.jit.trace(net, x), torch.jit.script(net)
-print(traced.graph, scripted.code, traced.code)
+print(traced(x), scripted.code)
 scripted(x).sum().backward()
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from backward_twice.checks.cases import task_of_cases
 from backward_twice.checks.networks import descended, leaves, output_of, two_layers
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.checks.witness import most_held, rows_of_runs
 
 # How often each program clears the gradient: first, somewhere in its middle, and last.

@@ -1,7 +1,7 @@
 """Ask a question in the learner's notebook: :func:`check` prints the findings.
 
-All of it happens in the notebook's own process, on public inputs.  Beside the findings it prints
-what the grader's feedback has, too: the misconception that fits, and the smallest wrong case.
+Everything happens in the notebook's own process, with public inputs.  Like the grader's feedback,
+it also prints the matching misconception and the smallest wrong case.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 import gradtrace
 from backward_twice.checks.comparison import Finding, merged
 from backward_twice.checks.plain import loads
-from backward_twice.checks.question import (
+from backward_twice.checks.recognition import replies
+from backward_twice.checks.task import (
     Task,
     UnknownExercise,
     UnusableResult,
@@ -25,7 +26,6 @@ from backward_twice.checks.question import (
     learner_frames,
     question,
 )
-from backward_twice.checks.recognition import replies
 from backward_twice.rehearsal import why_not_graded
 from gradtrace.autograd.frames import Location
 
@@ -46,7 +46,7 @@ def _raised(task: Task, error: Exception) -> str:
 def _explanation(task: Task, answer: Any, inputs: str) -> list[str]:
     """Ask again under a watch; return the lines of gradtrace's explanation of an autograd error.
 
-    Only where something was raised, since a strict watch takes time.
+    Call this only after an error, because a strict watch takes time.
     """
     try:
         with (
@@ -109,8 +109,8 @@ def calls(name: str, *, seed: int = 0) -> list[Call]:
     """Return new copies of the calls with which :func:`check` asks the question ``name``.
 
     ``calls("two_losses.one_update")[0]`` shows the first call when printed, has ``args`` and
-    ``kwargs``, and makes the call when it is called with an answer.  Where a later call needs what
-    an earlier one gives back, only the first is there.
+    ``kwargs``, and makes the call when it is called with an answer.  If a later call needs the
+    result of an earlier one, only the first is returned.
 
     Args:
         seed: 0 or 1 for what :func:`check` asks, another number for other inputs.

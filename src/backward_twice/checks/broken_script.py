@@ -8,7 +8,7 @@ script is run, and its losses and parameters are compared with those of the scri
 import difflib
 import linecache
 
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 _SCRIPT = '''\
 """Train a recurrent network on a long series, chunk by chunk.

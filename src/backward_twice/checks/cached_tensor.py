@@ -1,14 +1,14 @@
 """Exercise ``cached_tensor``: a layer whose cache must be fresh in training and kept in evaluation.
 
-Normalising the weight also moves the estimate ``u`` by one step of power iteration.  So the values
-tell how often it was done: a cache kept too long is stale, and none at all moves ``u`` too far.
+Normalising the weight also moves the estimate ``u`` by one step of power iteration.  So the results
+show how often it was done: a cache kept too long is stale, and without a cache ``u`` moves too far.
 """
 
 import torch
 from torch.nn import functional as F
 
 from backward_twice.checks.networks import descended, leaves
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 
 def _draw(draws):

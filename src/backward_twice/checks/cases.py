@@ -7,7 +7,7 @@ from typing import Any
 
 from backward_twice.checks.generator import InputGenerator
 from backward_twice.checks.plain import Plain
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 Case = Any
 """Plain data: a dict, which functions take by name, or anything else, which they take as it is."""
@@ -29,11 +29,11 @@ def task_of_cases(
         answer: as in :class:`Task`.
         kind: names the cases: "program 1", "program 2", …
         draw: draws the cases.
-        expect: takes a case, gives the right result.  A dict of parts gives a property for each of
-            them: "program 1: cause".
-        ask: takes the answer and a case, gives the result; without it the answer takes the case.
-        program: takes a result and a case, gives the case as a program of a few lines, or "".
-        name: takes a case, gives its name in place of kind and number.
+        expect: takes a case, returns the right result.  If that is a dict, each item is a property:
+            "program 1: cause".
+        ask: takes the answer and a case, returns the result; by default the answer's.
+        program: takes a result and a case, returns the case as a program of a few lines, or "".
+        name: takes a case, returns its name in place of kind and number.
     """
     key = f"{kind}s"
 

@@ -25,7 +25,7 @@ class Finding:
         what: the property's name.
         passed: whether it is right.
         text: the difference from what is right, in words.
-        of: the name of the result that the property is a part of, such as a list's.
+        of: the name of the result that contains the property, such as a list.
     """
 
     what: str
@@ -40,9 +40,8 @@ class Finding:
 def compare(expected: Plain, observed: Plain, what: str = "") -> list[Finding]:
     """Compare value by value, by name: exact, approximate, or the largest difference.
 
-    Both are plain data.  Names that are not expected are ignored.  Numbers and tensors are right
-    when equal within :data:`RTOL` and :data:`ATOL`; whole numbers, text and truth values when
-    equal.
+    Both are plain data.  Names that are not expected are ignored.  Floating-point numbers and
+    tensors must be equal within :data:`RTOL` and :data:`ATOL`; integers, text and booleans exactly.
 
     >>> print(*compare({"w.grad": torch.tensor([1.0, 2.0])}, {"w.grad": torch.tensor([2.0, 4.0])}))
     ✗ wrong: w.grad: largest difference 2, at [1]; every value is 2 times the right one

@@ -1,10 +1,10 @@
 """Exercise ``custom_function``: a Function with its own ``backward``, differentiated again.
 
 Value, gradient and gradient of the gradient are compared with those that autograd finds without
-the Function.  It is applied twice in one graph, so what a call keeps must not be another's.  The
-gradient that arrives depends on the inputs, so a missing term is silent and does not raise.  In the
-graph it is one node, of a Function's own: no operation that autograd follows, and none of PyTorch's
-that happens to be one node.
+the Function.  It is applied twice in one graph, so the two calls must not share what they save.
+The gradient that arrives depends on the inputs, so a missing term is silent and does not raise.  In
+the graph it must be one node of a Function, neither several operations that autograd records nor an
+operation of PyTorch that has one node.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.utils.flop_counter import FlopCounterMode
 
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 
 def _derivatives(function, inputs, outer, vectors):

@@ -1,10 +1,10 @@
 """Exercise ``gan_step``: a generator that is trained through a discriminator, each by its own loss.
 
-Several rounds are played, so that a gradient which is left over from one of them shows in the
-weights of the next.  The generator has a batch norm, whose running mean moves with every forward
-pass, and its runs are counted.  The truth is computed from weights as plain tensors, with
-``torch.autograd.grad``: no modules, no optimizers, no ``.grad``.  All is in float64, since a batch
-norm over few rows may divide by little.
+Several rounds are run, so that a gradient left over from one of them changes the weights of the
+next.  The generator has a batch norm, whose running mean moves with every forward pass, and its
+runs are counted.  The truth is computed from weights as plain tensors, with
+``torch.autograd.grad``: no modules, no optimizers, no ``.grad``.  All is in float64, because a
+batch norm over few rows may divide by a small number.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from backward_twice.checks.networks import descended, moved_mean, normalised, state_of
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.checks.witness import rows_of_runs
 
 _ROUNDS = 3

@@ -1,10 +1,9 @@
 """Exercise ``gradient_penalty``: training through a gradient.
 
-``retain_graph`` in the place of ``create_graph`` raises nothing when the penalty is added to
-another loss, so the weights are what tells.  The critic's truth has the gradient with respect to
-the input written out, so that only one derivative is left to autograd; the other question's is a
-Hessian-vector product.  All is in float64: second derivatives of drawn weights may cancel to
-little.
+``retain_graph`` in place of ``create_graph`` raises nothing if the penalty is added to another
+loss, so only the weights reveal it.  The right result for the critic uses a formula for the
+gradient with respect to the input, so that autograd computes only one derivative; that of the other
+question is a Hessian-vector product.  All is in float64: second derivatives may cancel.
 """
 
 from functools import partial
@@ -12,7 +11,7 @@ from functools import partial
 import torch
 
 from backward_twice.checks.networks import descended, leaves, output_of, two_layers
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 _PARAMETERS = tuple(f"{name} of layer {layer}" for layer in (1, 2) for name in ("weight", "bias"))
 

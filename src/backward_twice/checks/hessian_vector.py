@@ -1,9 +1,9 @@
 """Exercise ``hessian_vector``: products with a Hessian, from one graph that must live long enough.
 
-The first question hands over a function whose Hessian has a formula, of so many numbers that its
-products take 3 to 6 times the operations of a call for each vector, and the Hessian itself 16 times
-or more.  The second hands over a loss with its graph, which an answer cannot compute again; all is
-float64, since a curvature may nearly cancel.
+The first question passes a function whose Hessian has a formula.  It is so large that each product
+costs 3 to 6 times the operations of a call, and the whole Hessian 16 times or more.  The second
+passes a loss with its graph, which an answer cannot recompute, in float64, because the terms of a
+curvature may nearly cancel.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from backward_twice.checks.networks import output_of
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 
 def _draw_vectors(draws):

@@ -7,7 +7,7 @@ from torch import nn
 from torch.func import functional_call
 
 from backward_twice.checks.networks import descended, fill, leaves
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 
 def _draw(draws, gates):

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from backward_twice.checks.networks import fill, leaves
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 _KINDS = ("carry", "clone", "detach", "data", "zeros", "no_grad", "detach output")
 

@@ -1,8 +1,8 @@
 """Exercise ``kept_gradients``: the values that a reference to ``.grad`` has later.
 
-Some of the programs of a draw are drawn until something follows a reference that was kept: a plain
-backward, one that makes a graph, a gradient set to zero, a gradient set to None; one until a
-backward that makes a graph adds to a gradient that is kept then.  PyTorch runs them for the truth.
+Some programs are redrawn until a certain event follows a stored reference: a plain backward call,
+one with ``create_graph``, a gradient set to zero, or a gradient set to None; one program until a
+call with ``create_graph`` adds to a gradient whose sum is stored.  PyTorch runs them.
 """
 
 import warnings
@@ -12,7 +12,7 @@ import torch
 
 from backward_twice.checks.cases import task_of_cases
 from backward_twice.checks.generator import drawn_until
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 _CALLS = ("backward", "backward, create_graph=True", "zero_grad()", "zero_grad, to zero", "keep")
 

@@ -1,9 +1,9 @@
 """Exercise ``memory_hunt``: a training loop whose memory grows, and the references that cause it.
 
-A drawn trainer stores something of each step under several names.  Each name's habit decides
-whether it keeps the graphs of earlier steps alive, and the truth is read from a table of habits; an
-answer sees only the object and has to measure.  The loop to repair validates with a graph, and
-three references keep each of these graphs alive, so removing one or two of them frees nothing.
+A drawn trainer stores values of each step under several names.  The habit of each name decides
+whether it keeps the graphs of earlier steps alive.  The right answer is read from a table of
+habits; the learner's answer sees only the object and has to measure.  The loop to repair validates
+with a graph, and three references keep each of these graphs alive, so all three must go.
 """
 
 import weakref
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from backward_twice.checks.cases import task_of_cases
 from backward_twice.checks.networks import LAYERS, descended, leaves, output_of, two_layers
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.checks.witness import most_held
 
 _HABITS = {

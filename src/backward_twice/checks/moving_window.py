@@ -1,13 +1,13 @@
 """Exercise ``moving_window``: a buffer that is overwritten, and whose old rows count.
 
-The older rows are numbers in the loss and train nothing; the new row does.  The truth goes without
-a buffer: the rows are a list, and the gradient is that of the newest alone, in double precision.
+The older rows are constants of the loss; only the new row has a gradient.  The right result is
+computed without a buffer, from a list of rows, in double precision.
 """
 
 import torch
 
 from backward_twice.checks.networks import LAYERS, descended, leaves, output_of, two_layers
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 
 def _draw(draws):

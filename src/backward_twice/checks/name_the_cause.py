@@ -1,8 +1,8 @@
 """Exercise ``name_the_cause``: random small programs, and the line where each one fails.
 
-What is right is found by running, not by rules.  A line is where it began if the program goes wrong
-with this line alone, and does not with this line alone made harmless.  No other program is asked.
-What is run here is only what was drawn here.
+The right answers are found by running the programs.  The failure began at a line if the program
+fails with the mistake of this line alone, and succeeds with only this line corrected.  Programs
+without such a line are not asked.  Only programs that were drawn here are run.
 """
 
 from functools import lru_cache, partial
@@ -156,11 +156,7 @@ def _recorded(line):
 
 
 def _same(gradients, others):
-    """Whether gradients agree.
-
-    Raises:
-        LookupError: that is hard to say, or they are none at all.
-    """
+    """Whether gradients agree; raise LookupError if there are none, or it is hard to decide."""
     pairs = list(zip(gradients, others, strict=True))
     if any(a is None or b is None for a, b in pairs):
         raise LookupError
@@ -173,11 +169,7 @@ def _same(gradients, others):
 
 
 def _spoilt(lines):
-    """Return the line that makes the gradients wrong, or None.
-
-    Raises:
-        LookupError: something raises, there is no choice of lines, or it is no single line.
-    """
+    """Return the line that makes the gradients wrong, or None; LookupError if none is clear."""
     recorded = [_recorded(line) for line in lines]
     if sum(line != out_of_place for line, out_of_place in zip(lines, recorded, strict=True)) < 2:
         raise LookupError  # too easy

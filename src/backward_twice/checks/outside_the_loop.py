@@ -1,15 +1,15 @@
 """Exercise ``outside_the_loop``: which loop must contain a value computed from a parameter.
 
-With one loop a weight made too early raises, and one returned too early is a step old.  With two
-loops the sample is drawn from a generator, so one drawn too often trains to other values.  The
-numbers that graphs hold of wide chunks tell whether each chunk has its own backward call.
+With one loop, a weight computed too early raises, and one returned too early is a step old.  With
+two loops, the sample comes from a generator, so drawing it too often leads to other weights.  The
+amount of data that the graphs of wide chunks save shows whether each chunk has a backward call.
 """
 
 import torch
 from torch.nn import functional as F
 
 from backward_twice.checks.networks import descended, leaves
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.checks.witness import most_held
 
 

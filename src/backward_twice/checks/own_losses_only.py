@@ -1,11 +1,11 @@
 """Exercise ``own_losses_only``: an actor and its critic, each by the gradient of its own loss.
 
-The actor's loss goes through the critic.  Three updates are played, the first with gradients left
-over from before: whatever lands in the wrong ``.grad``, or stays there, shows in weights.  The
-critic has a batch norm, whose running mean moves with each forward pass, and its runs are counted:
-that tells how often it has rated.  The truth is computed from weights as plain tensors, with
-``torch.autograd.grad``: no modules, no optimizers, no ``.grad``.  All is in float64, since a batch
-norm over few rows may divide by little.
+The actor's loss goes through the critic.  Three updates are run, the first with gradients left over
+from before, so that a gradient in the wrong ``.grad`` changes the weights.  The critic has a batch
+norm, whose running mean moves with each forward pass, and its runs are counted, which shows how
+often it has rated.  The truth is computed from weights as plain tensors, with
+``torch.autograd.grad``: no modules, no optimizers, no ``.grad``.  All is in float64, because a
+batch norm over few rows may divide by a small number.
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ from backward_twice.checks.networks import (
     normalised,
     state_of,
 )
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.checks.witness import rows_of_runs
 
 _UPDATES = 3

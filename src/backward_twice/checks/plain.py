@@ -2,7 +2,7 @@
 
 Tensors, numbers (NumPy's scalars too), text, booleans, ``None``, and lists and dicts of them, as
 JSON text.  A tensor becomes its values, its dtype and its shape; values survive exactly.  Nothing
-else is accepted, and reading builds nothing else: no pickle, no object of the sender's.
+else is accepted, and reading builds nothing else: no pickle, and no object that the sender defines.
 """
 
 from __future__ import annotations

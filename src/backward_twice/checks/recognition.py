@@ -9,7 +9,7 @@ from typing import Any
 
 from backward_twice.checks.comparison import alike
 from backward_twice.checks.plain import Plain, loads
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.misconceptions import Misconception, misconceptions
 
 _MOST_REPLIES = 3
@@ -34,7 +34,7 @@ def replies(name: str, task: Task, observed: Sequence[str], inputs: Sequence[str
         observed: the results of an answer, the text of plain data for each of ``inputs``.
 
     Returns:
-        nothing where no misconception fits, or so many that none of the replies says anything.
+        nothing if no misconception fits, or so many that their replies would not help.
     """
     try:
         draws = [(loads(text), drawn) for text, drawn in zip(observed, inputs, strict=True)]

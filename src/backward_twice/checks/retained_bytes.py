@@ -1,8 +1,8 @@
 """Exercise ``retained_bytes``: predict the bytes of a graph, measure them, and predict their end.
 
-Whatever is asked, the truth is measured: the drawn network is built, run, and its graph read by
-``gradtrace``.  Where the answer is to predict, the batch has more rows than any machine holds, and
-the truth is that of two rows, multiplied.
+All right results are measured: the drawn network is built and run, and ``gradtrace`` reads its
+graph.  For predictions, the batch is too large for any machine, and the bytes of two rows are
+multiplied.
 """
 
 from itertools import product

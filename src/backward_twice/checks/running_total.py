@@ -1,7 +1,7 @@
 """Exercise ``running_total``: a running mean of losses as a scale, and the graph of a total.
 
-The loss is divided by its own running mean.  Whatever of the mean has a graph
-shows in the weights: the old part raises; with that detached, the new part bends the gradient.
+The loss is divided by its own running mean.  An answer that leaves the mean in the graph raises
+because of its old part, or, if only that is detached, trains other weights because of the new part.
 """
 
 from itertools import pairwise
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from backward_twice.checks.networks import descended, leaves, output_of, two_layers
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from gradtrace import snapshot
 
 _PARAMETERS = tuple(f"{name} of layer {layer}" for layer in (1, 2) for name in ("weight", "bias"))

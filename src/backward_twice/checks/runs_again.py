@@ -1,8 +1,8 @@
 """Exercise ``runs_again``: how many lines of a checkpointed part each backward call runs.
 
-The programs are run in PyTorch, and the lines that were entered counted.  Some of a draw are drawn
-until they tell a misconception from the truth: lines after the last that saves, a retained call
-before another, a plain call before another, a part of either kind that saves nothing.
+The right answers are counted while PyTorch runs the programs.  Some programs are redrawn until they
+distinguish a misconception from the right answer: they have lines after the last one that saves, a
+retained or plain call before another, or a part that saves nothing.
 """
 
 from functools import partial

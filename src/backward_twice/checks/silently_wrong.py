@@ -4,7 +4,7 @@ import torch
 from torch.autograd import gradcheck
 
 from backward_twice.checks.networks import leaves
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 _FUNCTIONS = ("tanh", "sigmoid", "exp", "sin", "square")
 _RIGHT = ("plain", "add to what was not saved", "unused", "clone, then double")
@@ -14,9 +14,9 @@ _DOUBTFUL = ("scale the result", "add to what was saved", "scale under no_grad",
 def _draw_detector(draws):
     """Draw functions of three tensors; each tensor is changed in its own way.
 
-    Every habit occurs, and each function has an input that backward reaches.  Of the doubtful
-    habits at least two do harm and two do none, with the numbers that are drawn for them: the truth
-    is in the numbers and not in a habit's name, which an answer could look up.
+    Every habit occurs, and each function has an input that backward reaches.  With the drawn
+    numbers, at least two of the doubtful habits do harm and two do none, so that the name of a
+    habit, which an answer could look up, does not decide.
     """
     harms = draws.shuffled([True, True, False, False])
     habits = [*((habit, False) for habit in _RIGHT), *zip(_DOUBTFUL, harms, strict=True)]
@@ -92,8 +92,8 @@ _LITTLE = 0.1
 def _run_detector(answer, functions, values):
     """Return the answer's verdict on each function, and whether the answer called the functions.
 
-    From the numbers that a function holds formulas could tell, too, and measure nothing.  They lie
-    in the same process; that to read them is no shorter way than to ask is all that can be had.
+    An answer could also read the numbers that a function stores in the same process.  This cannot
+    be prevented, but it is no shorter than calling the function.
     """
     results, records = {}, []
     for number, description in enumerate(functions, 1):

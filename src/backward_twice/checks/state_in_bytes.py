@@ -69,7 +69,7 @@ def _ask_what_fits(answer, sizes, batch, budget):
 
 
 def _fitting(sizes, batch, budget):
-    """Return how many steps fit, from the bytes of 4 and of 8 steps."""
+    """Return how many time steps fit into ``budget`` bytes, extrapolated from 4 and 8 steps."""
     gru, byte_counts = nn.GRU(*sizes), []
     for steps in (4, 8):
         x = torch.ones(steps, batch, gru.input_size)

@@ -1,10 +1,10 @@
 """Exercise ``strengths``: a checkpointed part that reads a value changed before its second run.
 
-All forward passes are made before the first backward pass, so whatever a part reads from outside
-has changed by then; hooks note the order of the two.  Its batch norm counts the batches that went
-through: that tells whether the part ran again; whether the engine ran it tells whether it was
-checkpointed.  What the graphs hold tells whether all from the input to the sum was.  In float64, as
-a batch norm over few rows may divide by little.
+All forward passes run before the first backward pass, so values that a part reads from outside have
+changed by its second run; hooks record the order.  The batches that its batch norm counted show
+whether the part ran again, a run by the engine shows that it was checkpointed, and the saved data
+shows whether the checkpoint covers everything from the input to the sum.  All is in float64,
+because a batch norm over few rows may divide by a small number.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from backward_twice.checks.networks import leave_gradients, normalised
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.checks.witness import is_in_backward, saves_beside
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from backward_twice.checks.networks import descended, leaves
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 
 def _draw(draws):
@@ -26,7 +26,7 @@ def _draw(draws):
 
 
 def _layers(weights):
-    """Return the layers with gradients of an earlier step, which must neither count nor be lost."""
+    """Return the layers; their ``.grad`` is left over from an earlier step."""
     layers = []
     for weight in weights.values():
         layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False)

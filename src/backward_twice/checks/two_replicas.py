@@ -1,6 +1,6 @@
 """Exercise ``two_replicas``: two losses under DistributedDataParallel, of which one is not reduced.
 
-The sandbox has no network, and without one two processes cannot exchange gradients.  So the two
+The sandbox has no network, without which two processes cannot exchange gradients.  So the two
 replicas are threads of one process, and a communication hook averages their buckets.  The module,
 its reducer and the times at which it reduces are PyTorch's own.
 """
@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore  # nothing public without sockets
 
 from backward_twice.checks.networks import LAYERS, descended, leaves, output_of, two_layers
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 _REPLICAS = (0, 1)
 _REDUCTIONS = "how often the gradients were averaged"

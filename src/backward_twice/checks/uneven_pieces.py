@@ -1,18 +1,19 @@
 """Exercise ``uneven_pieces``: one step for a batch that comes in pieces of unequal size.
 
-The loader writes each piece into the memory of the one before, as loaders do that save copies: an
-answer that keeps the graphs of all pieces for one backward call at the end raises, and for one that
-copies the numbers that the graphs hold of wide data are counted.  Several updates are played, the
-first with gradients left over.  The truth is the gradient of the whole batch, in double precision.
- Under a scaler one of the updates overflows: without a scaler the other weights would come out the
-same, so only there it is seen who uses it.  Of the other two one is clipped and one is not.
+The loader writes each piece into the memory of the previous one, as loaders do that avoid copies.
+So an answer that keeps the graphs of all pieces for one backward call at the end raises; an answer
+that copies the pieces is found by the amount of data that its graphs save.  Several updates are
+played, the first with gradients left over.  The truth is the gradient of the whole batch, in double
+precision.
+ Under a scaler one of the updates overflows, because the weights alone would not show whether an
+answer uses the scaler.  Of the other two updates one is clipped.
 """
 
 import torch
 
 from backward_twice.checks.generator import drawn_until
 from backward_twice.checks.networks import LAYERS, leaves, output_of, two_layers
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 from backward_twice.checks.witness import most_held
 
 _UPDATES = 2
@@ -50,7 +51,7 @@ def _draw_clipped(draws):
 
 
 def _one_of_two_is_clipped(inputs):
-    """Whether both the norm and the mean decide: one update is clipped, and one is not."""
+    """Whether one update is clearly clipped and another clearly not."""
     _, norms = _trained(**inputs | {"batches": _finite(inputs["batches"])})
     return min(norms) < 0.8 * inputs["max_norm"] and max(norms) > 1.2 * inputs["max_norm"]
 

@@ -3,7 +3,7 @@
 import torch
 
 from backward_twice.checks.networks import leaves
-from backward_twice.checks.question import Task
+from backward_twice.checks.task import Task
 
 
 def _draw_layer(draws):

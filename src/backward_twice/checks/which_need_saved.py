@@ -43,7 +43,7 @@ def _raises(operations):
 
 
 def _refusing(chain):
-    """Return the operation with which the shortest end of the chain that raises begins."""
+    """Return the index of the first operation in the shortest end of the chain that raises."""
     return next((k for k in reversed(range(len(chain))) if _raises(chain[k:])), None)
 
 

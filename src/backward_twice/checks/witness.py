@@ -1,7 +1,7 @@
 """Observations of a running answer: how often a module ran, and how much its graphs saved.
 
-A right value can be had without the work that a question asks for.  What is noted here lies in the
-learner's own process, so it says what an ordinary answer did, and is no proof.
+An answer may get the right values without the work that the question asks for.  These observations
+are made in the learner's own process, so they are no proof against a forged answer.
 """
 
 from contextlib import contextmanager, nullcontext
@@ -37,8 +37,7 @@ def is_in_backward():
 def most_held(run):
     """Return the most numbers that graphs save at once during ``run()``, memory counted once.
 
-    In whatever shape they are saved.  What is saved under a checkpoint is not seen, nor what hooks
-    of an answer's own put elsewhere.
+    Tensors saved under a checkpoint, or moved by the answer's own hooks, are not counted.
     """
     references, peak = WeakSet(), 0
 
@@ -93,7 +92,7 @@ class _Reference:
 
 @contextmanager
 def _watched_saving(pack, unpack=lambda reference: reference.tensor):
-    """Watch what is saved, by an answer's own hooks too: they are given to save what ours give."""
+    """Install saved-tensor hooks that also see what the answer's own hooks store."""
     enter = saved_tensors_hooks.__enter__
 
     def enter_watched(hooks):

@@ -5,7 +5,7 @@ Dask's workers import this module again, as multiprocessing's children do: so it
 
 import sys
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # not where a worker imports it
     from backward_twice.grading.grade_command import main
 
     sys.exit(main())

@@ -12,7 +12,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a path to write to; the written file replaces ``path`` at the end.
 
     Raises:
-        OSError: it cannot be written; what was there before still is.
+        OSError: it cannot be written; an earlier file is unchanged.
     """
     half = path.with_name(f".{path.name}.new")
     try:
@@ -27,7 +27,7 @@ def write(path: Path, content: bytes) -> None:
     """Write a file, and the folders above it; do nothing if the file already has this content.
 
     Raises:
-        OSError: it cannot be written; what was there before still is.
+        OSError: it cannot be written; an earlier file is unchanged.
     """
     if path.is_file() and path.read_bytes() == content:
         return

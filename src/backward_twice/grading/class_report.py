@@ -1,12 +1,12 @@
 """A page on a graded class: ``python -m backward_twice.grading.class_report OUT``.
 
-It reads the journal, the masters and the names in ``grades.csv``, runs nothing of a student's, and
-writes ``OUT/report.html``: for each exercise how many points there were, for each question who
-solved it, which properties failed most and which misconceptions they look like.  Behind each number
-are the students, with links to their pages of feedback.
+It reads the journal, the masters and the names in ``grades.csv``, runs no student's code, and
+writes ``OUT/report.html``: for each exercise the distribution of points, for each question who
+solved it, which properties failed most and which misconceptions match.  Each number lists its
+students, with links to their pages of feedback.
 
-It also writes ``OUT/answers/<exercise>/<student>.py``, as programs that compare sources take them,
-and ``OUT/answers/given/<exercise>.py`` with what the exercise led everybody to.
+For programs that compare sources, it also writes ``OUT/answers/<exercise>/<student>.py``, and
+``OUT/answers/given/<exercise>.py`` with the code that all students share.
 """
 
 from __future__ import annotations

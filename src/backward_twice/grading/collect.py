@@ -1,12 +1,12 @@
 """``python -m backward_twice.grading.collect DOWNLOAD EXERCISE --into SUBMISSIONS``.
 
 A platform's download of one exercise (an archive, or the folder that it was unpacked to) is sorted
-into ``SUBMISSIONS/<student>/<exercise>/``, where the grader looks.  How the platform calls each
-submission is kept in ``SUBMISSIONS/.collected/<exercise>.json``: by that the feedback finds its way
-back (:mod:`.platforms.upload`).
+into ``SUBMISSIONS/<student>/<exercise>/``, where the grader looks.  The platform's key of each
+submission is stored in ``SUBMISSIONS/.collected/<exercise>.json``, so that the feedback can be
+uploaded (:mod:`.platforms.upload`).
 
-Files are copied, not looked into.  Only zips are opened: the download itself, and a small one that
-a student handed in; a process with limits does it (:mod:`.unpacking`).
+Files are copied unread.  Only zips are opened, in a process with limits (:mod:`.unpacking`): the
+download itself, and small ones that students handed in.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def collect(
 ) -> tuple[str, int, list[str]]:
     """Sort a download into the folder of submissions; replace students' earlier submissions.
 
-    A student keeps the folder of the first time.
+    A student keeps the folder of the first collection.
 
     Returns:
-        the platform, the number of submissions, and what there is to say of them.
+        the platform, the number of submissions, and warnings.
 
     Raises:
-        GradingError: it is no download, or it has no student's work.
+        GradingError: it is not a download, or it contains no submission.
         OSError: the folder of submissions cannot be written.
     """
     with Limited() as limited:
@@ -119,7 +119,7 @@ def _folders(
 ) -> tuple[dict[tuple[str, str], str], list[str]]:
     """Return each student's folder, by name and number, and warnings.
 
-    It is that of the first time; else the person's, and else it is called as on the platform.
+    It is the folder of an earlier collection, else that of the same person, else a new one.
 
     Args:
         collected_before: what was collected of this exercise before.

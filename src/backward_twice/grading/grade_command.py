@@ -1,14 +1,14 @@
 """The teacher's command: ``python -m backward_twice.grading SUBMISSIONS --out OUT``.
 
-What can go wrong for the teacher is looked for first: masters, private folder, output folder,
-gradebook, sandbox, scheduler.  Then each submission that the journal does not hold yet is read,
-rebuilt and graded, and written to the journal at once.  Gradebook, table and feedback are made of
-the journal at the end; so grading may be interrupted anywhere and started again, and grading twice
-changes nothing.  No row is lost because a run sees less: one student's submissions alone, or a
-folder from which some are gone.
+What the teacher may have to correct is checked first: masters, private folder, output folder,
+gradebook, sandbox, scheduler.  Then each submission that is not in the journal yet is read,
+rebuilt, graded, and written to the journal immediately.  Gradebook, tables and feedback are created
+from the journal at the end.  So grading may be interrupted anywhere and continued, and grading
+twice changes nothing.  No row is lost in a run with fewer submissions, such as those of one
+student.
 
-Exit codes: 0, every submission has its row, whatever is in it; 2, something is for the teacher to
-put right; 130, interrupted.
+Exit codes: 0, every submission has a row; 2, the teacher has to correct something; 130,
+interrupted.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _positive(text: str) -> int:
 
 @dataclass
 class Grading:
-    """A grading under way: its settings, and what it knows of each submission.
+    """A running grading: its settings, and its data on each submission.
 
     ``changes`` has a line for each result whose points differ from those of the last grading.
     """
@@ -155,8 +155,8 @@ class Grading:
     ) -> Iterator[tuple[tuple[str, Json], Json]]:
         """Yield the submissions that are still to be graded, as jobs for workers.
 
-        Each with the digest of its result, and with what the result is to say of the submission.
-        One that cannot be graded has its result at once.
+        Each job has a tag: the digest of its result, and the submission's notes and time.  A
+        submission that cannot be read is stored as rejected here.
         """
         settings = {"limits": self.limits, "hide": self.hidden}
         for folder in folders:
@@ -196,7 +196,7 @@ class Grading:
             self.changes.append(f"{shown(student)}, {shown(assignment)}: {old} → {new} points")
 
     def missing(self, folders: list[SubmissionFolder]) -> list[Key]:
-        """Return the results whose submissions are gone."""
+        """Return the results whose submissions no longer exist."""
         present = {(folder.student, folder.assignment) for folder in folders}
         return sorted(key for key in self.journal.keys() - present if key[1] in self.masters)
 
@@ -282,7 +282,7 @@ class Grading:
         """Write a student's page and notebook; return a remark if that fails for this result.
 
         Raises:
-            OSError: they cannot be written, and so nobody's can.
+            OSError: the output folder cannot be written, so the grading stops.
         """
         path = self.options.solutions / master.name / f"{master.name}.ipynb"
         try:
@@ -308,7 +308,7 @@ class Grading:
         return [member for member in numbers if member[1]] if members else None
 
     def _people(self, keys: list[Key]) -> dict[str, Person]:
-        """Return everybody in the class list, by the name of the folder, present or not."""
+        """Return all persons in the class list by folder, whether they handed in or not."""
         owned = ((student, self.owners.person((student, name))) for student, name in keys)
         present = {student: person for student, person in owned if person is not None}
         persons = set(present.values())
@@ -454,7 +454,7 @@ def _changes(changes: list[str]) -> list[str]:
 
 
 def _gone(missing: list[Key], options: argparse.Namespace) -> list[str]:
-    """Describe the results that stay though their submissions are gone."""
+    """Describe the results whose submissions no longer exist."""
     if not missing:
         return []
     first = missing[:_MOST_LISTED]

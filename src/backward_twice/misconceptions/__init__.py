@@ -4,13 +4,13 @@
 ``# <name>: <reply>``: the reply quotes what a learner with the misconception says, and says why it
 is wrong.  The lines below it change the answer cell of the stored solution:
 
-- `` line`` goes on to the next line of the answer that is the same, and keeps it;
-- ``-line`` goes on to that line, and leaves it out;
-- ``-...`` leaves out all lines up to the next one that is named, or all that are left;
+- `` line`` keeps the answer up to the next line that is equal to it, and that line;
+- ``-line`` keeps the answer up to that line, and deletes the line;
+- ``-...`` deletes all lines up to the next one that is named, or to the end;
 - ``+line`` adds a line.
 
-A line of the answer that is not there any more raises :class:`OutdatedChange`.  No check may give
-a misconception a point, and a wrong answer with the same result gets its reply.
+A line that the answer no longer has raises :class:`OutdatedChange`.  No check may give a
+misconception a point, and a wrong answer with the same result gets its reply.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Misconception:
 def misconceptions(question: str) -> tuple[Misconception, ...]:
     """Return the misconceptions about a question ``"<exercise>.<question>"``, in stored order.
 
-    There are none where the question has no file, such as a teacher's own question.
+    A question without a file, such as a teacher's own, has none.
     """
     exercise, _, name = question.partition(".")
     path = FOLDER / exercise / f"{name}.diff"
@@ -65,7 +65,7 @@ def misconceptions(question: str) -> tuple[Misconception, ...]:
 
 
 def with_change(question: str, title: str, change: Sequence[str]) -> Misconception:
-    """The stored answer to a question with a change, under a title ``"<name>: <reply>"``."""
+    """Return a misconception: the stored answer, changed; the title is ``"<name>: <reply>"``."""
     exercise, _, name = question.partition(".")
     answer, others = _answer(exercise, f"answer-{name.replace('_', '-')}")
     source = changed(answer, change, f"{question}: {title}")
@@ -85,7 +85,7 @@ def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
 
 @cache
 def _code_cells(exercise: str) -> tuple[tuple[str, str], ...]:
-    """The grade id, "" without one, and the source of each code cell of the stored solution."""
+    """Return the grade id, or "", and the source of each code cell of the stored solution."""
     return tuple(
         (cell["metadata"].get("nbgrader", {}).get("grade_id", ""), "".join(cell["source"]))
         for cell in json.loads(solution(exercise).read_text(encoding="utf-8"))["cells"]

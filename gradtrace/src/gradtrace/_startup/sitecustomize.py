@@ -96,7 +96,7 @@ class _Waiting:
         (self.session or self.new()).end()
 
     def new(self) -> "Session":
-        _import_gradtrace()
+        _import_gradtrace()  # which may lie in a folder that is not on the path
         from gradtrace.session import Session
 
         return Session(*self.options, _say)
@@ -122,6 +122,7 @@ def _import_gradtrace() -> None:
     """Import the gradtrace that the command belongs to, wherever it is installed."""
     if "gradtrace" in sys.modules:
         return
+    # Not at the top: most programs that Python starts never import torch.
     import importlib.util
 
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -135,7 +136,7 @@ def _import_gradtrace() -> None:
 
 
 def _put_back() -> str:
-    """Undo the changes with which the command reached this process; return the options."""
+    """Undo the command's changes of the environment and the path; return its options."""
     folder = os.path.dirname(os.path.abspath(__file__))
     session = os.environ.pop("GRADTRACE_SESSION")
     path = os.environ.pop("GRADTRACE_PYTHONPATH", None)

@@ -114,7 +114,7 @@ def belongs_to_user(kind: type) -> bool:
 
 def place_of(kind: type, method: str) -> str:
     """Return a class's name with the file and line of one of its methods: ``Clip (ops.py:12)``."""
-    code = _code_of(inspect.unwrap(getattr(kind, method)))
+    code = code_of(getattr(kind, method))
     name = kind.__name__
     return name if code is None else f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})"
 
@@ -156,12 +156,14 @@ def raised_by_the_program(error: BaseException) -> bool:
     if not user_codes:
         return type(error).__module__.partition(".")[0] not in ("builtins", "torch", "gradtrace")
     handlers = (signal.getsignal(number) for number in signal.valid_signals())
-    return any(_code_of(handler) in user_codes for handler in handlers if callable(handler))
+    return any(code_of(handler) in user_codes for handler in handlers if callable(handler))
 
 
-def _code_of(function: Any) -> CodeType | None:
+def code_of(function: Any) -> CodeType | None:
+    """Return the code object that runs when something is called; None if that is not Python's."""
     while isinstance(function, functools.partial):
         function = function.func
+    function = inspect.unwrap(function)
     if not isinstance(function, (FunctionType, MethodType)):
         function = inspect.getattr_static(type(function), "__call__", None)
     return getattr(function, "__code__", None)

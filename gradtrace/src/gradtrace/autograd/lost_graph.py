@@ -30,14 +30,14 @@ _MAX_CALLS = 5  # of the program's functions, one inside the other
 _UNKNOWN = object()
 
 
-class Loss(NamedTuple):
+class Detachment(NamedTuple):
     """How a value lost its graph: ``"region"``, ``"copy"``, ``"detach"`` or ``"operation"``."""
 
     how: str
     location: Location
 
 
-def find(frame: FrameType) -> Loss | None:
+def find(frame: FrameType) -> Detachment | None:
     """Return how and where the value lost its graph on which this line calls ``backward()``."""
     scope = source.scope_of(frame)
     if scope is None:
@@ -47,9 +47,9 @@ def find(frame: FrameType) -> Loss | None:
     for node in source.own_nodes(scope):
         if isinstance(node, ast.Call) and source.covers(node, frame.f_lineno):
             root = _root(node)
-            losses = None if root is None else reader.losses(root)
-            if losses:
-                return losses[0]
+            detachments = None if root is None else reader.detachments(root)
+            if detachments:
+                return detachments[0]
     return None
 
 
@@ -82,7 +82,7 @@ class _Reader:
         self._scope, self._depth = scope, depth
         self._nodes = list(source.own_nodes(scope))
 
-    def losses(self, expression: ast.expr) -> list[Loss] | None:
+    def detachments(self, expression: ast.expr) -> list[Detachment] | None:
         """Return where the operands lost their graphs; None if one may have a graph.
 
         Numbers and external data never had a graph; for these the list is empty.
@@ -94,21 +94,21 @@ class _Reader:
             case ast.Constant():
                 return []
             case ast.Name():
-                losses = self._of_variable(expression)
+                detachments = self._of_variable(expression)
             case ast.Compare():  # unless what it compares had lost its graph before
-                losses = self._together(_operands(expression)) or self._lost(
+                detachments = self._together(_operands(expression)) or self._lost(
                     "operation", expression
                 )
             case ast.Attribute(attr=attribute):
                 lost = _METHODS.get(attribute)
-                losses = None if lost is None else self._lost(lost, expression)
+                detachments = None if lost is None else self._lost(lost, expression)
             case ast.Call():
-                losses = self._of_call(expression)
+                detachments = self._of_call(expression)
             case ast.BinOp() | ast.UnaryOp() | ast.Subscript() | ast.List() | ast.Tuple():
-                losses = self._together(_operands(expression))
+                detachments = self._together(_operands(expression))
             case _:
-                losses = None
-        return [] if losses is None and isinstance(value, (int, float)) else losses
+                detachments = None
+        return [] if detachments is None and isinstance(value, (int, float)) else detachments
 
     def _value(self, expression: ast.expr) -> Any:
         """Return the value of a name or attribute, if known, without running any code."""
@@ -122,19 +122,19 @@ class _Reader:
             return inspect.getattr_static(owner, expression.attr, _UNKNOWN)
         return _UNKNOWN
 
-    def _lost(self, how: str, node: ast.expr) -> list[Loss]:
-        return [Loss(how, Location(self._file, node.lineno))]
+    def _lost(self, how: str, node: ast.expr) -> list[Detachment]:
+        return [Detachment(how, Location(self._file, node.lineno))]
 
-    def _together(self, expressions: list[ast.expr]) -> list[Loss] | None:
-        losses: list[Loss] = []
+    def _together(self, expressions: list[ast.expr]) -> list[Detachment] | None:
+        detachments: list[Detachment] = []
         for expression in expressions:
-            operand_losses = self.losses(expression)
-            if operand_losses is None:
+            operand_detachments = self.detachments(expression)
+            if operand_detachments is None:
                 return None
-            losses += operand_losses
-        return losses
+            detachments += operand_detachments
+        return detachments
 
-    def _of_variable(self, name: ast.Name) -> list[Loss] | None:
+    def _of_variable(self, name: ast.Name) -> list[Detachment] | None:
         """Follow a variable to its last assignment before the line that reads it."""
         assignments = [
             node
@@ -147,19 +147,19 @@ class _Reader:
         if assignment is None:
             reader, argument = self._arguments.get(name.id, (None, name))
             if reader is not None:
-                return reader.losses(argument)
+                return reader.detachments(argument)
             return [] if isinstance(self._value(name), torch.Tensor) else None
         value = source.value_of(assignment, name.id)
         if value is None:
             return None
         return self._of_result(value)
 
-    def _of_result(self, value: ast.expr) -> list[Loss] | None:
+    def _of_result(self, value: ast.expr) -> list[Detachment] | None:
         """Follow a value that a statement of this scope assigns or returns."""
         region = source.region_in(self._scope, value.lineno, source.GRADIENTS_DISABLED)
-        return self.losses(value) if region is None else self._lost("region", region)
+        return self.detachments(value) if region is None else self._lost("region", region)
 
-    def _of_call(self, call: ast.Call) -> list[Loss] | None:
+    def _of_call(self, call: ast.Call) -> list[Detachment] | None:
         function = call.func
         operands = [*call.args, *(keyword.value for keyword in call.keywords)]
         if isinstance(function, ast.Attribute):
@@ -168,20 +168,20 @@ class _Reader:
             name, receiver = ast.unparse(function), []
         if name in _COPIES and call.args:
             computed = any(isinstance(node, ast.Call) for node in ast.walk(call.args[0]))
-            return self._lost("copy", call) if computed else self.losses(call.args[0]) or []
+            return self._lost("copy", call) if computed else self.detachments(call.args[0]) or []
         if name in _METHODS and receiver:
             return self._lost(_METHODS[name], call)
         value = self._value(function)
         if _only_computes(value):
-            losses = self._together(operands)
+            detachments = self._together(operands)
             # Frozen parameters may be the reason where nothing else is.
             frozen = isinstance(value, torch.nn.Module) and [*value.parameters()]
-            return (losses or None) if frozen else losses
+            return (detachments or None) if frozen else detachments
         if receiver:
             return self._together(receiver if name in _OF_RECEIVER else receiver + operands)
         return self._of_function(name, call)
 
-    def _of_function(self, name: str, call: ast.Call) -> list[Loss] | None:
+    def _of_function(self, name: str, call: ast.Call) -> list[Detachment] | None:
         """Follow a call of one of the program's functions to the value that it returns."""
         function = source.function_named(self._file, name)
         if function is None or self._depth == _MAX_CALLS:
@@ -197,7 +197,7 @@ class _Reader:
 
 
 def _only_computes(function: Any) -> bool:
-    """Whether a result has a graph only through its arguments, as of PyTorch's functions."""
+    """Whether a function's result can get a graph only from its arguments."""
     if isinstance(function, torch.nn.Module):
         return not any(parameter.requires_grad for parameter in function.parameters())
     module = getattr(function, "__module__", None) if callable(function) else None

@@ -7,9 +7,6 @@ to PyTorch: each is looked up on the node's own type, and none is assumed to exi
 not outlive its node (it would dangle), so the caller keeps every node alive until the reading ends.
 Older PyTorch has no ``data`` (2.10 does not, 2.13 does). There the tensor itself is
 requested, as backward would: saved-tensor hooks then run, and a checkpoint recomputes.
-
-Reading is the hot loop, so it stores bare tuples; ``GraphData.nodes`` builds named tuples from them
-on demand.
 """
 
 from __future__ import annotations
@@ -23,6 +20,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from gradtrace._torch import (
+    CHECKED_SAVED,
     CUSTOM,
     LEAF,
     RAW_SAVED,
@@ -58,37 +56,13 @@ FREED_UNSEEN_TAG = "gradtrace.freed"
 class GraphData:
     """Plain data about nodes that were live when they were read.
 
-    ``model`` is the name of the model's class, or empty.
+    ``nodes`` are breadth first from the roots; ``model`` is the name of the model's class, or
+    empty.
     """
 
-    def __init__(self, records: list[_Record], roles: dict[int, str]):
-        self._records = records
-        self._roles = roles
-        self._outputs: list[tuple[Output, ...]] = []
-        self.model = ""
-
-    def read_outputs(self, live: Sequence[LiveNode]) -> None:
-        """Read the shapes and dtypes of each operation's outputs."""
-        self._outputs = list(map(outputs_of, live))
-
-    def name_leaves(self, live: Sequence[LiveNode], model: torch.nn.Module) -> None:
-        """Give the leaves the names of the model's parameters."""
-        self.model = type(model).__name__
-        names = {id(parameter): name for name, parameter in model.named_parameters()}
-        for i, (layout, number, successors, content) in enumerate(self._records):
-            if isinstance(content, Leaf):
-                named = content._replace(name=names.get(id(live[i].variable)))
-                self._records[i] = (layout, number, successors, named)
-
-    @cached_property
-    def nodes(self) -> list[Node]:
-        """The nodes, breadth first from the roots."""
-        with no_garbage_collection():
-            outputs = self._outputs or [()] * len(self._records)
-            return [
-                _node(*record, node_outputs, self._roles)
-                for record, node_outputs in zip(self._records, outputs, strict=True)
-            ]
+    def __init__(self, nodes: list[Node], model: str = ""):
+        self.nodes = nodes
+        self.model = model
 
     @cached_property
     def edges(self) -> list[tuple[int, int]]:
@@ -108,110 +82,106 @@ class GraphData:
     @cached_property
     def held(self) -> HeldBytes:
         """The bytes that saved tensors keep alive now."""
-        storages = {
-            fields[-2]: fields[-1]
-            for _, _, _, content in self._records
-            if not isinstance(content, (Leaf, _Hidden))
-            for fields in content
-            if len(fields) > 2
-        }
+        storages = {saved.storage: saved for node in self.nodes for saved in node.saved}
         totals = {"activation": 0, "leaf": 0, "input": 0}
-        for storage, nbytes in storages.items():
-            totals[self._roles.get(storage, "activation")] += nbytes
+        for saved in storages.values():
+            if saved.role is not None:
+                totals[saved.role] += saved.storage_nbytes or 0
         return HeldBytes(totals["activation"], totals["leaf"], totals["input"])
+
+
+_NOTHING: Mapping[int, str] = {}
 
 
 def describe(
     live: Sequence[LiveNode],
     links: Sequence[Sequence[int]],
-    roles: Mapping[int, str] | None = None,
+    roles: Mapping[int, str] = _NOTHING,
+    names: Mapping[int, str] = _NOTHING,
+    with_outputs: bool = False,
 ) -> GraphData:
-    """Copy the state of traversed nodes into plain data, as :func:`read_records` does."""
-    return GraphData(*read_records(live, links, roles or {}))
+    """Copy the state of traversed nodes into plain data.
 
-
-def read_records(
-    live: Sequence[LiveNode], links: Sequence[Sequence[int]], roles: Mapping[int, str]
-) -> tuple[list[_Record], dict[int, str]]:
-    """Copy the state of live nodes into the tuples from which :class:`GraphData` is built.
-
-    ``roles`` maps storages to what else keeps them alive; the storages of leaves among the nodes
-    are added to the copy that is returned.
+    Args:
+        roles: what else keeps a storage alive; the storages of leaves among the nodes are added.
+        names: the name of each parameter, by identity.
+        with_outputs: whether to read the shapes and dtypes of each operation's outputs.
     """
-    roles = dict(roles)
-    records: list[_Record] = []
-    layouts: dict[type, _Layout] = {}  # _LAYOUTS is slower: its keys are weak
-    for node, successors in zip(live, links, strict=True):
-        layout = layouts.get(type(node))
-        if layout is None:
-            layout = layouts[type(node)] = _LAYOUTS.get(type(node)) or _layout(node)
-        content = layout.read(node, layout) if layout.read else []
-        records.append((layout, sequence_nr(node), successors, content))
-        if isinstance(content, Leaf):
-            roles[content.storage] = "leaf"
-    return records, roles
+    with no_garbage_collection():
+        leaves = {node: _leaf(node.variable, names) for node in live if type(node) is LEAF}
+        roles = {**roles, **{leaf.storage: "leaf" for leaf in leaves.values()}}
+        nodes = []
+        for node, successors in zip(live, links, strict=True):
+            if (leaf := leaves.get(node)) is not None:
+                nodes.append(_leaf_node(node, leaf))
+            else:
+                outputs = outputs_of(node) if with_outputs else ()
+                nodes.append(_read_node(node, tuple(successors), outputs, roles))
+        return GraphData(nodes)
 
 
-# What a slot holds: name, state and, where the tensor is known, the other fields of a SavedTensor
-# but its role.
-_Fields = tuple[Any, ...]
+def _leaf(variable: torch.Tensor, names: Mapping[int, str]) -> Leaf:
+    return Leaf(*_tensor(variable), variable.grad is not None, names.get(id(variable)))
 
+
+def _leaf_node(node: LiveNode, leaf: Leaf) -> Node:
+    output = Output(leaf.shape, leaf.dtype)
+    return Node(name_of(node), NOTHING_SAVED, (), (), None, leaf, (output,))
+
+
+def _read_node(
+    node: LiveNode, successors: tuple[int, ...], outputs: tuple[Output, ...], roles: _Roles
+) -> Node:
+    layout = _LAYOUTS.get(type(node)) or _layout(node)
+    number = sequence_nr(node)
+    if layout.hidden:  # C++ extensions share one node type, so each node has its own name
+        state = FREED if FREED_UNSEEN_TAG in node.metadata else HIDDEN
+        return Node(name_of(node), state, successors, (), number, None, outputs)
+    saved = _read(node, layout, roles) if layout.slots else []
+    if layout.custom:
+        saved += _read_attributes(node, roles)
+    state = state_of({slot[1] for slot in saved}) if saved else NOTHING_SAVED
+    return _new(Node, (layout.name, state, successors, tuple(saved), number, None, outputs))
+
+
+_Roles = Mapping[int, str]
 _Getter = Callable[[LiveNode], Any]
-
-
-class _Hidden(NamedTuple):
-    """A node whose saved tensors cannot be read from Python.
-
-    C++ extensions share one node type, so each node has its own name.
-    """
-
-    name: str
-    state: str
-
-
-_Held = Leaf | _Hidden | list[_Fields]
+_new = tuple.__new__  # half the time of a named tuple's own constructor
 
 
 class _Layout(NamedTuple):
-    """The properties that all nodes of one type have in common, looked up once."""
+    """The properties that all nodes of one type have in common, looked up once.
+
+    ``slots`` holds for each slot its name, the getter of its handle, and the getter that checks its
+    version. ``hidden`` nodes do not show to Python what they save.
+    """
 
     name: str
-    # Copies what such a node holds; None where there is nothing to copy.
-    read: Callable[[LiveNode, _Layout], _Held] | None
-    # For each slot its name, the getter of its handle, and the getter that checks its version.
-    slots: tuple[tuple[str, _Getter, _Getter], ...] = ()
+    slots: tuple[tuple[str, _Getter, _Getter], ...]
+    custom: bool
+    hidden: bool
 
-
-# Of one node: its type's layout, its sequence number, the indices of its successors, what it holds.
-_Record = tuple[_Layout, int, Sequence[int], _Held]
 
 # Weak keys: a torch.autograd.Function has a node type of its own, which holds the Function.
 _LAYOUTS: WeakKeyDictionary[type, _Layout] = WeakKeyDictionary()
 
 
 def _layout(node: LiveNode) -> _Layout:
-    kind, name = type(node), name_of(node)
+    kind, custom = type(node), isinstance(node, CUSTOM)
     slots = tuple(
-        _slot(attribute.removeprefix(RAW_SAVED), isinstance(node, CUSTOM))
+        _slot(attribute.removeprefix(RAW_SAVED), custom)
         for attribute in dir(kind)
         if attribute.startswith(RAW_SAVED)
     )
-    if isinstance(node, LEAF):
-        layout = _Layout(name, _read_leaf)
-    elif kind.__name__ in ("CopySlices", "CppFunction"):
-        # An in-place write to a view wraps the node of that write, and C++ extensions save
-        # tensors, that Python never sees.
-        layout = _Layout(name, _read_hidden)
-    elif isinstance(node, CUSTOM):
-        layout = _Layout(name, _read_custom, slots)
-    else:
-        layout = _Layout(name, _read if slots else None, slots)
-    _LAYOUTS[kind] = layout
+    # An in-place write to a view wraps the node of that write, and C++ extensions save tensors,
+    # that Python never sees.
+    hidden = kind.__name__ in ("CopySlices", "CppFunction")
+    layout = _LAYOUTS[kind] = _Layout(name_of(node), slots, custom, hidden)
     return layout
 
 
 def _slot(name: str, custom: bool) -> tuple[str, _Getter, _Getter]:
-    checked = attrgetter("saved_tensors" if custom else f"_saved_{name}")
+    checked = attrgetter("saved_tensors" if custom else CHECKED_SAVED + name)
     data_readable = SAVED_TENSORS_SHOW_THEIR_DATA
     return name, attrgetter(RAW_SAVED + name) if data_readable else _unpacking(checked), checked
 
@@ -240,51 +210,62 @@ def _unpacking(checked: _Getter) -> _Getter:
     return handle_of
 
 
-def _read(node: LiveNode, layout: _Layout) -> list[_Fields]:
-    fields: list[_Fields] = []
+def _read(node: LiveNode, layout: _Layout, roles: _Roles) -> list[SavedTensor]:
+    slots: list[SavedTensor] = []
     for name, handle_of, checked in layout.slots:
         try:
             handle = handle_of(node)
         except RuntimeError as error:  # lists and Python functions: the attribute itself is freed
-            fields.append((name, MODIFIED if "inplace operation" in str(error) else FREED))
+            state = MODIFIED if "inplace operation" in str(error) else FREED
+            slots.append(SavedTensor(name, state))
             continue
         if type(handle) is tuple:
             for i, item in enumerate(handle):
                 empty = item.data is None and item.unpack_hook is None
                 slot = f"{name}[{i}]"
-                fields.append(
-                    (slot, NOT_NEEDED) if empty else _read_slot(slot, item, node, checked)
+                slots.append(
+                    SavedTensor(slot, NOT_NEEDED)
+                    if empty
+                    else _read_slot(slot, item, node, checked, roles)
                 )
             continue
         data = handle.data
         if type(data) not in _PLAIN or handle.unpack_hook is not None:
-            fields.append(_read_slot(name, handle, node, checked))
+            slots.append(_read_slot(name, handle, node, checked, roles))
             continue
         try:  # most slots: what _read_slot would do, written out for speed
             version = data._version
             storage = data.untyped_storage()
-            entry: _Fields = (name, ALIVE, data.shape, data.dtype, data.device, version,
-                             storage_identity(storage), storage.nbytes())  # fmt: skip
+            identity = storage_identity(storage)
+            # Versions start at 0 and only grow: at 0 nothing was written.
+            state = _checked_state(node, handle, checked) if version else ALIVE
+            fields = (name, state, data.shape, data.dtype, data.device, version,
+                      identity, storage.nbytes(), roles.get(identity, "activation"))  # fmt: skip
+            slots.append(_new(SavedTensor, fields))
         except RuntimeError:  # sparse, nested, or inside a transform of torch.func
-            entry = _read_slot(name, handle, node, checked)
-        else:
-            if version:  # versions start at 0 and only grow: at 0 nothing was written
-                entry = (name, _checked_state(node, handle, checked), *entry[2:])
-        fields.append(entry)
-    return fields
+            slots.append(_read_slot(name, handle, node, checked, roles))
+    return slots
 
 
-def _read_slot(name: str, handle: Any, node: LiveNode, checked: _Getter) -> _Fields:
+def _read_slot(
+    name: str, handle: Any, node: LiveNode, checked: _Getter, roles: _Roles
+) -> SavedTensor:
     data = handle.data
-    if handle.unpack_hook is not None:
-        return _packed(name, data)
+    if handle.unpack_hook is not None:  # bytes are known if it stored a tensor
+        parts = _parts(data)
+        return _slot_of(name, PACKED, parts[0][1], roles) if parts else SavedTensor(name, PACKED)
     if data is None:
         try:
             checked(node)  # nothing is there, so nothing runs: raises if it was freed
         except RuntimeError:
-            return (name, FREED)
-        return (name, NOT_NEEDED)
-    return (name, _checked_state(node, handle, checked), *_tensor(data))
+            return SavedTensor(name, FREED)
+        return SavedTensor(name, NOT_NEEDED)
+    return _slot_of(name, _checked_state(node, handle, checked), data, roles)
+
+
+def _slot_of(name: str, state: str, tensor: torch.Tensor, roles: _Roles) -> SavedTensor:
+    fields = _tensor(tensor)
+    return SavedTensor(name, state, *fields, roles.get(fields[-2], "activation"))
 
 
 def _checked_state(node: LiveNode, handle: Any, checked: _Getter) -> str:
@@ -301,13 +282,13 @@ def _checked_state(node: LiveNode, handle: Any, checked: _Getter) -> str:
     return ALIVE
 
 
-def _read_custom(node: LiveNode, layout: _Layout) -> list[_Fields]:
-    """Read a ``torch.autograd.Function``: saved tensors, and tensors stored on ``ctx`` itself."""
-    fields = _read(node, layout)
-    for name, value in vars(node).items():
-        for key, part in _parts(value):
-            fields.append((f"ctx.{name}{key}", ALIVE, *_tensor(part)))
-    return fields
+def _read_attributes(node: LiveNode, roles: _Roles) -> list[SavedTensor]:
+    """Read the tensors that a ``torch.autograd.Function`` stored on ``ctx`` itself."""
+    return [
+        _slot_of(f"ctx.{name}{key}", ALIVE, part, roles)
+        for name, value in vars(node).items()
+        for key, part in _parts(value)
+    ]
 
 
 def _parts(value: object) -> list[tuple[str, torch.Tensor]]:
@@ -323,52 +304,9 @@ def _parts(value: object) -> list[tuple[str, torch.Tensor]]:
     return [(f"[{key!r}]", part) for key, part in items if isinstance(part, torch.Tensor)]
 
 
-def _read_leaf(node: LiveNode, layout: _Layout) -> Leaf:
-    variable = node.variable
-    return Leaf(*_tensor(variable), variable.grad is not None)
-
-
-def _read_hidden(node: LiveNode, layout: _Layout) -> _Hidden:
-    return _Hidden(name_of(node), FREED if FREED_UNSEEN_TAG in node.metadata else HIDDEN)
-
-
-def _packed(name: str, data: object) -> _Fields:
-    """Describe what a hook stored in place of a tensor; bytes are known if it holds a tensor."""
-    parts = _parts(data)
-    return (name, PACKED, *_tensor(parts[0][1])) if parts else (name, PACKED)
-
-
 def _tensor(
     tensor: torch.Tensor,
 ) -> tuple[torch.Size, torch.dtype, torch.device, int | None, int, int]:
     """Return the fields that SavedTensor and Leaf share."""
     return (shape_of(tensor), tensor.dtype, tensor.device, version_of(tensor),
             *storage_of(tensor))  # fmt: skip
-
-
-def _node(
-    layout: _Layout,
-    number: int,
-    successors: Sequence[int],
-    content: _Held,
-    outputs: tuple[Output, ...],
-    roles: dict[int, str],
-) -> Node:
-    """Build a :class:`Node` from the values of one record."""
-    if isinstance(content, Leaf):
-        output = (_new(Output, (content.shape, content.dtype)),)
-        return Node(layout.name, NOTHING_SAVED, tuple(successors), (), None, content, output)
-    if isinstance(content, _Hidden):
-        return Node(content.name, content.state, tuple(successors), (), number, None, outputs)
-    saved = []
-    for fields in content:
-        if len(fields) > 2:
-            role = roles.get(fields[-2], "activation")
-            saved.append(_new(SavedTensor, (*fields, role)))
-        else:
-            saved.append(SavedTensor(*fields))
-    state = state_of({fields[1] for fields in content}) if content else NOTHING_SAVED
-    return _new(Node, (layout.name, state, tuple(successors), tuple(saved), number, None, outputs))
-
-
-_new = tuple.__new__  # half the time of a named tuple's own constructor

@@ -79,6 +79,14 @@ def region_in(scope: Scope, line: int, pattern: str) -> ast.expr | None:
     return next((region for region in regions if re.search(pattern, ast.unparse(region))), None)
 
 
+def only_line(frame: FrameType | None, pattern: str) -> Location | None:
+    """Return the only line of this frame's file with a call or assignment like the pattern."""
+    file = "" if frame is None else frame.f_code.co_filename
+    nodes = _nodes(file, ast.Call, ast.Assign, ast.Attribute)
+    lines = {node.lineno for node in nodes if re.fullmatch(pattern, ast.unparse(node))}
+    return Location(file, lines.pop()) if len(lines) == 1 else None
+
+
 class Write(NamedTuple):
     """A line that modifies a tensor in place, and the ``values`` assigned to the tensor's name."""
 
@@ -123,16 +131,16 @@ def assignments_of(file: str, attribute: str, in_init: bool) -> list[int]:
     )
 
 
-def attributes_written(code: CodeType) -> list[str]:
-    """Return the attributes that a function assigns, such as ``self.cache``."""
+def attributes_changed(code: CodeType) -> dict[str, int]:
+    """Return the attributes that a function assigns, such as ``self.cache``, with the lines.
+
+    If there are none, those that it reads and that another method than ``__init__`` assigns.
+    """
     scope = _scope(code, code.co_firstlineno + 1)
-    nodes = own_nodes(scope) if scope is not None else ()
-    attributes = [
-        ast.unparse(node)
-        for node in nodes
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    ]
-    return [*dict.fromkeys(attributes)]
+    nodes = [] if scope is None else [n for n in own_nodes(scope) if isinstance(n, ast.Attribute)]
+    changed = {ast.unparse(n): n.lineno for n in nodes if isinstance(n.ctx, ast.Store)}
+    assigned = ((n, assignments_of(code.co_filename, n.attr, in_init=False)) for n in nodes)
+    return changed or {ast.unparse(n): lines[0] for n, lines in assigned if lines}
 
 
 def assigns_name(loop: Loop, name: str) -> bool:

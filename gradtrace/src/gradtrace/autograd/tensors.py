@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gradtrace._torch import storage_identity
+from gradtrace._torch import coo_indices, coo_values, storage_identity
 
 
 def has_graph(tensor: torch.Tensor) -> bool:
@@ -46,7 +46,7 @@ def shape_of(tensor: torch.Tensor) -> torch.Size:
 def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the identity and bytes of a tensor's storage; without one, a negative identity."""
     if tensor.layout is torch.sparse_coo:
-        parts = [tensor._values(), tensor._indices()]
+        parts = [coo_values(tensor), coo_indices(tensor)]
     elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         parts = [tensor.values(), tensor.crow_indices(), tensor.col_indices()]
     elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):

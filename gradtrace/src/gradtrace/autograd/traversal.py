@@ -7,7 +7,7 @@ and without recursion.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -90,6 +90,20 @@ def leading_to(targets: Iterable[int], users: Sequence[Sequence[int]]) -> set[in
                 leading.add(user)
                 pending.append(user)
     return leading
+
+
+def reachable(
+    links: Sequence[Sequence[int]], starts: Iterable[int], blocked: Collection[int] = ()
+) -> set[int]:
+    """Return the indices of these nodes and those that they reach, not beyond the blocked ones."""
+    visited = {*starts}
+    pending = list(visited)
+    for i in pending:  # grows while it is read
+        for j in links[i] if i not in blocked else ():
+            if j not in visited:
+                visited.add(j)
+                pending.append(j)
+    return visited
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TypeGuard
 
 from gradtrace.draw.scene import Scene, Scope
@@ -48,6 +49,9 @@ class Group:
                 yield member
 
 
+Members = list[int | Group]  # of a group: nodes and groups
+
+
 @dataclass
 class View:
     """What is shown at once: boxes for nodes and groups.
@@ -87,29 +91,19 @@ def steps_suffix(group: Group) -> str:
 
 def repeated_items(run: Group) -> list[int | Group]:
     """Return the repeated members of a run, with its ranges expanded."""
-    items = list(run.members)
-    while any(isinstance(item, Group) and item.kind == "range" for item in items):
-        items = [
-            part
-            for item in items
-            for part in (
-                item.members if isinstance(item, Group) and item.kind == "range" else [item]
-            )
-        ]
+    items: list[int | Group] = []
+    for item in run.members:
+        if isinstance(item, Group) and item.kind == "range":
+            items += repeated_items(item)
+        else:
+            items.append(item)
     return items
 
 
 def common_prefix(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
     """Return the longest common prefix of some paths."""
-    shared = paths[0]
-    for path in paths[1:]:
-        length = 0
-        for part, path_part in zip(shared, path, strict=False):
-            if part != path_part:
-                break
-            length += 1
-        shared = shared[:length]
-    return shared
+    pairs = zip(min(paths), max(paths), strict=False)
+    return tuple(part for part, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def shared_module(scene: Scene, leaves: Sequence[int | Group]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Set
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from itertools import pairwise
 
 from gradtrace.draw.drawing import GAP_X, WIDEST_LAYER
@@ -121,17 +122,12 @@ def _longest_path_layers(plan: Plan) -> list[int]:
     for i, j in plan.links:
         users[j].append(i)
         inputs[i].add(j)
-    waits_for = list(map(len, inputs))
     layers = [0] * len(plan.boxes)
-    ready = [i for i, waiting in enumerate(waits_for) if not waiting]
-    for box in ready:  # grows while it is read
-        for user in users[box]:
-            layers[user] = max(layers[user], layers[box] + 1)
-            waits_for[user] -= 1
-            if not waits_for[user]:
-                ready.append(user)
+    order = [*TopologicalSorter(dict(enumerate(inputs))).static_order()]
+    for box in order:
+        layers[box] = max((layers[j] + 1 for j in inputs[box]), default=0)
     # A box whose inputs are sources only, such as the transpose of a weight, moves to its user.
-    for box in reversed(ready):
+    for box in reversed(order):
         if users[box] and (box in plan.sources or inputs[box] <= plan.sources):
             layers[box] = min(layers[user] for user in users[box]) - 1
     return layers

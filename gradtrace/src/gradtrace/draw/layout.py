@@ -43,10 +43,6 @@ def layout(scene: Scene) -> list[Drawing]:
     >>> leaf.y < operation.y, [(edge.start, edge.end) for edge in view.edges]
     (True, [(1, 0)])
     """
-    users: list[list[int]] = [[] for _ in scene.nodes]
-    for i, node in enumerate(scene.nodes):
-        for j in node.next:
-            users[j].append(i)
     at_home: dict[int, list[int]] = defaultdict(list)
     for k, tensor in enumerate(scene.tensors):
         if tensor is not None:
@@ -59,7 +55,7 @@ def layout(scene: Scene) -> list[Drawing]:
     tried: list[tuple[list[int | Group], Plan, Placement]] = []
 
     def excess(view: View) -> float:
-        plan = plan_view(scene, view, None if view.parent is None else plans[view.parent], users)
+        plan = plan_view(scene, view, None if view.parent is None else plans[view.parent])
         add_tensors(scene, plan, at_home)
         key = plan.key()
         if key not in placed:  # the steps of a loop look alike

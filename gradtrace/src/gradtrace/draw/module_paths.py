@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
 from collections.abc import Sequence
+from graphlib import TopologicalSorter
 
 from gradtrace.draw.groups import common_prefix
 from gradtrace.draw.scene import Scene
@@ -15,27 +15,20 @@ def topological_order(scene: Scene) -> list[int]:
     operations = [i for i, node in enumerate(scene.nodes) if not node.leaf]
     operations.sort(key=lambda i: scene.nodes[i].order or 0)
     place = {node: k for k, node in enumerate(operations)}
-    if all(
-        place[j] < k for k, i in enumerate(operations) for j in scene.nodes[i].next if j in place
-    ):
+    inputs = [[place[j] for j in scene.nodes[i].next if j in place] for i in operations]
+    if all(j < k for k, places in enumerate(inputs) for j in places):
         return operations
     # Each thread counts its own operations, and backward may have run in several.
-    users: dict[int, list[int]] = defaultdict(list)
-    waits_for = {i: sum(j in place for j in scene.nodes[i].next) for i in operations}
-    for i in operations:
-        for j in scene.nodes[i].next:
-            if j in place:
-                users[j].append(i)
-    ready = [(place[i], i) for i in operations if not waits_for[i]]
-    heapq.heapify(ready)
+    sorter = TopologicalSorter(dict(enumerate(inputs)))
+    sorter.prepare()
+    ready: list[int] = []
     ordered = []
-    while ready:
-        _, i = heapq.heappop(ready)
-        ordered.append(i)
-        for user in users[i]:
-            waits_for[user] -= 1
-            if not waits_for[user]:
-                heapq.heappush(ready, (place[user], user))
+    while sorter.is_active():
+        for k in sorter.get_ready():
+            heapq.heappush(ready, k)
+        k = heapq.heappop(ready)
+        ordered.append(operations[k])
+        sorter.done(k)
     return ordered
 
 

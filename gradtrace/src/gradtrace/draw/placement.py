@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from gradtrace.draw.drawing import (
@@ -85,24 +85,15 @@ def best_placement(plan: Plan) -> Placement:
     Parts that only parameters connect stand side by side if there is room, else below one another.
     If the drawing is too high, boxes that several parts use stand above all columns.
     """
-    leaves = {i for i in plan.sources if plan.boxes[i].kind != "group"}
-    users = Counter(end for _, end in plan.links)
-    common = {i for i in plan.sources if users[i] > 1}
     best = _placement(plan, set())
     abreast = len(components(plan))
     while best.excess > 1.0 and best.width > PANEL[0] and abreast > 1:
         abreast -= 1
         best = min(best, _placement(plan, set(), abreast), key=lambda placed: placed.excess)
-    for sources, lifted in (
-        (plan.sources, common),
-        (leaves, set[int]()),
-        (leaves, common & leaves),
-    ):
-        if best.excess <= 1.0:
-            break
-        if lifted or sources < plan.sources:
-            placed = _placement(replace(plan, sources=sources), lifted)
-            best = min(best, placed, key=lambda placed: placed.excess)
+    users = Counter(end for _, end in plan.links)
+    common = {i for i in plan.sources if users[i] > 1}
+    if best.excess > 1.0 and common:
+        best = min(best, _placement(plan, common), key=lambda placed: placed.excess)
     return best
 
 

@@ -61,12 +61,12 @@ class Plan:
         )
 
 
-def plan_view(scene: Scene, view: View, around: Plan | None, users: list[list[int]]) -> Plan:
+def plan_view(scene: Scene, view: View, around: Plan | None) -> Plan:
     """Return the plan of a view; ``around`` is the plan of the enclosing view."""
-    nodes = scene.nodes
+    nodes, users = scene.nodes, scene.users
     boxes = [_box_of(scene, view, member) for member in view.boxes]
     for box in boxes:
-        last = _last_handed_on(scene, box, users)
+        last = _last_handed_on(scene, box)
         if box.kind == "leaf" or not nodes[last].leaf:
             box.outputs, box.end = nodes[last].outputs, not (nodes[last].leaf or users[last])
     box_of = {node: number for number, box in enumerate(boxes) for node in box.nodes}
@@ -116,9 +116,9 @@ def _box_of(scene: Scene, view: View, member: int | Group) -> Box:
     return Box(kind, title, nodes, None, rows, width, height)
 
 
-def _last_handed_on(scene: Scene, box: Box, users: list[list[int]]) -> int:
+def _last_handed_on(scene: Scene, box: Box) -> int:
     """Return the last node of a box that nodes outside use; its last node if there is none."""
-    last = box.nodes[-1]
+    last, users = box.nodes[-1], scene.users
     if not users[last] and not scene.nodes[last].leaf:
         members = set(box.nodes)
         for node in reversed(box.nodes):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import chain, groupby
 
 from gradtrace.draw.groups import (
     ALIKE,
     LAYERS,
     MOST,
     Group,
+    Members,
     is_group,
     is_module,
     nodes_of,
@@ -34,15 +34,8 @@ class Similarity:
     def __init__(self, scene: Scene):
         self.scene = scene
         self._numbers: dict[object, int] = {}
-        self._users: dict[int, list[int]] = defaultdict(list)  # of each leaf
-        for i, node in enumerate(scene.nodes):
-            for j in node.next:
-                if scene.nodes[j].leaf:
-                    self._users[j].append(i)
 
-    def divided(
-        self, parts: list[int | Group], first: bool
-    ) -> tuple[list[int | Group], list[int | Group]]:
+    def divided(self, parts: Members, first: bool) -> tuple[Members, Members]:
         """Separate the parts of a repetition from the leaves among them that other repetitions use.
 
         In the ``first`` repetition, leaves of no module count as shared, too.
@@ -50,22 +43,22 @@ class Similarity:
         if all(self.number(part) is not None for part in parts):
             return parts, []
         nodes = set(Group("round", (), parts).nodes())
-        own_parts: list[int | Group] = []
-        shared_parts: list[int | Group] = []
+        own_parts: Members = []
+        shared_parts: Members = []
         for part in parts:
             leaves = list(nodes_of(part))
             stays = self.number(part) is not None or (
-                all(nodes.issuperset(self._users[leaf]) for leaf in leaves)
+                all(nodes.issuperset(self.scene.users[leaf]) for leaf in leaves)
                 and (not first or all(self.scene.nodes[leaf].module for leaf in leaves))
             )
             (own_parts if stays else shared_parts).append(part)
         return own_parts, shared_parts
 
-    def recurs(self, leaves: list[int | Group], rounds: list[int | Group]) -> bool:
+    def recurs(self, leaves: Members, rounds: Members) -> bool:
         """Whether any of these leaves is used in more than one repetition."""
         round_of = {node: number for number, part in enumerate(rounds) for node in nodes_of(part)}
         several = [leaf for part in leaves for leaf in nodes_of(part)]
-        users = [{round_of[i] for i in self._users[leaf] if i in round_of} for leaf in several]
+        users = [{round_of[i] for i in self.scene.users[leaf] if i in round_of} for leaf in several]
         return any(len(used_in) > 1 for used_in in users)
 
     def number(self, member: int | Group) -> int | None:
@@ -121,10 +114,39 @@ def group_repetitions(group: Group, alike: Similarity) -> None:
     """Replace similar neighbours among the members of a group by one group."""
     if len(group.members) < LAYERS:
         return
-    # Each member that counts, with the leaves before it.
-    units: list[list[int | Group]] = []
+    units, numbers, leaves = _units(group, alike)
+    least = ALIKE if len(group.members) <= MOST else 3
+    members: Members = []
+    at = 0
+    for start, period, times in find_repetitions(numbers, min(least, LAYERS)):
+        if start < at:  # the run before has taken its last round from this one
+            continue
+        if times < least and not _are_named_modules(units, start, period, times):
+            continue
+        preceding = [*chain.from_iterable(units[at:start])]
+        end = start + period * times
+        pattern = units[start : start + period]
+        at = end + _trailing_length(pattern, numbers[start:end], numbers[end:])
+        rounds, shared = _rounds(group, alike, units[start:at], period)
+        recurs = alike.recurs(shared, rounds)
+        members += _group_beside_steps(group, alike, preceding, "before") if recurs else preceding
+        members += shared
+        run = Group("run", group.path, rounds, recurs=steps_suffix(group) if recurs else None)
+        divide(run, alike)
+        members.append(alike.measure(run))
+    following = [*chain.from_iterable(units[at:]), *leaves]
+    last = members[-1] if members else None
+    follows = isinstance(last, Group) and last.recurs is not None
+    group.members = members + (
+        _group_beside_steps(group, alike, following, "after") if follows else following
+    )
+
+
+def _units(group: Group, alike: Similarity) -> tuple[list[Members], list[int], Members]:
+    """Return the members that have a number, each after its leaves; their numbers; other leaves."""
+    units: list[Members] = []
     numbers: list[int] = []
-    leaves: list[int | Group] = []
+    leaves: Members = []
     for member in group.members:
         number = alike.number(member)
         leaves.append(member)
@@ -132,52 +154,29 @@ def group_repetitions(group: Group, alike: Similarity) -> None:
             units.append(leaves)
             numbers.append(number)
             leaves = []
-    least = ALIKE if len(group.members) <= MOST else 3
-    members: list[int | Group] = []
-    at = 0
-    for start, period, times in find_repetitions(numbers, min(least, LAYERS)):
-        if start < at:  # the run before has taken its last round from this one
-            continue
-        if times < least and not _are_named_modules(units, start, period, times):
-            continue
-        preceding = [part for unit in units[at:start] for part in unit]
-        at = start + period * times
-        at = last = at + _trailing_length(
-            units[start : start + period], numbers[start:at], numbers[at:]
-        )
-        shared: list[int | Group] = []
-        rounds: list[int | Group] = []
-        for begin in range(start, last, period):
-            parts = [part for unit in units[begin : min(begin + period, last)] for part in unit]
-            own_parts, used_elsewhere = alike.divided(parts, first=not rounds)
-            shared += used_elsewhere
-            repeated = (
-                own_parts[0]
-                if len(own_parts) == 1
-                else alike.measure(Group("round", group.path, own_parts))
-            )
-            rounds.append(repeated)
-        loose = [part for part in shared if isinstance(part, int)]
-        if len(loose) > 1:
-            several = Group("leaves", shared_module(alike.scene, loose), [*loose])
-            shared = [alike.measure(several), *filter(is_group, shared)]
-        recurs = alike.recurs(shared, rounds)
-        members += _group_beside_steps(group, alike, preceding, "before") if recurs else preceding
-        members += shared
-        run = Group("run", group.path, rounds, recurs=steps_suffix(group) if recurs else None)
-        divide(run, alike)
-        members.append(alike.measure(run))
-    following = [member for unit in units[at:] for member in unit] + leaves
-    end = members[-1] if members else None
-    follows = isinstance(end, Group) and end.recurs is not None
-    group.members = members + (
-        _group_beside_steps(group, alike, following, "after") if follows else following
-    )
+    return units, numbers, leaves
 
 
-def _group_beside_steps(
-    group: Group, alike: Similarity, members: list[int | Group], where: str
-) -> list[int | Group]:
+def _rounds(
+    group: Group, alike: Similarity, units: list[Members], period: int
+) -> tuple[Members, Members]:
+    """Return one member for each repetition, and the leaves that other repetitions use, too."""
+    shared: Members = []
+    rounds: Members = []
+    for begin in range(0, len(units), period):
+        parts = [*chain.from_iterable(units[begin : begin + period])]
+        own_parts, used_elsewhere = alike.divided(parts, first=not rounds)
+        shared += used_elsewhere
+        together = Group("round", group.path, own_parts)
+        rounds.append(own_parts[0] if len(own_parts) == 1 else alike.measure(together))
+    loose = [part for part in shared if isinstance(part, int)]
+    if len(loose) > 1:
+        several = Group("leaves", shared_module(alike.scene, loose), [*loose])
+        shared = [alike.measure(several), *filter(is_group, shared)]
+    return rounds, shared
+
+
+def _group_beside_steps(group: Group, alike: Similarity, members: Members, where: str) -> Members:
     """Return the operations before or after the time steps of a module as one group."""
     modules = any(isinstance(m, Group) and m.kind in ("module", "layer") for m in members)
     if len(members) < 2 or group.kind not in ("module", "layer") or modules:
@@ -189,7 +188,7 @@ def _group_beside_steps(
     ]
 
 
-def _are_named_modules(units: list[list[int | Group]], start: int, period: int, times: int) -> bool:
+def _are_named_modules(units: list[Members], start: int, period: int, times: int) -> bool:
     """Whether the repeated members are modules with names of their own."""
     paths = [
         {part.path for unit in units[k : k + period] for part in unit if is_module(part)}
@@ -198,7 +197,7 @@ def _are_named_modules(units: list[list[int | Group]], start: int, period: int, 
     return all(paths) and not set.intersection(*paths)
 
 
-def _trailing_length(pattern: list[list[int | Group]], numbers: list[int], after: list[int]) -> int:
+def _trailing_length(pattern: list[Members], numbers: list[int], after: list[int]) -> int:
     """Return the length of a last, incomplete repetition that lacks only operations at its end.
 
     Operations between two layers belong to the first layer, and nothing follows the last one.
@@ -267,7 +266,7 @@ def _between_groups(group: Group, alike: Similarity) -> None:
     inner = [part for part in group.members if isinstance(part, Group) and len(part.path) > depth]
     if sum(part.kind != "leaves" for part in inner) < 2:
         return
-    members: list[int | Group] = []
+    members: Members = []
     for grouped, run in groupby(group.members, is_group):
         parts = list(run)
         if not grouped and len(parts) > 1:
@@ -279,10 +278,10 @@ def _between_groups(group: Group, alike: Similarity) -> None:
 
 
 def _into_ranges(group: Group, begin: int, alike: Similarity) -> None:
-    """Put members into ranges that end at multiples of their size; the first one is ``begin``."""
+    """Put members into ranges that end at multiples of their size; numbers start at ``begin``."""
     while (count := len(group.members)) > MOST:
         size = next((size for size in _SIZES if size * size >= count), _SIZES[-1])
-        ranges: list[int | Group] = []
+        ranges: Members = []
         at = 0
         while at < count:
             end = at + size - (begin + at) % size

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 _LONGEST_TITLE = 32  # characters
@@ -74,12 +75,12 @@ class SceneTensor(NamedTuple):
 
 @dataclass(frozen=True)
 class Scene:
-    """Nodes and tensors by index.
+    """The nodes and tensors to draw; each is identified by its index.
 
     ``tensors`` has None for the tensor of a leaf, which is the leaf's box. ``lives`` holds, for
-    each node, the first and the last moment at which the node or a tensor at home with it existed,
-    plain data aside. ``source`` maps lines to their text. ``calls_known`` is True if scopes include
-    the modules whose calls were recorded.
+    each node, the first and the last moment at which the node, or a tensor whose home it is,
+    existed; plain data does not count. ``source`` maps lines to their text. ``calls_known`` is True
+    if scopes include the modules whose calls were recorded.
     """
 
     nodes: Sequence[SceneNode]
@@ -87,6 +88,15 @@ class Scene:
     lives: Sequence[tuple[int, int]]
     source: Mapping[int, str] = field(default_factory=dict)
     calls_known: bool = False
+
+    @cached_property
+    def users(self) -> list[list[int]]:
+        """For each node the nodes that use it."""
+        users: list[list[int]] = [[] for _ in self.nodes]
+        for i, node in enumerate(self.nodes):
+            for j in node.next:
+                users[j].append(i)
+        return users
 
 
 DOT = re.compile(r"\.(?![^\[]*\])")  # not one inside of brackets

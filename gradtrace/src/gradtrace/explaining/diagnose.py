@@ -32,7 +32,7 @@ from gradtrace.explaining.causes import (
     family_of,
 )
 from gradtrace.explaining.diagnosis import Diagnosis
-from gradtrace.explaining.evidence.base import Evidence, NoEvidence
+from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence
 from gradtrace.explaining.evidence.function import (
     FunctionEvidence,
     NamedEvidence,
@@ -41,8 +41,8 @@ from gradtrace.explaining.evidence.function import (
     node_that_raised,
     outside_of_backward,
 )
-from gradtrace.explaining.evidence.modified import ModifiedEvidence
-from gradtrace.explaining.evidence.no_graph import AskedEvidence, NoGraphEvidence
+from gradtrace.explaining.evidence.modified import LeafEvidence, ModifiedEvidence
+from gradtrace.explaining.evidence.no_graph import AskedEvidence, InferenceEvidence, NoGraphEvidence
 from gradtrace.explaining.evidence.reuse import FreedEvidence
 from gradtrace.watching.record import BackwardCall, Record
 
@@ -53,8 +53,10 @@ EVIDENCE: dict[str, type[Evidence]] = {
     "unused_input": AskedEvidence,
 }
 # For causes that the text decides: the evidence that names the tensor or function involved.
-NAMING_EVIDENCE: dict[str, type[Evidence]] = {
+NAMING_EVIDENCE: dict[str, type[TextEvidence]] = {
     "once_differentiable": TwiceEvidence,
+    "leaf_inplace": LeafEvidence,
+    "no_grad_region": InferenceEvidence,
     "function_backward_failed": NamedEvidence,
     "checkpoint_differs": RecomputedEvidence,
 }
@@ -90,8 +92,8 @@ def failure(
         return decide("function", FunctionEvidence(node, *facts))
     assert family is not None
     if cause is not None:
-        evidence = NAMING_EVIDENCE.get(cause, Evidence)(*facts)
-        evidence.exception = error
+        evidence = NAMING_EVIDENCE.get(cause, TextEvidence)(*facts)
+        evidence.examine(error)
         return build_diagnosis(family, Criterion(cause, (), CERTAIN), evidence)
     kind = EVIDENCE.get(family) if outputs else None
     diagnosis = None
@@ -135,7 +137,7 @@ def build_diagnosis(family: str, criterion: Criterion, evidence: Evidence) -> Di
         reasons=tuple(dict.fromkeys(map(FACTS.__getitem__, facts))),
         advice=fix,
         proven=proven,
-        names=evidence.names,
+        names={key: name for key, name in evidence.names.items() if name is not None},
         strict=evidence.timeline.observed,
     )
 

@@ -152,8 +152,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     @guarded
     def look_back(self, variables: Mapping[str, Any]) -> None:
-        """Warn, when the program ends, about parameters that were never trained, and about sums
-        and lists among ``variables`` that keep many graphs alive."""
+        """Warn, at the end, about untrained parameters and graphs that ``variables`` keep."""
         self._report(silent.never_trained(self._record.timeline))
         self._report(silent.leaks(self._record.timeline, variables))
 

@@ -166,7 +166,7 @@ class Exploration:
         return [control.choice for control in self.controls.values()]
 
     def _changed(self, _: Any) -> None:
-        """Update the player once all controls have their new values."""
+        """Update the player after all controls have their new values."""
         if not self._choosing:
             self.player.show(self.trace(), self._indices())
 

@@ -147,7 +147,7 @@ class Edits:
     def data(self) -> dict[str, Any]:
         """Return the edits for the front end.
 
-        ``sizes`` maps each combination to the number of lines that replace a line, if not one.
+        ``sizes`` has, for each combination, the number of lines in place of a line, if not one.
         """
         sizes = [
             {

@@ -12,7 +12,7 @@ import functools
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,6 @@ def static_html(
     controls: Sequence[dict[str, Any]] = (),
     initial: Sequence[int] = (),
     *,
-    step: int | Mapping[str, int] | None = None,
     question: Question | None = None,
     key: str = "",
     carrier: str = "",
@@ -110,15 +109,12 @@ def static_html(
         traces: one for each setting of the controls, the last control changing fastest.
         controls: for each, ``{"name", "kind", "options"}`` as ``gradtrace.explore`` makes them.
         initial: for each control, the index of the option to begin with.
-        step: where the player opens: the index of a step, or ``{"line": n}`` for the first step at
-            which line n is next, ``{"after": n}`` for the first after it ran.  None: the first.
         question: what is asked before anything is shown.
-        key: that of the live :class:`~gradtrace.Player` which it joins where a kernel has one.
-        carrier: the function whose player on the same page carries the front end, which this one
-            then leaves out; empty if this one carries it.
+        key: identifies the live :class:`~gradtrace.Player` that the page joins, if there is one.
+        carrier: the function whose player on the same page contains the front end, if this one
+            leaves it out; else empty.
 
-    Where scripts do not run, the outcome of each setting is there to read as text; below a question
-    it is folded.
+    Without scripts the page shows the outcome of each setting as text, folded below a question.
 
     >>> from gradtrace import trace
     >>> "Ends without an error." in static_html([trace(lambda: 1)])
@@ -130,14 +126,13 @@ def static_html(
             f" The notebook stores the player's script once, with the first player ({carrier}). "
             "Scroll to that player, or run this cell with a kernel."
         )
-    return _element(traces, controls, initial, step, question, _hint(hint), key, carrier)
+    return _element(traces, controls, initial, question, _hint(hint), key, carrier)
 
 
 def _element(
     traces: Sequence[TraceData],
     controls: Sequence[dict[str, Any]],
     initial: Sequence[int],
-    step: int | Mapping[str, int] | None,
     question: Question | None,
     above: str,
     key: str = "",
@@ -148,7 +143,7 @@ def _element(
     data = {
         "controls": list(controls),
         "initial": list(initial),
-        "step": step if step is None or isinstance(step, int) else dict(step),
+        "step": None,  # where it opens, which a page that shows stored players may set
         "question": question and asdict(question),
         "function": traces[0].function,
         "source": traces[0].source,
@@ -200,7 +195,7 @@ def standalone(
     """
     name = html.escape(title)
     above = _hint("Save this file, and open it in a browser.") + _program(traces[0])
-    player = _element(traces, controls, initial, None, question, above)
+    player = _element(traces, controls, initial, question, above)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_ASKS_FOR_NOTHING}'
         f"<title>{name}</title>"

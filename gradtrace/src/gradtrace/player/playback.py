@@ -86,7 +86,7 @@ class Trace(TraceData):
         Raises:
             ModuleNotFoundError: matplotlib is not installed.
         """
-        try:
+        try:  # of the extra `plot`
             import matplotlib.pyplot as plt
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import textwrap
 from collections import defaultdict
 from collections.abc import Mapping
 
 from gradtrace.draw.scene import DOT, Scene, SceneNode, SceneTensor, Scope, clipped, module_of
+from gradtrace.tracing.function_source import parsed
 from gradtrace.tracing.steps import TraceData, TraceNode
 
 _LONGEST_VALUES = 30  # characters of a leaf's value and of its gradient
@@ -113,19 +113,10 @@ def _loops(trace: TraceData) -> list[tuple[Scope, ...]]:
     An iteration begins with the loop's head, or with its first line where Python skips the head, as
     in ``while True``.
     """
-    first = min(trace.source, default=1)
-    text = "\n".join(
-        trace.source.get(n, "") for n in range(first, max(trace.source, default=0) + 1)
-    )
-    try:
-        tree = ast.parse(textwrap.dedent(text))
-    except SyntaxError:  # a lambda in the middle of an expression
-        return [()] * len(trace.steps)
     loops = sorted(
-        (first + node.lineno - 1, first + node.body[0].lineno - 1, first + (end or 1) - 1)
-        for node in ast.walk(tree)
+        (node.lineno, node.body[0].lineno, node.body[-1].end_lineno or node.lineno)
+        for node in ast.walk(parsed(trace.source))
         if isinstance(node, ast.For | ast.While)
-        for end in [node.body[-1].end_lineno]
     )
     entries, counts = [0] * len(loops), [0] * len(loops)
     scopes_by_step: list[tuple[Scope, ...]] = []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from gradtrace.autograd.nodes import ALIVE, FREED, MODIFIED
 from gradtrace.player.outcome import outcome
+from gradtrace.tracing.function_source import parsed
 from gradtrace.tracing.steps import TraceData
 
 
@@ -40,25 +40,16 @@ def listed(names: Sequence[str]) -> str:
 
 def statement_lines(trace: TraceData) -> list[int]:
     """Return the first line of each statement, or the lines that ran if parsing fails."""
-    first = min(trace.source, default=0)
-    text = textwrap.dedent("\n".join(trace.source[n] for n in sorted(trace.source)))
+    nodes = ast.walk(parsed(trace.source))
+    function = next((node for node in nodes if isinstance(node, ast.FunctionDef)), None)
     traced_lines = {step.ran for step in trace.steps if step.ran is not None}
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return sorted(traced_lines)
-    function = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), None)
-    if function is None:
-        return sorted(traced_lines)
-    return sorted(
-        traced_lines
-        | {
-            first + node.lineno - 1
-            for statement in function.body
-            for node in ast.walk(statement)
-            if isinstance(node, ast.stmt) and not _runs_nothing(node)
-        }
-    )
+    statements = {
+        node.lineno
+        for statement in (function.body if function is not None else ())
+        for node in ast.walk(statement)
+        if isinstance(node, ast.stmt) and not _runs_nothing(node)
+    }
+    return sorted(traced_lines | statements)
 
 
 def _runs_nothing(node: ast.stmt) -> bool:

@@ -159,7 +159,7 @@ class Judge:
     def compare(self, judgements: Iterable[Judgement]) -> None:
         """Reject each repair that trains fewer parameters than another one that holds.
 
-        A list is to be cleared if nothing else holds: its old entries cannot be used again.
+        Clearing a list needs no question if nothing else holds, because its old entries are freed.
         """
         if self.trained is None:
             return
@@ -363,13 +363,10 @@ class Judge:
         missing: set[str] = set()
         for expected, call in self._pairs(run) if len(run.calls) >= self.failing_call else ():
             is_failing = expected.number == self.failing_call
-            keys = self._meant_keys(
-                run, call, expected.leaves if is_failing else expected.gradients
-            )
-            gets = set(call.gradients)
-            if is_failing:  # a gradient may be zero
-                gets |= call.leaves
-            missing |= keys - gets
+            # A failed call has no gradients; of its repair, a gradient may be zero.
+            keys = expected.leaves if is_failing else expected.gradients.keys()
+            trained = call.leaves if is_failing else call.gradients.keys()
+            missing |= self._meant_keys(run, call, keys) - trained
         # The loss that is meant for a parameter may come only after the failing call.
         trained_before = {key for call in self._program_calls for key in call.gradients}
         trained_now = {key for call in run.calls for key in call.gradients}
@@ -501,7 +498,7 @@ class Judge:
             return "no backward() call was observed"
         if not run.calls[-1].accumulates and not run.steps and not candidate.repair.keeps:
             return "no gradient was observed, because autograd.grad returns it"
-        if run.status == "ended" and 0 < len(run.steps) == len(self.original.steps):
+        if run.status == "ended" and len(run.steps) == len(self.original.steps):
             return None  # an evaluation after the training
         if self.original.optimizers and not run.steps_after(self.failing_call):
             has_steps = self.original.steps or run.steps

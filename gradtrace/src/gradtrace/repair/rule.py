@@ -82,7 +82,7 @@ class Failure:
         return [variable for variable in self.run.graph_variables if variable.is_freed]
 
     def variables(self, statement: Statement) -> dict[str, str]:
-        """Return the variables with a graph where a statement ran, with the types of value."""
+        """Return the kind of each variable that had a graph where a statement ran, by name."""
         return {
             variable.name.partition("[")[0]: variable.kind
             for variable in self.run.graph_variables

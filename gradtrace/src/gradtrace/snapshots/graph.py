@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 
 from gradtrace._torch import LiveNode
-from gradtrace.autograd.saved import GraphData, read_records
+from gradtrace.autograd.saved import GraphData, describe
 from gradtrace.autograd.tensors import has_graph, storage_of
 from gradtrace.autograd.traversal import root_node, undisturbed, walk
-from gradtrace.snapshots.pictures import graph_html, graph_svg, write
+from gradtrace.snapshots.pictures import graph_html, graph_svg
 
 _FEW = 5_000  # nodes: what they made is read without being asked for
 
@@ -32,7 +32,10 @@ class Graph(GraphData):
         A large graph is folded, as in the player: by module if parameters have names, else by
         repetition.
         """
-        return write(graph_svg(self), path)
+        text = graph_svg(self)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
 
     def _repr_html_(self) -> str:
         return graph_html(self)
@@ -101,12 +104,11 @@ def snapshot(
         if model is not None:
             inputs += [*model.parameters(), *model.buffers()]
         roles = {storage_of(tensor)[0]: "input" for tensor in inputs}
-        graph = Graph(*read_records(live, links, roles))
-        if model is not None or len(live) <= _FEW:
-            graph.read_outputs(live)
-        if model is not None:
-            graph.name_leaves(live, model)
-        return graph
+        named = () if model is None else model.named_parameters()
+        names = {id(parameter): name for name, parameter in named}
+        with_outputs = model is not None or len(live) <= _FEW
+        nodes = describe(live, links, roles, names, with_outputs).nodes
+        return Graph(nodes, "" if model is None else type(model).__name__)
 
 
 def _root(tensor: object, position: int) -> LiveNode:

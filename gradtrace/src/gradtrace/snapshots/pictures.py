@@ -7,7 +7,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from gradtrace.autograd.collector import no_garbage_collection
@@ -223,10 +222,3 @@ def graph_html(graph: GraphData) -> str:
 def graph_svg(graph: GraphData) -> str:
     """Return a snapshot as the text of an SVG file."""
     return Pictures(graph)[0].svg("The autograd graph", sentence(graph), standalone=True)
-
-
-def write(text: str, path: str | Path | None) -> str:
-    """Write text to ``path``, if one is given, and return it."""
-    if path is not None:
-        Path(path).write_text(text, encoding="utf-8")
-    return text

@@ -130,7 +130,7 @@ class BackwardRecorder:
         return replace(step, changed=changed, gone=dead, inside=tuple(self._steps))
 
     def on_call(self, frame: FrameType) -> None:
-        """Note that a Python function begins: a hook of the program, if the engine called it."""
+        """Record a Python function that the engine calls: a hook of the program."""
         caller = frame.f_back
         if not self._calls or caller is None or caller.f_code is not RUNS_BACKWARD:
             return
@@ -337,7 +337,7 @@ class _Changes:
         return bool(self._changed or self._gone)
 
     def add(self, step: Step, entered: Set[int]) -> None:
-        """Add a reading; ``entered`` are the nodes that did not exist at the one before."""
+        """Add a reading; ``entered`` are the nodes that did not exist at the previous one."""
         for index in step.gone:
             self._changed.pop(index, None)
             if index in self._new:

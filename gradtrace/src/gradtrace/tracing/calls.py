@@ -35,7 +35,7 @@ class Calls:
 
     @property
     def wanting(self) -> bool:
-        """Whether there were calls of modules whose names are not known yet."""
+        """Whether a called module still has no name."""
         return bool(self._nameless)
 
     def on_call(self, frame: FrameType) -> Any:
@@ -57,7 +57,7 @@ class Calls:
         return on_event
 
     def name(self, names: Mapping[int, str]) -> None:
-        """Name the modules called since the last time; ``names`` are by identity."""
+        """Name the modules called since the last time; ``names`` has the path of each by its id."""
         for place, reference in self._nameless.items():
             module = reference()
             self._names[place] = None if module is None else names.get(id(module))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Mapping
 from types import CodeType
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ class FunctionSource(NamedTuple):
     """The text of a function by line, without its decorators.
 
     ``statements`` maps the first line of each statement that spans several to its last.
-    ``branches`` are the lines of each block that may be passed by, with the line that decides it.
+    ``branches`` are the lines of each block that may not run, with the line that decides it.
     """
 
     lines: dict[int, str]
@@ -42,11 +43,9 @@ def function_source(name: str, code: CodeType) -> FunctionSource:
             "exec): put it into a file or a notebook cell"
         ) from None
     text = textwrap.dedent("".join(lines))
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:  # a lambda in the middle of an expression
-        tree = ast.Module([], [])
-    begin = tree.body[0].lineno if tree.body else 1  # the line of def: decorators come before
+    numbered = dict(enumerate(text.splitlines(), first))
+    tree = parsed(numbered)
+    begin = tree.body[0].lineno if tree.body else first  # the line of def: decorators come before
     statements = {}
     branches = []
     for node in ast.walk(tree):
@@ -56,15 +55,27 @@ def function_source(name: str, code: CodeType) -> FunctionSource:
                 node.end_lineno if first_in_body is None else first_in_body - 1
             )  # of its head, if it has one
             if last is not None and last > node.lineno:
-                statements[first + node.lineno - 1] = first + last - 1
+                statements[node.lineno] = last
             for block in _blocks(node):
                 end = block[-1].end_lineno or block[-1].lineno
-                branches.append(
-                    (first + node.lineno - 1, range(first + block[0].lineno - 1, first + end))
-                )
-    numbered = enumerate(text.splitlines(), first)
-    lines_by_number = {number: line for number, line in numbered if number - first + 1 >= begin}
+                branches.append((node.lineno, range(block[0].lineno, end + 1)))
+    lines_by_number = {number: line for number, line in numbered.items() if number >= begin}
     return FunctionSource(lines_by_number, statements, branches)
+
+
+def parsed(lines: Mapping[int, str]) -> ast.Module:
+    """Return the syntax tree of these lines, with their numbers.
+
+    It is empty for a lambda in the middle of an expression.
+    """
+    first = min(lines, default=1)
+    text = "\n".join(lines.get(n, "") for n in range(first, max(lines, default=0) + 1))
+    try:
+        tree = ast.parse(textwrap.dedent(text))
+    except SyntaxError:
+        return ast.Module([], [])
+    ast.increment_lineno(tree, first - 1)
+    return tree
 
 
 def _first_inside(statement: ast.stmt) -> int | None:

@@ -218,7 +218,7 @@ class LiveGraph:
         return indices
 
     def _fetch(self, targets: Iterable[int], live_nodes: _LiveNodes) -> None:
-        """Find the wanted nodes: up along known edges to a node at hand, and down again."""
+        """Find live nodes: follow known edges up to a node that is reached, and its edges down."""
         down: dict[int, set[int]] = defaultdict(set)
         for index in targets:
             while index not in live_nodes.nodes:
@@ -318,7 +318,7 @@ class LiveGraph:
 
 @dataclass
 class _LiveNodes:
-    """The nodes of one look: those at hand, those that enter the graph, and their edges."""
+    """The live nodes that one :meth:`LiveGraph.look` has reached, and those that are new."""
 
     nodes: dict[int, LiveNode] = field(default_factory=dict)
     entered: list[int] = field(default_factory=list)

@@ -214,15 +214,7 @@ class Step:
 
 @dataclass(frozen=True)
 class TraceData:
-    """The data of a trace: it can be compared, stored and sent.
-
-    ``source`` maps line numbers, as in the file or the notebook cell, to their text.
-    ``statements`` maps the first line of each statement that spans several to its last.
-    ``skipped`` are the lines that did not run, such as a branch not taken.  ``error`` is the
-    exception that ended the function, None if it returned.  ``unrecorded`` counts the lines
-    that ran after ``max_steps``; the last step is recorded in any case.  ``calls`` are the calls of
-    modules that made operations, outer calls before inner ones.
-    """
+    """The data of a trace; :class:`gradtrace.Trace` describes its fields."""
 
     function: str
     source: dict[int, str]
@@ -245,7 +237,7 @@ class TraceData:
 
     @property
     def modified(self) -> dict[int, int | None]:
-        """Map each node with a saved tensor changed in place to the line that did it, as above."""
+        """Map each node with a modified saved tensor to the line, as :attr:`freed` does."""
         return self._first(lambda state: any(slot == MODIFIED for slot, _ in state.slots))
 
     def _first(self, condition: Callable[[NodeState], bool]) -> dict[int, int | None]:
@@ -291,8 +283,7 @@ class TraceData:
         """Read what :meth:`to_json` wrote.
 
         Raises:
-            ValueError: the text is not a trace, or one of another schema: what an older one does
-                not say cannot be made up.
+            ValueError: the text is not a trace, or is a trace of another schema.
 
         >>> from gradtrace import Trace, trace
         >>> seen = trace(lambda: 1)
@@ -306,15 +297,10 @@ class TraceData:
         schema = data.get("schema") if isinstance(data, dict) else None
         if type(schema) is not int:
             raise ValueError("this JSON is not a trace: it has no schema number")
-        if schema < SCHEMA:
+        if schema != SCHEMA:
             raise ValueError(
-                f"this trace has schema {schema}, which another gradtrace wrote, and this "
-                f"gradtrace reads schema {SCHEMA}: run the program again under gradtrace.trace"
-            )
-        if schema > SCHEMA:
-            raise ValueError(
-                f"this trace has schema {schema}, but this gradtrace reads up to {SCHEMA}: "
-                "upgrade gradtrace (pip install --upgrade gradtrace)"
+                f"this trace has schema {schema}, but this gradtrace reads schema {SCHEMA}: "
+                "run the program again, or upgrade gradtrace (pip install --upgrade gradtrace)"
             )
         try:
             return cls(**unpacked(data, _RECORDS))

@@ -19,19 +19,17 @@ from __future__ import annotations
 
 import dataclasses
 import dis
-import functools
-import inspect
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from traceback import walk_tb
-from types import CodeType, FrameType, FunctionType, MethodType
+from types import CodeType, FrameType
 from typing import Any, Self
 
 import torch
 
 from gradtrace._torch import LiveNode, WeakIdKeyDictionary, version_of
-from gradtrace.autograd.frames import PLAIN, namespace, reach
+from gradtrace.autograd.frames import PLAIN, code_of, namespace, reach
 from gradtrace.autograd.live_bytes import LiveBytes
 from gradtrace.autograd.tensors import gradient_of, is_cut_off, shape_of
 from gradtrace.autograd.traversal import undisturbed
@@ -74,21 +72,13 @@ def _name(fn: object) -> str:
 
 def _code(fn: Callable[..., Any]) -> CodeType:
     """Return the code object whose lines are traced when ``fn`` is called."""
-    inner = fn
-    if isinstance(inner, torch.nn.Module):
-        inner = inner.forward
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    inner = inspect.unwrap(inner)
-    if not isinstance(inner, (FunctionType, MethodType, type)):  # an object that can be called
-        inner = inspect.getattr_static(type(inner), "__call__", inner)
-    inner = getattr(inner, "__func__", inner)
-    if not isinstance(inner, FunctionType):
+    code = code_of(fn.forward if isinstance(fn, torch.nn.Module) else fn)
+    if code is None:
         raise TypeError(
             f"trace() runs a Python function line by line, but {_name(fn)} "
             f"({type(fn).__name__}) has no Python lines: put the call into a function with def"
         )
-    return inner.__code__
+    return code
 
 
 def _raised(exception: BaseException, line: int, node: int | None = None) -> Raised:

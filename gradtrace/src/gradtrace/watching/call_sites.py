@@ -53,10 +53,6 @@ class Sites:
             site = self._sites[key] = Site(frame)
         return site
 
-    def clear(self) -> None:
-        """Forget all sites."""
-        self._sites.clear()
-
 
 def caller_of_apply(frame: FrameType | None, frames: int) -> FrameType | None:
     """Return the frame that called the custom function whose forward is running near ``frame``.

@@ -84,7 +84,7 @@ from gradtrace.watching.record import (
     freed_by,
 )
 from gradtrace.watching.running_sums import LONG, adds_the_same_parameters, without_factors
-from gradtrace.watching.stand_ins import as_if_in, forget_our_frames, remove_our_frames
+from gradtrace.watching.stand_ins import forget_our_frames, remove_our_frames
 
 _MAX_EXPORT = 1_000_000  # bytes of an export that are checked for changes
 
@@ -121,7 +121,7 @@ class Observer(_torch_hooks.Mode):
         self._record = None
         self._timeline = Timeline()
         self._chains = Chains()
-        self._sites.clear()
+        self._sites = Sites()
 
     @property
     def of_this_thread(self) -> bool:
@@ -150,13 +150,11 @@ class Observer(_torch_hooks.Mode):
             if kind is NO_EFFECT:
                 return func(*args, **kwargs)
             site = self._sites.at(frame)
-            if _torch.others_drive():
-                call = as_if_in(frame) if _torch.tracing() else _stand_in(site, frame)
-            else:
-                call = _stand_in(site, frame)
-                if not _is_librarys_own(kind, func, site):
-                    operation = self._before(kind, func, args, kwargs, frame, site)
-            result = call(func, args, kwargs)
+            if not _torch.others_drive() and not _is_librarys_own(kind, func, site):
+                operation = self._before(kind, func, args, kwargs, frame, site)
+            # Not stored: the globals may be large.
+            stand_in = FunctionType(site.stand_in, frame.f_globals)
+            result = stand_in(func, args, kwargs)
         except BaseException as error:
             # Raised again by this bare ``raise``, it leaves without these frames.
             remove_our_frames(error)
@@ -291,8 +289,9 @@ class Observer(_torch_hooks.Mode):
             self._outside if in_custom_forward else operation.sequence_nr,
             written,
             self._timeline.last_call,
-            by_library=operation.site.location is None,
-            of_a_view=not sets_item and tensor._is_view(),
+            by_library=operation.site.location is None
+            and (recording or operation.func is torch.embedding_renorm_),
+            of_a_view=not sets_item and _torch.base_of(tensor) is not None,
         )
         self._timeline.edited(storage_of(tensor)[0], edit)
 
@@ -533,10 +532,6 @@ class Observer(_torch_hooks.Mode):
             self._tell("graph_grows", location, None)
         elif total.count == LONG and adds_the_same_parameters(node, total):
             timeline.sums.add(total, reports_death=is_scalar)
-
-
-def _stand_in(site: Site, frame: FrameType) -> FunctionType:
-    return FunctionType(site.stand_in, frame.f_globals)  # not stored: globals may be large
 
 
 def _is_librarys_own(kind: str, func: Callable[..., Any], site: Site) -> bool:

@@ -242,8 +242,10 @@ class Untrained:
 
 @dataclass(eq=False, slots=True)
 class Stray:
-    """A leaf of no optimizer: the first call that reached it, the ``.grad`` that was last seen, its
-    version, and how often it has grown since it was cleared."""
+    """A leaf of no optimizer, with its last ``.grad`` and how often that has grown.
+
+    ``first_call`` is the first backward call that reached the leaf, ``version`` that of ``.grad``.
+    """
 
     first_call: int
     gradient: int = 0
@@ -426,9 +428,9 @@ class Timeline:
         return None if chain is None else chain.location
 
     def ended(self, call: BackwardCall) -> None:
-        """Note whether another thread recorded the graph of this call's gradients.
+        """Record whether another thread recorded the graph of this call's gradients.
 
-        That of an accelerator does, and numbers the nodes by a counter of its own.
+        The engine's thread of an accelerator does, and numbers the nodes by its own counter.
         """
         if call.creates_graph and (
             call.on_accelerator or _torch.next_sequence_nr() == call.sequence_nr
@@ -471,7 +473,9 @@ class Timeline:
         ``meant`` is True for a cut that the program makes explicitly.
         """
         # A view that was made where gradients are off is a leaf of its own: w.T in a checkpoint.
-        bases = (t._base if t.is_leaf and t._base is not None else t for t in tensors)
+        bases = (
+            base if t.is_leaf and (base := _torch.base_of(t)) is not None else t for t in tensors
+        )
         for node in walk(roots_of([tensor for tensor in bases if tensor.requires_grad]))[0]:
             if not isinstance(node, _torch.LEAF):
                 continue
@@ -484,7 +488,7 @@ class Timeline:
                     self.suspects[key] = cut, meant
 
     def came_back(self, cut: Cut) -> None:
-        """Record that a value that had been read is a tensor again, so the cut was not meant."""
+        """Record that a value read at this cut is a tensor again: the cut was not intended."""
         for key, suspect in self.suspects.items():
             if suspect is not None and suspect[0].location == cut.location:
                 self.suspects[key] = suspect[0], False

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 from gradtrace import _torch
@@ -13,20 +12,6 @@ from gradtrace.autograd.frames import STAND_IN
 from gradtrace.watching.operation_kinds import tensors_in
 
 _OUR_FOLDER = f"{Path(__file__).parent}{os.sep}"
-_CALL_IN_VARIABLES = compile("_call[0](*_call[1], **_call[2])", __file__, "eval")
-
-
-def as_if_in(frame: FrameType) -> Callable[..., Any]:
-    """Return a stand-in with the frame's variables, after which torch.jit.trace names values."""
-
-    def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        variables = {**frame.f_locals, "_call": (func, args, kwargs)}
-        code = _CALL_IN_VARIABLES.replace(
-            co_filename=frame.f_code.co_filename, co_name=STAND_IN, co_firstlineno=frame.f_lineno
-        )
-        return eval(code, frame.f_globals, variables)
-
-    return call
 
 
 def remove_our_frames(error: BaseException) -> None:

@@ -1,10 +1,9 @@
 """The page of HTML with a student's feedback, one for each submission.
 
-Everything of a student's is text here: Jinja escapes every value, and the Content-Security-Policy
-of ``base.html`` forbids scripts should one get through all the same.  Of the questions there are
-findings in words, what the answer looks like, and the smallest case that is wrong, drawn for this
-answer and no other; of private inputs there is nothing.  Of the student's there are the answer and
-what it printed when it was defined.
+All data from students is text here: Jinja escapes every value, and the Content-Security-Policy of
+``base.html`` forbids scripts in case one gets through.  For each question the page has the
+findings, the matching misconceptions and the smallest wrong case, drawn for this answer alone, but
+nothing about private inputs; of the student's work, the answer and what it printed.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def write_page(folder: Path, result: Json, master: Master, said: Sequence[str]) 
 
     Raises:
         OSError: it cannot be written.
-        ValueError: the student's name is none of a folder.
+        ValueError: the student's name cannot be the name of a folder.
     """
     student, assignment = result["student"], result["assignment"]
     if student in ("", ".", "..") or "/" in student or "\0" in student:

@@ -6,8 +6,8 @@ Canvas wants ``Student``, ``ID`` and ``Section`` in front and may have a row of 
 (lib/gradebook_importer.rb in github.com/instructure/canvas-lms); Moodle takes any columns and asks
 which is which (docs.moodle.org, "Grade import").
 
-Everything of a student's is text here: no cell, and no part of one behind what some spreadsheet
-takes for the end of a cell, begins with a sign that makes it a formula.
+All data from students is text here: no cell, and no part after a character that a spreadsheet takes
+for the end of a cell, begins with a sign that makes it a formula.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def without(person: Person, assignment: str, max_points: float) -> Row:
 
 
 def with_group(person: Person, of_group: Row) -> Row:
-    """Return the row of a person whose group has handed in."""
+    """Return the row of a person whose group handed in a submission."""
     return replace(
         of_group,
         student=person.identifier,
@@ -107,10 +107,10 @@ def write_class(
     Where nothing was handed in the cell is empty.
 
     Args:
-        rows: those of ``grades.csv``, and whose they are.
+        rows: those of ``grades.csv``, each with its person.
 
     Returns:
-        what the teacher has to know: who is not in the class list, who is there twice.
+        warnings for the teacher: who is not in the class list, and who is in it twice.
     """
     points: dict[Person | str, dict[str, list[Row]]] = {}
     for result_row, person in rows:

@@ -1,11 +1,10 @@
 """A process with limits that parses, unpacks and compares the students' files.
 
-Whatever a file does to a parser (Python's own takes time that grows with the square of some
-sources, and an archive may unpack to more than there is), it does there.  When that process has
-used up the time for one call the kernel ends it, and the next call has a fresh one.  What comes
-back is plain JSON.
+A file may make a parser take any amount of time and memory (Python's own takes quadratic time for
+some sources, and an archive may unpack to more than fits). When the process has used up the time
+for one call, the kernel ends it, and the next call starts a new one.  The results are plain JSON.
 
-It imports no torch, so it is there in a moment.
+It does not import torch, so it starts quickly.
 """
 
 from __future__ import annotations
@@ -50,12 +49,13 @@ class Limited(AbstractContextManager):
         """Call ``function()`` in the process, and return its result.
 
         Args:
-            function: of a module's top level that the other process can import, or a ``partial``.
+            function: one that the other process can import from a module, or a ``partial`` of one.
 
         Raises:
-            Rejected: it raised that, or takes too much time or memory, or ended the process.
-            OSError: it raised that.
-            GradingError: it raised that, or nothing can be called here.
+            Rejected: raised by the function, or it takes too much time or memory, or ended the
+            process.
+            OSError: raised by the function.
+            GradingError: raised by the function, or the process cannot be started.
         """
         if self._process is None or self._process.poll() is not None:
             self.close()
@@ -112,7 +112,7 @@ class Limited(AbstractContextManager):
 
 
 def main(descriptor: int, seconds: float) -> None:
-    """Call what the process at the other end of a socket asks for, until it closes its end."""
+    """Call the functions that the process at the other end of a socket requests."""
     connection = Connection(descriptor)
     _limit_memory()
     connection.send(None)

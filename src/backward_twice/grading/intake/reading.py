@@ -39,11 +39,11 @@ class Reader(Limited):
         """Open a submission and rebuild its answers.
 
         Args:
-            opened: opens it; a function of a module's top level, or a ``partial`` of one.
+            opened: opens it; a function as :meth:`.Limited.call` takes it.
 
         Raises:
-            Rejected: it is none that can be graded, or reading it takes too much time or memory.
-            GradingError: nothing can be read here.
+            Rejected: it cannot be graded, or reading it takes too much time or memory.
+            GradingError: the process that reads cannot be started.
         """
         parts = self.call(partial(_rebuilt, opened, assignment, self._masters))
         sources = {name: tuple(cells) for name, cells in parts["sources"].items()}

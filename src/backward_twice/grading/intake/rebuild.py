@@ -1,15 +1,15 @@
 """Rebuild a submission from the master: the answer cells' sources are the student's, all else ours.
 
-What an answer uses of the student's own other cells (an import, a helper, a constant) is put before
-it; it is the student's code like the answer, and trusted as little.  Nothing else of these cells is
-run: no plot, no training, and no switch that would change how all of the notebook computes.
+Definitions in the student's other cells that an answer uses (an import, a helper, a constant) are
+put before it, and are trusted as little as the answer.  Nothing else in these cells is run: no
+plot, no training, and no setting that would affect the whole notebook.
 
-An answer cell is known by its grade id; where the metadata was lost, by the cell's own id; where
-that was lost too, by the name that it defines.  So whatever else happened to the notebook (test
-cells changed or deleted, points edited, cells reordered or added, another kernel) does not matter.
-A cell that was split or copied has its id several times: the parts run in the notebook's order,
-joined into one where only the whole can be read as Python.  Some front ends give the second part of
-a split cell no id: it is known by being no Python without the first.
+An answer cell is recognised by its grade id; without metadata, by the cell's own id; without that,
+by the name that it defines.  So other changes of the notebook do not matter (test cells changed or
+deleted, points edited, cells reordered or added, another kernel). If a cell was split or copied,
+several cells have its id: they run in the notebook's order, joined into one if only the whole is
+valid Python.  Some front ends give the second part of a split cell no id: it is recognised because
+it is not valid Python without the first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHOWN = 60  # characters of a name
 
 @dataclass(frozen=True)
 class _Cell:
-    """A cell as a student's notebook has it, every part of the right type."""
+    """A cell of a student's notebook, with every field of the right type."""
 
     kind: str
     source: str
@@ -50,8 +50,8 @@ def answers(
     """Take the answers to ``master`` out of a notebook's cells.
 
     Args:
-        cells: as JSON has them; they may hold anything.
-        masters: all exercises, to say whose cells these are if they belong to another one.
+        cells: as read from JSON; their content is not trusted.
+        masters: all exercises, to recognise the cells of another one.
 
     Raises:
         Rejected: there is no answer cell at all, or they are too long.

@@ -1,9 +1,8 @@
 """Read submissions without trust in their content: a folder in which one notebook counts.
 
-A file is opened without following links and without waiting (a FIFO would wait for ever), looked at
-through the open descriptor, and read up to a limit.  Of what is read only JSON lists, objects and
-text are used.  Which folders there are, and whose, the platforms know
-(:mod:`backward_twice.grading.platforms`).
+A file is opened without following links and without waiting (a FIFO would block), checked through
+the open descriptor, and read up to a limit.  Only JSON lists, objects and text are used.  The
+folders and their owners are found by :mod:`backward_twice.grading.platforms`.
 """
 
 from __future__ import annotations
@@ -123,7 +122,7 @@ def read_folder(root: Path, *names: str, assignment: str) -> Handed:
     """Read the submission of ``assignment`` that lies in the folder ``root/names...``.
 
     Raises:
-        Rejected: there is no notebook, or it is none that can be graded.
+        Rejected: there is no notebook, or it cannot be graded.
     """
     try:
         with _folder(root, *names) as folder:

@@ -1,6 +1,6 @@
 """List the files of a download and copy them into a student's folder; open zips.
 
-Where the zip is a student's own this may take any time and any memory, so all of it is called in a
+Unpacking a student's zip may take any amount of time and memory, so these functions are called in a
 process with limits (:mod:`.limited`).  No more of a file is copied than a notebook may have.
 """
 
@@ -35,8 +35,8 @@ def listed(download: Path) -> list[str]:
     """Return the paths of a download's files, separated by ``/``.
 
     Raises:
-        GradingError: it is no download, or has too many files.
-        OSError: it cannot be read, or a folder in it.
+        GradingError: it is not a download, or has too many files.
+        OSError: it, or a folder in it, cannot be read.
     """
     if download.is_dir():
         return _walked(download)
@@ -124,11 +124,11 @@ def copied(
     """Replace the content of the student's folder of the exercise by these files.
 
     Args:
-        files: of each its path in the download, and its own name.
+        files: the path in the download and the name of each.
         look_inside: whether notebooks are taken out of zips.
 
     Returns:
-        what there is to say of them.
+        remarks on the files.
     """
     half = student / f".{exercise}.new"
     shutil.rmtree(half, ignore_errors=True)

@@ -1,12 +1,11 @@
-"""Hand jobs to Dask workers, two for each at a time, and take the results as they come.
+"""Distribute jobs over Dask workers, two to each at a time, and yield results as they arrive.
 
-No more jobs are drawn than the workers have in hand, so a class of ten thousand takes as much
-memory as one of ten.  Where a worker dies (its machine is lost, or short of memory), Dask starts
-its tasks again elsewhere.  A task that several workers died with may only have been in bad
-company: it is tried again at the end, alone.  One that ran out of time by the clock is tried again
-when no other waits, with a worker to itself, unless such retries have taken
-:data:`RETRY_SECONDS` by then.  That result is final, and a task that still kills its workers is
-given up.
+Jobs are created only as workers need them, so a class of ten thousand takes as much memory as one
+of ten.  If a worker dies (its machine is lost, or out of memory), Dask runs its tasks again
+elsewhere.  A task with which several workers died is tried again at the end, alone, because another
+task may have been the reason.  So is a task that exceeded the time by the clock, unless such
+retries have already taken :data:`RETRY_SECONDS`. The second result is final, and a task that still
+kills its worker has failed.
 """
 
 from __future__ import annotations
@@ -120,10 +119,10 @@ Tagged = tuple[Any, Json]
 def run(
     client: Client, jobs: Iterable[Tagged], task: Callable[[Json], Json] = grade
 ) -> Iterator[Tagged]:
-    """Do the jobs, and yield the tag and the result of each as it ends.
+    """Run the jobs, and yield the tag and the result of each when it ends.
 
     Args:
-        jobs: a tag and a job each; the next is only taken when there is room for it.
+        jobs: pairs of a tag and a job; the next is requested only when a worker needs it.
 
     Raises:
         GradingError: the scheduler went away, or a worker cannot grade.

@@ -1,7 +1,7 @@
 """The first module that a Dask worker of ours loads: it silences Dask.
 
-A worker sets its loggers up again and inherits nothing from the process that starts it, so this is
-one of its preloads.  It imports nothing large: a worker has to be there in a moment.
+A worker configures its loggers itself and inherits nothing from the process that starts it, so this
+is one of its preloads.  It imports nothing large, so that a worker starts quickly.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The hidden inputs: drawn after the submission was read, from a secret that the teacher keeps.
 
 A draw's seed is HMAC(secret, assignment, question, digest of the answers, number).  So no student
-knows the inputs beforehand, another submission gets other inputs, and grading again draws the
-same.  The secret is made once and kept in the output folder.
+knows the inputs beforehand, each submission gets different inputs, and grading again draws the
+same.  The secret is created once and stored in the output folder.
 
-The private folder (``--private``) may hold ``<exercise>.py`` with a function for each question that
-is to be asked of variants of the teacher's own, drawn in addition::
+The private folder (``--private``) may contain ``<exercise>.py``, with a function for each question
+that draws the teacher's own inputs, which are asked in addition::
 
     def one_update(generator):  # a seeded torch.Generator
         return {...}  # the inputs, as the public question draws them
@@ -78,7 +78,7 @@ def read_draws(out: Path, private: Path | None, masters: Mapping[str, Master]) -
     """Read the secret and the private variants.
 
     Raises:
-        GradingError: something private cannot be used; found out here by drawing once from each.
+        GradingError: a private function cannot be used; each is tried once.
         OSError: the secret can be neither read nor written.
     """
     secret = _kept_secret(out)

@@ -1,9 +1,9 @@
 """Grade one submission: a job in, a result out, both plain JSON, so that any worker can do it.
 
-The job's steps run in a sandbox (:mod:`backward_twice.grading.sandbox`), which hands back what the
-answers gave as text.  Here, outside the student's interpreter, each question judges that text by
-what is right for its inputs.  A question has all its points when every finding of every draw
-passed, and none otherwise.
+The job's steps run in a sandbox (:mod:`backward_twice.grading.sandbox`), which returns the results
+of the answers as text.  Here, outside the student's interpreter, each question compares that text
+with the right results for its inputs.  A question has all its points when every finding of every
+draw passed, and none otherwise.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def checks_digest(exercise: str) -> str:
 def job(student: str, master: Master, answers: Answers, draws: Draws, settings: Json) -> Json:
     """Return a submission's job: the master's cells with the student's answers, and hidden inputs.
 
-    Private inputs come last.  They reach the sandbox only when all else has been handed back
-    (:mod:`.protocol`), and of what comes then nothing of the student's is shown.
+    Private inputs come last.  They reach the sandbox only after all other steps have ended
+    (:mod:`.protocol`), and the student's output from then on is not shown.
 
     Args:
         settings: ``limits`` and ``hide``, as the sandbox takes them.
@@ -132,7 +132,7 @@ def failed(job: Json, why: str) -> Json:
 def drawn(job: Json) -> Json:
     """Return the job with the public inputs drawn, as texts: ``draws`` of each question.
 
-    A worker does this, since there may be many, and but one process that hands jobs to all of them.
+    A worker does this, because one process distributes the jobs to all workers.
     """
     steps = [
         step | {"draws": [question(step["question"]).inputs(seed) for seed in step["seeds"]]}
@@ -147,7 +147,7 @@ def grade(job: Json) -> Json:
     """Run and judge the submission that ``job`` describes, in a Dask worker.
 
     Raises:
-        GradingError: this machine cannot grade: it has other checks, or no sandbox.
+        GradingError: this machine has a different version of the checks, or no sandbox.
     """
     if job["checks"] != checks_digest(job["assignment"]):
         raise GradingError("a worker has other checks than the grader: install the same version")
@@ -169,8 +169,8 @@ _SENT = ("kind", "id", "source", "question", "draws")
 def judged(job: Json, results: list[StepResult]) -> Json:
     """Judge the results of the job's steps.
 
-    The result is marked ``slow`` if a step ran out of time by the clock: it is final only if
-    nothing else that could have slowed it was run beside it.
+    The result is marked ``slow`` if a step exceeded the time by the clock: it is final only if no
+    other job ran beside it.
 
     Args:
         job: with its inputs drawn.

@@ -1,10 +1,10 @@
 """The journal of a grading, ``results.jsonl``: one line for each result, written immediately.
 
-It is what an interrupted grading goes on from, and what gradebook, tables and feedback are made of.
-A later line of the same student and assignment replaces the earlier, which stay as the score's
-history; one that says ``dropped`` takes all of them out.  A line that was torn when the grader was
-killed is removed.  Memory holds only the place of each line, so that the size of a class does not
-matter.
+An interrupted grading continues from it, and gradebook, tables and feedback are created from it.  A
+later line of the same student and assignment replaces the earlier ones, which stay as the history
+of the score; a line that says ``dropped`` removes all of them.  An incomplete last line, left when
+the grader was killed, is deleted.  Only the position of each line is kept in memory, so that the
+size of a class does not matter.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Journal:
         self._write({"dropped": key})
 
     def _write(self, entry: Json) -> None:
-        """Write an entry at the end; where that fails the journal stays as it was."""
+        """Append an entry; if that fails, the journal is unchanged."""
         line = json.dumps(entry, sort_keys=True).encode() + b"\n"
         try:
             written = 0

@@ -90,7 +90,7 @@ class Master:
 class Answers:
     """The sources of a submission's answer cells, in order, by the answer's id.
 
-    ``missing`` says why an answer is not there; ``notes`` are for teacher and student.
+    ``missing`` has the reason for each missing answer; ``notes`` are for teacher and student.
     """
 
     sources: Mapping[str, tuple[str, ...]]
@@ -108,7 +108,7 @@ def read_masters(solutions: Path) -> dict[str, Master]:
     """Read the masters in ``solutions/<name>/<name>.ipynb``, by name.
 
     Raises:
-        GradingError: there is none, or one cannot be graded by; the message says why.
+        GradingError: there is none, or one cannot be used for grading; the message says why.
         OSError: a folder cannot be read.
     """
     # Path.glob would pass over a folder that cannot be read, and its exercise would be none.
@@ -127,8 +127,8 @@ def read_master(path: Path) -> Master:
     """Read the master at ``path``.
 
     Raises:
-        GradingError: it is no notebook, or a test cell asks no question, or none that there is, or
-            no answer cell before it defines what it asks for.
+        GradingError: it is not a notebook, a test cell asks no question that exists, or no answer
+            cell before it defines the answer.
     """
     # Not where only read masters arrive: these take longer than all the rest.
     import nbformat
@@ -177,7 +177,7 @@ def read_master(path: Path) -> Master:
 
 def _question(source: str, where: str) -> tuple[str, str]:
     """Return the one question that a test cell asks by ``check``, and the name it asks for."""
-    from backward_twice.checks import question
+    from backward_twice.checks import question  # not at the top, as it imports torch
 
     calls = [
         node.args[0].value

@@ -1,7 +1,7 @@
 """The player of the smallest wrong case: the effect of each of its lines on the autograd graph.
 
-It is gradtrace's trace as a table, for a page without scripts, which is read aloud and printed as
-it stands.  The program is the question's own, drawn for one answer; nothing of a student's is run.
+It is gradtrace's trace as a table, for a page without scripts, which screen readers and printers
+can render.  The program belongs to the question, drawn for one answer; no student's code is run.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def played(program: str) -> list[dict[str, Any]]:
 
     Returns:
         for each line that ran, in order, ``{"line": its source, "did": what it did in words,
-        "held": the bytes of activations that saved tensors hold after it}``; nothing of a program
-        that is empty, or is more than :data:`MOST_LINES` lines to run.
+        "held": the bytes of activations that saved tensors hold after it}``; empty for an empty
+        program, or one that runs more than :data:`MOST_LINES` lines.
     """
     if not program:
         return []

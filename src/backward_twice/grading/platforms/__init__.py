@@ -1,6 +1,6 @@
-"""Learning platforms: what each of them exports is read here, and what it takes is given back.
+"""The formats of learning platforms: their exports, and the files that they import.
 
-Only here are the formats of a platform known.  Another platform's download is a reader more in
-:mod:`.downloads`, and :mod:`backward_twice.grading.collect` sorts it into the folders that nbgrader
-has.  What it takes back is written with no word of a student's that the platform would run.
+Another platform's download needs a reader in :mod:`.downloads`; then
+:mod:`backward_twice.grading.collect` sorts it into folders as nbgrader has them.  In the files for
+a platform, a student's text contains nothing that the platform would execute.
 """

@@ -1,8 +1,8 @@
 """Students' clones of a repository: when their notebooks were committed.
 
-A clone is the student's, with its configuration.  So git is asked by a command that only reads, and
-may neither fetch anything nor verify signatures by a program of the configuration's choice.  It
-looks in no other folder for a repository, which might be the teacher's.
+A clone has the student's own configuration.  So git runs only a command that reads, and may neither
+fetch anything nor verify signatures, for which the configuration names a program.  It does not look
+for a repository in the folders above, which might be the teacher's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OPTIONS = ("-c", "core.fsmonitor=false", "-c", "log.showSignature=false")
 def commit_time(clone: Path) -> str:
     """Return when a notebook was last committed, in ISO 8601 with an offset; "" if unknown.
 
-    It is the time that the committer's machine had, so a student can set it.
+    The committer's machine sets this time, so a student can forge it.
     """
     repository = clone / ".git"
     if repository.is_symlink():

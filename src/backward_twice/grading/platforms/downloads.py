@@ -1,7 +1,7 @@
 """A platform's download of one exercise: the student of each file, by the platform's naming.
 
-Nothing is opened here; a name is all there is to go by.  The forms are those of the platforms' own
-code, which a change should follow:
+No file is opened here; only names decide.  The formats are those of the platforms' own code, which
+a change should follow:
 
 * **Moodle** (``mod/assign/classes/downloader.php`` in github.com/moodle/moodle):
   ``Ada Lovelace_4711_assignsubmission_file/…``, until 4.0 with ``_`` before the slash, and where a
@@ -47,8 +47,8 @@ class File:
         student: the name that the platform gives.
         number: the platform's number of the student, text of digits, or "".
         name: the file's own name, the student's subfolders before it.
-        key: what the platform knows the submission by when feedback comes back.
-        late: the platform says so.
+        key: identifies the submission when feedback is uploaded.
+        late: whether the platform says so.
     """
 
     path: str
@@ -154,7 +154,7 @@ def _canvas(path: str) -> File | None:
 
 
 def _of_clones(clones: list[str], root: str, exercise: str) -> Callable[[str], File | None]:
-    """Return a reader of clones: the student is the clone's name without the common beginning."""
+    """Return a reader of clones: the student is the clone's name without the common prefix."""
     bases = [clone.rsplit("/", 1)[-1] for clone in clones]
     above = (clones[0].rsplit("/", 1)[0] if "/" in clones[0] else root).rsplit("/", 1)[-1]
     columns = zip(*(base.split("-")[:-1] for base in bases), strict=False)

@@ -32,7 +32,7 @@ def squashed(name: str) -> str:
 
 
 def unique_names(names: Collection[str]) -> set[str]:
-    """Return the names, one for each student, that one student alone goes by, in whatever form.
+    """Return the names, one for each student, that no other student has, in any form.
 
     Canvas joins the parts in some order, so names of the same letters are not unique.
     """

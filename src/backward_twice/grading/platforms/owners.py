@@ -29,8 +29,7 @@ def handles(platform: str, students: Iterable[Sequence[str]]) -> dict[tuple[str,
 class Owners:
     """The class list, the identities, and the origin of each exercise's submissions.
 
-    ``listed`` has the identity of each person in the class list; ``problems`` are what the teacher
-    has to know of it.
+    ``listed`` has the identity of each person in the class list; ``problems`` are warnings.
     """
 
     roster: Roster
@@ -64,8 +63,8 @@ class Owners:
     def members(self, key: Key) -> Sequence[Person]:
         """Return the members of the group that handed the submission in, if it was a group.
 
-        A platform takes an exercise from groups or from persons.  So where one of the class handed
-        it in, a group's name is only what somebody calls himself.
+        A platform collects an exercise either from groups or from persons.  So if one person of the
+        class handed it in, the name of a group is only a name that somebody chose.
         """
         if self.person(key) or key[1] in self._of_persons:
             return ()

@@ -1,18 +1,18 @@
 """The identity of each person of a class, one row of a file that the teacher may edit.
 
 ``SUBMISSIONS/people.csv`` has for each person the name of the folder, which never changes, and what
-class lists and platforms know the person by: name, address, login, number, Canvas's number,
-Moodle's numbers (another one in each assignment) and GitHub account.  A list that comes later adds
-to it and takes nothing away.
+identifies the person in class lists and on platforms: name, address, login, number, Canvas's
+number, Moodle's numbers (a different one in each assignment) and GitHub account.  Later lists add
+to it.
 
-Somebody is known by one of these as a whole, of the same kind, or by a name that no other person
-has; never by a part of an address or account.  What was handed in by somebody who is not known so
-has a row of its own, whose column ``same as`` says ``?``, or ``1001?`` for a guess: the teacher
-confirms it by deleting the question mark.
+A person is recognised by an equal identifier of the same kind, or by a name that no other person
+has, never by a part of an address or account.  The folder of somebody who is not recognised has a
+row of its own with ``?`` in the column ``same as``, or a guess, ``1001?``, which the teacher
+confirms by deleting the question mark.
 
-The lists may come in any order, so the file has only what does not depend on it: an identifier that
-two rows have makes them one row, for good, and a name that two in one list have is shared, for
-good.  What a name alone says of two rows is decided again each time: they are one person's unless
+The lists may come in any order, so the file has only what does not depend on it: rows with the same
+identifier become one row, and a name that two persons of one list have stays marked as shared.
+Whether two rows with the same name are one person's is decided again each time: they are, unless
 the name is shared or both have an identifier of one kind.
 """
 
@@ -49,8 +49,8 @@ class Identity:
 
     Attributes:
         student: the name of the folder.
-        marks: what the person is known by: the values of each kind, the names, and the names that
-            somebody else in the same class list has, too.
+        marks: what identifies the person: the values of each kind, the names, and the names that
+            are shared with somebody in the same class list.
         same_as: "" for a person; for a folder, and for a row that was found to be another's, the
             ``student`` of that person, with a question mark until the teacher has confirmed it.
     """
@@ -66,11 +66,11 @@ class Identity:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the row is known to be another's."""
+        """Whether ``same_as`` is certain, and not a guess."""
         return bool(self.same_as) and not self.same_as.endswith("?")
 
     def has(self, kind: str, value: str) -> bool:
-        """Whether the person is known by this."""
+        """Whether the person has this identifier."""
         return bool(value) and folded(_cell(value)) in map(folded, self.marks.get(kind, ()))
 
     def names(self, kind: str) -> set[frozenset[str]]:
@@ -83,7 +83,7 @@ class Identity:
         return words(name) in own_names or squashed(name) in set().union(*map(_joined, own_names))
 
     def add(self, marks: Mapping[str, str]) -> None:
-        """Add what the person is known by, too."""
+        """Add names and identifiers of the person."""
         for kind, value in marks.items():
             if _cell(value) and not self.has(kind, value):
                 self.marks.setdefault(kind, []).append(_cell(value))
@@ -104,7 +104,7 @@ class Handle:
 
 @cache
 def _joined(parts: frozenset[str]) -> set[str]:
-    """The parts of a name as Canvas may write them, in any order; of no more than five."""
+    """Return the parts of a name joined in every order, as Canvas may; none of more than five."""
     return {"".join(joined) for joined in permutations(parts)} if len(parts) <= 5 else set()
 
 
@@ -123,7 +123,7 @@ class People:
         """Add a class list.
 
         Returns:
-            the identity of each person in the list, and what the teacher has to know.
+            the identity of each person in the list, and warnings for the teacher.
         """
         names = Counter(words(person.name) for person in roster.people)
         values = Counter(mark for person in roster.people for mark in _folded_marks(person))
@@ -168,7 +168,7 @@ class People:
         return identities, problems
 
     def _row(self, person: Person, marks: Mapping[str, str], name: str) -> Identity:
-        """The row of somebody in a class list; rows that an identifier joins become one."""
+        """Return the row of a person in a class list; rows with the same identifier become one."""
         rows = [row for row in self.persons if any(row.has(*mark) for mark in marks.items())]
         for other in rows[1:]:
             self._join(other, rows[0])
@@ -181,7 +181,7 @@ class People:
         return rows[0]
 
     def _join(self, other: Identity, row: Identity) -> None:
-        """Make a row one of another person's."""
+        """Merge a row into another person's."""
         for kind, found in other.marks.items():
             for value in found:
                 row.add({kind: value})
@@ -192,7 +192,7 @@ class People:
 
     @cached_property
     def _together(self) -> dict[str, list[Identity]]:
-        """The rows of the same person, for each row.
+        """For each row, the rows of the same person.
 
         Rows are one person's if they have a name in common that is not shared, and no two of them
         have an identifier of one kind. Moodle's numbers do not count, as a person has several.
@@ -225,7 +225,7 @@ class People:
         return self.rows[persons.pop()] if len(persons) == 1 else None
 
     def free_name(self, wanted: str) -> str:
-        """A folder's name that no row has, on file systems either that do not tell cases."""
+        """Return a folder's name that no row has, not even in other upper and lower case."""
         taken = {folded(student) for student in self.rows}
         name, number = folder_name(wanted), 1
         while folded(name) in taken:
@@ -234,7 +234,7 @@ class People:
         return name
 
     def add_folder(self, folder: str, handle: Handle) -> None:
-        """Add a row for a folder of somebody who is not known, with a guess who it may be."""
+        """Add a row for the folder of somebody who is not recognised, with a guess."""
         if folder not in self.rows and shown(folder) == folder:
             row = Identity(folder, same_as=f"{self._guess(handle)}?")
             row.add({} if handle.platform == GITHUB else {_NAME: handle.name})
@@ -283,7 +283,7 @@ class People:
         return [row for row in numbered if row.goes_by(handle.name)]
 
     def _guess(self, handle: Handle) -> str:
-        """The one person of whose name, address or account this is a part; "" if it is not one."""
+        """Return the only person with a name, address or account that contains this; "" if none."""
         name = squashed(handle.name)
         row = self._one(row for row in self.persons if name and name in _parts(row))
         return row.student if row else ""
@@ -294,7 +294,7 @@ def _folded_marks(person: Person) -> list[tuple[str, str]]:
 
 
 def _cell(value: str) -> str:
-    """What one value is in the file, where a semicolon is between two."""
+    """Return a value as the file stores it, without the semicolon that separates two."""
     return value.replace(";", ",").strip()
 
 
@@ -309,10 +309,10 @@ def _parts(row: Identity) -> set[str]:
 
 
 def read_people(submissions: Path) -> People:
-    """The file in the folder of submissions; no people where there is none.
+    """Read the file in the folder of submissions; without it there are no people.
 
     Raises:
-        GradingError: it cannot be read, or says what cannot be.
+        GradingError: it cannot be read, or contradicts itself.
     """
     path = submissions / PEOPLE
     try:
@@ -350,7 +350,7 @@ def read_people(submissions: Path) -> People:
 
 
 def write_people(submissions: Path, people: People) -> None:
-    """Write the file, if there is somebody to write down."""
+    """Write the file, unless it would be empty."""
     if not people.rows:
         return
     text = io.StringIO(newline="")
@@ -363,5 +363,5 @@ def write_people(submissions: Path, people: People) -> None:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether this is how Moodle calls everybody whose name is hidden."""
+    """Whether this is Moodle's placeholder for hidden names."""
     return name.rpartition("-")[2] == HIDDEN

@@ -2,8 +2,8 @@
 
 It is the teacher's own CSV file with a header: Canvas's export of its gradebook, Moodle's list of
 participants, export of grades or grading worksheet, GitHub Classroom's roster, or one made by hand.
-Its columns are known by their names.  Those that say who somebody is are kept as they are, in
-their order, because by them the platform finds its students again when it imports points.
+Its columns are recognised by their names.  Those that identify persons keep their content and
+order, because the platform needs them when it imports points.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ _FOLDER = ".collected"
 class Collected:
     """The origin of an exercise's submissions, by the names of the students' folders.
 
-    ``keys`` is what the platform knows each by; ``late`` are those it said were late; ``students``
-    are the name and the number that the platform gives each.
+    ``keys`` are the platform's keys of the submissions, ``late`` the folders that it calls late,
+    and ``students`` its name and number of each student.
     """
 
     platform: str
@@ -54,7 +54,7 @@ def read_all_collected(submissions: Path) -> dict[str, Collected]:
 
 
 def read_collected(submissions: Path, exercise: str) -> Collected:
-    """Return the record of an exercise; without one it came from a folder.
+    """Return the record of an exercise; if there is none, one that names a plain folder as origin.
 
     Raises:
         GradingError: it is damaged.
@@ -83,7 +83,7 @@ def write_upload(
 
     Args:
         out: the folder of the grading, with the pages of feedback.
-        students: those who are to get feedback; of a group the members who get it instead.
+        students: who gets feedback, each with the members of a group, who get it instead, or None.
         autograded: the folder of the graded notebooks.
     """
     if collected.platform not in (MOODLE, CANVAS):

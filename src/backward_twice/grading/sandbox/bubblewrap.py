@@ -1,8 +1,8 @@
-"""Namespaces of bubblewrap: what a submission may see is its argument list, :mod:`.policy`.
+"""Namespaces of bubblewrap; its arguments, :mod:`.policy`, decide what a submission may see.
 
-bubblewrap is started around a ``cat``, which does nothing but last, and a fork of the warm process
-enters the namespaces.  A pidfd refers to the first process of the pid namespace: when that process
-is killed the kernel kills all that is inside, and reports when it has.
+bubblewrap runs a ``cat``, which only keeps the namespaces alive, and a fork of the warm process
+enters them.  A pidfd refers to the first process of the pid namespace: when that process is killed,
+the kernel kills all processes inside, and reports the end through the pidfd.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Namespaces:
 def _user_beside(pid: int) -> int:
     """Return a user for the submission; ``pid`` is the first process of its namespaces.
 
-    The kernel counts processes by user, and no two processes that live have one number.
+    The kernel counts processes by user, and no two live processes have the same number.
     """
     inside, _, count = map(int, Path("/proc/self/uid_map").read_text().splitlines()[-1].split())
     if count < _FEWEST_USERS:

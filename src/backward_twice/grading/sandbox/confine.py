@@ -1,9 +1,9 @@
 """The rights that a process gives up permanently before it reads a student's code.
 
 Namespaces decide what a process can see; this module decides what it can do there.  Resource limits
-bound its memory, processes, files and time.  Its capabilities go, and ``no_new_privs`` keeps every
-setuid program from bringing one back.  Of system calls it is left with those that an exercise has a
-use for (:mod:`.syscalls`).
+bound its memory, processes, files and time.  It drops its capabilities, and ``no_new_privs``
+prevents setuid programs from restoring them.  It keeps only the system calls that exercises need
+(:mod:`.syscalls`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def renounce(uid: int | None = None) -> None:
     """Give up user, capabilities and system calls.
 
     Args:
-        uid: the user and group to become, for a process of root's.
+        uid: the user and group to become, if the process runs as root.
 
     Raises:
         OSError: the kernel refused, and the process must not go on.

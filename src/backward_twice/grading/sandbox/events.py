@@ -1,14 +1,14 @@
 """Read bytes from a sandbox as events: one at a time, bounded in number, never trusted.
 
-Out of a sandbox comes what a process that the student controls wrote.  A line of it is an event if
-it is one JSON object; more bytes than a step may hand back, no line in time, an end, too much
-memory or anything else come out as how the step under way failed.
+The bytes are written by a process that the student controls.  A line is an event if it is one JSON
+object.  Anything else (too many bytes, no line in time, the end of the stream, too much memory)
+becomes the failure of the current step.
 
-Time is that of the processor, which no other work on the machine can use up.  A step that waits for
-something uses none, so there is a limit by the clock too, some times as long; but a step that ended
-by that is ``slow`` and not ``timeout``: the machine may have been.  A step all of whose threads
-sleep is not kept waiting by the machine, so it ends sooner, and for good; the submission's further
-steps have less patience, so that many sleepers cannot hold up a class.
+Processor time is limited, because other work on the machine does not use it up.  A step that waits
+uses none, so there is also a limit by the clock, several times as long; a step that exceeds it is
+``slow`` and not ``timeout``, because the machine may have been busy.  A step whose threads all
+sleep does not wait for the machine, so it ends sooner and is not repeated; the limits of later
+steps are shorter then, so that sleeping submissions cannot delay a class.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_EVENT: Failure = ("crashed", "returned data that is no event of this step")
 
 
 class Budget:
-    """The time that is left to a submission, in however many sandboxes it is run.
+    """The time that a submission has left, over all of its sandboxes.
 
     Attributes:
         processor: seconds of processor time.
@@ -52,7 +52,7 @@ class Budget:
 
 
 class Events:
-    """The events of a run, one at a time: a dict, or how the step under way failed."""
+    """The events of a run, one at a time: a dict, or the failure of the current step."""
 
     def __init__(self, run: Fork, limits: SubmissionLimits, budget: Budget) -> None:
         self._run = run
@@ -82,7 +82,7 @@ class Events:
         return f"{self._run.how_ended()} {text}".rstrip()
 
     def begin(self) -> None:
-        """Begin a step, which the resources used from now on belong to."""
+        """Begin a step, to which the resources used from now on are charged."""
         # What a step before this one has used up was seen as it ended.
         self._before = self._run.processor() if self._seen is None else self._seen
         self._used = 0.0

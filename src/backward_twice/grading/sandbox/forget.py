@@ -1,8 +1,9 @@
 """Load a submission's questions into its interpreter, without the right answers.
 
-A process that asks a question need not know the answer.  So of an exercise's module only what the
-questions' ``run`` refers to is left, and no other exercise's module is loaded at all: it may be an
-exam's.  Nor is the folder of these modules listed, because a list would have the exam's name.
+A process that asks a question need not know the answer.  So only those parts of an exercise's
+module are kept to which the questions' ``run`` refers, and no other exercise's module is loaded,
+because it may belong to an exam.  Nor is their folder listed, because a list would contain the
+exam's name.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Checks(MetaPathFinder, Loader):
 def load_questions(exercises: Iterable[str]) -> None:
     """Load the modules of these exercises, and keep of each question only the part that asks it.
 
-    An exercise that has no module is passed over: asking for its questions raises.
+    An exercise without a module is skipped: asking for its questions raises.
     """
     finder = _Checks()
     sys.meta_path.insert(0, finder)

@@ -1,8 +1,8 @@
 """The warm process and its forks, as the grader sees them; :mod:`.forkserver` is what it runs.
 
-A fork receives its steps through one pipe and reports through another.  Its keeper reports through
-a socket how it ended, and ends it when this end of that socket closes, by whatever death.  What
-confines a fork is its :class:`.Namespaces`.
+A fork receives its steps through one pipe and reports through another.  Its keeper reports its end
+through a socket, and kills it when this end of the socket closes, for whatever reason.
+:class:`.Namespaces` confine the fork.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DOES_NOT_END = "it does not end"
 class Sandbox(contextlib.AbstractContextManager):
     """Starts each submission as a fork of one warm process, in namespaces of its own.
 
-    The warm process starts when needed and again when it died; leaving the context ends it.
+    The warm process starts when needed, also after it died; leaving the context ends it.
     """
 
     def __init__(self, hide: Iterable[str | os.PathLike[str]] = ()) -> None:

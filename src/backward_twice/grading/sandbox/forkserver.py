@@ -1,9 +1,9 @@
 """The warm process: ``import torch`` once, then a fork into a sandbox for each submission.
 
-It is started by exec, so that nothing of its parent's memory is in it, imports what the exercises
-need, and waits.  For each submission it is sent four file descriptors, never the
-submission itself: no later fork can find an earlier one in memory.  Nor does it hold any
-exercise's questions; the fork loads those of its own.  It then forks twice::
+It is started by exec, so that it contains nothing of its parent's memory, imports what the
+exercises need, and waits.  For each submission it receives four file descriptors, never the
+submission itself, so that no later fork can find an earlier one in memory.  It holds no exercise's
+questions either; each fork loads its own.  It then forks twice::
 
     warm process ── keeper ── the submission
                     setns     limit, renounce, read the job, run it
@@ -84,10 +84,8 @@ def main(control: int) -> None:
 
 
 def _import_what_comes_late(shell: InteractiveShell) -> None:
-    """Import what torch, gradtrace and IPython import on first use, once for all submissions.
-
-    No backward: where there is a GPU it starts threads.
-    """
+    """Import what torch, gradtrace and IPython import on first use, once for all submissions."""
+    # No backward pass: where there is a GPU it starts threads.
     from gradtrace import explain, snapshot, watch  # noqa: F401 (what cells import of it)
 
     weight = torch.zeros(1, requires_grad=True)
@@ -177,7 +175,7 @@ def _become(terms: dict[str, Any], shell: InteractiveShell, job: int, events: in
 def _wait(submission: int, status: int) -> int:
     """Wait until the submission ends or the grader no longer waits for it.
 
-    It gives the exit code, or minus the signal that ended it.
+    Return the exit code, or minus the signal that ended it.
     """
     ended = os.pidfd_open(submission)
     watch = select.poll()

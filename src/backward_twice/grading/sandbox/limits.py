@@ -18,16 +18,16 @@ class SubmissionLimits:
 
     Attributes:
         seconds: of processor time, for each step.
-        clock: how many times as long a step, and the submission, may take by the clock: a machine
-            that others use too, or that waits for its disk, is no fault of the student's.
+        clock: how many times as long a step, and the submission, may take by the clock, because a
+            busy machine or a slow disk is not the student's fault.
         memory: bytes, for all its processes together, beyond what Python and torch take.
         processes: processes and threads at one time.
         output: characters kept of what a step prints.
         files: bytes in all files together; there are no more than 4,096 files.
         total: seconds of processor time for the submission, fresh starts included.
-        idle: seconds by the clock that a step may do nothing: no process of it runs, wants to run
-            or waits for a disk.  That is no fault of a busy machine.
-        idle_again: the same for the steps after one that did nothing for so long.
+        idle: seconds by the clock that a step may do nothing: none of its processes runs, is ready
+            to run or waits for a disk.  A busy machine is not the reason then.
+        idle_again: the same for the steps after one that exceeded ``idle``.
     """
 
     seconds: float = 30.0

@@ -1,7 +1,7 @@
 """A submission's processes, as the grader sees them.
 
-Here is what every kind of sandbox shares: the environment of the Python that a submission runs in,
-the memory and processor time of its processes, and the description of its end.
+This module has what every sandbox needs: the environment of the Python that runs a submission, the
+memory and processor time of its processes, and the description of its end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def folder_of(package: str) -> Path:
 def environment() -> dict[str, str]:
     """Return the environment variables with which a process finds the same packages.
 
-    Ours are two distributions, and from a checkout neither is among Python's own packages.
+    They include this repository's packages, which a checkout has outside of the installed ones.
     """
     folders = {str(OURS.parent), str(folder_of("gradtrace").parent)}
     threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
@@ -56,7 +56,7 @@ def environment() -> dict[str, str]:
 
 
 def unnamed_file(content: bytes) -> int:
-    """Return the descriptor, at position 0, of a file that is in no folder."""
+    """Return the descriptor of an anonymous file with this content, at position 0."""
     fd = os.memfd_create("given")
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(content)
@@ -67,7 +67,7 @@ def unnamed_file(content: bytes) -> int:
 def memory_of(processes: list[Path], own: int) -> int:
     """Return the bytes that processes use, shared bytes once, kernel memory included.
 
-    It is 0 while there are no more than ``own``: each has its limit, and this takes time.
+    It is 0 while there are no more than ``own`` processes, which have limits of their own.
     """
     if len(processes) <= own:
         return 0

@@ -1,14 +1,14 @@
 """Run a submission's steps in a sandbox, and trust nothing that comes back.
 
-Each submission has a sandbox of its own.  What is to be done goes in one by one, a cell or a draw
-of inputs when the one before has been answered, so that no submission can look ahead.  What comes
-out are events (:mod:`.events`) of a process that the student controls: all that is not exactly the
-event expected next ends the step that was under way.
+Each submission has a sandbox of its own.  Its tasks are sent one by one, the next cell or draw of
+inputs only after the previous one was answered, so that no submission can look ahead.  The replies
+are events (:mod:`.events`) of a process that the student controls: anything but the expected event
+ends the current step.
 
-A step that hangs, dies or takes too much memory ends its sandbox, and a fresh one goes on with that
-step left out: cells run again, questions that were answered do not, and what a step came to first
-stands.  So such a step costs itself and whatever needed it.  When :func:`run_steps` returns, on
-whichever path, no process of the submission's is left.
+A step that hangs, dies or takes too much memory ends its sandbox.  A fresh sandbox continues
+without that step: it runs the cells again, but no question that was answered, and the first result
+of each step counts.  So such a step costs only itself and the steps that need it.  When
+:func:`run_steps` returns or raises, no process of the submission is left.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(co
 
 
 class StepResult(TypedDict):
-    """The end of a step and its output.  All texts come from the student's process.
+    """The end of a step and its output; all texts come from the student's process, untrusted.
 
-    ``outcome`` is ``done`` for a step that ended by itself, be it with an exception (``error``,
-    ``ename``), and ``slow`` for one that ran out of time by the clock but not by the processor's;
-    ``error`` is the student's words with ``done`` and ours otherwise, and never blank; ``observed``
-    are the texts of plain data that a question's draws gave; ``seconds`` are of processor time, all
-    processes together, as far as that was seen.
+    ``outcome`` is ``done`` for a step that ended by itself, also with an exception, and ``slow``
+    for one that exceeded the time by the clock but not its processor time.  ``error`` and ``ename``
+    describe the exception, or the reason of another outcome.  ``observed`` are the results of a
+    question's draws, as texts of plain data; ``seconds`` the known processor time of all processes.
     """
 
     id: str
@@ -56,7 +55,7 @@ def run_steps(
         limits: what the submission may use.
 
     Raises:
-        SandboxError: the sandbox failed, whatever the student did.
+        SandboxError: the sandbox failed, for a reason other than the student's code.
     """
     results: list[StepResult | None] = [None] * len(steps)
     failed: set[int] = set()
@@ -103,7 +102,7 @@ def _attempt(
     """Run the steps ``todo`` in one sandbox, up to the last that has no result yet.
 
     Returns:
-        the step that ended the sandbox and has to be left out of the next.
+        the step that ended the sandbox and is skipped in the next one.
     """
     while results[todo[-1]] is not None:
         todo = todo[:-1]
@@ -222,7 +221,7 @@ def check_sandbox(sandbox: Sandbox | None = None) -> None:
         sandbox: runs one step in it; by default only bubblewrap is tried, which takes no time.
 
     Raises:
-        SandboxError: they cannot; the message has the reason and the ways out.
+        SandboxError: they cannot; the message has the reason and the possible solutions.
     """
     try:
         if sandbox is None:

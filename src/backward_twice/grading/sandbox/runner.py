@@ -1,13 +1,12 @@
 """Run a submission's steps inside the sandbox, one after another, in an IPython shell.
 
-What to do comes as lines of JSON on one file descriptor, the next when the one before is done, and
-on another a line goes out as each has ended.  It is a cell, run as a notebook's kernel would run
-it, or a question with one draw of inputs, which is asked of what the cells have defined.  So what
-is asked later is not here yet, wherever in this process somebody looks for it.  An exception of
-whatever kind ends its own step only; what a step prints is kept up to a bound.
+Tasks arrive as lines of JSON on one file descriptor, each after the previous one is done, and
+results leave on another.  A task is a cell, run as a notebook's kernel would run it, or a question
+with one draw of inputs, asked of the names that the cells defined.  So later inputs are nowhere in
+this process yet.  An exception of any kind ends only its own step; output is kept up to a limit.
 
-All of this lives in the student's own interpreter.  Nothing here is a defence, and its output
-is not to be believed: :mod:`.events` reads it as bytes from a stranger.
+All of this lives in the student's own interpreter.  Nothing here is a defence, and its output is
+not trusted: :mod:`.events` reads it as untrusted bytes.
 
 :mod:`.forkserver` forks the process that runs it, where ``import torch`` is already done.
 """
@@ -143,7 +142,7 @@ def _ask(shell: InteractiveShell, step: dict[str, Any]) -> str:
 
 
 def _said(error: BaseException) -> tuple[str, str]:
-    """Return the error's name and its text, which a student's class may refuse to give."""
+    """Return the error's name and text; a student's class may raise when asked for its text."""
     name = type(error).__name__
     try:
         text = str(error)[:_ERROR]

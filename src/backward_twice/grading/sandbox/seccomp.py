@@ -1,9 +1,9 @@
 """The part of libseccomp that compiles a list of allowed system calls to a BPF program.
 
 libseccomp (https://github.com/seccomp/libseccomp) knows the number of each call on each machine,
-and what a filter must not forget: the second table of x86-64, other architectures, 64-bit arguments
-in a 32-bit machine.  It is a shared library that every Debian, Ubuntu and Fedora has, because their
-package managers or systemd need it; the bindings on PyPI are older than the library they bind.
+and the cases that filters easily miss: the second table of x86-64, other architectures, 64-bit
+arguments on a 32-bit machine.  It is a shared library that every Debian, Ubuntu and Fedora has,
+because their package managers or systemd need it; the bindings on PyPI are older.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def compiled(
     """Return a program that allows these calls and refuses all others.
 
     Args:
-        allowed: by a call's name the arguments with which it is allowed.  A name that this
-            library does not know is passed over: the call is refused.
-        granted: the same of calls that do nothing and come back with 0.
+        allowed: for each call, by name, the arguments with which it is allowed.  A name that the
+            library does not know is skipped: the call is refused.
+        granted: the same for calls that do nothing and return 0.
         machine: as libseccomp names it, such as ``"aarch64"``; by default this one.
 
     Raises:
-        OSError: libseccomp is not installed, or cannot compile this.
+        OSError: libseccomp is not installed, or cannot compile the list.
     """
     seccomp = library()
     context = seccomp.seccomp_init(_REFUSE)

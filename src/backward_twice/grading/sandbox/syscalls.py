@@ -1,17 +1,17 @@
 """The system calls that a submission may make; the kernel refuses all others.
 
-It is a list of what is *allowed*, as container engines have one, but shorter: a call that a new
-kernel brings is refused until somebody has looked at it.  What is on it was measured: ``strace -f``
-of a Python that imports torch and IPython and runs every exercise's right answers, every stored
-wrong one, and what learners do besides (files, threads, processes, data loaders, a shell's
-commands).  Left off, though they were seen, are calls that programs do without: ``splice`` and its
-kin, advice on the page cache.  A call not on the list fails with ``ENOSYS``, as on a kernel too old
-to have it, so libraries take their other way; hardly anything else ends in that error, and
-:mod:`.runner` tells it as the refusal that it is.
+It lists what is *allowed*, like the lists of container engines, but shorter: a new kernel's call is
+refused until somebody has examined it.  The list was measured: ``strace -f`` of a Python that
+imports torch and IPython and runs every exercise's right answers, every stored wrong one, and what
+learners do besides (files, threads, processes, data loaders, a shell's commands).  Left off, though
+they were seen, are calls that programs do without: ``splice`` and its kin, advice on the page
+cache.  A call not on the list fails with ``ENOSYS``, as on a kernel too old to have it, so
+libraries use their fallback; hardly anything else causes that error, so :mod:`.runner` reports it
+as a refusal.
 
 A lock on a file is taken for granted instead (:data:`TAKEN_FOR_GRANTED`): the kernel says that it
-is there, and locks nothing.  sqlite3 and ``torch.compile`` want one, of files that no other process
-can write to, and have no other way.
+is there, and locks nothing.  sqlite3 and ``torch.compile`` require one, on files that no other
+process can write to, and have no fallback.
 
 Each thing that is not on it was once a way to harm: ``vmsplice``, ``memfd_create``, ``shmget``,
 ``fcntl(F_SETLK)``, ``setxattr`` and ``io_uring`` hold memory of the kernel's that is charged to no
@@ -20,10 +20,10 @@ a socket that takes messages from others which are closed by then; ``fcntl(F_SET
 a real ``flock`` make others wait for files that they share with the submission; ``inotify``, keys
 and message queues are counted for the user who grades.
 
-To allow one more: find its name with ``strace -f`` (``book/promises.md`` says how), look it up in
-its manual (what does it hold, whom does it make wait, whom does it reach?), and add it here, with
-its arguments if they decide.  :mod:`.seccomp` has libseccomp compile the list, so no
-number of a call, which each machine has its own of, is written down here.
+To allow one more: find its name with ``strace -f`` (``book/promises.md`` says how), read its manual
+(what does it allocate, whom can it block, whom can it reach?), and add it here, with its arguments
+if they matter.  :mod:`.seccomp` compiles the list with libseccomp, so the numbers of the calls,
+which differ between machines, are not needed here.
 """
 
 from __future__ import annotations

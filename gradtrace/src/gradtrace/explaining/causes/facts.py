@@ -15,7 +15,6 @@ FACTS = {
     "not trains": "the new part of this loss reaches no parameters of its own",
     "made_again": "the line that computed the freed part has run again since",
     "passed_on": "this loss reaches the freed part through a later result of the same line",
-    "in_a_dataset": "a dataset or a data loader holds the tensor",
     "in_a_buffer": "a buffer of a module holds the tensor",
     "written_in_place": "a part of the tensor, or a view of it, was written to",
     "a_loss_is_added": "this loss is a sum, and backward() was called before on one of its terms",
@@ -26,7 +25,6 @@ FACTS = {
     " this loss reaches that tensor through a later result of the same line",
     "freed_by_a_gradient": "a call with some inputs only (autograd.grad, or inputs=) freed it",
     "trained_there": "the freed part was computed from parameters that are trained",
-    "not trained_there": "the freed part was computed from no parameter that is trained",
     "trained_only_there": "this loss reaches trained parameters only through the freed part",
     "trained_through_the_container": "this loss reaches trained parameters only through that"
     " container",
@@ -46,7 +44,6 @@ FACTS = {
     "by_a_layer": "code of PyTorch made the change, as inplace=True or max_norm requests",
     "through_a_view": "the change was made through a view of the tensor",
     "differentiable_step": "the gradient of that step was computed with create_graph=True",
-    "owned_twice": "two optimizers hold the changed parameter",
     "written_once": "the tensor was changed once",
     "a_leaf": "the changed tensor is a parameter or another leaf",
     "backward_between": "a backward call lies between the operation and the change",
@@ -64,6 +61,7 @@ FACTS = {
     "frozen": "requires_grad is False for the parameters that the tensor was computed from",
     "in_inference_mode": "inference mode was enabled where backward() was called, so nothing was"
     " recorded, even under enable_grad()",
+    "made_in_inference_mode": "a needed tensor was created in torch.inference_mode()",
     "computed_in_forward": "the gradient went through a custom function whose backward uses values"
     " that its forward computed, and forward records no graph",
     "others_take_part": "the result was computed from the other inputs",

@@ -15,7 +15,6 @@ CRITERIA = {
         Criterion("loss_accumulated", ("a_loss_is_added",), OBSERVED),
         Criterion("hidden_state_carried", ("passed_on",), OBSERVED),
         Criterion("replay_keeps_graph", ("stored",), OBSERVED),
-        Criterion("dataset_tensor_has_graph", ("in_a_dataset",), OBSERVED),
         Criterion(
             "shared_subgraph",
             ("used_again", "optimizers_are_known", "not weights_changed", "not in_a_module"),
@@ -180,22 +179,6 @@ CAUSES = (
         ),
     ),
     _freed(
-        "dataset_tensor_has_graph",
-        "the dataset holds tensors with a graph, which the backward call of the first batch freed",
-        Fix(
-            "compute {it|the tensors} inside the loop (if detached, {it|the tensors} would no"
-            " longer train {trained|their parameters})",
-            needs=("trained_only_there",),
-            otherwise="detach {it|the tensors} before the dataset is created, if those parameters"
-            " are not to be trained",
-        ),
-        Fix(
-            "detach {it|the tensors} before the dataset is created",
-            proof=("optimizers_are_known", "not trained_there", "every_entry_is_named"),
-            otherwise="compute {it|the tensors} inside the loop, if they are to be trained",
-        ),
-    ),
-    _freed(
         "buffer_has_graph",
         "a module's buffer holds a tensor with a graph, which an earlier backward call freed",
         Fix(
@@ -206,8 +189,7 @@ CAUSES = (
             " each backward call",
         ),
         Fix(
-            "at the end of each iteration: {detached|self.buffer = self.buffer.detach()}; or detach"
-            " each value that is written into {it|the buffer}",
+            "at the end of each iteration: {detached|self.buffer = self.buffer.detach()}",
             proof=("every_entry_is_named",),
         ),
     ),

@@ -33,12 +33,6 @@ CAUSES = (
         ),
         Fix(
             "recompute this loss after the step, by a new forward pass",
-            needs=("owned_twice",),
-            otherwise="let one optimizer hold all parameters that both losses train, add the"
-            " losses, and call backward() and step() once",
-        ),
-        Fix(
-            "recompute this loss after the step, by a new forward pass",
             needs=("one_optimizer",),
             otherwise="make all backward() calls before the step",
         ),
@@ -89,6 +83,7 @@ CAUSES = (
         "leaf_inplace",
         "leaf_inplace",
         "a leaf that requires grad was changed in place while gradients were recorded",
+        Fix("set inplace=False in the layer that changes {it|the leaf}", needs=("by_a_layer",)),
         Fix(
             "change {it|the leaf} under torch.no_grad(). If the loss must depend on the change,"
             " compute a new tensor instead"

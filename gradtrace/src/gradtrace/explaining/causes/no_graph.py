@@ -52,11 +52,16 @@ CAUSES = (
     Cause(
         "no_graph",
         "no_grad_region",
-        "the forward pass ran where gradients were disabled",
+        "a part of the computation ran where gradients were disabled",
         Fix(
             "update the parameter in place, under torch.no_grad(): w -= lr * w.grad."
             " There, w = w - lr * w.grad makes a new tensor that does not require grad",
             needs=("cut_by_update",),
+        ),
+        Fix(
+            "compute {it|the tensors} under torch.no_grad(), not torch.inference_mode(), because a"
+            " tensor created in that mode cannot be saved for backward",
+            needs=("made_in_inference_mode",),
         ),
         Fix(
             "run this code outside torch.inference_mode(), because a tensor computed in that mode"
@@ -83,8 +88,8 @@ CAUSES = (
         "none of the tensors that this loss was computed from requires grad: its parameters are"
         " frozen",
         Fix(
-            "call requires_grad_(True) before the forward pass on the parameters that this loss"
-            " trains"
+            "before the forward pass, call requires_grad_(True) on {trained|the parameters that"
+            " this loss trains}"
         ),
     ),
     Cause(
@@ -117,7 +122,7 @@ CAUSES = (
             otherwise="compute the result from {it|the input}, if its gradient is needed",
         ),
         Fix(
-            "compute the result from {it|that tensor} itself: this tensor was made after the"
+            "compute the result from {last|that tensor} itself: this tensor was made after the"
             " forward pass, or another tensor was used in its place",
             proof=None,
         ),

@@ -42,9 +42,9 @@ CAUSES = (
         "a checkpoint runs its forward pass again in backward, and the second run of {it|the"
         " function} did not save the same tensors as the first",
         Fix(
-            "let {it|the checkpointed function} compute the same in both runs: do not change"
-            " {state|a cache, a counter or another state} in it, and disable its caches for"
-            " training (use_cache=False)",
+            "let {it|the checkpointed function} compute the same twice: do not change"
+            " {state|a cache, a counter or another state} in it or between the runs, and disable"
+            " its caches for training (use_cache=False)",
             otherwise="call {it|the function} without a checkpoint",
         ),
     ),
@@ -84,8 +84,8 @@ CAUSES = (
     ),
     _unsupported(
         "view_changed_inplace",
-        "a view that must not be written to (of unbind, split or chunk, or an input that a custom"
-        " function returned unchanged) was changed in place",
+        "a view that must not be written to (of unbind, split or chunk, or one that a custom"
+        " function returned) was changed in place",
         Fix("make a new tensor instead: x = x * s in place of x *= s; or write into a clone"),
     ),
     _unsupported(
@@ -122,7 +122,7 @@ CAUSES = (
         "backward() of {it|a custom function} raised this when it ran for the second time, because"
         " it had deleted values that it needs",
         Fix(
-            "keep what backward needs by ctx.save_for_backward, and delete nothing from ctx"
+            "keep what backward needs by ctx.save_for_backward, and do not delete anything from ctx"
             " in backward",
             otherwise="add the losses, so that one backward() call runs through {it|the function}"
             " only once",

@@ -30,7 +30,6 @@ class Evidence:
 
     began_at: Location | None = None
     made_at: Location | None = None
-    exception: BaseException | None = None  # if the error's text alone decides the cause
     made_through: tuple[Location, ...] = ()  # the calls that led to that line, innermost first
 
     def __init__(
@@ -72,7 +71,7 @@ class Evidence:
         return function if function is not None and belongs_to_user(function) else None
 
     @property
-    def names(self) -> Mapping[str, str]:
+    def names(self) -> Mapping[str, str | None]:
         """The names for the texts of the causes: ``it`` is the variable that holds the tensor."""
         return {}
 
@@ -102,3 +101,12 @@ class Evidence:
             for frame in user_frames(self.frame)
             for reachable in reach(namespace(frame))
         ]
+
+
+class TextEvidence(Evidence):
+    """Evidence about an error whose text alone decides the cause."""
+
+    names: Mapping[str, str | None] = {}
+
+    def examine(self, exception: BaseException) -> None:
+        """Find the names of what took part, and the line where the failure began."""

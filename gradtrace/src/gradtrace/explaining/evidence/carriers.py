@@ -38,7 +38,7 @@ class Holder(NamedTuple):
     def is_buffer(self) -> bool:
         owner = self.owners[-1] if self.owners else None
         return isinstance(owner, torch.nn.Module) and any(
-            self.value is buffer for buffer in owner._buffers.values()
+            self.value is buffer for buffer in owner.buffers(recurse=False)
         )
 
     @property

@@ -13,8 +13,8 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import is_users, place_of
-from gradtrace.explaining.evidence.base import Evidence
+from gradtrace.autograd.frames import Location, is_users, place_of
+from gradtrace.explaining.evidence.base import Evidence, TextEvidence
 from gradtrace.watching.record import BackwardCall, freed_by
 
 
@@ -55,40 +55,40 @@ class FunctionEvidence(Evidence):
             return freeing
         return self._kept_since(_torch.sequence_nr(self._node))
 
-    @property
-    def names(self) -> Mapping[str, str]:
+    @cached_property
+    def names(self) -> Mapping[str, str | None]:
         function = _torch.function_of(self._node)
-        return {} if function is None else {"it": place_of(function, "backward")}
+        return {"it": None if function is None else place_of(function, "backward")}
 
 
-class TwiceEvidence(Evidence):
+class TwiceEvidence(TextEvidence):
     """Evidence about a second derivative through a function marked ``@once_differentiable``."""
 
-    @property
-    def names(self) -> Mapping[str, str]:
+    def examine(self, exception: BaseException) -> None:
         calls = (c for c in reversed(tuple(self.timeline.calls)) if c.creates_graph)
         functions = (reference() for call in calls for reference in call.functions)
         marked = (f for f in functions if f is not None and _torch.is_once_differentiable(f))
         function = next(marked, None)
-        return {} if function is None else {"it": place_of(function, "backward")}
+        self.names = {"it": None if function is None else place_of(function, "backward")}
 
 
-class RecomputedEvidence(Evidence):
+class RecomputedEvidence(TextEvidence):
     """Evidence about a checkpoint whose second forward pass saved other tensors than the first."""
 
-    @property
-    def names(self) -> Mapping[str, str]:
-        """The names of the checkpointed function and of the attributes that it assigns."""
-        for module, code in _checkpointed(self.exception):
-            written = source.attributes_written(code)
-            names = {"it": type(module).__name__ if module is not None else code.co_qualname}
-            return names | ({"state": ", ".join(written)} if written else {})
-        return {}
+    def examine(self, exception: BaseException) -> None:
+        """Name the checkpointed function and the attributes that may differ between its runs."""
+        for module, code in _checkpointed(exception):
+            changed = source.attributes_changed(code)
+            name = type(module).__name__ if module is not None else code.co_qualname
+            self.names = {"it": name, "state": ", ".join(changed) or None}
+            if changed:
+                self.began_at = Location(code.co_filename, min(changed.values()))
+            return
 
 
-def _checkpointed(error: BaseException | None) -> Iterator[tuple[Any, CodeType]]:
+def _checkpointed(error: BaseException) -> Iterator[tuple[Any, CodeType]]:
     """Yield the modules and functions that a checkpoint in this traceback recomputed."""
-    for frame, _ in walk_tb(None if error is None else error.__traceback__):
+    for frame, _ in walk_tb(error.__traceback__):
         recomputed = getattr(frame.f_locals.get("frame"), "recompute_fn", None)
         for cell in getattr(recomputed, "__closure__", None) or ():
             function = cell.cell_contents
@@ -98,10 +98,9 @@ def _checkpointed(error: BaseException | None) -> Iterator[tuple[Any, CodeType]]
                 yield (function if method is not function else None), code
 
 
-class NamedEvidence(Evidence):
+class NamedEvidence(TextEvidence):
     """Evidence about a function whose node the error names."""
 
-    @property
-    def names(self) -> Mapping[str, str]:
+    def examine(self, exception: BaseException) -> None:
         named = re.search(r"(\w+)Backward returned", self.error)
-        return {} if named is None else {"it": named[1]}
+        self.names = {"it": None if named is None else named[1]}

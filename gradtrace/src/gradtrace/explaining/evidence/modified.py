@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from operator import itemgetter
+from traceback import walk_tb
 from typing import Any
 
 from gradtrace import _torch
@@ -17,7 +18,7 @@ from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.autograd.traversal import roots_of, walk
 from gradtrace.explaining.evidence import carriers
-from gradtrace.explaining.evidence.base import Evidence, NoEvidence
+from gradtrace.explaining.evidence.base import Evidence, NoEvidence, TextEvidence
 from gradtrace.explaining.evidence.carriers import Holder
 from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.explaining.evidence.reuse import Reuse
@@ -49,13 +50,14 @@ class ModifiedEvidence(Evidence):
         self.edits = list(self.timeline.edits_since(self.saved_by, self.storage))
         self.edit = self.edits[0] if self.edits else None
         self.began_at = self.edit.location if self.edit else None
-        if self.began_at is None and self._candidates:
-            self.began_at = Location(*self._candidates[0][:2])
+        names = {name for *_, name in self._candidates}
+        if self.began_at is None and names and (self.holder is None or len(names) == 1):
+            self.began_at = self._candidates[0][0]
         self._arguments = arguments
 
     @cached_property
-    def _candidates(self) -> list[tuple[str, int, str]]:
-        """The lines that may have made a change that was not recorded: file, line, name.
+    def _candidates(self) -> list[tuple[Location, str]]:
+        """The lines that may have made a change that was not recorded, with the names.
 
         These are the lines that write into the result of the operation that the error names. If
         there are none, all lines that write in place, except into a new tensor or a number.
@@ -73,9 +75,11 @@ class ModifiedEvidence(Evidence):
             if any(f"{name}(" in ast.unparse(value).lower() for value in write.values)
         ]
         possible = [(file, write) for file, write in writes if not any(map(_is_new, write.values))]
-        candidates = [(file, write.line, write.name) for file, write in matching or possible]
-        names = {name for *_, name in candidates}
-        return candidates if len(names) <= _MAX_CANDIDATES else []
+        candidates = [(Location(f, write.line), write.name) for f, write in matching or possible]
+        held = self.holder and self.holder.name.rpartition(".")[2]
+        named = [(place, name) for place, name in candidates if name.rpartition(".")[2] == held]
+        names = {name for *_, name in named or candidates}
+        return (named or candidates) if len(names) <= _MAX_CANDIDATES else []
 
     @property
     def observed(self) -> bool:
@@ -122,11 +126,6 @@ class ModifiedEvidence(Evidence):
         return any(self._leaves <= storages for _, storages in optimizers)
 
     @property
-    def owned_twice(self) -> bool:
-        """Whether two optimizers hold the leaf that was changed."""
-        return self.a_leaf and len(Training(self.timeline, {self.storage}).optimizers) > 1
-
-    @property
     def differentiable_step(self) -> bool:
         """Whether the gradient of the optimizer's step has a graph."""
         if self.edit is None or not self.optimizer_wrote:
@@ -150,24 +149,22 @@ class ModifiedEvidence(Evidence):
         return self.retained is not None and self.retained.every_entry_is_named
 
     @property
-    def names(self) -> Mapping[str, str]:
+    def names(self) -> Mapping[str, str | None]:
         if self.carried_over and self.retained is not None:
             return self.retained.names
         named = self.holder and carriers.name_of([self.holder])
-        named = named or self._written_names
-        return {} if named is None else {"it": named}
+        named = named or names_written(edit.location for edit in self.edits)
+        candidates = dict.fromkeys(name for *_, name in self._candidates)
+        return {"it": named or ", ".join(candidates) or None}
 
-    @property
-    def _written_names(self) -> str | None:
-        """The names at the lines that made the change, or may have made it."""
-        places = {(edit.location.file, edit.location.line) for edit in self.edits if edit.location}
-        names = [
-            write.name
-            for file in dict.fromkeys(file for file, _ in places)
-            for write in source.in_place_writes(file)
-            if (file, write.line) in places
-        ] or [name for *_, name in self._candidates]
-        return ", ".join(dict.fromkeys(names)) or None
+
+def names_written(locations: Iterable[Location | None]) -> str | None:
+    """Return the names into which the lines at these locations write in place."""
+    names: dict[str, None] = {}
+    for place in dict.fromkeys(filter(None, locations)):
+        writes = source.in_place_writes(place.file)
+        names |= {write.name: None for write in writes if write.line == place.line}
+    return ", ".join(names) or None
 
 
 def _is_new(value: ast.expr) -> bool:
@@ -175,6 +172,18 @@ def _is_new(value: ast.expr) -> bool:
     if isinstance(value, ast.Constant | ast.List | ast.Dict | ast.ListComp | ast.DictComp):
         return True
     return re.search(r"\b(zeros|ones|empty|full|new_\w+)(_like)?\(", ast.unparse(value)) is not None
+
+
+class LeafEvidence(TextEvidence):
+    """Evidence about a leaf that was changed in place while gradients were recorded."""
+
+    by_a_layer = False
+
+    def examine(self, exception: BaseException) -> None:
+        *_, (frame, _) = walk_tb(exception.__traceback__)
+        self.by_a_layer = frame.f_code.co_filename.startswith(_torch.LAYERS)
+        changed = self.names_of(frame.f_locals.values()) if self.by_a_layer else None
+        self.names = {"it": changed or names_written([self.raised_at])}
 
 
 class Retained(Reuse):

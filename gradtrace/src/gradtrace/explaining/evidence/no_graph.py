@@ -10,10 +10,12 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import lost_graph, source
-from gradtrace.autograd.frames import place_of
+from gradtrace.autograd.frames import Location, place_of
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import roots_of, walk
-from gradtrace.explaining.evidence.base import Evidence
+from gradtrace.autograd.traversal import leading_to, roots_of, users_of, walk
+from gradtrace.explaining.evidence.base import Evidence, TextEvidence
+from gradtrace.explaining.evidence.carriers import Holder, name_of
+from gradtrace.explaining.evidence.optimizers import Training
 from gradtrace.watching.record import Cut
 
 
@@ -31,11 +33,13 @@ class NoGraphEvidence(Evidence):
         self.cut = None if output is None else self._cut_of(output)
         self._cut_recorded = self.cut is not None and self.cut.shape is None
         if self.cut is None and not self.timeline.observed and self.frame is not None:
-            loss = lost_graph.find(self.frame)
-            self.cut = None if loss is None else Cut(loss.how, loss.location)
+            detachment = lost_graph.find(self.frame)
+            self.cut = None if detachment is None else Cut(detachment.how, detachment.location)
         self.began_at = None if self.cut is None else self.cut.location
         if self.in_inference_mode or (self.began_at is None and self.gradients_are_off):
             self.began_at = source.region_around(self.frame, source.GRADIENTS_DISABLED)
+        elif self.began_at is None and self.frozen:
+            self.began_at = source.only_line(self.frame, r".*\.requires_grad(_\(False\)| = False)")
 
     def _cut_of(self, output: torch.Tensor) -> Cut | None:
         """Return the cut of this tensor, or else the last value of this iteration that was read."""
@@ -50,18 +54,16 @@ class NoGraphEvidence(Evidence):
     def observed(self) -> bool:
         return self._cut_recorded
 
-    @property
-    def names(self) -> Mapping[str, str]:
+    @cached_property
+    def names(self) -> Mapping[str, str | None]:
         name = None if self.cut is None else self.cut.function
         if name is None and (function := self._derived_function) is not None:
             name = place_of(function, "backward")
-        if self.cut is not None and self.cut.how == "frozen":
-            name = self.names_of(v.value for v in self.variables if self._is_frozen(v.value))
-        return {} if name is None else {"it": name}
-
-    def _is_frozen(self, tensor: torch.Tensor) -> bool:
-        cut = self.timeline.cuts.get(tensor)
-        return isinstance(tensor, torch.nn.Parameter) and cut is not None and cut.how == "frozen"
+        frozen = [v.value for v in self.variables if self.frozen and not v.value.requires_grad]
+        training = Training(self.timeline, {storage_of(tensor)[0] for tensor in frozen})
+        trained = training.trained(frozen) if training.optimizers else []
+        holders = {id(v.value): v for v in sorted(self.variables, key=lambda v: bool(v.owners))}
+        return {"it": name, "trained": name_of(holders[id(tensor)] for tensor in trained)}
 
     def _is_cut(self, *kinds: str) -> bool:
         return self.cut is not None and self.cut.how in kinds
@@ -86,14 +88,14 @@ class NoGraphEvidence(Evidence):
 
     @property
     def in_a_checkpoint(self) -> bool:
-        """Whether a reentrant checkpoint cut it; if no cut was recorded, whether PyTorch warned."""
+        """Whether a reentrant checkpoint cut the graph; if unrecorded, whether PyTorch warned."""
         if self.cut is not None:
             return self.cut.how == "checkpoint"
         return _torch.has_warned("None of the inputs have requires_grad=True")
 
     @cached_property
     def frozen(self) -> bool:
-        """Whether frozen parameters cut it; if no cut was recorded, whether all are frozen."""
+        """Whether frozen parameters cut the graph; if unrecorded, whether all are frozen."""
         if self.cut is not None:
             return self.cut.how == "frozen"
         values = (variable.value for variable in self.variables)
@@ -102,7 +104,7 @@ class NoGraphEvidence(Evidence):
 
     @property
     def computed_in_forward(self) -> bool:
-        """Whether a gradient through a custom function was used that uses what forward computed."""
+        """Whether the loss uses a gradient that depends on values of a custom forward."""
         if self.cut is not None and not self.cut_by_function:
             return False
         return self._derived_function is not None
@@ -113,6 +115,17 @@ class NoGraphEvidence(Evidence):
         latest = next(calls, None)
         functions = () if latest is None else (reference() for reference in latest.derived)
         return next((function for function in functions if function is not None), None)
+
+
+class InferenceEvidence(TextEvidence):
+    """Evidence about an operation that needs a tensor that inference mode has created."""
+
+    made_in_inference_mode = True
+
+    def examine(self, exception: BaseException) -> None:
+        self.began_at = source.only_line(self.frame, r"torch\.inference_mode(\(\))?")
+        values = (variable.value for variable in self.variables)
+        self.names = {"it": self.names_of(value for value in values if value.is_inference())}
 
 
 class AskedEvidence(Evidence):
@@ -133,6 +146,10 @@ class AskedEvidence(Evidence):
         if self.cut is None and not off:  # it may have been cut after it was created
             self.cut = self.timeline.cuts.of({storage_of(t)[0] for t in self.missing})
         self.began_at = None if self.cut is None else self.cut.location
+        if self.cut is None and not off and self.unused is not None:
+            frame = self.unused.frame
+            if (line := source.assigned_at(frame, self.unused.root)) is not None:
+                self.made_at = Location(frame.f_code.co_filename, line)
 
     @property
     def others_take_part(self) -> bool:
@@ -144,6 +161,16 @@ class AskedEvidence(Evidence):
         return self.cut is not None and self.cut.how == "frozen"
 
     @cached_property
-    def names(self) -> Mapping[str, str]:
+    def unused(self) -> Holder | None:
+        """The last variable computed from a missing input that the outputs do not depend on."""
+        missing = {*roots_of(self.missing)}
+        nodes = {_torch.grad_fn_of(v.value): v for v in self.variables if "." not in v.name}
+        live, links = walk(nodes.keys() - {None} - set(walk(roots_of(self.outputs))[0]))
+        starts = [i for i, node in enumerate(live) if node in missing]
+        computed = {live[i] for i in {*starts} | leading_to(starts, users_of(links))} & nodes.keys()
+        return nodes[max(computed, key=_torch.sequence_nr)] if computed else None
+
+    @cached_property
+    def names(self) -> Mapping[str, str | None]:
         name = self.names_of(self.missing)
-        return {} if name is None else {"it": name}
+        return {"it": name, "last": name if self.unused is None else self.unused.name}

@@ -9,6 +9,7 @@ from graphlib import TopologicalSorter
 
 import torch
 
+from gradtrace._torch import version_of
 from gradtrace.autograd.tensors import storage_of
 from gradtrace.watching.record import BackwardCall, Timeline, parameters_of
 
@@ -37,7 +38,7 @@ class Training:
         if self.optimizers:
             trained = frozenset().union(*(storages for _, storages in self.optimizers))
             return [leaf for leaf in leaves if storage_of(leaf)[0] in trained]
-        return [leaf for leaf in leaves if leaf._version > 0]
+        return [leaf for leaf in leaves if version_of(leaf)]
 
     def owners(self, storages: Collection[int]) -> list[torch.optim.Optimizer]:
         """Return the optimizers that hold any of these storages."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import re
 from collections import deque
@@ -14,11 +13,11 @@ import torch
 
 from gradtrace import _torch
 from gradtrace.autograd import source
-from gradtrace.autograd.frames import Chain, place_of, reach
+from gradtrace.autograd.frames import Chain, place_of
 from gradtrace.autograd.nodes import FREED, HIDDEN
 from gradtrace.autograd.saved import describe
 from gradtrace.autograd.tensors import storage_of
-from gradtrace.autograd.traversal import leading_to, roots_of, users_of, walk
+from gradtrace.autograd.traversal import leading_to, reachable, roots_of, users_of, walk
 from gradtrace.explaining.evidence import carriers
 from gradtrace.explaining.evidence.base import Evidence, NoEvidence
 from gradtrace.explaining.evidence.carriers import Holder
@@ -49,7 +48,7 @@ class Reuse(Evidence):
             i
             for i in self.earlier
             if (i < len(roots) or any(j not in self.earlier for j in self.users[i]))
-            and (i in blocking or not blocking.isdisjoint(self._reachable([i])))
+            and (i in blocking or not blocking.isdisjoint(reachable(self.links, [i])))
         ]
         if not self.entries:
             raise NoEvidence
@@ -68,11 +67,11 @@ class Reuse(Evidence):
 
     @property
     def observed(self) -> bool:
-        """Whether a strict watch recorded its creation; PyTorch 2.4 does not show its shape."""
-        return _torch.result_shapes(self.live[self.first]) is not None and self.made_at is not None
+        """Whether line and shape of the first entry are known; PyTorch 2.4 reports no shapes."""
+        return bool(_torch.outputs_of(self.live[self.first])) and self.made_at is not None
 
     @cached_property
-    def names(self) -> Mapping[str, str]:
+    def names(self) -> Mapping[str, str | None]:
         if self.nested is not None:
             return {"it": place_of(self.nested, "backward")}
         first, second = (
@@ -80,17 +79,14 @@ class Reuse(Evidence):
             for place in (self.began_at, self.raised_at)
         )
         distinct = first and second and first != second
-        names = {
+        return {
             "it": self.carrier_name,
             "trained": self.names_of(self.trained_only_there),
-            "detached": carriers.detached(
-                [self.in_a_buffer] if self.in_a_buffer else self.carriers
-            ),
+            "detached": carriers.detached(self.carriers),
             "first": first if distinct else None,
             "second": second if distinct else None,
             "sum": f"({first} + {second}).backward()" if distinct else None,
         }
-        return {key: name for key, name in names.items() if name is not None}
 
     # The new part of this graph.
 
@@ -102,7 +98,7 @@ class Reuse(Evidence):
 
     @cached_property
     def loss_was_run(self) -> bool:
-        """Whether all that this loss saved was freed by an earlier call at the same loss.
+        """Whether an earlier backward call on the same loss freed all of this loss's saved tensors.
 
         A new root that only scales the loss or adds losses does not refute it, but another output
         of the same operation does, because it is another loss.
@@ -235,25 +231,26 @@ class Reuse(Evidence):
     @cached_property
     def carriers(self) -> list[Holder]:
         """The variables that carry the freed part, or its successor, into the next iteration."""
+        if self.in_a_buffer:
+            return self.in_a_buffer
         carrying = [variable for variable in self.holders if variable.carries]
         return carrying if carrying and not self.passed_on else [*self.successors, *carrying]
 
     @cached_property
     def carrier_name(self) -> str | None:
         """The names of the variables."""
-        if self.in_a_buffer is not None:
-            return carriers.name_of([self.in_a_buffer])
         exact = {self.live[i] for i in self.entries}
         holding = [v for v in self.holders if _torch.grad_fn_of(v.value) in exact]
         # A plain variable that carries the tensor names it, even if a container holds it, too.
         plain = {id(v.value) for v in holding if not v.owners and v.carries}
         holding = [v for v in holding if not v.owners or id(v.value) not in plain]
-        named = self.carriers if self.passed_on or not holding else holding
+        lasting = self.in_a_buffer or self.passed_on or not holding
+        named = self.carriers if lasting else holding
         return carriers.name_of(named or self.holders)
 
     @cached_property
     def every_entry_is_named(self) -> bool:
-        """Whether the carriers hold all that came over."""
+        """Whether the carriers hold every old node that later ones were computed from."""
         nodes = [_torch.grad_fn_of(variable.value) for variable in self.carriers]
         origins = {self._origin(node) for node in nodes if node is not None}
         inputs = {self.live[i] for i in self._inputs_of_carriers}
@@ -261,15 +258,8 @@ class Reuse(Evidence):
         return all(n in nodes or n in inputs or self._origin(n) in origins for n in crossing)
 
     @cached_property
-    def in_a_dataset(self) -> bool:
-        is_owned = any(isinstance(o, _DATASETS) for v in self.holders for o in v.owners)
-        tensors = _dataset_tensors() if self.holders else set()
-        return is_owned or any(id(v.value) in tensors for v in self.holders)
-
-    @cached_property
-    def in_a_buffer(self) -> Holder | None:
-        variables = (*self.holders, *self.successors)
-        return next((variable for variable in variables if variable.is_buffer), None)
+    def in_a_buffer(self) -> list[Holder]:
+        return [variable for variable in (*self.holders, *self.successors) if variable.is_buffer]
 
     @property
     def in_a_module(self) -> bool:
@@ -294,7 +284,7 @@ class Reuse(Evidence):
 
     @cached_property
     def stored(self) -> bool:
-        """Whether a container holds it, and newer tensors were created by its line, or stored."""
+        """Whether a container holds the freed part, which was made again, or also newer nodes."""
         if self.container is None:
             return False
         calls = self.timeline.calls
@@ -344,7 +334,7 @@ class Reuse(Evidence):
         Such entries belong to the loss: log-probabilities, losses.
         """
         blocked = {i for i, node in enumerate(self.live) if node in self._stored_nodes}
-        passable = self._reachable([0], blocked) - blocked
+        passable = reachable(self.links, [0], blocked) - blocked
         ids = {id(leaf) for leaf in self._leaves(passable)}
         return any(id(leaf) not in ids for leaf in self.training.trained(self._all_leaves))
 
@@ -354,7 +344,7 @@ class Reuse(Evidence):
 
     @cached_property
     def one_optimizer(self) -> bool:
-        """Whether one holds all leaves of both losses; a plain watch does not know the first's."""
+        """Whether one optimizer holds all leaves of both losses; unknown under a plain watch."""
         optimizers = self.training.optimizers if self.freeing.leaves else []
         return any(self._both_losses <= storages for _, storages in optimizers)
 
@@ -366,7 +356,7 @@ class Reuse(Evidence):
     def weights_changed(self) -> bool:
         """Whether a step, a line of the program, or a cleared gradient lies between the calls.
 
-        A program clears gradients after it has used them: for a step, or for a loss of their own.
+        Cleared gradients count because a program clears them after it has used them.
         """
         leaves = self._leaves(self._inputs)
         cleared = self.freeing.whole and all(
@@ -380,13 +370,13 @@ class Reuse(Evidence):
 
     @cached_property
     def only_others_stepped(self) -> bool:
-        """Whether the optimizers that stepped between do not train the shared part."""
+        """Whether optimizers have stepped since, but none that trains the shared part."""
         owners = self._optimizers_of(self._inputs)
         return bool(self._stepped and owners) and not any(o in self._stepped for o in owners)
 
     @cached_property
     def its_own_stepped(self) -> bool:
-        """Whether the shared part's optimizers stepped between, and another trains the new part."""
+        """Whether all optimizers of the shared part have stepped since, but not all of the new."""
         owners = self._optimizers_of(self._inputs)
         stepped = bool(owners) and all(owner in self._stepped for owner in owners)
         return stepped and any(o not in self._stepped for o in self._optimizers_of(self.new))
@@ -410,21 +400,10 @@ class Reuse(Evidence):
 
     # The graph.
 
-    def _reachable(self, starts: Iterable[int], blocked: Iterable[int] = ()) -> set[int]:
-        """Return these nodes and those they were computed from, not beyond the blocked ones."""
-        visited, ends = {*starts}, {*blocked}
-        pending = list(visited)
-        for i in pending:
-            for j in self.links[i] if i not in ends else ():
-                if j not in visited:
-                    visited.add(j)
-                    pending.append(j)
-        return visited
-
     @cached_property
     def _inputs(self) -> set[int]:
         """The entries and all nodes that they were computed from."""
-        return self._reachable(self.entries)
+        return reachable(self.links, self.entries)
 
     @cached_property
     def _above(self) -> set[int]:
@@ -433,15 +412,15 @@ class Reuse(Evidence):
 
     @cached_property
     def _computed_before(self) -> set[_torch.LiveNode]:
-        """The entries and the nodes computed from them that are older than the freeing call."""
+        """The entries, and the nodes computed from them before the freeing call."""
         since = self.freeing.sequence_nr
         return {self.live[i] for i in (*self.entries, *self._above) if self._number(i) < since}
 
     @cached_property
     def _inputs_of_carriers(self) -> set[int]:
-        """The nodes that the carriers' older nodes were computed from, and these themselves."""
+        """The carriers' nodes that are older than the freeing call, and all of their inputs."""
         nodes = {_torch.grad_fn_of(v.value) for v in self.carriers} & self._computed_before
-        return self._reachable(i for i, node in enumerate(self.live) if node in nodes)
+        return reachable(self.links, (i for i, node in enumerate(self.live) if node in nodes))
 
     def _number(self, i: int) -> int:
         return _torch.sequence_nr(self.live[i])
@@ -465,8 +444,8 @@ class Reuse(Evidence):
         return type(node), line, frozenset(leaves)
 
     def _is_scalar(self, i: int) -> bool:
-        shapes = _torch.result_shapes(self.live[i])
-        return shapes is not None and len(shapes) == 1 and math.prod(shapes[0]) == 1
+        outputs = _torch.outputs_of(self.live[i])
+        return len(outputs) == 1 and math.prod(outputs[0].shape) == 1
 
     def _is_scaling(self, i: int) -> bool:
         """Whether the node only scales one-element tensors, or adds them."""
@@ -496,10 +475,3 @@ class FreedEvidence(Reuse):
 _NEAR = 4  # links between an operation and the parameters that distinguish it
 _SUMS = re.compile(r"(Add|Sum|Mean|Stack|Cat|Select|Unsqueeze|View|Div|Mul|ToCopy)Backward")
 _CONTAINERS = (list, tuple, deque, dict, set)
-_DATASETS = (torch.utils.data.Dataset, torch.utils.data.DataLoader)
-
-
-def _dataset_tensors() -> set[int]:
-    """Return the ids of the tensors in all data loaders: a loop may hold the only reference."""
-    loaders = (x for x in gc.get_objects() if issubclass(type(x), torch.utils.data.DataLoader))
-    return {id(v.value) for x in loaders for v in reach({"": vars(x).get("dataset")})}

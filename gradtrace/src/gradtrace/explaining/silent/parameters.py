@@ -82,7 +82,7 @@ def in_no_optimizer(graph: PendingBackward) -> Iterator[Diagnosis]:
         if id(leaf) in stepped:
             continue
         gradient, stray = leaf.grad, timeline.strays.setdefault(id(leaf), Stray(graph.call.number))
-        identity = (0, 0) if gradient is None else (id(gradient), gradient._version)
+        identity = (0, 0) if gradient is None else (id(gradient), _torch.version_of(gradient) or 0)
         is_growing = identity == (stray.gradient, stray.version + 1)
         stray.gradient, stray.version = identity
         stray.count = stray.count + 1 if is_growing else 0
@@ -101,7 +101,8 @@ def _strays(
     steps = [step for step in graph.timeline.steps if step.last_call >= began]
     replaced = [
         parameter
-        for optimizer in {step.optimizer() for step in steps} - {None}
+        for optimizer in {step.optimizer() for step in steps}
+        if optimizer is not None
         for parameter in parameters_of(optimizer)
         if id(parameter) not in variables and storage_of(parameter)[0] not in graph.call.leaves
     ]
@@ -123,7 +124,7 @@ def _is_hidden(variable: Found, stepped: set[int]) -> bool:
     outermost = next((o for o in variable.owners if isinstance(o, torch.nn.Module)), None)
     for module, container in itertools.pairwise(variable.owners):
         if isinstance(module, torch.nn.Module) and isinstance(container, (list, tuple, dict)):
-            registered = container in (module._parameters, module._modules, module._buffers)
+            registered = any(container is known for known in _torch.registered_by(module))
             parameters = () if outermost is None else outermost.parameters()
             return not registered and any(id(parameter) in stepped for parameter in parameters)
     return False

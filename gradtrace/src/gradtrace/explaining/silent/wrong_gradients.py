@@ -158,8 +158,7 @@ def _other_loss(
 
 
 def in_step(timeline: Timeline) -> Iterator[Diagnosis]:
-    """Yield a finding if an optimizer stepped during a backward pass that still needs the
-    parameters that it changed."""
+    """Yield a finding if a step changed what the running backward pass still needs."""
     if not timeline.running or timeline.looked_inside >= _LOOKS_INSIDE:
         return
     timeline.looked_inside += 1
@@ -174,7 +173,7 @@ def in_step(timeline: Timeline) -> Iterator[Diagnosis]:
 
 
 def _needs(outputs: Any, storages: frozenset[int]) -> bool:
-    """Whether a node that has not run yet saved one of these, past its version counter."""
+    """Whether the graph saved tensors in these storages that autograd takes for unmodified."""
     return any(
         saved.state == ALIVE and saved.storage in storages
         for node in describe(*walk(roots_of(outputs))).nodes

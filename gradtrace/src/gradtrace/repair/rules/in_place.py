@@ -66,7 +66,7 @@ def _is_read_later(source: Source, node: ast.stmt) -> bool:
 
 
 def out_of_place(failure: Failure) -> Iterator[Candidate]:
-    """Write ``x += y`` as ``x = x + y``, ``x.mul_(y)`` as ``x = x.mul(y)``; and all of them so."""
+    """Write ``x += y`` as ``x = x + y``, ``x.mul_(y)`` as ``x = x.mul(y)``: each alone, and all."""
     together: dict[Source, list[Edit]] = {}
     for statement in _in_place_statements(failure):
         source, node, line = statement.source, statement.node, statement.line.line

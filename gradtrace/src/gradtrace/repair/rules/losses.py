@@ -39,8 +39,8 @@ _RUNS = ("backward", "grad", "step", "zero_grad", "manual_backward")
 def forward_again(failure: Failure) -> Iterator[Candidate]:
     """Compute the loss again from the present weights, before the statement that failed.
 
-    The statements from which it is computed are repeated, from each of them on, with in-place
-    changes between them; not those that draw random numbers or the next batch, nor a part of a sum.
+    A candidate repeats the statements that compute it, from one of them on, and the in-place
+    changes among them, but none that draws random numbers or the next batch, or adds to a sum.
     """
     for statement in failure.running:
         source = statement.source

@@ -208,7 +208,7 @@ def _in_the_loop(failure: Failure, cached: Statement) -> Iterator[Candidate]:
 
 
 def _operands(failure: Failure, cached: Statement) -> list[ast.stmt]:
-    """Return the statements before it that made what it uses of the graph."""
+    """Return the earlier statements that computed the tensors with a graph that it reads."""
     variables = {variable.name for variable in failure.run.graph_variables}
     earlier = cached.source.before(cached.node)
     computing = [*statements_computing(earlier, reads(cached.node))]
@@ -251,7 +251,7 @@ def _without_guard(cached: Statement) -> Iterator[Candidate]:
 
 
 def narrow_context(failure: Failure) -> Iterator[Candidate]:
-    """Open a context in each iteration that is open around the loop: a cache ends with it."""
+    """Move a ``with`` from around the loop into it, so that its cache ends in each iteration."""
     for statement, loop in failure.loops:
         source, block = statement.source, statement.source.parent(loop)
         if isinstance(block, ast.With) and block.body == [loop]:

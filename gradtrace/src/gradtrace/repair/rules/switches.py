@@ -23,7 +23,7 @@ _REGIONS = re.compile(r"no_grad|inference_mode")
 
 
 def create_graph(failure: Failure) -> Iterator[Candidate]:
-    """Insert ``create_graph=True`` where a gradient is computed that is used further."""
+    """Insert ``create_graph=True`` where a gradient is computed that a loss uses."""
     # For a backward call it would only be another retain_graph there.
     names = ("grad",) if failure.family in ("freed", "modified") else ("grad", "backward")
     calls = {call: source for source, call in failure.calls(*names)}

@@ -199,7 +199,7 @@ class ProgramRun:
         return line if len(line) < 120 else line[:117] + "…"
 
     def steps_after(self, number: int) -> list[StepTaken]:
-        """Return the steps after so many backward calls, or after the last call."""
+        """Return the optimizer steps after this many backward calls, or after the last one."""
         number = min(number, len(self.calls))
         calls, steps = 0, []
         for event in self.events:
@@ -210,7 +210,7 @@ class ProgramRun:
         return steps
 
     def last_steps_after(self, number: int) -> list[StepTaken]:
-        """Return :meth:`steps_after`; of an optimizer that has none, its last step."""
+        """Return :meth:`steps_after`, and the last step of each optimizer that has none there."""
         late = self.steps_after(number)
         optimizers = {step.optimizer for step in late}
         last = {step.optimizer: step for step in self.steps if step.optimizer not in optimizers}
@@ -222,9 +222,9 @@ class ProgramRun:
 
 
 class RunLimits(NamedTuple):
-    """When a run is stopped: so many calls beyond the failing one, or so many seconds.
+    """The limits of a run: a number of calls beyond the failing one, and a time in seconds.
 
-    ``failing_call`` None means that the calls are not limited.
+    If ``failing_call`` is None, the calls are not limited.
     """
 
     failing_call: int | None = None

@@ -1,9 +1,9 @@
 """Runs of the program, each in a process of its own.
 
-Where processes can be forked safely (Linux), one process imports torch, does nothing else, and each
-run is a fork of it: the run begins in an interpreter that has just imported torch, two seconds
-sooner.  It has no thread of PyTorch's, no device and no graph that a fork could break: those come
-with the first operation.  Elsewhere each run starts an interpreter.
+Where processes can be forked safely (Linux), one process only imports torch, and each run is a fork
+of it, which saves two seconds. That process has no thread of PyTorch, no device and no graph that a
+fork could break, because these come with the first operation. Elsewhere each run starts an
+interpreter.
 
 A run has the program's arguments, folder and environment, an empty standard input, Python's and
 NumPy's random numbers seeded, and a process group that is ended with it.
@@ -29,10 +29,9 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-if TYPE_CHECKING:
-    from gradtrace.repair.run.observations import ProgramRun, RunLimits
+from gradtrace.repair.run.observations import ProgramLine, ProgramRun, RunLimits
 
 _FORKS = sys.platform == "linux"
 _GRACE = 20.0  # seconds beyond its limit until a run is ended from outside
@@ -98,8 +97,6 @@ class Launcher:
         Raises:
             LauncherEnded: no process can run it, for example because torch cannot be imported.
         """
-        from gradtrace.repair.run.observations import ProgramRun
-
         result = Path(self._folder.name) / "result"
         result.unlink(missing_ok=True)
         job = {
@@ -187,9 +184,11 @@ def _wait(process: int, seconds: float) -> bool:
 
 def _run(job: dict[str, Any]) -> NoReturn:
     """Run the program in this process, write its record, and end the process."""
+    # Not at the top, as these import torch, which the process of the command does not need.
+    from gradtrace._torch_hooks import retain_graphs
     from gradtrace.explaining.watcher import watch
-    from gradtrace.repair.run.observations import RunLimits
     from gradtrace.repair.run.recorder import Recorder
+    from gradtrace.watching.engine import engine
 
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
@@ -220,9 +219,6 @@ def _run(job: dict[str, Any]) -> NoReturn:
 
     timeline, limits = watching._record.timeline, RunLimits(*job["limits"])
     recorder = Recorder(timeline, limits, finish, job["reference"])
-    from gradtrace._torch_hooks import retain_graphs
-    from gradtrace.watching.engine import engine
-
     engine.attach(recorder)
     if job["reference"]:
         retain_graphs()
@@ -276,8 +272,7 @@ def _read_from(edits: Mapping[str, str]) -> None:
 
 def _raised_at(error: BaseException) -> tuple[Any, ...]:
     """Return the user's lines in the traceback, innermost first."""
-    from gradtrace.autograd.frames import is_users
-    from gradtrace.repair.run.observations import ProgramLine
+    from gradtrace.autograd.frames import is_users  # not at the top, as it imports torch
 
     return tuple(
         ProgramLine(frame.f_code.co_filename, line, frame.f_code.co_name)
@@ -288,7 +283,7 @@ def _raised_at(error: BaseException) -> tuple[Any, ...]:
 
 def _files_of_the_user(program: Sequence[str], modules: set[str]) -> list[str]:
     """Return the paths of the script and of the user's modules that it imported."""
-    from gradtrace.autograd.frames import is_users
+    from gradtrace.autograd.frames import is_users  # not at the top, as it imports torch
 
     spec = importlib.util.find_spec(program[1]) if program[0] == "-m" else None
     files: list[Any] = [program[0] if spec is None else spec.origin]

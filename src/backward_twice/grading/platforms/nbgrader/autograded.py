@@ -1,9 +1,9 @@
 """The notebook of a graded submission: the exercise with the student's answers and the findings.
 
-nbgrader's Formgrader shows it, as it shows what ``nbgrader autograde`` leaves in ``autograded/``;
-on Canvas it is the feedback, because that gives a file back under the name it was handed in with.
-All cells but the answers are the master's, without its solutions and hidden tests.  A student's
-words are there as source code and as plain text of outputs, which nbconvert escapes.
+nbgrader's Formgrader shows it like the output of ``nbgrader autograde``; on Canvas it is the
+feedback, because Canvas returns a file under the name of the submission.  All cells except the
+answers are the master's, without its solutions and hidden tests.  A student's text appears only as
+source code and as plain text of outputs, which nbconvert escapes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The folders that ``make collect`` and ``nbgrader collect`` write.
 
 The layout is ``<student>/<assignment>/<assignment>.ipynb``, beside it nbgrader's ``timestamp.txt``.
-Every visible entry becomes a :class:`.SubmissionFolder`, and one that cannot be graded has a reason
-in words, so that no student is left out in silence.
+Every visible entry becomes a :class:`.SubmissionFolder`; an entry that cannot be graded has a
+reason, so that no student is silently left out.
 """
 
 from __future__ import annotations

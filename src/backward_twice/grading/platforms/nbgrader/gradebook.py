@@ -1,8 +1,8 @@
 """Write results into nbgrader's gradebook, so that its tools show the same points.
 
-What a teacher put in stays: manual scores, extra credit, comments, extensions and due dates are
-never written.  nbgrader's ``add_submission`` commits each row, and its relations load a whole class
-for one student; here all submissions are committed together.
+The teacher's entries stay: manual scores, extra credit, comments, extensions and due dates are
+never overwritten.  nbgrader's ``add_submission`` commits each row, and its relations load a whole
+class for one student; here all submissions are committed together.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class Grades:
         self._db.commit()
 
     def enroll(self, people: Mapping[str, Person]) -> None:
-        """Add the students with these ids, under the names and addresses of the class list.
+        """Add the students with these ids, with names and addresses from the class list.
 
-        A name or address that is there already stays.
+        Existing names and addresses stay.
         """
         for id, person in people.items():
             student = self._row(api.Student, id=id)
@@ -200,8 +200,8 @@ def open_gradebook(path: Path, masters: Mapping[str, Master]) -> Iterator[Grades
     """Open the gradebook at ``path``, with the masters' assignments in it.
 
     Raises:
-        GradingError: it cannot be opened or written, here or while the context lasts, or it has
-            other questions than a master.
+        GradingError: it cannot be opened or written, here or in the context, or its questions
+            differ from a master's.
     """
     api.app_log.setLevel(logging.CRITICAL)  # its tracebacks are said in words, below
     gradebook = None

@@ -1,10 +1,10 @@
 """A question of an exercise: its task, its inputs, and how an answer is judged.
 
-The learner's notebook and the grader ask the same :class:`Task`.  Inputs are drawn from a
-seed, the answer is asked of them (:attr:`Task.run`), what comes out is plain data, and that is
-compared with the truth (:attr:`Task.expect`), which a learner's code never touches.  In the
-notebook all of it happens in one process (:func:`check`); the grader draws other inputs, asks in a
-sandbox and judges outside it.
+The learner's notebook and the grader ask the same :class:`Task`.  Inputs are drawn from a seed, the
+answer is called with them (:attr:`Task.run`), and its result, plain data, is compared with the
+right one (:attr:`Task.expect`), which the learner's code never sees.  In the notebook all of this
+happens in one process (:func:`check`); the grader draws other inputs, calls the answer in a sandbox
+and judges outside it.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class Task:
 
     Attributes:
         answer: the name that the learner's answer cell defines.
-        draw: takes an :class:`InputGenerator`, a seeded :class:`torch.Generator`, gives the
+        draw: takes an :class:`InputGenerator`, a seeded :class:`torch.Generator`, returns the
             inputs: plain data by name.
-        expect: takes the inputs by name, gives what a right answer gives: plain data by name.
-            It runs only where the learner's code does not.
-        run: takes the answer and the inputs by name, gives what came out: plain data by name.
-            It may build from the inputs what the answer works on, such as modules and optimizers.
-            It runs beside the learner's code, so nothing may rest on it but the question's wording.
-        judge: takes what came out and the inputs by name, gives the findings; for what a comparison
-            with :attr:`expect` cannot say.
-        program: takes a property's name, what came out for it (None if nothing did) and the inputs
-            by name, gives the property's case as a program of a few lines, or "".
+        expect: takes the inputs by name, returns the right results: plain data by name.  It runs
+            only where the learner's code does not.
+        run: takes the answer and the inputs by name, returns the results: plain data by name.  It
+            may build what the answer works on, such as modules and optimizers.  It runs beside the
+            learner's code, which can read and change it.
+        judge: takes the results and the inputs by name, returns the findings; for properties that
+            no comparison with :attr:`expect` decides.
+        program: takes a property's name, its result (None if there is none) and the inputs by name,
+            returns the property's case as a program of a few lines, or "".
     """
 
     answer: str
@@ -90,7 +90,7 @@ class Task:
     def findings(self, observed: str, inputs: str) -> list[Finding]:
         """Judge the results; return at least one finding.
 
-        ``observed`` may come from anybody; ``inputs`` must be ours.
+        ``observed`` is not trusted; ``inputs`` must come from :meth:`inputs`.
         """
         try:
             results = loads(observed)
@@ -194,7 +194,7 @@ def question(name: str) -> Task:
     """Return the question ``"<exercise>.<question>"``.
 
     Raises:
-        LookupError: there is none of that name.
+        LookupError: there is no question of this name.
 
     >>> question("two_losses.one_update").answer
     'one_update'

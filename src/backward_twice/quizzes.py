@@ -1,13 +1,12 @@
 """Questions of a chapter, whose right answers are computed in the notebook.
 
-:func:`quiz` takes for each question its choices, and for each choice what the notebook found out
-about it and a reply.  Displayed, it is a form that answers in the page, with or without a kernel;
-its script and its few styles travel with it.  One question alone is a prediction, for what no
-player can trace; several stand at the end of a page.
+:func:`quiz` takes the choices of each question, and for each choice what the notebook observed and
+a reply.  It is displayed as a form that replies in the page, with or without a kernel; its script
+and styles are part of the output.  A single question is a prediction, where no player can trace the
+program; several questions end a page.
 
-jupyterquiz was looked at first (2.9.6): its right answers are typed, its replies are not announced
-to screen readers, every run gives its elements other random names, and formulas fetch a script
-from a CDN.
+Why not jupyterquiz (2.9.6): its right answers are typed, its replies are not announced to screen
+readers, each run gives its elements new random names, and formulas load a script from a CDN.
 """
 
 from __future__ import annotations
@@ -83,13 +82,13 @@ def quiz(questions: Mapping[str, Choices]) -> Quiz:
     """Ask questions with one right choice each.
 
     Args:
-        questions: for each question its choices, and for each choice whether it is so and the reply
-            to it.  Hand over what a cell observed, as a bool, never a typed truth value.  In all
-            texts, what stands in backticks is shown as code.
+        questions: for each question its choices, and for each choice whether it is right and the
+            reply to it.  Pass the result that a cell computed, as a bool, never a typed truth
+            value.  In all texts, backticks mark code.
 
     Raises:
-        TypeError: what should be a bool is not.
-        ValueError: not exactly one choice of a question is so, or a reply is empty.
+        TypeError: an observation is not a bool.
+        ValueError: not exactly one choice of a question is right, or a reply is empty.
 
     >>> import torch
     >>> w = torch.ones(1, requires_grad=True)
