@@ -79,7 +79,7 @@ grade: $(FULL) ## grade submissions (SUBMISSIONS=folder OUT=folder ROSTER=csv; G
 	$(BIN)/python -m backward_twice.grading "$$SUBMISSIONS" --out "$$OUT" $${ROSTER:+--roster "$$ROSTER"} $(GRADING)
 
 report: override export OUT := $(value OUT)
-report: $(FULL) ## a page on a graded class: what was solved, by whom, how long it took (OUT=folder)
+report: $(FULL) ## a page on a graded class: what was solved, and by whom (OUT=folder)
 	@test -n "$$OUT" || { echo "make report OUT=folder"; exit 2; }
 	$(BIN)/python -m backward_twice.grading.class_report "$$OUT"
 

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from backward_twice.grading.sandbox import SandboxError, check_sandbox
+from backward_twice.grading.sandbox.limits import SandboxError
+from backward_twice.grading.sandbox.protocol import check_sandbox
 
 
 def pytest_collection_modifyitems(items):

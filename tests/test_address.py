@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import nbformat
@@ -162,14 +161,6 @@ def test_the_published_site_of_a_fork(copy):
     landing = (site / "index.html").read_text(encoding="utf-8")
     assert '<meta property="og:description" content="&quot;Trying to backward' in landing
     assert 'find_spec("backward_twice")' not in chapter  # the bootstrap cell is Colab's business
-    pages = {
-        element.text
-        for element in ElementTree.parse(site / "sitemap.xml").iter()
-        if element.tag.endswith("loc")
-    }
-    assert {address.site, page} < pages
-    for name in pages - {address.site}:
-        assert (site / name.removeprefix(address.site)).exists()
     lost = (site / "404.html").read_text(encoding="utf-8")
     assert f'href="{address.site}_static/styles.css' in lost
     assert f'action="{address.site}search.html"' in lost
@@ -185,7 +176,6 @@ def test_without_an_address_nothing_points_anywhere():
     chapter = (site / "notebooks" / "01_two_networks.html").read_text(encoding="utf-8")
     assert "mybinder.org" not in chapter
     assert "canonical" not in chapter
-    assert not (site / "sitemap.xml").exists()
 
 
 def test_nothing_is_published_whose_notebooks_lack_the_address(copy):

@@ -3,7 +3,7 @@
 ``{claims-summary}`` is a table with a row for each chapter that has arrived, ``{claims-table}`` one
 with a row for each claim.  Both read ``book/claims.yml`` (what the executed notebooks say) and
 ``book/articles.yml`` (what is examined) when the page is read, so no count and no verdict on a page
-is typed.  The second table gets ``_static/verdicts.js``, which filters it.
+is typed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,6 @@ class LedgerDirective(SphinxDirective):
     def page(self, notebook: str) -> str:
         """Where a notebook's page is, seen from this one."""
         return self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{notebook}")
-
-    def script(self, name: str) -> nodes.raw:
-        """Load a script of ours on this page."""
-        source = f"{'../' * self.env.docname.count('/')}_static/{name}"
-        return nodes.raw("", f'<script src="{source}" defer></script>', format="html")
 
     def table(
         self, kind: str, widths: Sequence[int], head: Sequence[str], rows: Sequence[nodes.row]
@@ -96,12 +91,7 @@ class ClaimsTable(LedgerDirective):
     def run(self) -> list[nodes.Node]:
         rows = [self.claim(claim) for claim in self.read(CLAIMS)]
         head = ["No.", "What the article claims, and where", "Verdict"]
-        # The place of the filter is kept free, so that the table does not jump when it comes.
-        return [
-            nodes.container("", classes=["claims-filter"]),
-            self.table("claims-table", [8, 50, 42], head, rows),
-            self.script("verdicts.js"),
-        ]
+        return [self.table("claims-table", [8, 50, 42], head, rows)]
 
     def claim(self, claim: dict[str, Any]) -> nodes.row:
         place = self.text(claim["place"])

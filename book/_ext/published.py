@@ -1,8 +1,8 @@
 """What a published site has beside its pages, from ``repository`` in ``_config.yml`` and LICENSE.
 
-With an address: launch buttons, canonical addresses, ``sitemap.xml``, a social card, absolute links
-on the 404 page (a server shows that one at any depth).  Without: none of these, and the site works
-from wherever it lies.
+With an address: launch buttons, canonical addresses, a social card, absolute links on the 404 page
+(a server shows that one at any depth).  Without: none of these, and the site works from wherever it
+lies.
 """
 
 from __future__ import annotations
@@ -93,16 +93,6 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
         return
     page = Path(app.outdir, "404.html")
     page.write_text(RELATIVE.sub(rf"\1{address.site}", page.read_text("utf-8")), "utf-8")
-    pages = (
-        address.site if name == app.config.root_doc else f"{address.site}{name}.html"
-        for name in sorted(app.env.found_docs)
-    )
-    urls = "".join(f"<url><loc>{html.escape(page)}</loc></url>\n" for page in pages)
-    Path(app.outdir, "sitemap.xml").write_text(
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{urls}</urlset>\n',
-        "utf-8",
-    )
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

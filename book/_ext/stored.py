@@ -1,8 +1,7 @@
 """Outputs of notebooks on other pages: ``{player} NOTEBOOK CELL`` and ``{error} NOTEBOOK CELL``.
 
 They show the notebook's own output, not a copy, so what the landing page says is under test too.
-The option ``:step:`` of a player says where it opens: the index of a step, or ``line=``, ``after=``
-and the number or the text of a line.
+The option ``:line:`` of a player says before which line it opens, by the line's text.
 """
 
 from __future__ import annotations
@@ -36,29 +35,23 @@ class StoredOutput(SphinxDirective):
 
 
 class StoredPlayer(StoredOutput):
-    option_spec = {"step": directives.unchanged_required}  # noqa: RUF012
+    option_spec = {"line": directives.unchanged_required}  # noqa: RUF012
 
     def node(self, output: NotebookNode) -> nodes.Node | None:
         page = output.get("data", {}).get("text/html", "")
         if PLAYER not in page:
             return None
-        if "step" in self.options:
+        if "line" in self.options:
             data = data_of(page)
-            data["step"] = self.step(self.options["step"], data["source"])
+            data["step"] = {"line": self.number_of(self.options["line"], data["source"])}
             page = with_data(page, data)
         return nodes.raw("", page, format="html")
 
-    def step(self, where: str, source: dict[str, str]) -> int | dict[str, int]:
-        if where.isdigit():
-            return int(where)
-        way, _, line = where.partition("=")
-        matches = [number for number, text in source.items() if line in (number, text.strip())]
-        if way not in ("line", "after") or len(matches) != 1:
-            raise self.error(
-                f":step: {where} names {len(matches)} lines: give the index of a step, or line= or "
-                "after= and the number or the whole text of one line"
-            )
-        return {way: int(matches[0])}
+    def number_of(self, line: str, source: dict[str, str]) -> int:
+        matches = [int(number) for number, text in source.items() if text.strip() == line]
+        if len(matches) != 1:
+            raise self.error(f":line: {line} is the text of {len(matches)} lines, not of one")
+        return matches[0]
 
 
 class StoredError(StoredOutput):

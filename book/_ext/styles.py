@@ -3,8 +3,8 @@
 The theme and the extensions bring nine sheets of 550 kB, of which the pages use a fifth, and a
 browser shows nothing until it has parsed all of them.  Therefore the sheets are joined in their
 order into ``_static/styles.css`` when all pages are written, without the rules that name an
-element, class, id or attribute that occurs in no page and no script, and without unused variables.
-The address of the sheet changes with its content, as Sphinx's addresses do.
+element, class, id or attribute that occurs in no page and no script.  The address of the sheet
+changes with its content, as Sphinx's addresses do.
 """
 
 from __future__ import annotations
@@ -25,14 +25,9 @@ JOINED = "_static/styles.css"
 THEME = ["_static/basic.css", "_static/styles/pydata-sphinx-theme.css"]
 
 WORD = re.compile(r"[A-Za-z_][\w-]*")
-TAG = re.compile(r"<([a-z][\w-]*)((?:\s[^<>]*)?)>", re.I)
-ATTRIBUTE = re.compile(r"""([\w-]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
-# Scripts, styles and style attributes in a page.
-INLINE = re.compile(r"(?s)<(?:script|style)>.*?</|style=\"[^\"]*\"")
 SCRIPT = re.compile(r'"(?:\.\./)*_static/([^"?]+\.js)')
 URL = re.compile(r"""url\((["']?)(?!data:|#)([^"')]+)\1\)""")
 LINK = re.compile(rf'({re.escape(JOINED)})(?:\?v=\w+)?"')
-VARIABLE = re.compile(r"""(?<=[{;])(--([\w-]+):(?:"[^"]*"|'[^']*'|[^;{}"'])*(?:;|(?=\})))""")
 # Functions of a selector that match if one of their arguments does.
 ALTERNATIVES = {"is", "where", "has", "-webkit-any", "matches"}
 
@@ -54,7 +49,7 @@ def join(app: Sphinx, exception: Exception | None) -> None:
     texts = {path: path.read_text("utf-8") for path in pages}
     words = vocabulary(texts.values(), folder / "_static")
     sheets = [rebase((folder / name).read_text("utf-8"), name) for name in app.sheets]
-    text = drop_unused_variables("".join(usable(sheet, words) for sheet in sheets), words)
+    text = "".join(usable(sheet, words) for sheet in sheets)
     (folder / JOINED).write_text(text, "utf-8")
     version = hashlib.sha256(text.encode()).hexdigest()[:8]
     for path, page in texts.items():
@@ -64,18 +59,11 @@ def join(app: Sphinx, exception: Exception | None) -> None:
 
 
 def vocabulary(pages: Iterable[str], static: Path) -> set[str]:
-    """Return the elements, attributes, classes and ids of the pages, and all words of scripts."""
-    words = {"html", "body"}
-    scripts = set()
+    """Return all words of the pages and their scripts, each name that a rule needs among them."""
+    words, scripts = set(), set()
     for page in pages:
+        words.update(WORD.findall(page))
         scripts.update(SCRIPT.findall(page))
-        for tag, attributes in set(TAG.findall(page)):
-            words.add(tag.lower())
-            for name, *values in ATTRIBUTE.findall(attributes):
-                words.add(name.lower())
-                words.update("".join(values).split() if name in ("class", "id") else ())
-        for text in INLINE.findall(page):
-            words.update(WORD.findall(text))
     for name in scripts:
         words.update(WORD.findall((static / name).read_text("utf-8")))
     return words
@@ -93,9 +81,9 @@ def usable(text: str, words: set[str]) -> str:
 
     >>> usable("a.known, .other {color: red} .other b {top: 0} @media print {.other {}}",
     ...        {"a", "b", "known"})
-    'a.known{color:red}'
+    'a.known{color: red}'
     >>> usable(":is(.other, .known) > a:not(.other)::after {top: 0}", {"a", "known"})
-    ':is(.other, .known) > a:not(.other)::after{top:0}'
+    ':is(.other, .known) > a:not(.other)::after{top: 0}'
     """
     rules = tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True)
     return "".join(possible_rules(rules, words))
@@ -107,40 +95,13 @@ def possible_rules(rules: Iterable[Node], words: set[str]) -> Iterator[str]:
             selectors = [part for part in split(rule.prelude) if possible(part, words)]
             if selectors:
                 prelude = ",".join(tinycss2.serialize(part).strip() for part in selectors)
-                yield f"{prelude}{{{body(rule.content)}}}"
+                yield f"{prelude}{{{tinycss2.serialize(rule.content)}}}"
         elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports", "layer"):
             inner = tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)
             if inner_rules := "".join(possible_rules(inner, words)):
                 yield f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{{{inner_rules}}}"
         elif rule.type == "at-rule" and rule.lower_at_keyword != "charset":
             yield rule.serialize()
-
-
-def body(content: Iterable[Node]) -> str:
-    declarations = tinycss2.parse_blocks_contents(content, skip_comments=True, skip_whitespace=True)
-    return ";".join(
-        f"{node.name}:{tinycss2.serialize(node.value).strip()}{'!important' * node.important}"
-        if node.type == "declaration"
-        else node.serialize()
-        for node in declarations
-    )
-
-
-def drop_unused_variables(text: str, words: set[str]) -> str:
-    """Return the sheet without the variables that neither it nor a script uses.
-
-    >>> drop_unused_variables('a{--b:"1;";--c:var(--b);--d:1;color:var(--d)}', set())
-    'a{--d:1;color:var(--d)}'
-    """
-    previous = None
-    while text != previous:
-        previous = text
-        variables = words | set(re.findall(r"var\(\s*--([\w-]+)", text))
-        parts = VARIABLE.split(text)  # between two others: a variable and its name
-        for k in range(1, len(parts), 3):
-            parts[k : k + 2] = [parts[k] if parts[k + 1] in variables else "", ""]
-        text = "".join(parts)
-    return text
 
 
 def split(selectors: Iterable[Node]) -> Iterator[list[Node]]:

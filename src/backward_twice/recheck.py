@@ -2,12 +2,13 @@
 
 The notebooks that judge claims run in a temporary folder, so nothing stored changes.  Prints each
 claim whose verdict differs from the ledger's, and ends with exit code 1 if there is one.  With
-``--record`` the result is also written into ``book/versions.yml``, which the page on versions
+``--record`` the result is also written into ``book/versions.csv``, which the page on versions
 shows; the row of a version that is there already is replaced.
 """
 
 from __future__ import annotations
 
+import csv
 import platform
 import shutil
 import sys
@@ -16,12 +17,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-import yaml
 
 from backward_twice.execute import NOTEBOOKS, execute
 from backward_twice.verdicts import read_ledger, stored_verdicts
 
-VERSIONS = Path(__file__).parents[2] / "book/versions.yml"
+VERSIONS = Path(__file__).parents[2] / "book/versions.csv"
 # What the notebooks run with beside PyTorch.
 BESIDE = ("numpy", "ipython", "ipywidgets", "anywidget", "matplotlib", "networkx")
 
@@ -45,21 +45,20 @@ def differences(notebooks: Path = NOTEBOOKS) -> list[str]:
 
 
 def record(changes: list[str], path: Path = VERSIONS) -> None:
-    """Write the row of this PyTorch into the file, which is sorted by version."""
-    rows = {row["torch"]: row for row in yaml.safe_load(path.read_text(encoding="utf-8"))}
+    """Write the row of this PyTorch into the table, which is sorted by version."""
+    with path.open(encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
     torch_version = torch.__version__.partition("+")[0]
-    rows[torch_version] = {
-        "torch": torch_version,
-        "python": platform.python_version(),
-        "beside": {name: version(name) for name in BESIDE},
-        "claims": len(read_ledger()),
-        "differences": changes,
-    }
-    ordered = sorted(rows.values(), key=lambda row: [int(n) for n in row["torch"].split(".")])
-    path.write_text(_HEAD + yaml.safe_dump(ordered, sort_keys=False, width=100), encoding="utf-8")
-
-
-_HEAD = "# Written by: python -m backward_twice.recheck --record\n"
+    beside = [
+        f"Python {platform.python_version()}",
+        *(f"{name} {version(name)}" for name in BESIDE),
+    ]
+    same = f"the same {len(read_ledger())} verdicts, on the same conditions"
+    rows = [row for row in rows if row[0] != torch_version]
+    rows.append([torch_version, ", ".join(beside), "; ".join(changes) or same])
+    rows.sort(key=lambda row: [int(number) for number in row[0].split(".")])
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([head, *rows])
 
 
 def main(arguments: list[str]) -> int:

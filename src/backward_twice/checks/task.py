@@ -50,22 +50,15 @@ class Task:
         run: takes the answer and the inputs by name, returns the results: plain data by name.  It
             may build what the answer works on, such as modules and optimizers.  It runs beside the
             learner's code, which can read and change it.
-        judge: takes the results and the inputs by name, returns the findings; for properties that
-            no comparison with :attr:`expect` decides.
         program: takes a property's name, its result (None if there is none) and the inputs by name,
             returns the property's case as a program of a few lines, or "".
     """
 
     answer: str
     draw: Callable[[InputGenerator], dict[str, Plain]]
-    expect: Callable[..., dict[str, Plain]] | None = None
+    expect: Callable[..., dict[str, Plain]]
     run: Callable[..., dict[str, Plain]] = _ask
-    judge: Callable[..., list[Finding]] | None = None
     program: Callable[..., str] | None = None
-
-    def __post_init__(self) -> None:
-        if (self.expect is None) == (self.judge is None):
-            raise TypeError(f"the question of {self.answer!r} needs either expect or judge")
 
     def inputs(self, seed: int) -> str:
         """Return the inputs that ``seed`` (0 to 2**63 - 1) draws, as the text of plain data."""
@@ -99,10 +92,7 @@ class Task:
         if not isinstance(results, dict):
             return [Finding(_RESULT, False, f"{kind_of(results)}, not values by name")]
         with as_torch_begins():
-            if self.judge is not None:
-                findings = self.judge(results, **loads(inputs))
-            else:
-                findings = compare(self.expect(**loads(inputs)), results)
+            findings = compare(self.expect(**loads(inputs)), results)
         nothing = Finding(_RESULT, False, "the question compares nothing with it")
         return findings or [nothing]
 

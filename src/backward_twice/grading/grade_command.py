@@ -57,7 +57,8 @@ from backward_twice.grading.platforms.upload import (
     write_upload,
 )
 from backward_twice.grading.progress import Progress
-from backward_twice.grading.sandbox import SubmissionLimits, check_sandbox
+from backward_twice.grading.sandbox.limits import SubmissionLimits
+from backward_twice.grading.sandbox.protocol import check_sandbox
 
 _MOST_LISTED = 10
 

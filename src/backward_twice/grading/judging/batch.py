@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,12 +24,11 @@ from multiprocessing import active_children
 from typing import Any
 
 import dask
-from distributed import Client, Future, LocalCluster, as_completed
+from distributed import Client, Future, LocalCluster, Worker, as_completed
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 from distributed.utils import get_mp_context
 
 from backward_twice.grading import GradingError
-from backward_twice.grading.judging import dask_preload
 from backward_twice.grading.judging.grader import Json, failed, grade
 
 _TASKS_PER_THREAD = 2
@@ -41,10 +42,26 @@ _CLOSE_SECONDS = 10
 _NO_WORKERS_SECONDS = 90  # a worker takes its time to start, on a slow machine
 
 
+_SPEAKERS = ("distributed", "tornado", "asyncio")
+
+
+def be_quiet() -> None:
+    """Silence the logs and warnings of Dask and the libraries under it, in this process."""
+    for name in [*_SPEAKERS, *logging.root.manager.loggerDict]:
+        if name.partition(".")[0] in _SPEAKERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", module=r"distributed\b")
+
+
+def dask_setup(worker: Worker) -> None:
+    """Silence a worker: Dask calls this in each that has this module as a preload."""
+    be_quiet()  # it inherits nothing of the kind from the process that starts it
+
+
 @contextmanager
 def workers(address: str | None, number: int) -> Iterator[Client]:
     """Yield a client of the Dask scheduler at ``address``, or of ``number`` new processes here."""
-    dask_preload.be_quiet()
+    be_quiet()
     with ExitStack() as stack:
         if address is None:
             client = stack.enter_context(_local(number))
@@ -77,7 +94,7 @@ def _local(number: int) -> Iterator[Client]:
         "distributed.admin.system-monitor.interval": "10s",
         "distributed.admin.tick.interval": "1s",
         "distributed.admin.log-length": 100,
-        "distributed.worker.preload": [dask_preload.__name__],
+        "distributed.worker.preload": [__name__],
         "distributed.worker.multiprocessing-method": "forkserver",
     }
     with dask.config.set(settings):

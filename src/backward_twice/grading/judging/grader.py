@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -23,15 +22,9 @@ from backward_twice.checks.recognition import replies
 from backward_twice.grading import GradingError
 from backward_twice.grading.judging.draws import Draws
 from backward_twice.grading.judging.master import AnswerCell, Answers, Master, QuestionCell
-from backward_twice.grading.judging.played import played
-from backward_twice.grading.sandbox import (
-    SandboxError,
-    StepResult,
-    SubmissionLimits,
-    check_sandbox,
-    run_steps,
-    shared,
-)
+from backward_twice.grading.sandbox.forks import shared
+from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
+from backward_twice.grading.sandbox.protocol import StepResult, check_sandbox, run_steps
 
 Json = dict[str, Any]
 
@@ -121,7 +114,7 @@ def rejected(student: str, assignment: str, why: str, max_points: float) -> Json
 def failed(job: Json, why: str) -> Json:
     """Return the result of a submission whose grading failed; the next start tries again."""
     none = dict.fromkeys(("error", "ename", "observed"))
-    none |= {"outcome": CRASHED, "output": "", "seconds": 0.0}
+    none |= {"outcome": CRASHED, "output": ""}
     return _judged(job, [none] * len(job["steps"])) | {
         "state": CRASHED,
         "detail": why,
@@ -154,16 +147,15 @@ def grade(job: Json) -> Json:
     sandbox = shared(job["hide"])
     job = drawn(job)
     steps = [{name: step[name] for name in _SENT if name in step} for step in job["steps"]]
-    began = time.monotonic()
     try:
         results = run_steps(steps, SubmissionLimits(**job["limits"]), sandbox)
     except SandboxError as error:
         check_sandbox(sandbox)  # it raises, unless this submission is the reason
         return failed(job, f"the sandbox failed: {error}"[:_MAX_TEXT])
-    return judged(job, results) | {"seconds": round(time.monotonic() - began, 2)}
+    return judged(job, results)
 
 
-_SENT = ("kind", "id", "source", "question", "draws")
+_SENT = ("kind", "source", "question", "draws")
 
 
 def judged(job: Json, results: list[StepResult]) -> Json:
@@ -195,7 +187,7 @@ def _judged(job: Json, results: list[StepResult]) -> Json:
         outcome = _outcome(reply)
         if step["kind"] == "cell":
             if step["answer"] is not None:
-                cells.append(_cell(step, reply, outcome))
+                cells.append(_cell(step, reply))
                 if outcome is not None or reply["error"]:
                     trouble.setdefault(step["answer"], (outcome or FAILED, reply["error"]))
             continue
@@ -229,7 +221,7 @@ def _outcome(reply: StepResult) -> str | None:
     return reply["outcome"] if reply["outcome"] in (TIMEOUT, MEMORY) else CRASHED
 
 
-def _cell(step: Json, reply: StepResult, outcome: str | None) -> Json:
+def _cell(step: Json, reply: StepResult) -> Json:
     error = reply["error"]
     return {
         "id": step["id"],
@@ -237,8 +229,6 @@ def _cell(step: Json, reply: StepResult, outcome: str | None) -> Json:
         "source": step["source"],
         "output": reply["output"][:MAX_OUTPUT],
         "error": error and error[:MAX_OUTPUT],
-        "outcome": outcome or "done",
-        "seconds": round(reply["seconds"], 2),
     }
 
 
@@ -249,7 +239,7 @@ def _question(
     error = reply["error"]
     findings: list[Finding] = []
     beliefs: list[str] = []
-    case, lines = "", []
+    case = ""
     if step["missing"]:
         outcome, error = FAILED, step["missing"]
     elif trouble and trouble[0] != FAILED:
@@ -260,7 +250,6 @@ def _question(
         outcome = PASSED if passed else FAILED
         if findings and not passed and not private:
             beliefs, case = _explained(step, reply)
-            lines = _played(case)
         if error and reply["ename"] == "NotImplementedError":
             error = f"{question(step['question']).answer} is not written yet"
         elif error and trouble:
@@ -283,9 +272,7 @@ def _question(
         ],
         "beliefs": beliefs,
         "case": case[:_MAX_TEXT],
-        "played": lines,
         "error": error and error[:_MAX_TEXT],
-        "seconds": round(reply["seconds"], 2),
     }
 
 
@@ -324,18 +311,10 @@ def _explained(step: Json, reply: StepResult) -> tuple[list[str], str]:
     return replies(step["question"], ask, observed, step["draws"]), case
 
 
-def _played(case: str) -> list[Json]:
-    try:
-        return played(case)
-    except Exception:  # a case that cannot be played is still a case
-        return []
-
-
 def _together(public: Json, private: Json) -> Json:
     """Combine a question's two rounds: the first that did not pass, with all findings."""
     worse = public if public["outcome"] != PASSED else private
-    seconds = round(public["seconds"] + private["seconds"], 2)
-    return worse | {"findings": public["findings"] + private["findings"], "seconds": seconds}
+    return worse | {"findings": public["findings"] + private["findings"]}
 
 
 def _state(questions: list[Json]) -> Json:

@@ -3,19 +3,6 @@
 Each submission has namespaces of bubblewrap of its own, which a fork of a warm process enters, so
 that it costs milliseconds.  ``forkserver``, ``confine``, ``forget`` and ``runner`` are modules of
 the interpreters where a student's code will run, and of the one that they are forked from; all
-others belong to the grader, where nothing that comes out of a submission is believed.
+others belong to the grader, where nothing that comes out of a submission is believed.  Nothing is
+imported here, so that a submission's interpreter does not have the grader's modules.
 """
-
-from backward_twice.grading.sandbox.forks import Sandbox, shared
-from backward_twice.grading.sandbox.limits import SandboxError, SubmissionLimits
-from backward_twice.grading.sandbox.protocol import StepResult, check_sandbox, run_steps
-
-__all__ = [
-    "Sandbox",
-    "SandboxError",
-    "StepResult",
-    "SubmissionLimits",
-    "check_sandbox",
-    "run_steps",
-    "shared",
-]

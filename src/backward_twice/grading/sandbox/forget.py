@@ -74,7 +74,7 @@ def _forget_the_truth() -> None:
     for module in modules:
         for name, value in vars(module).items():
             if isinstance(value, Task):
-                asking = replace(value, draw=_absent, expect=None, judge=_absent, program=None)
+                asking = replace(value, draw=_absent, expect=_absent, program=None)
                 setattr(module, name, asking)
                 needed.add(id(asking))
                 _add_referred_to(value.run, needed)

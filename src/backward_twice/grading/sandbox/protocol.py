@@ -34,8 +34,6 @@ class StepResult(TypedDict):
     question's draws, as texts of plain data; ``seconds`` the known processor time of all processes.
     """
 
-    id: str
-    kind: Literal["cell", "question"]
     outcome: Literal["done", "timeout", "slow", "memory", "crashed", "skipped"]
     output: str
     error: str | None
@@ -50,8 +48,8 @@ def run_steps(
     """Run a submission's steps in order; return a result for each.
 
     Args:
-        steps: ``{"kind": "cell", "id": ..., "source": ...}`` or
-            ``{"kind": "question", "id": ..., "question": ..., "draws": [text, ...]}``.
+        steps: ``{"kind": "cell", "source": ...}`` or
+            ``{"kind": "question", "question": ..., "draws": [text, ...]}``.
         limits: what the submission may use.
 
     Raises:
@@ -71,17 +69,12 @@ def run_steps(
             failed.add(left_out)
     outcome = "skipped" if budget.processor <= 0 else "slow"
     unreached = f"not run: the submission's {limits.total:g} s were used up"
-    return [
-        _unfinished(step, outcome, unreached) if result is None else result
-        for step, result in zip(steps, results, strict=True)
-    ]
+    return [_unfinished(outcome, unreached) if result is None else result for result in results]
 
 
-def _unfinished(step: dict[str, Any], outcome: str, why: str | None) -> StepResult:
+def _unfinished(outcome: str, why: str | None) -> StepResult:
     """Return the result of a step that returned nothing."""
     return {
-        "id": step["id"],
-        "kind": step["kind"],
         "outcome": outcome,
         "output": "",
         "error": why,
@@ -159,12 +152,12 @@ def _step(
         if isinstance(event, dict) and not _is_end(event, number, step["kind"]):
             event = NO_EVENT
         if isinstance(event, tuple):
-            return _unfinished(step, *event)
+            return _unfinished(*event)
         output += event["output"]
         observed.append(event["observed"])
         if event["error"] is not None:
             break
-    result = _unfinished(step, "done", None)
+    result = _unfinished("done", None)
     result["output"] = _clean(output, limits.output + 100)
     if event["error"] is None:
         result["observed"] = observed if step["kind"] == "question" else None
@@ -228,6 +221,6 @@ def check_sandbox(sandbox: Sandbox | None = None) -> None:
             with Sandbox() as trial:
                 trial.namespaces(SubmissionLimits()).close()
         else:
-            run_steps([{"kind": "cell", "id": "try", "source": ""}], SubmissionLimits(), sandbox)
+            run_steps([{"kind": "cell", "source": ""}], SubmissionLimits(), sandbox)
     except (SandboxError, OSError) as error:
         raise SandboxError(_NO_SANDBOX.format(error)) from error
