@@ -190,6 +190,14 @@ def test_hooks_that_ran_and_what_they_changed():
     assert steps["AccumulateGrad"].written == (None, "[1.5, 1.5]")
 
 
+def test_what_python_calls_for_an_object_that_a_node_freed_is_no_hook():
+    def program():
+        torch.ones(3, requires_grad=True).exp().exp().sum().backward()
+
+    # Bytes are counted by a finalizer of each storage, which runs when a node frees its last tensor.
+    assert {step.run.hooks for step in runs(trace(program, peaks=True))} == {()}
+
+
 def test_functions_that_pytorch_calls_to_count_bytes_are_no_hooks():
     def program():
         x = torch.ones(2, requires_grad=True)
