@@ -448,3 +448,17 @@ def test_a_failure_of_gradtrace_is_reported_once_in_one_line(monkeypatch):
         warnings.simplefilter("error")
         record_.note_failure(ValueError("another"))
     assert record_.broken == "ValueError: another"
+
+
+def test_a_node_on_many_paths_is_visited_once():
+    """Else these graphs would take 2⁶⁰ visits, also behind a call with inputs."""
+    start = torch.ones((), requires_grad=True) + 1
+    with watch():
+        total = start
+        for _ in range(60):
+            total = total + total
+        torch.autograd.grad(total, start)
+        partial = freed_by(total.grad_fn)
+        total.backward()
+    assert not partial.whole and freed_by(total.grad_fn) is partial
+    assert freed_by(start.grad_fn).whole
